@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, settings
 from support.server import clean_environment
 from support.shared import require_shared
 from support.shell import Shell
+from support.timing import TestTimes, add_options, skip_long_tests
 from waypost.embedders.choice import choose_embedder
 from waypost.search.vectors.embedding import VectorSpace
 
@@ -32,6 +33,21 @@ _UNHURRIED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("steady", derandomize=True, database=None, **_UNHURRIED)
 settings.register_profile("exploring", max_examples=1000, print_blob=True, **_UNHURRIED)
 settings.load_profile("steady")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    add_options(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--times"):
+        config.pluginmanager.register(TestTimes())
+    if config.getoption("--long"):
+        settings.load_profile("exploring")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    skip_long_tests(config, items)
 
 
 ENDLESS_SECONDS = 1200  # no test takes a tenth of it, unless the machine does ten times as much as it can
