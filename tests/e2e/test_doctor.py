@@ -73,7 +73,7 @@ def test_without_a_service_the_machine_is_examined(tmp_path: Path) -> None:
     shell = Shell(tmp_path, {**environment, "WAYPOST_DATA": str(tmp_path / "copy")})
     sound = shell("doctor", "-o", "json")
     (tmp_path / "copy").chmod(0o755)
-    open_folder = shell("doctor", "-o", "json", WAYPOST_UNSIGNED="untrusted")
+    open_folder = shell("doctor", "-o", "json", WAYPOST_UNSIGNED_ANNOUNCEMENTS="untrusted")
     assert sound.code == 0
     assert open_folder.code == 1
-    assert severities(open_folder, "warning") == {"files": "data", "announcements": "unsigned"}
+    assert severities(open_folder, "warning") == {"files": "data", "announcements": "unsigned_announcements"}

@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from waypost.cli.main import cli
 from waypost.errors import ConfigurationError
 from waypost.settings import (
+    RENAMED_SETTINGS,
     SERVICE_SETTINGS,
     SETTINGS,
     Settings,
@@ -31,13 +34,31 @@ def load(
     return load_settings(flags, config=config, environ=environ or {})
 
 
-def test_the_table_and_the_type_agree() -> None:
+def test_every_field_is_a_setting_and_loads_with_its_default() -> None:
     assert [setting.name for setting in SERVICE_SETTINGS] == list(Settings.__struct_fields__)
     settings = load()
     for setting in SERVICE_SETTINGS:
         if setting.name != "data":
             assert getattr(settings, setting.name) == setting.default, setting.name
-            assert getattr(Settings(data=Path()), setting.name) == setting.default, setting.name
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED_SETTINGS.items())
+def test_an_old_name_is_refused_with_its_new_name_in_file_variable_and_flag(old: str, new: str, tmp_path: Path) -> None:
+    assert old not in {setting.name for setting in SETTINGS}
+    (tmp_path / "old.toml").write_text(f"{old} = true\n")
+    with pytest.raises(ConfigurationError, match=f"{old}' is now named '{new}'") as caught:
+        load(config=tmp_path / "old.toml")
+    assert caught.value.path == old
+    with pytest.raises(ConfigurationError, match=f"{old}' is now named '{new}'") as caught:
+        load(environ={f"WAYPOST_{old.upper()}": "1"})
+    assert f"WAYPOST_{new.upper()}" in str(caught.value.hint)
+    with pytest.raises(ConfigurationError, match=f"{old}' is now named '{new}'"):
+        load({old: True})
+    flag = old.replace("_", "-")
+    for given in ([f"--{flag}"], [f"--{flag}", "x"], [f"--no-{flag}"]):
+        result = CliRunner().invoke(cli, ["serve", *given])
+        assert result.exit_code != 0
+        assert f"is now named --{new.replace('_', '-')}." in result.output
 
 
 def test_every_setting_has_a_flag_a_variable_and_a_sentence() -> None:

@@ -133,9 +133,9 @@ def _options(settings: Settings) -> RegistryOptions:
         agents_per_owner=settings.agents_per_owner,
         announcements=AnnouncementOptions(
             trust_mode=settings.trust_mode,
-            unsigned=settings.unsigned,
+            unsigned=settings.unsigned_announcements,
             bind_subject=settings.bind_subject,
-            legacy_canon=settings.legacy_canon,
+            legacy_canon=settings.legacy_signatures,
         ),
     )
 

@@ -78,7 +78,7 @@ def _make_resolver(ground: AppContext, outgoing: OutboundClient) -> DomainResolv
 def _make_organisations(ground: AppContext, outgoing: OutboundClient) -> OrganisationReader:
     from waypost.domains.organisation_index import OrganisationReader
 
-    return OrganisationReader(outgoing, outgoing, ground.clock, follow_signed=ground.settings.foreign_index)
+    return OrganisationReader(outgoing, outgoing, ground.clock, follow_signed=ground.settings.trust_external_index)
 
 
 def _make_importer(
@@ -96,7 +96,7 @@ def _make_importer(
     def make_importer() -> Importer:
         from waypost.domains.importer import DomainImporter
 
-        return DomainImporter(registry, outgoing, resolver, rechecks, foreign_index=settings.foreign_index)
+        return DomainImporter(registry, outgoing, resolver, rechecks, foreign_index=settings.trust_external_index)
 
     async def recheck() -> None:
         await rechecks.recheck()

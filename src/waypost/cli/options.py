@@ -10,48 +10,16 @@ from typing import Any, TypeVar
 import click
 
 from waypost.errors import InvalidParameter
-from waypost.settings import CLIENT_SETTINGS, SERVICE_SETTINGS, Setting, load_settings
+from waypost.settings import CLIENT_SETTINGS, RENAMED_SETTINGS, SERVICE_SETTINGS, Setting, load_settings
 from waypost.trust.jwt import parse_duration
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _TYPES: dict[str, Any] = {
     "text": click.STRING,
-    "folder": click.Path(path_type=Path),
-    "whole": click.INT,
+    "path": click.Path(path_type=Path),
+    "integer": click.INT,
     "seconds": click.FLOAT,
-}
-
-_METAVARS = {
-    "data": "DIR",
-    "server": "URL",
-    "token": "TOKEN",
-    "timeout": "SECONDS",
-    "base_url": "URL",
-    "host": "ADDRESS",
-    "allow_cidrs": "RANGE",
-    "resolver": "HOST:PORT|tls://HOST|https://HOST/dns-query",
-    "trust_anchors": "FILE",
-    "insecure_domains": "DOMAIN",
-    "mdns_interfaces": "NAME|ADDRESS",
-    "udp_interface": "NAME|ADDRESS",
-    "fetch_ca": "FILE",
-    "ca": "FILE",
-    "cert": "FILE",
-    "cert_key": "FILE",
-    "jwks": "FILE|URL",
-    "jwt_secret": "FILE",
-    "tls_cert": "FILE",
-    "tls_key": "FILE",
-    "client_ca": "FILE",
-    "crl": "FILE",
-    "bus_creds": "FILE",
-    "bus_nkey": "FILE",
-    "bus_token": "FILE",
-    "bus_ca": "FILE",
-    "bus_cert": "FILE",
-    "bus_cert_key": "FILE",
-    "trusted_proxies": "RANGE",
 }
 
 _SHARED = (*CLIENT_SETTINGS, SERVICE_SETTINGS[0])
@@ -90,7 +58,8 @@ def service_options(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(load_settings(flags, config=before.get("config")), **given)
 
     wrapped = command
-    for option in reversed([*(_option(setting) for setting in _WITH_FLAGS), _config_option()]):
+    renamed = (_renamed_option(old, new) for old, new in RENAMED_SETTINGS.items())
+    for option in reversed([*(_option(setting) for setting in _WITH_FLAGS), *renamed, _config_option()]):
         wrapped = option(wrapped)
     return wrapped
 
@@ -109,14 +78,27 @@ def _option(setting: Setting) -> Callable[[Function], Function]:
     if setting.kind == "switch":
         names = f"{setting.flag}/--no-{setting.flag[2:]}"
         return click.option(names, setting.name, default=None, help=text)
-    if setting.kind == "texts":
+    if setting.kind == "list":
         text = f"{text}  Repeat it, or put commas between."
-        metavar = _METAVARS.get(setting.name, "TEXT")
+        metavar = setting.metavar or "TEXT"
         return click.option(
             setting.flag, setting.name, multiple=True, metavar=metavar, help=text, callback=_none_when_empty
         )
     kind = click.Choice(setting.choices) if setting.choices else _TYPES[setting.kind]
-    return click.option(setting.flag, setting.name, type=kind, metavar=_METAVARS.get(setting.name), help=text)
+    return click.option(setting.flag, setting.name, type=kind, metavar=setting.metavar, help=text)
+
+
+def _renamed_option(old: str, new: str) -> Callable[[Function], Function]:
+    """A hidden flag that reports the new name of its setting."""
+    flags = {f"--{name.replace('_', '-')}": f"--{new.replace('_', '-')}" for name in (old, f"no_{old}")}
+
+    def report(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+        if value is not None:
+            raise click.UsageError(f"{parameter.opts[0]} is now named {flags[parameter.opts[0]]}.", context)
+
+    return click.option(
+        *flags, old, hidden=True, expose_value=False, callback=report, is_flag=False, flag_value="", default=None
+    )
 
 
 def _none_when_empty(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> Any:

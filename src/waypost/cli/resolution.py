@@ -93,7 +93,7 @@ def read_organisation(session: Session, looking: LookupOptions, name: str) -> Or
         with session.client() as client:
             return client.organisation(name)
     outgoing = make_outgoing(session, looking)
-    follow = _settings(session, looking).foreign_index
+    follow = _settings(session, looking).trust_external_index
     return asyncio.run(OrganisationReader(outgoing, outgoing, SystemClock(), follow_signed=follow).read(name)).told
 
 

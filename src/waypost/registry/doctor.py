@@ -140,7 +140,7 @@ def _client_certificates(deployment: Deployment) -> Iterator[DoctorFinding]:
 
 def _issuers(deployment: Deployment) -> Iterator[DoctorFinding]:
     layer = "outside issuers"
-    for issuer in deployment.settings.outside_issuers:
+    for issuer in deployment.settings.external_issuers:
         if issuer.admin:
             told = f"Tokens of {issuer.issuer!r} may carry the scope admin."
             yield _finding(layer, "warning", told, "jwks_admin", "Leave it out; mint admin tokens here.")
@@ -171,12 +171,12 @@ def _announcements(deployment: Deployment) -> Iterator[DoctorFinding]:
     else:
         known = f"; the allow-list has {len(rules)} rules" if running is not None else ""
         yield _finding(layer, "ok", f"trust_mode is {settings.trust_mode}{known}.", "trust_mode")
-    if settings.unsigned != "reject":
+    if settings.unsigned_announcements != "reject":
         told = "Announcements without a signature are admitted, untrusted."
-        yield _finding(layer, "warning", told, "unsigned", "Set unsigned to reject.")
-    if settings.legacy_canon:
+        yield _finding(layer, "warning", told, "unsigned_announcements", "Set unsigned_announcements to reject.")
+    if settings.legacy_signatures:
         told = "Signatures over the JSON of older announcers are taken too; it is not the same for every reader."
-        yield _finding(layer, "warning", told, "legacy_canon", "Leave it out once all announcers use RFC 8785.")
+        yield _finding(layer, "warning", told, "legacy_signatures", "Leave it out once all announcers use RFC 8785.")
     if not settings.bind_subject:
         told = "A token may announce any id that the allow-list admits."
         yield _finding(layer, "info", told, "bind_subject", "Set bind_subject to hold each token to its own agent.")

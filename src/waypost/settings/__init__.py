@@ -1,22 +1,23 @@
 """Settings: the only reader of the environment and of the settings file.
 
-Flags win over `WAYPOST_*` variables, those over `waypost.toml`, that over the defaults of one table, SETTINGS (`rows/`, by
-subject). Whatever is unknown or of the wrong type is refused with its origin; nothing is ignored. Nothing here starts, opens
-or writes anything.
+Precedence: flags, `WAYPOST_*` variables, `waypost.toml`, defaults. The fields of `Settings` (service) and `ClientSettings`
+(commands, SDK) are the table: each has its type, default, bounds and documentation in one row. An unknown name or a value of
+the wrong type is an error that names its origin. Loading settings starts, opens and writes nothing.
 """
 
 from __future__ import annotations
 
-from waypost.settings.loader import CONFIG_FILE, load_connection_settings, load_settings
+from waypost.settings.client import CLIENT_SETTINGS, ConnectionSettings, find_admin_token
+from waypost.settings.loader import CONFIG_FILE, RENAMED_SETTINGS, SETTINGS, load_connection_settings, load_settings
 from waypost.settings.locations import ADMIN_TOKEN_FILE, TOKEN_KEY_FILE, data_folder, is_loopback
-from waypost.settings.service import ConnectionSettings, Settings, find_admin_token
+from waypost.settings.service import SERVICE_SETTINGS, Settings
 from waypost.settings.setting import PREFIX, Kind, Setting
-from waypost.settings.table import CLIENT_SETTINGS, SERVICE_SETTINGS, SETTINGS
 
 __all__ = [
     "SETTINGS",
     "SERVICE_SETTINGS",
     "CLIENT_SETTINGS",
+    "RENAMED_SETTINGS",
     "Setting",
     "Kind",
     "Settings",

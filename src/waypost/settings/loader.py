@@ -1,4 +1,4 @@
-"""Flags over `WAYPOST_*` variables over the settings file over the defaults. What is unknown is refused with its origin."""
+"""Load settings: flags over `WAYPOST_*` variables over the settings file over the defaults."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from waypost.errors import ConfigurationError
 from waypost.lazy import lazy_module
 from waypost.model.credentials import located
+from waypost.settings.client import CLIENT_SETTINGS, ConnectionSettings, find_admin_token
 from waypost.settings.locations import check_url, data_folder, is_loopback
-from waypost.settings.service import ConnectionSettings, Settings, find_admin_token
+from waypost.settings.service import SERVICE_SETTINGS, Settings
 from waypost.settings.setting import PREFIX, Setting, check_value, parse_variable
-from waypost.settings.table import SERVICE_SETTINGS, SETTINGS, SETTINGS_BY_NAME
 
 if TYPE_CHECKING:
     import tomllib
@@ -23,6 +23,17 @@ else:
     tomllib = lazy_module("tomllib")  # most services have no settings file
 
 CONFIG_FILE = "waypost.toml"
+
+SETTINGS = SERVICE_SETTINGS + CLIENT_SETTINGS
+
+# Old name: new name. An old name is an error, in a file, a variable or a flag.
+RENAMED_SETTINGS = {
+    "foreign_index": "trust_external_index",
+    "legacy_canon": "legacy_signatures",
+    "unsigned": "unsigned_announcements",
+}
+
+_SETTINGS_BY_NAME = {setting.name: setting for setting in SETTINGS}
 _SERVICE_LINK = re.compile(r"(SERVICE_(HOST|PORT).*|PORT_\d+_.*)\Z")
 
 
@@ -32,7 +43,7 @@ def load_settings(
     config: Path | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Settings:
-    """The settings of a service. A flag that is None was not given."""
+    """The settings of a service. A flag with the value None was not given."""
     values = _collect(flags or {}, config, os.environ if environ is None else environ)
     return Settings(**{setting.name: values[setting.name] for setting in SERVICE_SETTINGS})
 
@@ -52,7 +63,7 @@ def load_connection_settings(
         server = f"{scheme}://{f'[{host}]' if ':' in host else host}:{values['port'] or 8440}"
     base_url = check_url(server, "server").rstrip("/")
     token = values["token"]
-    if token is None and values["cert"] is None:  # whoever shows a certificate wants to be its subject
+    if token is None and values["cert"] is None:  # with a certificate, the caller is its subject
         token = find_admin_token(values["data"], base_url)
     files = {name: values[name] for name in ("ca", "cert", "cert_key")}
     named = values["server"] is not None
@@ -73,7 +84,7 @@ def _collect(flags: Mapping[str, Any], config: Path | None, environ: Mapping[str
 
 
 def _config_path(flag: Path | None, variable: str | None) -> Path | None:
-    """The settings file: the one named, which must be there, else the one in the working folder, if there is one."""
+    """The settings file: the one named, which must exist, else the one in the working folder, if it exists."""
     if flag is not None or variable:
         return Path(flag if flag is not None else variable or "")
     here = Path(CONFIG_FILE)
@@ -100,8 +111,8 @@ def _from_file(path: Path | None) -> dict[str, Any]:
                 f"{origin} cannot be set in a file.", path=name, hint=f"Use {setting.flag} or {setting.variable}."
             )
         values[name] = check_value(setting, value, origin)
-    for name, value in values.items():  # a relative path belongs to the file that says it
-        if SETTINGS_BY_NAME[name].kind == "folder":
+    for name, value in values.items():  # relative to the file
+        if _SETTINGS_BY_NAME[name].kind == "path":
             values[name] = path.parent / value
     if "jwks" in values:
         values["jwks"] = tuple(located(source, path.parent) for source in values["jwks"])
@@ -131,11 +142,20 @@ def _from_environment(given: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _find_setting(name: str, origin: str, *, as_variable: bool = False) -> Setting:
-    setting = SETTINGS_BY_NAME.get(name)
+    """Raises ConfigurationError with the new or the nearest name."""
+    setting = _SETTINGS_BY_NAME.get(name)
     if setting is not None:
         return setting
-    near = get_close_matches(name.replace("-", "_"), SETTINGS_BY_NAME, n=1, cutoff=0.0)
-    nearest = SETTINGS_BY_NAME[near[0]].variable if as_variable else near[0]
+    if name in RENAMED_SETTINGS:
+        renamed = _SETTINGS_BY_NAME[RENAMED_SETTINGS[name]]
+        new_name = renamed.variable if as_variable else repr(renamed.name)
+        raise ConfigurationError(
+            f"The setting {name!r} is now named {renamed.name!r}.",
+            path=name,
+            hint=f"Use {new_name} instead of {origin}.",
+        )
+    near = get_close_matches(name.replace("-", "_"), _SETTINGS_BY_NAME, n=1, cutoff=0.0)
+    nearest = _SETTINGS_BY_NAME[near[0]].variable if as_variable else near[0]
     raise ConfigurationError(
         f"There is no setting for {origin}.", path=name, hint=f"The nearest known one is {nearest!r}."
     )

@@ -1,4 +1,4 @@
-"""Where a service keeps what is its own, and whether an address is this machine's."""
+"""The data folder and its files, and checks of addresses that settings name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOKEN_KEY_FILE = "keys/token.pem"
 
 
 def data_folder(environ: Mapping[str, str] | None = None) -> Path:
-    """The default data folder, by the XDG base directory rule: a relative XDG_DATA_HOME does not count."""
+    """The default data folder by the XDG base directory specification, which ignores a relative XDG_DATA_HOME."""
     home = Path((os.environ if environ is None else environ).get("XDG_DATA_HOME", ""))
     return (home if home.is_absolute() else Path.home() / ".local" / "share") / "waypost"
 
@@ -30,17 +30,14 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-# ---- What a setting may name as the address of a service, and as a range of addresses.
-
-
 def check_url(url: str, name: str) -> str:
     try:
         parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.query and not parts.fragment
-        _ = parts.port  # raises when it is not a number
+        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.query and not parts.fragment
+        _ = parts.port  # raises if it is not a number
     except ValueError:
-        usable = False
-    if not usable:
+        is_valid = False
+    if not is_valid:
         raise ConfigurationError(
             f"{url!r} is not the address of a service.", path=name, hint="Write it like http://127.0.0.1:8440."
         )

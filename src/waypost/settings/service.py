@@ -1,97 +1,392 @@
-"""The settings of one service as a value: each row of the table is a field, and what must go together is checked."""
+"""The settings of a service: one row per setting. The documentation lists them in this order."""
 
-from __future__ import annotations
-
+# No `from __future__ import annotations`: `read_rows` reads the annotations.
 from pathlib import Path
-from urllib.parse import urlsplit
+from typing import Annotated
 
 import msgspec
 
 from waypost import limits
 from waypost.errors import ConfigurationError
 from waypost.model.credentials import ClientSubject, Issuer, check_client_subjects, check_issuers
-from waypost.model.principal import PUBLIC
-from waypost.settings.locations import ADMIN_TOKEN_FILE, check_cidr, check_url, is_loopback
+from waypost.model.principal import PUBLIC, VISIBILITIES
+from waypost.settings.locations import check_cidr, check_url, is_loopback
+from waypost.settings.setting import Row, read_rows
+
+# A setting that has no effect unless one of the others is set.
+_REQUIREMENTS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("mdns_publish", ("mdns",)),
+    ("bus_group", ("bus",)),
+    ("bus_cert_key", ("bus_cert",)),
+    ("tls_key", ("tls_cert",)),
+    ("client_ca", ("tls_cert",)),
+    ("crl", ("client_ca",)),
+    ("client_subjects", ("client_ca",)),
+    ("jwks_prefix", ("jwks", "jwt_secret")),
+    ("jwks_admin", ("jwks", "jwt_secret")),
+)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """How one service runs. Made by `load_settings`, or by hand in a test; checked either way."""
+    """How one service runs. `load_settings` makes it, or a test; construction checks that the values fit together."""
 
-    data: Path
-    host: str = "127.0.0.1"
-    port: int = 8440
-    base_url: str | None = None
-    store: str = "sqlite"
-    workers: int = 1
-    embedder: str = "auto"
-    open: bool = False
-    anonymous_read: bool = False
-    default_visibility: str = PUBLIC
-    watch_keep_seconds: int = limits.WATCH_KEEP_SECONDS
-    watch_keep_changes: int = limits.WATCH_KEEP_CHANGES
-    audit_keep: int = limits.AUDIT_KEEP
-    issuer: str = "waypost"
-    audience: str = "waypost"
-    jwks: tuple[str, ...] = ()
-    jwt_secret: Path | None = None
-    jwks_prefix: str | None = None
-    jwks_admin: bool = False
-    issuers: tuple[Issuer, ...] = ()
-    tls_cert: Path | None = None
-    tls_key: Path | None = None
-    client_ca: Path | None = None
-    crl: Path | None = None
-    client_subjects: tuple[ClientSubject, ...] = ()
-    trusted_proxies: tuple[str, ...] = ()
-    allowed_hosts: tuple[str, ...] = ()
-    allowed_origins: tuple[str, ...] = ()
-    rate_limit_reads: int | None = None
-    rate_limit_writes: int | None = None
-    agents_per_owner: int = limits.AGENTS_PER_OWNER
-    allow_cidrs: tuple[str, ...] = ()
-    resolver: str = "system"
-    trust_anchors: Path | None = None
-    insecure_domains: tuple[str, ...] = ()
-    trust_ad: bool = False
-    health_checks: bool = False
-    health_check_seconds: int = limits.HEALTH_SECONDS
-    health_evict_seconds: int = limits.HEALTH_EVICT_SECONDS
-    fetch_ca: Path | None = None
-    legacy_names: bool = False
-    foreign_index: bool = False
-    agent_recheck_seconds: int = limits.RECHECK_SECONDS
-    domain_recheck_seconds: int = limits.PROOF_RECHECK_SECONDS
-    trust_mode: str = "allowlist-tofu"
-    unsigned: str = "reject"
-    bind_subject: bool = False
-    legacy_canon: bool = False
-    mdns: bool = False
-    mdns_interfaces: tuple[str, ...] = ()
-    mdns_publish: bool = False
-    udp: bool = False
-    udp_interface: str | None = None
-    udp_port: int = limits.UDP_PORT
-    udp_ipv6: bool = False
-    bus: str | None = None
-    bus_topic: str = "/topic/discovery"
-    bus_group: str | None = None
-    bus_creds: Path | None = None
-    bus_nkey: Path | None = None
-    bus_token: Path | None = None
-    bus_ca: Path | None = None
-    bus_cert: Path | None = None
-    bus_cert_key: Path | None = None
-    confusable_names: str = "mark"
-    samples: bool = False
-    log_level: str = "info"
-    log_format: str = "text"
+    # --- The service ---
+    data: Annotated[
+        Path,
+        Row(
+            "The folder of all state: records, keys, the admin token.",
+            default="$XDG_DATA_HOME/waypost, else ~/.local/share/waypost",
+            metavar="DIR",
+        ),
+    ]
+    host: Annotated[str, Row("The address to listen on.", metavar="ADDRESS")] = "127.0.0.1"
+    port: Annotated[int, Row("The port to listen on; 0 picks a free one.", minimum=0, maximum=65535)] = 8440
+    base_url: Annotated[
+        str | None,
+        Row(
+            "The URL under which clients reach the service, if it differs from host and port.",
+            default="http://HOST:PORT",
+            metavar="URL",
+        ),
+    ] = None
+    store: Annotated[
+        str,
+        Row(
+            "Where records are stored: `sqlite` (durable, in the data folder) or `memory` (lost when the service stops).",
+            choices=("sqlite", "memory"),
+        ),
+    ] = "sqlite"
+    workers: Annotated[
+        int,
+        Row(
+            "The number of server processes; more than one needs the store `sqlite`.",
+            minimum=1,
+            maximum=limits.WORKERS,
+        ),
+    ] = 1
+    embedder: Annotated[
+        str,
+        Row(
+            "The sentence model for vectors: `auto` (`use`, if its package is installed), `use`, `onnx:FOLDER` or `none`."
+        ),
+    ] = "auto"
+    open: Annotated[bool, Row("Turn authentication off. Only on a loopback address, for trials.")] = False
+    anonymous_read: Annotated[bool, Row("Let callers without a token read public records.")] = False
+    default_visibility: Annotated[
+        str, Row("The visibility of a record that does not name one.", choices=VISIBILITIES)
+    ] = PUBLIC
+    watch_keep_seconds: Annotated[int, Row("How long changes are kept for watchers that reconnect.", minimum=0)] = (
+        limits.WATCH_KEEP_SECONDS
+    )
+    watch_keep_changes: Annotated[int, Row("How many changes are kept at least, however old they are.", minimum=0)] = (
+        limits.WATCH_KEEP_CHANGES
+    )
+    audit_keep: Annotated[
+        int,
+        Row(
+            "How many entries of the audit trail keep their content. Older ones keep their hashes.",
+            minimum=limits.AUDIT_KEEP_MIN,
+        ),
+    ] = limits.AUDIT_KEEP
+
+    # --- Authentication ---
+    issuer: Annotated[str, Row("The `iss` of the tokens that are minted and accepted here.")] = "waypost"
+    audience: Annotated[str, Row("The `aud` that a token must carry.")] = "waypost"
+    jwks: Annotated[
+        tuple[str, ...],
+        Row(
+            "Files or https URLs with the public keys of an external issuer, whose tokens carry `issuer` and `audience`.",
+            default="none",
+            metavar="FILE|URL",
+        ),
+    ] = ()
+    jwt_secret: Annotated[
+        Path | None,
+        Row(
+            "A file with the secret that the external issuer signs with (HS256); at least 32 bytes.",
+            default="none",
+            metavar="FILE",
+        ),
+    ] = None
+    jwks_prefix: Annotated[
+        str | None,
+        Row(
+            "A prefix for each subject of the external issuer, so that it cannot impersonate subjects of this service.",
+            default="none",
+        ),
+    ] = None
+    jwks_admin: Annotated[bool, Row("Let tokens of the external issuer carry the scope `admin`.")] = False
+    issuers: Annotated[
+        tuple[Issuer, ...],
+        Row(
+            "Several external issuers, each with `issuer`, `audience`, `jwks`, `secret`, `prefix`, `admin`.",
+            default="none",
+        ),
+    ] = ()
+    tls_cert: Annotated[
+        Path | None,
+        Row(
+            "The certificate chain of the service (PEM); turns TLS 1.3 on. The file is reloaded when it changes.",
+            default="none",
+            metavar="FILE",
+        ),
+    ] = None
+    tls_key: Annotated[
+        Path | None,
+        Row("The private key of the certificate (PEM).", default="the key in `tls_cert`", metavar="FILE"),
+    ] = None
+    client_ca: Annotated[
+        Path | None,
+        Row("A file of authorities whose client certificates are accepted (PEM).", default="none", metavar="FILE"),
+    ] = None
+    crl: Annotated[
+        Path | None,
+        Row(
+            "The revocation list of those authorities (CRL, PEM or DER). The file is reloaded when it changes.",
+            default="none",
+            metavar="FILE",
+        ),
+    ] = None
+    client_subjects: Annotated[
+        tuple[ClientSubject, ...],
+        Row(
+            "The subjects of client certificates, each with `subject`, `san` or `fingerprint`, `scopes`.",
+            default="none",
+        ),
+    ] = ()
+
+    # --- Requests ---
+    trusted_proxies: Annotated[
+        tuple[str, ...],
+        Row("Addresses or ranges of proxies whose `X-Forwarded-For` is used.", default="none", metavar="RANGE"),
+    ] = ()
+    allowed_hosts: Annotated[
+        tuple[str, ...],
+        Row(
+            "Further host names that a WebSocket request may name.",
+            default="the host of base_url, localhost, and addresses",
+        ),
+    ] = ()
+    allowed_origins: Annotated[
+        tuple[str, ...],
+        Row("Sites whose pages may open a WebSocket here, each as `https://host`.", default="the service's own"),
+    ] = ()
+    rate_limit_reads: Annotated[
+        int | None,
+        Row(
+            "Reads per minute of one subject, or of one address without a token; 0 is no limit. Admins have none.",
+            default=f"{limits.READS_PER_MINUTE}, and none for callers on this machine",
+            minimum=0,
+        ),
+    ] = None
+    rate_limit_writes: Annotated[
+        int | None,
+        Row(
+            "Writes per minute of one subject; 0 is no limit. Admins have none.",
+            default=f"{limits.WRITES_PER_MINUTE}, and none for callers on this machine",
+            minimum=0,
+        ),
+    ] = None
+    agents_per_owner: Annotated[
+        int, Row("The number of agents that one owner may have; 0 is no limit. Admins have none.", minimum=0)
+    ] = limits.AGENTS_PER_OWNER
+
+    # --- Outgoing requests ---
+    allow_cidrs: Annotated[
+        tuple[str, ...],
+        Row(
+            "Private ranges that the service may connect to for callers. Loopback must be named explicitly; metadata "
+            "services are never allowed.",
+            default="none",
+            metavar="RANGE",
+        ),
+    ] = ()
+    resolver: Annotated[
+        str,
+        Row(
+            "The DNS resolver: `system`, `HOST:PORT`, DNS over TLS `tls://HOST[:853][#NAME]`, DNS over HTTPS "
+            "`https://HOST/dns-query`. A second one, after a comma, must confirm domain proofs and is the fallback.",
+            metavar="HOST:PORT|tls://HOST|https://HOST/dns-query",
+        ),
+    ] = "system"
+    trust_anchors: Annotated[
+        Path | None,
+        Row(
+            "A file with further DNSSEC trust anchors: DS or DNSKEY records, or BIND's `trust-anchors`. Each of them must be "
+            "found in the DNS; one for `.` replaces the root's.",
+            default="the root's",
+            metavar="FILE",
+        ),
+    ] = None
+    insecure_domains: Annotated[
+        tuple[str, ...],
+        Row(
+            "Domains of your own network that are unsigned although their parent is signed; their records prove nothing.",
+            default="none",
+            metavar="DOMAIN",
+        ),
+    ] = ()
+    trust_ad: Annotated[
+        bool,
+        Row(
+            "Trust the resolver's validation (the AD bit) instead of validating here. Only for a resolver on this machine, "
+            "or over TLS or HTTPS."
+        ),
+    ] = False
+    health_checks: Annotated[
+        bool,
+        Row(
+            "Check the endpoints of agents regularly. An agent that fails three times is not listed until it answers twice."
+        ),
+    ] = False
+    health_check_seconds: Annotated[
+        int,
+        Row(
+            "The interval of health checks, with a jitter of a fifth. Endpoints that stay dead are checked up to "
+            f"{limits.HEALTH_BACKOFF} times less often.",
+            minimum=limits.FETCH_HEALTH_PAUSE_SECONDS,
+        ),
+    ] = limits.HEALTH_SECONDS
+    health_evict_seconds: Annotated[
+        int,
+        Row(
+            "After how long an unhealthy agent is removed if its owner does not renew or change it; 0 is never.",
+            minimum=0,
+        ),
+    ] = limits.HEALTH_EVICT_SECONDS
+    fetch_ca: Annotated[
+        Path | None,
+        Row("A PEM file with further certificate authorities for outgoing requests.", default="none", metavar="FILE"),
+    ] = None
+
+    # --- Domains ---
+    legacy_names: Annotated[
+        bool,
+        Row("Also look for agents at the names of the -01 draft of DNS-AID, if the current names have no records."),
+    ] = False
+    trust_external_index: Annotated[
+        bool,
+        Row(
+            "Accept unsigned entries of an index that another organisation hosts, if DNSSEC proves the record that points to "
+            "it (AID-25)."
+        ),
+    ] = False
+    agent_recheck_seconds: Annotated[
+        int,
+        Row("How often an agent registered by its domain is resolved again, with a jitter of a tenth.", minimum=60),
+    ] = limits.RECHECK_SECONDS
+    domain_recheck_seconds: Annotated[
+        int, Row("How often a domain proof is checked again; three failures end it.", minimum=1)
+    ] = limits.PROOF_RECHECK_SECONDS
+
+    # --- Announcements ---
+    trust_mode: Annotated[
+        str,
+        Row(
+            "Which announcements are admitted: `pinned` (keys that an admin trusts), `allowlist-tofu` (ids that a rule "
+            "admits; their first key is pinned), `tofu` (all, if there are no rules), `ca` (certificates of `client_ca`).",
+            choices=("pinned", "allowlist-tofu", "tofu", "ca"),
+        ),
+    ] = "allowlist-tofu"
+    unsigned_announcements: Annotated[
+        str,
+        Row(
+            "Announcements without a signature: rejected, or (v1.1, with a token) admitted as untrusted.",
+            choices=("reject", "untrusted"),
+        ),
+    ] = "reject"
+    bind_subject: Annotated[bool, Row("Let a token announce only the agent whose agent_id is its subject.")] = False
+    legacy_signatures: Annotated[
+        bool, Row("Also accept signatures over the JSON form of older announcers instead of RFC 8785.")
+    ] = False
+
+    # --- Transports ---
+    mdns: Annotated[
+        bool, Row("Receive announcements by mDNS, and register them under the same rules as all others.")
+    ] = False
+    mdns_interfaces: Annotated[
+        tuple[str, ...],
+        Row(
+            "The interfaces for mDNS: names or addresses.",
+            default="the one with the default route",
+            metavar="NAME|ADDRESS",
+        ),
+    ] = ()
+    mdns_publish: Annotated[
+        bool,
+        Row(
+            "Publish public agents that were announced elsewhere on the LAN, with their signatures. Never private ones."
+        ),
+    ] = False
+    udp: Annotated[bool, Row("Receive announcements by UDP broadcast, and answer queries there.")] = False
+    udp_interface: Annotated[
+        str | None,
+        Row(
+            "The interface for UDP broadcast: its name or one of its addresses.",
+            default="the one with the default route",
+            metavar="NAME|ADDRESS",
+        ),
+    ] = None
+    udp_port: Annotated[int, Row("The port for UDP broadcast.", minimum=1, maximum=65535)] = limits.UDP_PORT
+    udp_ipv6: Annotated[
+        bool, Row("Use UDP on IPv6 too: all nodes of the link (ff02::1). Also applies to `announce` and `browse`.")
+    ] = False
+    bus: Annotated[
+        str | None,
+        Row(
+            "The NATS bus to receive announcements and answer queries on: nats://HOST:PORT, several separated by commas."
+        ),
+    ] = None
+    bus_topic: Annotated[str, Row("The topic of announcements on the bus.")] = "/topic/discovery"
+    bus_group: Annotated[
+        str | None,
+        Row("A name shared by registries with the same agents: one of them answers each query on the bus."),
+    ] = None
+    bus_creds: Annotated[
+        Path | None,
+        Row(
+            "A NATS credentials file: the user's JWT and its seed. Also applies to `announce` and `browse`.",
+            default="none",
+            metavar="FILE",
+        ),
+    ] = None
+    bus_nkey: Annotated[
+        Path | None, Row("A file with the seed of the user's NKEY on the bus.", default="none", metavar="FILE")
+    ] = None
+    bus_token: Annotated[Path | None, Row("A file with the token for the bus.", default="none", metavar="FILE")] = None
+    bus_ca: Annotated[
+        Path | None,
+        Row("Certificate authorities (PEM) for a bus at a `tls://` URL.", default="the system's", metavar="FILE"),
+    ] = None
+    bus_cert: Annotated[
+        Path | None, Row("The client certificate (PEM) for the bus.", default="none", metavar="FILE")
+    ] = None
+    bus_cert_key: Annotated[
+        Path | None, Row("The private key of `bus_cert` (PEM).", default="none", metavar="FILE")
+    ] = None
+
+    # --- Other ---
+    confusable_names: Annotated[
+        str,
+        Row(
+            "A name that looks like that of another owner's verified agent: marked and ranked lower, or rejected.",
+            choices=("mark", "refuse"),
+        ),
+    ] = "mark"
+    samples: Annotated[bool, Row("Register the sample agents at start.")] = False
+    log_level: Annotated[
+        str, Row("The least severe level written to stderr.", choices=("debug", "info", "warning", "error"))
+    ] = "info"
+    log_format: Annotated[
+        str, Row("The format of the log: lines of text, or one JSON object per line.", choices=("text", "json"))
+    ] = "text"
 
     def __post_init__(self) -> None:
         if self.open and not is_loopback(self.host):
             raise ConfigurationError(
                 f"Authentication can be turned off on a loopback address only, not on {self.host!r}.",
                 path="open",
-                hint="Listen on 127.0.0.1, or leave `open` out and hand out tokens.",
+                hint="Listen on 127.0.0.1, or leave `open` out and issue tokens.",
             )
         if self.workers > 1 and self.store == "memory":
             raise ConfigurationError(
@@ -101,7 +396,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.trust_mode == "ca" and self.client_ca is None:
             raise ConfigurationError(
-                "The trust mode `ca` needs authorities.", path="client_ca", hint="Name their file with --client-ca."
+                "The trust mode `ca` needs certificate authorities.",
+                path="client_ca",
+                hint="Set --client-ca to a file.",
             )
         if self.base_url is not None:
             check_url(self.base_url, "base_url")
@@ -109,33 +406,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             check_cidr(text, "allow_cidrs")
         for text in self.trusted_proxies:
             check_cidr(text, "trusted_proxies")
-        self._check_needs()
-        check_issuers(self.outside_issuers)
-        check_client_subjects(self.client_subjects)
-
-    def _check_needs(self) -> None:
-        needs: tuple[tuple[str, tuple[str, ...]], ...] = (
-            ("mdns_publish", ("mdns",)),
-            ("bus_group", ("bus",)),
-            ("bus_cert_key", ("bus_cert",)),
-            ("tls_key", ("tls_cert",)),
-            ("client_ca", ("tls_cert",)),
-            ("crl", ("client_ca",)),
-            ("client_subjects", ("client_ca",)),
-            ("jwks_prefix", ("jwks", "jwt_secret")),
-            ("jwks_admin", ("jwks", "jwt_secret")),
-        )
-        for name, others in needs:
+        for name, others in _REQUIREMENTS:
             if getattr(self, name) and not any(getattr(self, other) for other in others):
                 raise ConfigurationError(
-                    f"{name} means nothing without {' or '.join(others)}.",
+                    f"{name} has no effect without {' or '.join(others)}.",
                     path=name,
                     hint=f"Set {others[0]} too, or leave {name} out.",
                 )
+        check_issuers(self.external_issuers)
+        check_client_subjects(self.client_subjects)
 
     @property
-    def outside_issuers(self) -> tuple[Issuer, ...]:
-        """Those of the table, and the one that `jwks` and `jwt_secret` tell of."""
+    def external_issuers(self) -> tuple[Issuer, ...]:
+        """The rows of `issuers`, and the issuer described by `jwks` and `jwt_secret`."""
         if not self.jwks and self.jwt_secret is None:
             return self.issuers
         named = Issuer(
@@ -149,7 +432,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return (named, *self.issuers)
 
     def public_url(self, port: int | None = None) -> str:
-        """The service's own address without a final slash; `port` is the one that was bound."""
+        """The service's base URL without a final slash; `port` is the bound one."""
         if self.base_url is not None:
             return self.base_url.rstrip("/")
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104 - compared, not bound
@@ -157,26 +440,4 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port if port is None else port}"
 
 
-# ---- How a client reaches a service, as a value; and the admin token, which never leaves this machine.
-
-
-class ConnectionSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a client goes, and as whom."""
-
-    base_url: str
-    token: str | None
-    timeout: float
-    ca: Path | None = None
-    cert: Path | None = None
-    cert_key: Path | None = None
-    named: bool = False  # by a flag or a variable, rather than found on this machine
-
-
-def find_admin_token(data: Path, base_url: str) -> str | None:
-    """The admin token of the service on this machine. It is never offered to another host."""
-    if not is_loopback(urlsplit(base_url).hostname or ""):
-        return None
-    try:
-        return (data / ADMIN_TOKEN_FILE).read_text("ascii").strip() or None
-    except (OSError, ValueError):
-        return None
+SERVICE_SETTINGS = read_rows(Settings)

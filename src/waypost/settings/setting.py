@@ -1,9 +1,10 @@
-"""One setting: its name, kind, bounds and default. Flag, variable and documentation follow from it."""
+"""One setting: its name, kind, bounds and default. Flag, variable, check and documentation are derived from it."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
@@ -11,22 +12,48 @@ from waypost.errors import ConfigurationError
 
 PREFIX = "WAYPOST_"
 
-Kind = Literal["text", "texts", "tables", "folder", "whole", "seconds", "switch"]
+Kind = Literal["text", "list", "tables", "path", "integer", "seconds", "switch"]
+
+_KINDS: dict[Any, Kind] = {str: "text", Path: "path", int: "integer", float: "seconds", bool: "switch"}
+
+_KIND_NAMES: dict[Kind, str] = {
+    "text": "a text",
+    "list": "a list of texts",
+    "tables": "an array of tables",
+    "path": "a path",
+    "integer": "a whole number",
+    "seconds": "a number of seconds",
+    "switch": "true or false",
+}
+
+_TRUE = frozenset(("1", "true", "yes", "on"))
+
+_FALSE = frozenset(("0", "false", "no", "off"))
+
+
+class Row(msgspec.Struct, frozen=True):
+    """What the annotation of a field says besides its type."""
+
+    doc: str
+    default: str | None = None  # as shown, if the default is a rule and not a value
+    choices: tuple[str, ...] = ()
+    minimum: float | None = None
+    maximum: int | None = None
+    metavar: str | None = None
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the table: from it come flag, variable, file key, check and documentation."""
-
     name: str
     kind: Kind
     doc: str
     default: Any = None
-    shown_default: str | None = None  # where the default is a rule, not a value
+    shown_default: str | None = None
     choices: tuple[str, ...] = ()
-    least: float | None = None
-    most: int | None = None
-    in_file: bool = True  # a credential, and the address that it is sent to, are never taken from a file
-    shape: type[Any] | None = None  # of each table
+    minimum: float | None = None
+    maximum: int | None = None
+    metavar: str | None = None
+    in_file: bool = True
+    table_type: type[Any] | None = None  # of each table of an array
 
     @property
     def in_file_only(self) -> bool:
@@ -41,32 +68,48 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
         return PREFIX + self.name.upper()
 
 
-# ---- Whether a value fits its row: its kind, its choices, its bounds. A text of the environment becomes a value here.
+def read_rows(struct: type[msgspec.Struct], *, in_file: bool = True) -> tuple[Setting, ...]:
+    """The settings that the annotated fields of a struct declare, in their order."""
+    defaults = {field.name: field.default for field in msgspec.structs.fields(struct)}
+    return tuple(
+        _read_row(name, annotation, defaults[name], in_file) for name, annotation in struct.__annotations__.items()
+    )
 
-_KIND_WORDS = {
-    "text": "a text",
-    "texts": "a list of texts",
-    "tables": "an array of tables",
-    "folder": "a path",
-    "whole": "a whole number",
-    "seconds": "a number of seconds",
-    "switch": "true or false",
-}
 
-_TRUE = frozenset(("1", "true", "yes", "on"))
-
-_FALSE = frozenset(("0", "false", "no", "off"))
+def _read_row(name: str, annotation: Any, default: Any, in_file: bool) -> Setting:
+    declared, row = annotation.__origin__, annotation.__metadata__[0]
+    table_type, kind = None, _KINDS.get(declared)
+    if get_origin(declared) is tuple:
+        item = get_args(declared)[0]
+        kind, table_type = ("list", None) if item is str else ("tables", item)
+    elif isinstance(declared, UnionType):
+        kind = _KINDS[get_args(declared)[0]]
+    if kind is None:
+        raise TypeError(f"The field {name} has a type without a kind: {declared}")
+    return Setting(
+        name=name,
+        kind=kind,
+        doc=row.doc,
+        default=None if default is msgspec.NODEFAULT else default,
+        shown_default=row.default,
+        choices=row.choices,
+        minimum=row.minimum,
+        maximum=row.maximum,
+        metavar=row.metavar,
+        in_file=in_file,
+        table_type=table_type,
+    )
 
 
 def parse_variable(setting: Setting, text: str, origin: str) -> Any:
-    """A variable's text as the setting's kind."""
+    """Convert the text of an environment variable to the setting's kind."""
     folded = text.strip().lower()
     try:
         match setting.kind:
-            case "whole":
+            case "integer":
                 return int(folded)
-            case "texts":
-                return _texts(text)
+            case "list":
+                return _split(text)
             case "seconds":
                 return float(folded)
             case "switch" if folded in _TRUE | _FALSE:
@@ -79,20 +122,21 @@ def parse_variable(setting: Setting, text: str, origin: str) -> Any:
 
 
 def check_value(setting: Setting, value: Any, origin: str) -> Any:
-    if setting.shape is not None:
-        return _tables(setting, value, origin)
-    if setting.kind == "texts":
-        value = tuple(part for item in value for part in _texts(item)) if _are_texts(value) else value
+    """Return the value in its final type. Raises ConfigurationError if kind, choices or bounds do not fit."""
+    if setting.table_type is not None:
+        return _convert_tables(setting, value, origin)
+    if setting.kind == "list":
+        value = tuple(part for item in value for part in _split(item)) if _are_texts(value) else value
     match setting.kind:
         case "switch":
             fits = isinstance(value, bool)
-        case "texts":
+        case "list":
             fits = _are_texts(value)
-        case "whole":
+        case "integer":
             fits = isinstance(value, int) and not isinstance(value, bool)
         case "seconds":
             fits = isinstance(value, (int, float)) and not isinstance(value, bool)
-        case "folder":
+        case "path":
             fits = isinstance(value, (str, Path)) and bool(str(value))
         case _:
             fits = isinstance(value, str) and bool(value.strip())
@@ -100,22 +144,22 @@ def check_value(setting: Setting, value: Any, origin: str) -> Any:
         raise _wrong_kind(setting, value, origin)
     _check_choice(setting, value, origin)
     _check_range(setting, value, origin)
-    if setting.kind == "folder":
+    if setting.kind == "path":
         return Path(value).expanduser()
     return float(value) if setting.kind == "seconds" else value
 
 
-def _tables(setting: Setting, value: Any, origin: str) -> Any:
+def _convert_tables(setting: Setting, value: Any, origin: str) -> Any:
     try:
-        return msgspec.convert(value, tuple[setting.shape, ...])  # type: ignore[name-defined]
+        return msgspec.convert(value, tuple[setting.table_type, ...])  # type: ignore[name-defined]
     except msgspec.ValidationError as error:
         raise ConfigurationError(
-            f"{origin} does not fit: {error}.", path=setting.name, hint=f"{setting.doc} It is an array of tables."
+            f"{origin} is invalid: {error}.", path=setting.name, hint=f"{setting.doc} It is an array of tables."
         ) from None
 
 
-def _texts(text: str) -> tuple[str, ...]:
-    """Values between commas, as a flag or a variable gives them."""
+def _split(text: str) -> tuple[str, ...]:
+    """Comma-separated values of a flag or a variable."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
@@ -125,21 +169,20 @@ def _are_texts(value: Any) -> bool:
 
 def _wrong_kind(setting: Setting, value: Any, origin: str) -> ConfigurationError:
     return ConfigurationError(
-        f"{origin} must be {_KIND_WORDS[setting.kind]}, not {value!r}.", path=setting.name, hint=setting.doc
+        f"{origin} must be {_KIND_NAMES[setting.kind]}, not {value!r}.", path=setting.name, hint=setting.doc
     )
 
 
 def _check_choice(setting: Setting, value: Any, origin: str) -> None:
     if setting.choices and value not in setting.choices:
+        choices = ", ".join(setting.choices)
         raise ConfigurationError(
-            f"{origin} must be one of {', '.join(setting.choices)}, not {value!r}.",
-            path=setting.name,
-            hint=setting.doc,
+            f"{origin} must be one of {choices}, not {value!r}.", path=setting.name, hint=setting.doc
         )
 
 
 def _check_range(setting: Setting, value: Any, origin: str) -> None:
-    too_small = setting.least is not None and value < setting.least
-    if too_small or (setting.most is not None and value > setting.most):
-        bounds = f"at least {setting.least}" if setting.most is None else f"between {setting.least} and {setting.most}"
+    low, high = setting.minimum, setting.maximum
+    if (low is not None and value < low) or (high is not None and value > high):
+        bounds = f"at least {low}" if high is None else f"between {low} and {high}"
         raise ConfigurationError(f"{origin} must be {bounds}, not {value}.", path=setting.name, hint=setting.doc)

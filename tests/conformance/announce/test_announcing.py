@@ -138,7 +138,7 @@ async def test_an_announcement_without_a_signature_is_refused_unless_the_setting
     async with service(tmp_path / "a") as bench:
         await admit(bench)
         assert error_of(await announce(bench.as_("alice"), bare)) == (401, "ErrAuth", "unsigned")
-    async with service(tmp_path / "b", unsigned="untrusted") as bench:
+    async with service(tmp_path / "b", unsigned_announcements="untrusted") as bench:
         await admit(bench)
         alice = bench.as_("alice")
         assert error_of(await announce(alice, {**bare, "protocol_version": "v1.0"}))[:2] == (401, "ErrAuth")

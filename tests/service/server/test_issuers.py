@@ -173,7 +173,7 @@ def test_issuers_are_tables_of_the_settings_file(tmp_path: Path) -> None:
 def test_the_issuer_of_the_flags_stands_beside_those_of_the_table(tmp_path: Path) -> None:
     tables = (Issuer(issuer="https://b", jwks=("https://b/",), prefix="b:"),)
     settings = Settings(data=tmp_path, jwks=("https://a/",), issuer="https://a", issuers=tables)
-    assert [issuer.issuer for issuer in settings.outside_issuers] == ["https://a", "https://b"]
+    assert [issuer.issuer for issuer in settings.external_issuers] == ["https://a", "https://b"]
 
 
 async def test_no_issuer_names_subjects_of_another(tmp_path: Path) -> None:

@@ -63,9 +63,9 @@ def test_who_vouches_for_the_dns_is_told() -> None:
 
 
 def test_listeners_on_the_lan_are_named_and_first_use_there_is_a_warning() -> None:
-    findings = found(mdns=True, udp=True, mdns_publish=True, legacy_canon=True)
+    findings = found(mdns=True, udp=True, mdns_publish=True, legacy_signatures=True)
     told = {(each.severity, each.setting) for each in findings if each.layer in ("LAN", "announcements")}
-    assert told >= {("ok", "mdns"), ("ok", "udp"), ("info", "mdns_publish"), ("warning", "legacy_canon")}
+    assert told >= {("ok", "mdns"), ("ok", "udp"), ("info", "mdns_publish"), ("warning", "legacy_signatures")}
     assert ("warning", "LAN", "udp") in missing(udp=True, trust_mode="tofu")
     assert ("warning", "LAN", "bus") in missing(bus="nats://127.0.0.1:4222", trust_mode="tofu")
 
@@ -79,8 +79,8 @@ def test_an_open_service_is_told_so() -> None:
     [
         (("danger", "transport", "tls_cert"), {"host": "0.0.0.0"}),
         (("warning", "announcements", "trust_mode"), {"trust_mode": "tofu"}),
-        (("warning", "announcements", "unsigned"), {"unsigned": "untrusted"}),
-        (("warning", "announcements", "legacy_canon"), {"legacy_canon": True}),
+        (("warning", "announcements", "unsigned_announcements"), {"unsigned_announcements": "untrusted"}),
+        (("warning", "announcements", "legacy_signatures"), {"legacy_signatures": True}),
         (("warning", "rate limits", "rate_limit_writes"), {**HARDENED, "rate_limit_writes": 0}),
         (("warning", "quotas", "agents_per_owner"), {**HARDENED, "agents_per_owner": 0}),
         (("danger", "outgoing requests", "allow_cidrs"), {"allow_cidrs": ("0.0.0.0/0",)}),

@@ -166,7 +166,7 @@ def make_tls(settings: Settings) -> TlsContext | None:
 
 
 def make_issuers(settings: Settings, fetch: FetchKeys, clock: Clock) -> Issuers | None:
-    named = settings.outside_issuers
+    named = settings.external_issuers
     return Issuers(named, fetch, clock.now) if named else None
 
 
