@@ -63,11 +63,18 @@ def running_server(
     environment: Mapping[str, str] | None = None,
     command: str = "serve",
     before: Sequence[str] = (),
+    module: str = "waypost",
 ) -> Iterator[RunningServer]:
     """`waypost serve --port 0 --data DATA FLAGS…`, ready; stopped at the end of the block."""
     with tempfile.TemporaryDirectory(prefix="waypost-test-") as folder:
         server = start_server(
-            *flags, folder=Path(folder), data=data, environment=environment, command=command, before=before
+            *flags,
+            folder=Path(folder),
+            data=data,
+            environment=environment,
+            command=command,
+            before=before,
+            module=module,
         )
         try:
             yield server
@@ -82,14 +89,24 @@ def start_server(
     environment: Mapping[str, str] | None = None,
     command: str = "serve",
     before: Sequence[str] = (),
+    module: str = "waypost",
 ) -> RunningServer:
-    """Start without stopping: for tests that kill. `folder` holds the log, and the data unless it is named. `before`: words
-    that start it elsewhere, as in a namespace. Its port stays its own: it can be started there again."""
+    """Start without stopping, for tests that kill. `folder` holds the log, and the data unless `data` is given.
+
+    `before` is a command prefix, as for a network namespace; `module` replaces the command. The port stays reserved, so that
+    the service can be started there again.
+    """
     data = data or folder / "data"
     log = folder / f"stderr-{time.monotonic_ns()}.log"
     arguments = [command, "--port", str(free_port()), "--data", str(data), *flags]
     with log.open("wb") as stderr:
-        process = (_started_elsewhere if before else _started)(arguments, before, folder, environment, stderr.fileno())
+        if before or module != "waypost":
+            program = [*before, sys.executable, "-m", module]
+            process: subprocess.Popen[str] | Process = _start_program(
+                [*program, *arguments], folder, environment, stderr.fileno()
+            )
+        else:
+            process = _start_copy(arguments, folder, environment, stderr.fileno())
     try:
         url = _ready_url(process, log)
     except BaseException:
@@ -100,9 +117,7 @@ def start_server(
     return RunningServer(url=url, data=data, process=process, log=log)
 
 
-def _started(
-    arguments: Sequence[str], _: Sequence[str], folder: Path, environment: Mapping[str, str] | None, stderr: int
-) -> Process:
+def _start_copy(arguments: Sequence[str], folder: Path, environment: Mapping[str, str] | None, stderr: int) -> Process:
     ours, its = os.pipe()
     with open(os.devnull) as stdin:
         process = start(arguments, folder, clean_environment(environment), (stdin.fileno(), its, stderr))
@@ -111,10 +126,9 @@ def _started(
     return process
 
 
-def _started_elsewhere(
-    arguments: Sequence[str], before: Sequence[str], folder: Path, environment: Mapping[str, str] | None, stderr: int
+def _start_program(
+    command: Sequence[str], folder: Path, environment: Mapping[str, str] | None, stderr: int
 ) -> subprocess.Popen[str]:
-    command = [*before, sys.executable, "-m", "waypost", *arguments]
     environment = clean_environment(environment)
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, cwd=folder, env=environment)
 
