@@ -21,7 +21,7 @@ from waypost.protocols.codec import DERIVED, EncodeContext, MappingLoss
 from waypost.protocols.dialects import DIALECTS, get_codec
 from waypost.protocols.rtfs.agent_profile import export_profile, parse_profile
 from waypost.protocols.rtfs.card_derivation import derive_card
-from waypost.protocols.rtfs.codec import CARD, RTFS, is_envelope, native_card, upgrade_card
+from waypost.protocols.rtfs.codec import CARD, is_envelope, upgrade_card
 from waypost.protocols.rtfs.sexpr import RTFS_TEXT_TYPE, is_sexpr_text
 from waypost.registry.catalog.entries import expiry_of
 from waypost.registry.publication import EntryPage, representation_etag
@@ -36,30 +36,6 @@ def registered_card(source: SourceDocument) -> JsonObject:
     document: JsonObject = msgspec.json.decode(source.document)  # checked when it came
     card: JsonObject = document[CARD] if is_envelope(document) else document
     return card
-
-
-def card_to_match(registration: Registration) -> JsonObject:
-    """The card under today's names; cheap, because a search looks at many."""
-    source = registration.source("rtfs")
-    return upgrade_card(registered_card(source)) if source is not None else native_card(registration.record)
-
-
-def card_to_show(registration: Registration, now: float, score: float | None) -> JsonObject:
-    """The card as registered, and beside its members what the registry knows of it (P-33)."""
-    source = registration.source("rtfs")
-    if source is not None:
-        card = registered_card(source)
-    else:
-        context = EncodeContext(now=now, updated_at=registration.changed_at, created_at=registration.created_at)
-        card = RTFS.encode(registration.record, context).document
-    health = UNKNOWN if registration.health is None else registration.health.state
-    known: JsonObject = {"health": health, "registered_at": to_rfc3339(registration.created_at)}
-    ends = expiry_of(registration)
-    if ends is not None:
-        known["expires_at"] = to_rfc3339(ends)
-    if score is not None:
-        known["score"] = score
-    return card | {"registry": known}
 
 
 # ---- A registration in any dialect, as bytes: its own dialect gives back what was received, the others are mapped.

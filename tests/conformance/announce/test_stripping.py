@@ -52,11 +52,11 @@ async def on_the_lan(lan: LanBridge) -> None:
     """For an agent that was heard there, and a goodbye of one that came elsewhere: what else is said of that is not heard."""
     for carrier in ("mdns", "udp", "bus"):
         how = MessageContext(transport=carrier, source="10.0.0.9")
-        await lan.hear(announcement(key("n"), seq=1, at=NOW, agent_id=NEIGHBOUR_ID), how)
-        await lan.hear(stripped(), how)
+        await lan.receive(announcement(key("n"), seq=1, at=NOW, agent_id=NEIGHBOUR_ID), how)
+        await lan.receive(stripped(), how)
         for message in (stripped(agent_id=NEIGHBOUR_ID), stripped(metadata={"__state": "shutdown"})):
             with pytest.raises(BadSignature):
-                await lan.hear(message, how)
+                await lan.receive(message, how)
 
 
 @pytest.mark.req("ANN-20")

@@ -45,7 +45,7 @@ async def test_another_minor_is_processed_and_told_of_once_an_hour_for_each_peer
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def warned() -> int:
-        return sum("speaks v1." in record.getMessage() for record in caplog.records)
+        return sum("uses protocol version v1." in record.getMessage() for record in caplog.records)
 
     async with service(tmp_path) as bench:
         await bench.admin().post("/api/v1/allow", json={"rule": "*"})

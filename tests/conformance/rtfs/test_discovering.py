@@ -101,7 +101,7 @@ async def test_one_request_looks_at_a_bounded_number_of_cards(bench: Bench) -> N
     methods = RtfsMethods(bench.registry, anonymous_read=True, list_all=True)
     caller = RtfsCaller(principal=ANONYMOUS, budget=CardBudget(cards=5))
     await methods.get("rtfs.registry.discover")({}, caller)
-    with pytest.raises(RateLimited, match="looks at no more"):
+    with pytest.raises(RateLimited, match="matches at most"):
         await methods.get("rtfs.registry.discover")({}, caller)
 
 

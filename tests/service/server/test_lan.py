@@ -228,7 +228,7 @@ async def test_a_registry_works_on_few_announcements_at_once_and_drops_what_is_t
 
         async def refused(sources: int, some: list[JsonObject]) -> int:
             hows = [MessageContext(transport="udp", source=f"10.0.0.{number % sources}") for number in range(len(some))]
-            heard = (made.hear(each, how) for each, how in zip(some, hows, strict=True))
+            heard = (made.receive(each, how) for each, how in zip(some, hows, strict=True))
             outcomes = await asyncio.gather(*heard, return_exceptions=True)
             assert {type(each) for each in outcomes} <= {RateLimited, type(None)}
             return sum(each is not None for each in outcomes)
@@ -255,11 +255,11 @@ async def test_what_waits_of_a_source_that_is_found_to_flood_is_forgotten(tmp_pa
         made = LanBridge(bench.registry, bench.application.renderer, [])
         how = MessageContext(transport="udp", source="10.0.0.1", sender=FoundOut(bench.registry))
         ids = [f"{number:08x}-1fc2-4f7b-8d8c-5e3e6f5c9c1d" for number in range(20)]
-        heard = (made.hear(announcement(key("a"), seq=1, at=NOW, agent_id=agent_id), how) for agent_id in ids)
+        heard = (made.receive(announcement(key("a"), seq=1, at=NOW, agent_id=agent_id), how) for agent_id in ids)
         outcomes = await asyncio.gather(*heard, return_exceptions=True)
         assert [type(each) for each in outcomes] == [type(None)] + [RateLimited] * 19
         other = MessageContext(transport="udp", source="10.0.0.2")
-        await made.hear(announcement(key("a"), seq=1, at=NOW, agent_id=ids[-1]), other)
+        await made.receive(announcement(key("a"), seq=1, at=NOW, agent_id=ids[-1]), other)
         assert len(bench.registry.entries) == 2
 
 
@@ -280,11 +280,11 @@ async def test_an_agent_that_was_never_heard_of_waits_until_a_flood_would_be_fou
     async with service(tmp_path, trust_mode="tofu", store="sqlite") as bench:
         made = LanBridge(bench.registry, bench.application.renderer, [])
         words = announcement(key("a"), seq=1, at=NOW)
-        with pytest.raises(RateLimited, match="floods"):
-            await made.hear(words, MessageContext(transport="udp", source="10.0.0.1", sender=FoundOutSoon()))
-        await made.hear(words, MessageContext(transport="udp", source="10.0.0.1"))
+        with pytest.raises(RateLimited, match="too many messages"):
+            await made.receive(words, MessageContext(transport="udp", source="10.0.0.1", sender=FoundOutSoon()))
+        await made.receive(words, MessageContext(transport="udp", source="10.0.0.1"))
         again = announcement(key("a"), seq=2, at=NOW)
-        await made.hear(again, MessageContext(transport="udp", source="10.0.0.1", sender=FoundOutSoon()))
+        await made.receive(again, MessageContext(transport="udp", source="10.0.0.1", sender=FoundOutSoon()))
         assert len(bench.registry.entries) == 1
 
 
@@ -298,17 +298,17 @@ async def test_the_same_words_again_keep_an_agent_and_are_judged_anew_when_somet
         how, admin = MessageContext(transport="udp", source="x"), bench.admin()
         words = {**announcement(key("a"), seq=1, at=NOW), "ttl": 10}
         for _ in range(12):  # for two minutes, also past the time after which it is judged again
-            await made.hear(words, how)
+            await made.receive(words, how)
             bench.clock.advance(9)
             assert (await admin.get(f"/agents/{AGENT_ID}")).status_code == 200
         bench.clock.advance(2)
         assert (await admin.get(f"/agents/{AGENT_ID}")).status_code == 404
-        await made.hear(words, how)
+        await made.receive(words, how)
         assert (await admin.get(f"/agents/{AGENT_ID}")).status_code == 200
         withdrawn = await admin.delete(f"/api/v1/agents/urn:uuid:{AGENT_ID}")
         assert withdrawn.status_code == 204
         with pytest.raises(WaypostError):
-            await made.hear(words, how)
+            await made.receive(words, how)
         assert (await admin.get(f"/agents/{AGENT_ID}")).status_code == 404
 
 
@@ -320,8 +320,8 @@ async def test_the_same_words_again_are_old_after_five_minutes(tmp_path: Path) -
         how = MessageContext(transport="udp", source="x")
         words = {**announcement(key("a"), seq=1, at=NOW), "ttl": 10}
         for _ in range(limits.ANNOUNCE_PAST_SECONDS // 9):
-            await made.hear(words, how)
+            await made.receive(words, how)
             bench.clock.advance(9)
         bench.clock.advance(9)
         with pytest.raises(Replayed):
-            await made.hear(words, how)
+            await made.receive(words, how)

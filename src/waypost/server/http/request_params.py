@@ -7,7 +7,14 @@ from typing import Any
 import msgspec
 
 from waypost import limits
-from waypost.errors import InvalidParameter, InvalidRequest, LoopDetected, MalformedJson, UnknownDialect
+from waypost.errors import (
+    InvalidParameter,
+    InvalidRequest,
+    LoopDetected,
+    MalformedJson,
+    UnknownDialect,
+    UnsupportedMediaType,
+)
 from waypost.model.json import JsonObject, kind_of, parse_json
 from waypost.model.names import fold_tag
 from waypost.model.principal import VISIBILITIES
@@ -149,6 +156,22 @@ def refuse_fetch_loops(request: Request) -> None:
             path="X-Discovery-Hop",
             hint="Send the request without this header.",
         )
+
+
+def media_type_of(request: Request) -> str:
+    """The media type of the body in lower case, without parameters; empty if there is none."""
+    return (request.header(b"content-type") or "").partition(";")[0].strip().lower()
+
+
+def check_media_type(request: Request, *supported: str) -> str:
+    media_type = media_type_of(request)
+    if media_type not in supported:
+        raise UnsupportedMediaType(
+            f"The media type {media_type[:64]!r} is not supported here.",
+            path="Content-Type",
+            hint=f"Send {' or '.join(supported)}.",
+        )
+    return media_type
 
 
 async def read_object(request: Request, most: int = limits.REQUEST_BYTES) -> JsonObject:

@@ -1,1 +1,1 @@
-"""TODO-PACKAGE waypost.server.api.announce"""
+"""The announce protocol: HTTP, WebSocket, and the bridge to the LAN and the bus."""

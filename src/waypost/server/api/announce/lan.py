@@ -1,6 +1,8 @@
-"""What was heard on the LAN and let in, word for word: the same again needs no second judgement, for a while.
+"""The bridge between the registry and the transports of the announce protocol: mDNS, UDP and the bus.
 
-An agent repeats itself every few seconds, and signs anew once a minute. Pure: what is renewed, and how, is not known here.
+Announcements pass the same admission as those over HTTP. There is no authentication on a LAN: only the key of an agent
+counts, refusals are not answered, and a received agent has no owner until it is announced with a token. The registry
+answers queries with public signed agents; if reading needs a token, only with agents that were received on the LAN.
 """
 
 from __future__ import annotations
@@ -9,12 +11,13 @@ import asyncio
 import hashlib
 import logging
 import math
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
 
 from waypost import limits
+from waypost.cache import LruCache
 from waypost.errors import NotFound, RateLimited, WaypostError
 from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.model.principal import ANONYMOUS, LAN_SUBJECT, LAN_VIA, SCOPE_WRITE, Principal
@@ -30,57 +33,48 @@ from waypost.server.renderer import Renderer
 from waypost.transports.directory import agent_id_of, is_goodbye
 from waypost.transports.port import UNKNOWN_SENDER, Ack, CountsDrops, MessageContext, Transport
 
+log = logging.getLogger("waypost.lan")
+
+_PAGE_SIZE = 50
+_TRANSPORTS = ("mdns", "udp", "bus")
+
 
 class AcceptedAnnouncement(msgspec.Struct, frozen=True, gc=False):
     record_id: str
-    etag: str  # of the record as it was let in: what was changed by others since is judged anew
+    etag: str  # of the record after the announcement; if it differs, the record was changed since
     digest: bytes
-    until: float
+    valid_until: float
 
 
 class RepeatCache:
-    def __init__(self, most: int = limits.DIRECTORY_AGENTS) -> None:
-        self._most = most
-        self._kept: OrderedDict[str, AcceptedAnnouncement] = OrderedDict()
+    """Announcements that were accepted. An agent repeats itself every few seconds and signs again once a minute, so an
+    identical message only renews the lease and is not verified again for a while."""
 
-    def __len__(self) -> int:
-        return len(self._kept)
+    def __init__(self, capacity: int = limits.DIRECTORY_AGENTS) -> None:
+        self._accepted: LruCache[str, AcceptedAnnouncement] = LruCache(capacity)
 
     def put(
         self, agent_id: str, document: bytes, record_id: str, etag: str, *, now: float, signed_at: float | None
     ) -> None:
-        """It was let in. Words without a time, and old ones, are judged each time."""
-        self.drop(agent_id)
+        """Remember an announcement. Without a signing time it is not remembered, so it is verified each time."""
         if signed_at is None:
+            self._accepted.drop(agent_id)
             return
-        until = min(now + limits.LAN_REVERIFY_SECONDS, signed_at + limits.ANNOUNCE_PAST_SECONDS)
-        self._kept[agent_id] = AcceptedAnnouncement(record_id, etag, _digest(document), until)
-        if len(self._kept) > self._most:
-            self._kept.popitem(last=False)
+        valid_until = min(now + limits.LAN_REVERIFY_SECONDS, signed_at + limits.ANNOUNCE_PAST_SECONDS)
+        self._accepted.put(agent_id, AcceptedAnnouncement(record_id, etag, _digest(document), valid_until))
 
     def find(self, agent_id: str, document: bytes, now: float) -> AcceptedAnnouncement | None:
-        kept = self._kept.get(agent_id)
-        return kept if kept is not None and now < kept.until and kept.digest == _digest(document) else None
+        accepted = self._accepted.get(agent_id)
+        if accepted is None or now >= accepted.valid_until or accepted.digest != _digest(document):
+            return None
+        return accepted
 
     def drop(self, agent_id: str) -> None:
-        self._kept.pop(agent_id, None)
+        self._accepted.drop(agent_id)
 
 
 def _digest(document: bytes) -> bytes:
     return hashlib.blake2b(document, digest_size=16).digest()
-
-
-# ---- The registry on the LAN: what is heard goes through the gate that announcements over HTTP go through, and is answered for.
-#
-# Nobody is authenticated here: the key of an agent is all that counts, refusals are silent, and what is heard of belongs to
-# nobody until somebody announces it with a token. It answers with what is public and signed; where reading needs a token, with
-# what was heard here alone.
-
-log = logging.getLogger("waypost.lan")
-
-_ANSWERS = 50
-
-_CARRIERS = ("mdns", "udp", "bus")
 
 
 class LanBridge:
@@ -93,32 +87,29 @@ class LanBridge:
         anonymous_read: bool = False,
         publish: bool = False,
     ) -> None:
-        """`publish`: also tell the LAN of the public agents that were registered elsewhere (`mdns_publish`)."""
+        """`publish`: announce public agents that were registered elsewhere on the LAN too (`mdns_publish`)."""
         self._registry = registry
         self._views = AnnounceViews(registry, renderer)
         self._transports = transports
         self._anonymous_read = anonymous_read
         self._publishes = publish
-        self._local: dict[str, float] = {}  # agent_ids that were heard here, until when
+        self._local: dict[str, float] = {}  # agent_ids received on the LAN: when they expire
         self._published: set[str] = set()
         self._repeats = RepeatCache()
-        self._room = asyncio.Semaphore(limits.LAN_CONCURRENT_WRITES)
-        self._room_of_repeats = asyncio.Semaphore(limits.LAN_CONCURRENT_RENEWALS)
-        self._waiting: Counter[str] = Counter()  # announcements by their source
+        self._write_slots = asyncio.Semaphore(limits.LAN_CONCURRENT_WRITES)
+        self._renewal_slots = asyncio.Semaphore(limits.LAN_CONCURRENT_RENEWALS)
+        self._queued: Counter[str] = Counter()  # announcements by source
 
     async def start(self) -> None:
-        """Listen. What is in the way of one transport ends the start: the operator asked for it."""
+        """Open the transports. A transport that fails stops the start, because the operator configured it."""
         for transport in self._transports:
-            transport.serve(self.answer, self.hear)
+            transport.serve(self.answer, self.receive)
             await transport.open()
             log.info("listening for announcements by %s", transport.name)
 
     def show(self, metrics: Metrics) -> None:
-        """What an operator should see of it."""
-        metrics.show(
-            "lan_dropped", "Packets and messages of the LAN and the bus that were dropped unread.", self.dropped
-        )
-        metrics.show("lan_parked", "Messages of the bus that could not be handled and are set aside.", self.parked)
+        metrics.show("lan_dropped", "Packets and messages of LAN and bus that were dropped unread.", self.dropped)
+        metrics.show("lan_parked", "Messages of the bus that could not be handled and were set aside.", self.parked)
 
     def dropped(self) -> float:
         return sum(each.tally().dropped for each in self._transports if isinstance(each, CountsDrops))
@@ -130,60 +121,61 @@ class LanBridge:
         for transport in self._transports:
             await transport.close()
 
-    # --- Hearing ---------------------------------------------------------------------------------
+    # --- Announcements ---------------------------------------------------------------------------
 
-    async def hear(self, message: JsonObject, how: MessageContext) -> JsonObject | None:
-        """Register what is announced, or raise the refusal, which nobody is told. Nothing is ever sent back."""
-        if self._waiting.total() >= limits.LAN_QUEUE or self._waiting[how.source] >= limits.LAN_QUEUE_PER_SOURCE:
-            raise RateLimited("Too many announcements wait.", hint="Say it again.", retry_after=5)
-        self._waiting[how.source] += 1
+    async def receive(self, message: JsonObject, context: MessageContext) -> JsonObject | None:
+        """Register an announced agent. A refusal is raised to the transport; the sender gets no reply."""
+        source = context.source
+        if self._queued.total() >= limits.LAN_QUEUE or self._queued[source] >= limits.LAN_QUEUE_PER_SOURCE:
+            raise RateLimited("Too many announcements are queued.", hint="Announce again.", retry_after=5)
+        self._queued[source] += 1
         try:
-            await self._take_in_turn(message, how)
+            await self._handle(message, context)
         finally:
-            self._waiting[how.source] -= 1
-            if not self._waiting[how.source]:
-                del self._waiting[how.source]
+            self._queued[source] -= 1
+            if not self._queued[source]:
+                del self._queued[source]
         return None
 
-    async def _take_in_turn(self, message: JsonObject, how: MessageContext) -> None:
+    async def _handle(self, message: JsonObject, context: MessageContext) -> None:
         document, agent_id = dump_json(message), agent_id_of(message)
         repeat = self._repeats.find(agent_id, document, self._registry.clock.now())
         is_new = repeat is None
-        if how.sender is not UNKNOWN_SENDER and agent_id not in self._local:
+        if context.sender is not UNKNOWN_SENDER and agent_id not in self._local:
             await asyncio.sleep(limits.LAN_SETTLE_SECONDS)
-        async with self._room if is_new else self._room_of_repeats:
-            if how.sender.is_flood():  # it was found out while this one waited
-                raise RateLimited("Its source floods.", hint="Say less.", retry_after=5)
+        async with self._write_slots if is_new else self._renewal_slots:
+            if context.sender.is_flood():  # may have been detected while this message was queued
+                raise RateLimited("The source sends too many messages.", hint="Announce less often.", retry_after=5)
             try:
-                if repeat is None or not await self._renew(repeat, agent_id, how):
-                    await self._take(message, document, how)
+                if repeat is None or not await self._renew(repeat, agent_id, context):
+                    await self._publish(message, document, context)
             finally:
                 await asyncio.sleep(limits.LAN_WRITE_PAUSE_SECONDS if is_new else limits.LAN_RENEWAL_PAUSE_SECONDS)
 
-    async def _renew(self, repeat: AcceptedAnnouncement, agent_id: str, how: MessageContext) -> bool:
-        """Let the lease run on; False: what is held is not what was said here."""
+    async def _renew(self, repeat: AcceptedAnnouncement, agent_id: str, context: MessageContext) -> bool:
+        """Renew the lease of a repeated announcement. False if the record is gone or was changed since."""
         entry = self._registry.entries.find(repeat.record_id)
         if entry is None or entry.etag != repeat.etag:
             return False
         try:
-            receipt = await self._registry.renew(_lan_principal(entry.owner, how), repeat.record_id)
-        except NotFound:  # it ran out, or was withdrawn, meanwhile
+            receipt = await self._registry.renew(_lan_principal(entry.owner, context), repeat.record_id)
+        except NotFound:  # it expired or was withdrawn in the meantime
             return False
-        self._note(agent_id, receipt.expires_at or self._registry.clock.now())
+        self._add_local(agent_id, receipt.expires_at or self._registry.clock.now())
         return True
 
-    async def _take(self, message: JsonObject, document: bytes, how: MessageContext) -> None:
+    async def _publish(self, message: JsonObject, document: bytes, context: MessageContext) -> None:
         dialect, decoded = self._registry.decode(document, dialect="announce")
-        held = await self._find(decoded.record.id)
-        if held is not None and _is_registered_directly(held) and not is_goodbye(message):
+        existing = await self._find(decoded.record.id)
+        if existing is not None and _is_registered_directly(existing) and not is_goodbye(message):
             return
         receipt = await self._registry.publish(
             Publication(
                 dialect=dialect,
                 document=document,
                 decoded=decoded,
-                principal=_principal(held, how),
-                via=how.transport,
+                principal=_principal(existing, context),
+                via=context.transport,
                 gated=True,
             )
         )
@@ -192,7 +184,7 @@ class LanBridge:
             self._local.pop(agent_id, None)
             self._repeats.drop(agent_id)
             return
-        self._note(agent_id, now + (decoded.ttl_seconds or limits.LAN_TTL_SECONDS))
+        self._add_local(agent_id, now + (decoded.ttl_seconds or limits.LAN_TTL_SECONDS))
         entry = self._registry.entries.find(receipt.id)
         if entry is not None:
             self._repeats.put(agent_id, document, entry.id, entry.etag, now=now, signed_at=_signed_at(message))
@@ -202,41 +194,32 @@ class LanBridge:
         found = await self._registry.registrations([entry.id]) if entry is not None else []
         return found[0] if found else None
 
-    def _note(self, agent_id: str, until: float) -> None:
+    def _add_local(self, agent_id: str, expires_at: float) -> None:
         if len(self._local) >= limits.DIRECTORY_AGENTS:
             now = self._registry.clock.now()
-            self._local = {name: ends for name, ends in self._local.items() if now < ends}
-        self._local[agent_id] = until
+            self._local = {name: until for name, until in self._local.items() if now < until}
+        self._local[agent_id] = expires_at
 
-    # --- Answering -------------------------------------------------------------------------------
+    # --- Queries ---------------------------------------------------------------------------------
 
     async def answer(self, query: AgentQuery) -> list[JsonObject]:
         names = tuple(wanted.name for wanted in query.wanted if wanted.name != "*")
-        listed = await self._views.page(ANONYMOUS, query, AnnouncedFilter(names=names, signed=True, limit=_ANSWERS))
+        page = await self._views.page(ANONYMOUS, query, AnnouncedFilter(names=names, signed=True, limit=_PAGE_SIZE))
         now = self._registry.clock.now()
-        messages = (self._message(body, now) for body in listed.bodies)
+        messages = (_to_announce(body, now) for body in page.bodies)
         return [
             build_response(message, query.query_id)
             for message in messages
             if self._anonymous_read or self._local.get(agent_id_of(message), 0.0) > now
         ]
 
-    @staticmethod
-    def _message(body: bytes, now: float) -> JsonObject:
-        """An Announce with what is left of its time."""
-        told = parse_object(body)
-        ends = find_instant(told.pop("expires_at", None))
-        told.pop("matched", None)
-        return {**told, "ttl": max(1, math.ceil(ends - now)) if ends is not None else limits.LAN_TTL_SECONDS}
-
-    # --- Publishing ------------------------------------------------------------------------------
+    # --- Publication on the LAN ------------------------------------------------------------------
 
     async def publish(self) -> None:
-        """Tell the LAN of public agents that are signed and were not heard here; and no longer of those that are gone."""
+        """Announce public signed agents that were not received on the LAN, and withdraw those that are gone."""
         if not self._publishes:
             return
-        now = self._registry.clock.now()
-        messages = {agent_id_of(message): message for message in await self._public(now)}
+        messages = {agent_id_of(message): message for message in await self._public_messages()}
         for transport in self._transports:
             if transport.name == "mdns":
                 await self._publish_on(transport, messages)
@@ -246,55 +229,66 @@ class LanBridge:
         for agent_id in self._published - messages.keys():
             await transport.withdraw(agent_id)
         for agent_id, message in messages.items():
-            plain = {name: value for name, value in message.items() if name != "ttl"}
-            ttl = min(message["ttl"], limits.MDNS_CROWDED_TTL_SECONDS)
+            announce = {name: value for name, value in message.items() if name != "ttl"}
+            ttl_seconds = min(message["ttl"], limits.MDNS_CROWDED_TTL_SECONDS)
             try:
-                ack = await transport.announce(plain, ttl)
+                ack = await transport.announce(announce, ttl_seconds)
             except WaypostError as error:
                 ack = Ack(False, reason=error.message)
             if not ack.accepted:
                 log.debug("%s is not published: %s", agent_id, ack.reason)
 
-    async def _public(self, now: float) -> list[JsonObject]:
-        """Freshly signed ones alone: nobody believes the others (P-17)."""
-        found: list[JsonObject] = []
+    async def _public_messages(self) -> list[JsonObject]:
+        """Announcements with a fresh signature: receivers refuse older ones (P-17)."""
+        now = self._registry.clock.now()
+        messages: list[JsonObject] = []
         cursor: str | None = None
-        while len(found) < limits.LOCAL_AGENTS:
-            listed = await self._views.page(
-                ANONYMOUS, AgentQuery(), AnnouncedFilter(signed=True, limit=_ANSWERS, cursor=cursor)
+        while len(messages) < limits.LOCAL_AGENTS:
+            page = await self._views.page(
+                ANONYMOUS, AgentQuery(), AnnouncedFilter(signed=True, limit=_PAGE_SIZE, cursor=cursor)
             )
-            found += [message for body in listed.bodies if self._is_worth(message := self._message(body, now), now)]
-            cursor = listed.next_cursor
+            candidates = [_to_announce(body, now) for body in page.bodies]
+            messages += [message for message in candidates if self._is_publishable(message, now)]
+            cursor = page.next_cursor
             if cursor is None:
                 break
-        return found[: limits.LOCAL_AGENTS]
+        return messages[: limits.LOCAL_AGENTS]
 
-    def _is_worth(self, message: JsonObject, now: float) -> bool:
+    def _is_publishable(self, message: JsonObject, now: float) -> bool:
         signed_at = _signed_at(message)
         is_fresh = signed_at is not None and now - signed_at < limits.ANNOUNCE_PAST_SECONDS
         return is_fresh and self._local.get(agent_id_of(message), 0.0) <= now
 
 
-def _is_registered_directly(held: Registration) -> bool:
-    """What an agent tells the registry itself is more than what fits on a LAN, and is kept alive there. It is not replaced
-    by what is heard, but for a goodbye; when it ends, the LAN counts again."""
-    source = held.source("announce")
-    return source is not None and source.via not in _CARRIERS
+def _to_announce(response: bytes, now: float) -> JsonObject:
+    """The Announce message of a Response, with the remaining TTL."""
+    message = parse_object(response)
+    expires_at = find_instant(message.pop("expires_at", None))
+    message.pop("matched", None)
+    ttl_seconds = max(1, math.ceil(expires_at - now)) if expires_at is not None else limits.LAN_TTL_SECONDS
+    return {**message, "ttl": ttl_seconds}
 
 
-def _principal(held: Registration | None, how: MessageContext) -> Principal:
-    """Who it is written as. A record that was announced is its key's to change, whoever owns it; others are not."""
-    is_announced = held is not None and held.source("announce") is not None
-    return _lan_principal(held.owner if held is not None and is_announced else LAN_SUBJECT, how)
+def _is_registered_directly(existing: Registration) -> bool:
+    """True for an agent that announced itself over HTTP or a WebSocket. That document says more than fits on a LAN and
+    has a lease of its own, so a message from the LAN does not replace it, except for a goodbye."""
+    source = existing.source("announce")
+    return source is not None and source.via not in _TRANSPORTS
 
 
-def _lan_principal(subject: str, how: MessageContext) -> Principal:
+def _principal(existing: Registration | None, context: MessageContext) -> Principal:
+    """The key of an announced record may change it, so the write is made as its owner; other records have no such key."""
+    is_announced = existing is not None and existing.source("announce") is not None
+    return _lan_principal(existing.owner if existing is not None and is_announced else LAN_SUBJECT, context)
+
+
+def _lan_principal(subject: str, context: MessageContext) -> Principal:
     return Principal(
         subject=subject,
         scopes=frozenset((SCOPE_WRITE,)),
         via=LAN_VIA,
-        credential=how.transport,
-        address=how.source,
+        credential=context.transport,
+        address=context.source,
     )
 
 

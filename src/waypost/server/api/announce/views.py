@@ -1,5 +1,7 @@
-"""Agents as the announce protocol answers with them: those that were announced verbatim with their signatures, the others
-derived and marked so. Views are kept until the agent changes.
+"""Agents as Responses of the announce protocol.
+
+An agent that was announced is shown verbatim with its signature. Others are derived from their record and marked so.
+Views are cached until the agent changes.
 """
 
 from __future__ import annotations
@@ -25,10 +27,11 @@ from waypost.server.renderer import Renderer
 from waypost.trust.announce.allow_list import find_agent_id
 from waypost.trust.policy import no_such_agent
 
-_VERSION = "v1.0"
+VERSION = "v1.0"
+
 _DERIVED = "__derived"
-_ROUNDS = 16  # pages of candidates that one answer looks through; the next cursor goes on from there
-_AT_ONCE = 256  # registrations read at once for the index of derived ids
+_CANDIDATE_PAGES = 16  # pages of candidates that one response filters; the next cursor continues after them
+_FETCH_SIZE = 256
 
 
 class AnnounceView(msgspec.Struct, frozen=True, gc=False):
@@ -56,102 +59,101 @@ class AnnounceViews:
         self._registry = registry
         self._renderer = renderer
         self._views: LruCache[str, AnnounceView] = LruCache(limits.RECORD_CACHE)
-        self._derived = DerivedIds(registry)
+        self._derived_ids = DerivedIds(registry)
 
-    async def page(self, principal: Principal, query: AgentQuery, wish: AnnouncedFilter) -> AnnouncePage:
+    async def page(self, principal: Principal, query: AgentQuery, filters: AnnouncedFilter) -> AnnouncePage:
         """One page of the agents that match."""
         if query.agent_id is not None:
-            return await self._list_one(principal, query, signed=wish.signed)
+            return await self._page_of_one(principal, query, query.agent_id, filters)
         views: list[AnnounceView] = []
-        cursor = wish.cursor
-        for _ in range(_ROUNDS):
-            asked = msgspec.structs.replace(wish, limit=wish.limit - len(views), cursor=cursor)
-            page = self._registry.page_announced(principal, asked)
-            views += [view for view in await self._of(page.entries) if _matches(view, query, wish)]
+        cursor = filters.cursor
+        for _ in range(_CANDIDATE_PAGES):
+            remaining = msgspec.structs.replace(filters, limit=filters.limit - len(views), cursor=cursor)
+            page = self._registry.page_announced(principal, remaining)
+            views += [view for view in await self._views_of(page.entries) if _matches(view, query, filters)]
             cursor = page.next_cursor
-            if cursor is None or len(views) == wish.limit:
+            if cursor is None or len(views) == filters.limit:
                 break
         return AnnouncePage(views=views, next_cursor=cursor)
 
-    async def _list_one(self, principal: Principal, query: AgentQuery, *, signed: bool) -> AnnouncePage:
+    async def _page_of_one(
+        self, principal: Principal, query: AgentQuery, agent_id: str, filters: AnnouncedFilter
+    ) -> AnnouncePage:
         try:
-            view = await self.get(principal, query.agent_id or "")
+            view = await self.get(principal, agent_id)
         except NotFound:
             return AnnouncePage(views=[])
-        return AnnouncePage(views=[view] if _matches(view, query, AnnouncedFilter(signed=signed)) else [])
+        return AnnouncePage(views=[view] if _matches(view, query, filters) else [])
 
     async def get(self, principal: Principal, key: str) -> AnnounceView:
-        """The agent behind an agent_id, or any other name of it."""
-        entry = await self.resolve(principal, key)
-        views = await self._of([entry])
+        """The agent with this agent_id, id or alias."""
+        views = await self._views_of([await self.resolve(principal, key)])
         if not views:
             raise no_such_agent(key)
         return views[0]
 
     async def resolve(self, principal: Principal, key: str) -> CatalogEntry:
         agent_id = find_agent_id(key)
-        for name in (key,) if agent_id is None else (f"urn:uuid:{agent_id}", agent_id, key):
+        names = [key] if agent_id is None else [f"urn:uuid:{agent_id}", agent_id, key]
+        for name in names:
             try:
                 return self._registry.resolve(principal, name)
             except NotFound:
                 continue
-        found = None if agent_id is None else await self._derived.find(agent_id)
-        try:
-            if found is not None:
-                return self._registry.resolve(principal, found)
-        except NotFound:
-            pass  # whoever may not see it is not told its other name either
+        record_id = None if agent_id is None else await self._derived_ids.find(agent_id)
+        if record_id is not None:
+            try:
+                return self._registry.resolve(principal, record_id)
+            except NotFound:
+                pass  # the error must not name the record of an agent that the caller may not see
         raise no_such_agent(key)
 
-    async def _of(self, entries: Sequence[CatalogEntry]) -> list[AnnounceView]:
-        kept = {entry.id: view for entry in entries if (view := self._kept(entry)) is not None}
-        missing = [entry.id for entry in entries if entry.id not in kept]
+    async def _views_of(self, entries: Sequence[CatalogEntry]) -> list[AnnounceView]:
+        views: dict[str, AnnounceView] = {}
+        for entry in entries:
+            cached = self._views.get(entry.id)
+            if cached is not None and cached.revision == entry.revision:
+                views[entry.id] = cached
+        missing = [entry.id for entry in entries if entry.id not in views]
         for registration in await self._registry.registrations(missing) if missing else ():
-            view = self._view(registration)
-            kept[registration.id] = view
+            views[registration.id] = view = self._make_view(registration)
             self._views.put(registration.id, view)
-        return [kept[entry.id] for entry in entries if entry.id in kept]
+        return [views[entry.id] for entry in entries if entry.id in views]
 
-    def _kept(self, entry: CatalogEntry) -> AnnounceView | None:
-        view = self._views.get(entry.id)
-        return view if view is not None and view.revision == entry.revision else None
-
-    def _view(self, registration: Registration) -> AnnounceView:
+    def _make_view(self, registration: Registration) -> AnnounceView:
         source = registration.source("announce")
         if source is None:
             agent, signatures = self._derive(registration), AnnounceSignatures()
         else:
             agent, signatures = read_source(source.document)
-        ends = expiry_of(registration)
+        expires_at = expiry_of(registration)
         body = encode_response(
-            dump_json(agent), signatures, version=_VERSION, expires_at=None if ends is None else to_rfc3339(ends)
+            dump_json(agent),
+            signatures,
+            version=VERSION,
+            expires_at=None if expires_at is None else to_rfc3339(expires_at),
         )
-        signed = signatures.signature is not None
         return AnnounceView(
-            registration.revision,
-            registration.id,
-            agent["agent_id"],
-            _capabilities(agent),
-            signed,
-            body,
-            ends,
-            _changed_at(registration),
+            revision=registration.revision,
+            record_id=registration.id,
+            agent_id=agent["agent_id"],
+            capabilities=_capabilities(agent),
+            signed=signatures.signature is not None,
+            body=body,
+            expires_at=expires_at,
+            # A renewed lease changes `expires_at`, and so the response.
+            changed_at=max(registration.changed_at, registration.renewed_at if expires_at is not None else 0.0),
         )
 
     def _derive(self, registration: Registration) -> JsonObject:
-        """Nobody signed it, and its id is the UUID that is kept beside the record."""
+        """An unsigned agent object. Its agent_id is the UUID that is stored with the registration."""
         agent = self._renderer.document(registration, "announce", self._registry.clock.now())
         dialect = registration.sources[0].dialect if registration.sources else "profile"
         return {**agent, "metadata": {**agent.get("metadata", {}), _DERIVED: dialect}}
 
 
-def _changed_at(registration: Registration) -> float:
-    """A lease that runs on is a change of the answer."""
-    return max(registration.changed_at, registration.renewed_at if expiry_of(registration) is not None else 0.0)
-
-
 def read_source(document: bytes) -> tuple[JsonObject, AnnounceSignatures]:
-    """The agent and the signatures of a document that was announced, bare or in its envelope."""
+    """The agent and the signatures of an announced document: a bare agent object or an Announce message."""
     message = parse_object(document)
     if "agent" not in message or "agent_id" in message:
         return message, AnnounceSignatures()
@@ -159,58 +161,55 @@ def read_source(document: bytes) -> tuple[JsonObject, AnnounceSignatures]:
 
 
 def signatures_of(message: Mapping[str, object]) -> AnnounceSignatures:
-    told = (message.get("signature"), message.get("previous_signature"))
-    return AnnounceSignatures(*(text if isinstance(text, str) else None for text in told))
+    values = (message.get("signature"), message.get("previous_signature"))
+    return AnnounceSignatures(*(value if isinstance(value, str) else None for value in values))
 
 
 def _capabilities(agent: JsonObject) -> dict[str, str]:
     try:
         return read_capabilities(agent, "$")
-    except WaypostError:  # a record whose tags make no capabilities has none
+    except WaypostError:  # tags of a derived agent that are no valid capability names
         return {}
 
 
-def _matches(view: AnnounceView, query: AgentQuery, wish: AnnouncedFilter) -> bool:
-    if wish.signed and not view.signed:
+def _matches(view: AnnounceView, query: AgentQuery, filters: AnnouncedFilter) -> bool:
+    if filters.signed and not view.signed:
         return False
     return all(wanted.fits(view.capabilities) for wanted in query.wanted)
 
 
 class DerivedIds:
-    """Which agent the UUID of a derived answer belongs to. Made when the first one is asked for, then kept up to date."""
+    """The records of derived agent_ids. The table is built on first use and then follows the change log."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._ids: dict[str, str] = {}
-        self._making = asyncio.Lock()
-        self._is_made = False
+        self._record_ids: dict[str, str] = {}
+        self._lock = asyncio.Lock()
+        self._is_built = False
 
     async def find(self, agent_id: str) -> str | None:
-        async with self._making:
-            if not self._is_made:
-                await self._make()
-        if len(self._ids) > 2 * len(self._registry.entries) + limits.RECORD_CACHE:
-            self._forget_gone()
-        return self._ids.get(agent_id)
+        async with self._lock:
+            if not self._is_built:
+                await self._build()
+        if len(self._record_ids) > 2 * len(self._registry.entries) + limits.RECORD_CACHE:
+            is_alive = self._registry.entries.is_alive
+            self._record_ids = {key: value for key, value in self._record_ids.items() if is_alive(value)}
+        return self._record_ids.get(agent_id)
 
-    async def _make(self) -> None:
-        self._registry.subscribe(self._take_in)
-        known = self._registry.entries.ids()
-        for start in range(0, len(known), _AT_ONCE):
-            part = known[start : start + _AT_ONCE]
+    async def _build(self) -> None:
+        self._registry.subscribe(self._on_commit)
+        ids = self._registry.entries.ids()
+        for start in range(0, len(ids), _FETCH_SIZE):
+            part = ids[start : start + _FETCH_SIZE]
             for registration in await self._registry.registrations(part, sources=False, cached=False):
-                self._note(registration)
+                self._put(registration)
             await asyncio.sleep(0)
-        self._is_made = True
+        self._is_built = True
 
-    def _take_in(self, committed: CommittedChange) -> None:
+    def _on_commit(self, committed: CommittedChange) -> None:
         if committed.registration is not None:
-            self._note(committed.registration)
+            self._put(committed.registration)
 
-    def _note(self, registration: Registration) -> None:
+    def _put(self, registration: Registration) -> None:
         if registration.announce_id is not None:
-            self._ids[registration.announce_id] = registration.id
-
-    def _forget_gone(self) -> None:
-        alive = self._registry.entries.is_alive
-        self._ids = {agent_id: record_id for agent_id, record_id in self._ids.items() if alive(record_id)}
+            self._record_ids[registration.announce_id] = registration.id

@@ -22,7 +22,6 @@ from waypost.errors import (
     OwnerConflict,
     TooLarge,
     Unauthorized,
-    UnsupportedMediaType,
     WaypostError,
     error_codes,
 )
@@ -52,7 +51,7 @@ from waypost.server.api.rtfs.search import CardBudget, CardSearch
 from waypost.server.auth.rate_limits import RateLimits
 from waypost.server.http.asgi import AnyResponse, Headers, Request, Response, json_response
 from waypost.server.http.problems import problem_headers
-from waypost.server.http.request_params import read_visibility
+from waypost.server.http.request_params import check_media_type, media_type_of, read_visibility
 from waypost.server.web.layout import html_response, plain_page
 from waypost.trust.policy import require_scope
 
@@ -116,13 +115,7 @@ class RtfsApi:
                 path="Authorization",
                 hint="Send Authorization: Bearer <token>; `waypost token mint` makes one.",
             )
-        media_type = _media_type(request)
-        if media_type not in _MEDIA_TYPES:
-            raise UnsupportedMediaType(
-                f"The media type {media_type[:64]!r} is not supported here.",
-                path="Content-Type",
-                hint=f"Send {', '.join(_MEDIA_TYPES[:-1])} or {_MEDIA_TYPES[-1]}.",
-            )
+        media_type = check_media_type(request, *_MEDIA_TYPES)
         body = await request.body(limits.RPC_BYTES)
         if media_type == RTFS_TEXT_TYPE:
             return await self._answer_form(request, principal, body)
@@ -186,7 +179,7 @@ class RtfsApi:
     def refuse(self, request: Request, error: WaypostError, request_id: str) -> AnyResponse:
         """The response to a request that was refused before a call was read: an HTTP status with a JSON-RPC error."""
         status, body = error_codes(error).http, error_reply(NULL_ID, error)
-        if _media_type(request) == RTFS_TEXT_TYPE:
+        if media_type_of(request) == RTFS_TEXT_TYPE:
             return _form_response(status, parse_response(status, body, "").text, problem_headers(error))
         return Response(status, body, headers=problem_headers(error))
 
@@ -231,10 +224,6 @@ def _registration_token(request: Request) -> str | None:
     scheme, _, token = (request.header(b"authorization") or "").partition(" ")
     token = token.strip()
     return token if scheme.lower() == "bearer" and token.startswith(TOKEN_PREFIX) else None
-
-
-def _media_type(request: Request) -> str:
-    return (request.header(b"content-type") or "").partition(";")[0].strip().lower()
 
 
 class RtfsMethods:

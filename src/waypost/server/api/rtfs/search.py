@@ -1,7 +1,6 @@
-"""Which agents have a capability.
+"""`rtfs.registry.discover`: narrow by indexes, match card by card, then sort and page (rtfs.md §5).
 
-It only narrows: what it names is matched card by card all the same. It knows ids of capabilities, with and without their
-version, and the cards with more tags than the record (and so the tag index) holds.
+Matching yields to other requests every few milliseconds, and one request may match a bounded number of cards.
 """
 
 from __future__ import annotations
@@ -15,24 +14,64 @@ import msgspec
 
 from waypost import limits
 from waypost.errors import InvalidCursor, RateLimited
+from waypost.model.health import UNKNOWN
 from waypost.model.json import JsonObject
 from waypost.model.principal import Principal, audience
 from waypost.model.query import Query
 from waypost.model.registration import Registration
-from waypost.protocols.rtfs.codec import split_version
+from waypost.model.times import to_rfc3339
+from waypost.protocols.codec import EncodeContext
+from waypost.protocols.rtfs.codec import RTFS, native_card, split_version, upgrade_card
 from waypost.protocols.rtfs.criteria import CapabilityPattern, DiscoverCriteria, glob_matches
+from waypost.registry.catalog.entries import expiry_of
 from waypost.registry.find.empty_results import suggestion_warnings
 from waypost.registry.registry import Registry
 from waypost.server.registration_table import RegistrationTable, TimeSlice
-from waypost.server.renderer import card_to_match, card_to_show
+from waypost.server.renderer import registered_card
+
+_FETCH_SIZE = 50
+_CACHE_BELOW = 1000  # with more candidates, reads bypass the record cache: they would only evict its content
+_RANK_ABOVE = 5000  # with more candidates, the ranker preselects for a text search
+_RANKED = 1000
+_SORT_SIZE = 1000
+_CUT_WARNING = f"text_search: only the {_RANKED} best matches were considered; add another criterion to see the rest."
+_CURSOR_PURPOSE = "rtfs"
+
+SortKey = tuple[float, int, str]
+
+
+def card_to_match(registration: Registration) -> JsonObject:
+    """The card under today's names. Cheap, because a search matches many."""
+    source = registration.source("rtfs")
+    return upgrade_card(registered_card(source)) if source is not None else native_card(registration.record)
+
+
+def card_to_show(registration: Registration, now: float, score: float | None) -> JsonObject:
+    """The card as registered, with what the registry knows of it under `registry` (P-33)."""
+    source = registration.source("rtfs")
+    if source is not None:
+        card = registered_card(source)
+    else:
+        context = EncodeContext(now=now, updated_at=registration.changed_at, created_at=registration.created_at)
+        card = RTFS.encode(registration.record, context).document
+    health = UNKNOWN if registration.health is None else registration.health.state
+    status: JsonObject = {"health": health, "registered_at": to_rfc3339(registration.created_at)}
+    expires_at = expiry_of(registration)
+    if expires_at is not None:
+        status["expires_at"] = to_rfc3339(expires_at)
+    if score is not None:
+        status["score"] = score
+    return card | {"registry": status}
 
 
 class CapabilityIndex(RegistrationTable):
+    """Agents by capability id, with and without its version. It only narrows: cards are matched afterwards."""
+
     def __init__(self, registry: Registry) -> None:
         super().__init__(registry)
         self._agents: dict[str, set[str]] = {}
         self._names: dict[str, tuple[str, ...]] = {}
-        self.crowded: set[str] = set()
+        self.with_many_tags: set[str] = set()  # agents whose cards have more tags than the tag index holds
 
     def _put(self, registration: Registration) -> None:
         card = card_to_match(registration)
@@ -42,10 +81,10 @@ class CapabilityIndex(RegistrationTable):
         for key in keys:
             self._agents.setdefault(key, set()).add(registration.id)
         if len(card.get("discovery_tags") or ()) > limits.TAGS:
-            self.crowded.add(registration.id)
+            self.with_many_tags.add(registration.id)
 
     def _drop(self, agent_id: str) -> None:
-        self.crowded.discard(agent_id)
+        self.with_many_tags.discard(agent_id)
         for key in self._names.pop(agent_id, ()):
             agents = self._agents.get(key)
             if agents is not None:
@@ -54,57 +93,31 @@ class CapabilityIndex(RegistrationTable):
                     del self._agents[key]
 
     async def agents_with(self, capability: CapabilityPattern) -> set[str]:
-        """Every agent that may have the capability."""
-        found = set(self._agents.get(capability.text, ()))
+        """The agents that may have a capability."""
+        agents = set(self._agents.get(capability.text, ()))
         if capability.is_glob:
-            found.update(await self._globbed(capability.text))
+            time_slice = TimeSlice()
+            for key in list(self._agents):
+                await time_slice.step()
+                if glob_matches(capability.text, key):
+                    agents.update(self._agents.get(key, ()))
         for agent_id in _prefixes(capability.text):
             entry = self._registry.entries.find_named(agent_id)
             if entry is not None:
-                found.add(entry.id)
-        return found
-
-    async def _globbed(self, pattern: str) -> set[str]:
-        found: set[str] = set()
-        pace = TimeSlice()
-        for key in list(self._agents):
-            await pace.step()
-            if glob_matches(pattern, key):
-                found.update(self._agents.get(key, ()))
-        return found
+                agents.add(entry.id)
+        return agents
 
 
 def _prefixes(text: str) -> Iterable[str]:
-    """What may be the agent in `{agent_id}/{capability_id}`: either part may hold a slash itself."""
+    """The possible agent ids in `{agent_id}/{capability_id}`, where both may contain a slash."""
     at = text.find("/")
     while at >= 0:
         yield text[:at]
         at = text.find("/", at + 1)
 
 
-# ---- `rtfs.registry.discover`: narrow by the indices first, then match card by card, then order and page (rtfs.md §5).
-#
-# Matching many cards gives way to other requests every few milliseconds, and one request looks at a bounded number of them.
-
-_PAGE = 50
-
-_CACHED_BELOW = 1000  # more candidates than this are read past the record cache, which they would only empty
-
-_RANKED_ABOVE = 5000  # with fewer candidates every text is looked at; with more the ranker chooses them
-
-_RANKED = 1000
-
-_SORTED_AT_ONCE = 1000
-
-_CUT = f"text_search: only the {_RANKED} best were looked at; add another criterion to see the rest."
-
-_PURPOSE = "rtfs"
-
-Order = tuple[float, int, str]
-
-
 class CardBudget:
-    """How many cards a request may still look at: one budget for all calls of a batch."""
+    """The number of cards that a request may still match: one budget for all calls of a batch."""
 
     def __init__(self, cards: int = limits.RTFS_SCAN_CARDS) -> None:
         self._left = cards
@@ -113,14 +126,14 @@ class CardBudget:
         self._left -= cards
         if self._left < 0:
             raise RateLimited(
-                f"One request looks at no more than {limits.RTFS_SCAN_CARDS} cards.",
+                f"One request matches at most {limits.RTFS_SCAN_CARDS} cards.",
                 retry_after=1,
                 hint="Narrow the search by agent_id, capability_id, discovery_tags or text_search, or send fewer calls.",
             )
 
 
 @dataclass(frozen=True, slots=True)
-class RtfsSearchResult:
+class CardPage:
     cards: list[JsonObject]
     total: int
     next_cursor: str | None
@@ -139,78 +152,78 @@ class CardSearch:
 
     async def find(
         self, criteria: DiscoverCriteria, principal: Principal, params: JsonObject, budget: CardBudget
-    ) -> RtfsSearchResult:
-        context = _context(principal, params)
-        after = self._after(params.get("cursor"), context)
+    ) -> CardPage:
+        context = _cursor_context(principal, params)
+        after = self._parse_cursor(params.get("cursor"), context)
         candidates = await self._candidates(criteria, principal)
-        best, total = await self._best(criteria, candidates.ids, after, budget)
-        page, more = best[: criteria.limit], len(best) > criteria.limit
-        return RtfsSearchResult(
-            cards=await self._shown(criteria, page),
+        best, total = await self._match(criteria, candidates.ids, after, budget)
+        page, has_more = best[: criteria.limit], len(best) > criteria.limit
+        return CardPage(
+            cards=await self._cards(criteria, page),
             total=total,
-            next_cursor=self._cursor(page[-1][0], context) if more else None,
+            next_cursor=self._cursor(page[-1][0], context) if has_more else None,
             warnings=(*candidates.warnings, *(() if total else self._suggestions(criteria, principal))),
         )
 
     def _suggestions(self, criteria: DiscoverCriteria, principal: Principal) -> Iterable[str]:
-        """What may have been meant by tags that nobody carries; told where nothing else is."""
+        """Similar tags for those that no agent has. Computed only for an empty result."""
         return suggestion_warnings(self._registry.suggest(principal, tuple(criteria.tags)))
 
-    async def _best(
-        self, criteria: DiscoverCriteria, ids: Sequence[str], after: Order | None, budget: CardBudget
-    ) -> tuple[list[tuple[Order, str]], int]:
-        """The first of those that match, one more than asked for, and how many match in all."""
-        best: list[tuple[Order, str]] = []
+    async def _match(
+        self, criteria: DiscoverCriteria, ids: Sequence[str], after: SortKey | None, budget: CardBudget
+    ) -> tuple[list[tuple[SortKey, str]], int]:
+        """The first matches after a position, one more than the limit, and the total number of matches."""
+        best: list[tuple[SortKey, str]] = []
         total = 0
-        pace = TimeSlice()
+        time_slice = TimeSlice()
         async for registration in self._registrations(ids, budget):
-            await pace.step()
+            await time_slice.step()
             card = card_to_match(registration)
             if not criteria.matches(card):
                 continue
             total += 1
-            order = criteria.order(card)
-            if after is None or order > after:
-                best.append((order, registration.id))
-            if len(best) > criteria.limit + _SORTED_AT_ONCE:
+            key = criteria.order(card)
+            if after is None or key > after:
+                best.append((key, registration.id))
+            if len(best) > criteria.limit + _SORT_SIZE:
                 best = sorted(best)[: criteria.limit + 1]
         return sorted(best)[: criteria.limit + 1], total
 
-    async def _shown(self, criteria: DiscoverCriteria, page: list[tuple[Order, str]]) -> list[JsonObject]:
-        scores = {agent_id: -order[0] if criteria.terms else None for order, agent_id in page}
+    async def _cards(self, criteria: DiscoverCriteria, page: list[tuple[SortKey, str]]) -> list[JsonObject]:
+        scores = {agent_id: -key[0] if criteria.terms else None for key, agent_id in page}
         now = self._registry.clock.now()
         cards: list[JsonObject] = []
-        pace = TimeSlice()
+        time_slice = TimeSlice()
         for registration in await self._registry.registrations(list(scores)):
-            await pace.step()
+            await time_slice.step()
             cards.append(card_to_show(registration, now, scores[registration.id]))
         return cards
 
     async def _registrations(self, ids: Sequence[str], budget: CardBudget) -> AsyncIterator[Registration]:
-        for start in range(0, len(ids), _PAGE):
-            part = ids[start : start + _PAGE]
+        for start in range(0, len(ids), _FETCH_SIZE):
+            part = ids[start : start + _FETCH_SIZE]
             budget.spend(len(part))
-            for registration in await self._registry.registrations(part, cached=len(ids) <= _CACHED_BELOW):
+            for registration in await self._registry.registrations(part, cached=len(ids) <= _CACHE_BELOW):
                 yield registration
 
-    # --- Narrowing -------------------------------------------------------------------------------
+    # --- Candidates ------------------------------------------------------------------------------
 
     async def _candidates(self, criteria: DiscoverCriteria, principal: Principal) -> _CandidateIds:
-        """Ids of agents that may match."""
+        """The ids of agents that may match."""
         capable: set[str] | None = None
         if criteria.capability is not None or criteria.tags:
             await self._index.build()
         if criteria.capability is not None:
             capable = await self._index.agents_with(criteria.capability)
-        ids = self._selected(criteria, principal, capable)
-        if not criteria.terms or len(ids) <= _RANKED_ABOVE:
+        ids = self._select(criteria, principal, capable)
+        if not criteria.terms or len(ids) <= _RANK_ABOVE:
             return _CandidateIds(ids)
         ranking = await self._registry.rank(Query(text=" ".join(criteria.terms), limit=_RANKED), principal)
         ranked = {hit.id for hit in ranking.hits}
-        warnings = (_CUT,) if len(ranked) == _RANKED else ()
+        warnings = (_CUT_WARNING,) if len(ranked) == _RANKED else ()
         return _CandidateIds([agent_id for agent_id in ids if agent_id in ranked], warnings)
 
-    def _selected(self, criteria: DiscoverCriteria, principal: Principal, capable: set[str] | None) -> list[str]:
+    def _select(self, criteria: DiscoverCriteria, principal: Principal, capable: set[str] | None) -> list[str]:
         entries = self._registry.entries
         named = None if criteria.agent_id is None else entries.find_named(criteria.agent_id)
         chosen = entries.select(audience(principal))
@@ -218,27 +231,27 @@ class CardSearch:
             chosen &= entries.ordinals(() if named is None else (named.id,))
         if criteria.tags:
             tagged = entries.tagged(tuple(criteria.tags), match_any=criteria.any_tag)
-            chosen &= tagged | entries.ordinals(self._index.crowded)  # cards with more tags than the tag index holds
+            chosen &= tagged | entries.ordinals(self._index.with_many_tags)
         if capable is not None:
             chosen &= entries.ordinals(capable)
         return entries.ids_of(chosen)
 
-    # --- Paging ----------------------------------------------------------------------------------
+    # --- Cursors ---------------------------------------------------------------------------------
 
-    def _cursor(self, order: Order, context: tuple[str, ...]) -> str:
-        return self._registry.cursors.seal_page(_PURPOSE, order, *context)
+    def _cursor(self, key: SortKey, context: tuple[str, ...]) -> str:
+        return self._registry.cursors.seal_page(_CURSOR_PURPOSE, key, *context)
 
-    def _after(self, cursor: object, context: tuple[str, ...]) -> Order | None:
+    def _parse_cursor(self, cursor: object, context: tuple[str, ...]) -> SortKey | None:
         if cursor is None:
             return None
         if not isinstance(cursor, str):
-            raise InvalidCursor("A cursor is a text.", path="cursor", hint="Start without one.")
-        after: Order = self._registry.cursors.open_page(_PURPOSE, cursor, Order, *context)
-        return after
+            raise InvalidCursor("A cursor must be a string.", path="cursor", hint="Start without a cursor.")
+        key: SortKey = self._registry.cursors.open_page(_CURSOR_PURPOSE, cursor, SortKey, *context)
+        return key
 
 
-def _context(principal: Principal, params: JsonObject) -> tuple[str, ...]:
-    """A cursor fits the same caller and the same criteria only."""
+def _cursor_context(principal: Principal, params: JsonObject) -> tuple[str, ...]:
+    """A cursor is valid for the same caller and the same criteria only."""
     criteria = {name: value for name, value in params.items() if name not in ("cursor", "limit")}
     digest = hashlib.sha256(msgspec.json.encode(criteria, order="deterministic")).hexdigest()
     return (principal.subject or "", digest)
