@@ -189,6 +189,19 @@ class Renderer:
             self._size -= len(dropped.body)
 
 
+class ArdEntryWriter:
+    """Catalog entries: as published or mapped, with the trust level."""
+
+    def __init__(self, registry: Registry, renderer: Renderer) -> None:
+        self._registry = registry
+        self._renderer = renderer
+
+    def entry(self, registration: Registration) -> JsonObject:
+        entry = self._renderer.document(registration, "ard", self._registry.clock.now())
+        add_trust_metadata(entry, registration, scalar=True)
+        return entry
+
+
 class DocumentReader:
     """Reads agents as documents of one dialect, from the cache of renderings where possible."""
 

@@ -16,7 +16,6 @@ from waypost.model.registration import Registration
 from waypost.protocols.ard.catalog import build_catalog, host_entry, registry_entry
 from waypost.protocols.dialects import get_codec
 from waypost.registry.registry import Registry
-from waypost.server.catalog_entries import ArdEntryWriter
 from waypost.server.hosted_agents.documents import (
     ADP_MEDIA_TYPE,
     CAPABILITIES_PATH,
@@ -31,7 +30,7 @@ from waypost.server.http.asgi import AnyResponse, Request, Response
 from waypost.server.http.conditional_requests import format_http_date, is_not_modified, strong_etag
 from waypost.server.http.content_negotiation import MediaType, choose_media_type
 from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
-from waypost.server.renderer import TRUST_HEADER, RenderedDocument, Renderer, parse_rendered
+from waypost.server.renderer import TRUST_HEADER, ArdEntryWriter, RenderedDocument, Renderer, parse_rendered
 from waypost.server.response_schemas import document_schema
 from waypost.trust.policy import no_such_agent
 

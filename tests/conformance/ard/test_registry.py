@@ -450,6 +450,19 @@ async def test_what_is_withdrawn_or_hidden_is_in_no_answer(bench: Bench, reader:
     assert "Secret" not in names((await listed(owner, pageSize=100))["items"])
 
 
+@pytest.mark.req("ARD-24", "ARD-26")
+async def test_a_deprecated_agent_is_in_no_answer(bench: Bench, reader: httpx2.AsyncClient) -> None:
+    old = profile("old-weather", name="Old", description="Weather of last year.", status="deprecated", tags=["antique"])
+    owner = bench.as_("owner", "discover:read", "discover:write")
+    assert (await owner.post("/api/v1/agents", json=old)).status_code == 201
+    assert "Old" not in names((await search(reader, "weather of last year"))["results"])
+    assert "Old" not in names((await search(reader, "weather", filter={"tags": ["antique"]}))["results"])
+    assert "Old" not in names((await listed(reader, pageSize=100))["items"])
+    counts = (await explore(reader, {"field": "tags", "limit": 100}))["tags"]["buckets"]
+    assert "antique" not in [bucket["value"] for bucket in counts]
+    await owner.delete("/api/v1/agents/old-weather")
+
+
 @pytest.mark.req("ARD-12")
 async def test_the_catalog_names_the_registry_where_it_is_asked(bench: Bench) -> None:
     entries = (await bench.anonymous().get("/.well-known/ai-catalog.json")).json()["entries"]

@@ -97,9 +97,9 @@ class CatalogView:
     # An ordinal means the same agent until the next change. So use a selection before the next `await`, and combine it only
     # with the methods after `select`, which expire nothing.
 
-    def select(self, audience: frozenset[str] | None) -> BitMap:
-        """Ordinals of the listed agents that the audience sees."""
-        return self._current().select(audience, statuses=LISTED)
+    def select(self, audience: frozenset[str] | None, statuses: Sequence[str] = LISTED) -> BitMap:
+        """Ordinals of the agents with one of the statuses that the audience sees."""
+        return self._current().select(audience, statuses=statuses)
 
     def tagged(self, tags: Sequence[str], *, match_any: bool) -> BitMap:
         """Ordinals of the agents that carry all tags, or any of them."""

@@ -1,1 +1,1 @@
-"""TODO-PACKAGE waypost.server.api.ard"""
+"""The ARD registry: search, facets and a list of catalog entries on `/ard`."""

@@ -1,8 +1,7 @@
-"""Which entries an ARD question is about, for search, explore and the list alike: one matched set, one cutoff (ARD-26).
+"""Which entries match an ARD query. Search, explore and list use the same matches and the same cutoff (ARD-26).
 
-Filters look at the facts that are at hand; where a path needs whole entries, those that pass the rest are looked at, within
-a budget. What a text matches is what the ranker finds, without its regard for owners and trust: the score is relevance alone
-(ARD-20), and pages follow it strictly.
+Filters are evaluated on a table of indexed members. A filter on another path is evaluated on the complete entries that
+pass the rest, within a budget. The score is the relevance of the ranker alone (ARD-20), and pages follow it strictly.
 """
 
 from __future__ import annotations
@@ -10,186 +9,281 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from itertools import groupby
+from sys import intern
 from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from waypost import limits
 from waypost.errors import RateLimited
+from waypost.model.json import JsonObject
 from waypost.model.principal import Principal, audience
 from waypost.model.query import Query
 from waypost.model.registration import Registration
-from waypost.protocols.ard.catalog import LISTED
+from waypost.model.times import find_instant
+from waypost.protocols.ard.catalog import LISTED, catalog_entry
+from waypost.protocols.ard.codec import encode_without_residue, find_urn
 from waypost.protocols.ard.query import ArdFilter, FacetRequest, FilterClause, values_at
 from waypost.registry.registry import Registry
-from waypost.server.catalog_entries import (
-    INDEXED_MEMBERS,
-    ArdEntryTable,
-    ArdEntryWriter,
-    ArdFacts,
-    extract_facts,
-    with_publisher,
-)
-from waypost.server.registration_table import TimeSlice
-from waypost.server.renderer import Renderer
+from waypost.server.registration_table import RegistrationTable, TimeSlice
+from waypost.server.renderer import ArdEntryWriter, Renderer
 
+INDEXED_MEMBERS: Final = frozenset(
+    ("identifier", "displayName", "type", "publisher", "tags", "capabilities", "version", "updatedAt")
+)
+_REGISTRY_TYPES: Final = ("application/ai-registry+json", "application/ai-registry")
 _SCALE: Final = 100
-_CUTOFF: Final = 1  # of the scale: what is below is not in the answer of search, nor counted by explore
-_PAGE: Final = 50
+_MIN_SCORE: Final = 1  # matches below are neither found by search nor counted by explore
+_FETCH_SIZE: Final = 50
+
+
+class ArdFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The indexed members of an entry, and the times by which a list is sorted."""
+
+    identifier: str
+    display_name: str
+    type: str
+    publisher: str
+    tags: tuple[str, ...]
+    capabilities: tuple[str, ...]
+    version: str
+    updated: str  # as the entry spells it
+    updated_at: float
+    created_at: float  # of the registration: entries have no such member
+    description: str = ""
+
+    @property
+    def is_registry(self) -> bool:
+        """True for a registry, which is a referral and not a result (§10)."""
+        return self.type.partition(";")[0].strip().lower() in _REGISTRY_TYPES
+
+    def as_entry(self) -> Mapping[str, Any]:
+        """The indexed members as an entry, for filters and facets."""
+        return {
+            "identifier": self.identifier,
+            "displayName": self.display_name,
+            "type": self.type,
+            "publisher": self.publisher,
+            "tags": self.tags,
+            "capabilities": self.capabilities,
+            **({"version": self.version} if self.version else {}),
+            **({"updatedAt": self.updated} if self.updated else {}),
+        }
+
+
+def extract_facts(entry: JsonObject, registration: Registration, *, with_description: bool = False) -> ArdFacts:
+    updated = _string(entry, "updatedAt")
+    return ArdFacts(
+        identifier=entry["identifier"],
+        display_name=entry["displayName"],
+        type=intern(entry["type"]),
+        publisher=intern(_publisher_of(entry["identifier"])),
+        tags=tuple(map(intern, _strings(entry, "tags"))),
+        capabilities=tuple(map(intern, _strings(entry, "capabilities"))),
+        version=_string(entry, "version"),
+        updated=updated,
+        updated_at=find_instant(updated) or registration.changed_at,
+        created_at=registration.created_at,
+        description=_string(entry, "description") if with_description else "",
+    )
+
+
+def _publisher_of(identifier: str) -> str:
+    """ARD-22: the publisher that the identifier names, whatever the entry says."""
+    urn = find_urn(identifier)
+    return urn.publisher if urn is not None else ""
+
+
+def _string(entry: JsonObject, name: str) -> str:
+    value = entry.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _strings(entry: JsonObject, name: str) -> list[str]:
+    value = entry.get(name)
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+
+
+class _FactTable(RegistrationTable):
+    """The facts of all registrations, by id."""
+
+    def __init__(self, registry: Registry, extract: Callable[[Registration], ArdFacts]) -> None:
+        super().__init__(registry)
+        self._extract = extract
+        self.facts: dict[str, ArdFacts] = {}
+
+    def _put(self, registration: Registration) -> None:
+        self.facts[registration.id] = self._extract(registration)
+
+    def _drop(self, agent_id: str) -> None:
+        self.facts.pop(agent_id, None)
 
 
 class ArdMatch(NamedTuple):
-    """In the order of an answer: the highest score first, equals by their names."""
-
     score: int
     identifier: str
     id: str
 
 
-PagePosition = tuple[int, str]  # the score and the name of the last one shown
+PagePosition = tuple[int, str]  # the score and the identifier of the last result of a page
 
 
 class ArdSearch:
     def __init__(self, registry: Registry, renderer: Renderer) -> None:
         self._registry = registry
-        self.writer = ArdEntryWriter(registry, renderer)
-        self._table = ArdEntryTable(registry, self.writer)
+        self._renderer = renderer
+        self._writer = ArdEntryWriter(registry, renderer)
+        self._table = _FactTable(registry, self._facts_of)
 
-    async def matched(self, text: str, narrowed: ArdFilter, principal: Principal) -> dict[str, int]:
-        """What a text and a filter match, each id with its score, best first."""
-        fits = (await self.filter_ids(narrowed, principal)).__contains__ if narrowed.values else self._is_listed
-        return await self._ranked(text, fits, principal)
+    def entry(self, registration: Registration) -> JsonObject:
+        """The entry in the form of ARD's own schema."""
+        return catalog_entry(self._writer.entry(registration))
 
-    async def _ranked(self, text: str, fits: Callable[[str], bool], principal: Principal) -> dict[str, int]:
+    def _facts_of(self, registration: Registration) -> ArdFacts:
+        if registration.source("ard") is None:
+            context = self._renderer.context(registration, self._registry.clock.now())
+            entry = encode_without_residue(registration.record, context)
+            if entry is not None:
+                return extract_facts(entry, registration)
+        return extract_facts(self.entry(registration), registration)
+
+    # --- Search ----------------------------------------------------------------------------------
+
+    async def find(self, text: str, filters: ArdFilter, principal: Principal) -> dict[str, int]:
+        """The scores of all matches by id, best first."""
+        is_match = (await self.filter_ids(filters, principal)).__contains__ if filters.values else self._is_listed
+        return await self._rank(text, is_match, principal)
+
+    async def _rank(self, text: str, is_match: Callable[[str], bool], principal: Principal) -> dict[str, int]:
         query = Query(text=text, limit=limits.ARD_MATCHES, diversity=False)
-        ranking = await self._registry.rank(query, principal, is_match=fits)
-        scored = ((hit.id, round(hit.score * _SCALE)) for hit in ranking.hits)
-        return {agent_id: score for agent_id, score in scored if score >= _CUTOFF}
+        ranking = await self._registry.rank(query, principal, is_match=is_match)
+        scores = ((hit.id, round(hit.score * _SCALE)) for hit in ranking.hits)
+        return {agent_id: score for agent_id, score in scores if score >= _MIN_SCORE}
 
     def _is_listed(self, agent_id: str) -> bool:
         entry = self._registry.entries.find(agent_id)
         return entry is not None and entry.status in LISTED
 
     async def page(
-        self, matched: Mapping[str, int], after: PagePosition | None, size: int
+        self, scores: Mapping[str, int], after: PagePosition | None, size: int
     ) -> tuple[list[ArdMatch], bool]:
-        """The next of them, and whether there are more. Names are looked up for the scores that the page needs only."""
-        shown: list[ArdMatch] = []
-        for score, group in groupby(matched, key=matched.__getitem__):
+        """The next matches by score, then identifier, and whether there are more. Identifiers are looked up only for
+        the scores that the page needs."""
+        matches: list[ArdMatch] = []
+        for score, ids in groupby(scores, key=scores.__getitem__):
             if after is not None and score > after[0]:
                 continue
-            if len(shown) > size:
+            if len(matches) > size:
                 break
-            named = sorted((await self._names(list(group))).items(), key=lambda item: item[1])
-            shown += (
-                ArdMatch(score, name, agent_id)
-                for agent_id, name in named
-                if after is None or (-score, name) > (-after[0], after[1])
+            identifiers = sorted((await self._identifiers(list(ids))).items(), key=lambda item: item[1])
+            matches += (
+                ArdMatch(score, identifier, agent_id)
+                for agent_id, identifier in identifiers
+                if after is None or (-score, identifier) > (-after[0], after[1])
             )
-        return shown[:size], len(shown) > size
+        return matches[:size], len(matches) > size
 
-    async def _names(self, ids: Sequence[str]) -> dict[str, str]:
-        """The identifiers of those that are entries; registries are none."""
+    async def _identifiers(self, ids: Sequence[str]) -> dict[str, str]:
+        """The identifiers of agents, without registries."""
         known = {agent_id: facts for agent_id in ids if (facts := self._table.facts.get(agent_id)) is not None}
         missing = [agent_id for agent_id in ids if agent_id not in known]
         for registration in await self._registry.registrations(missing) if missing else ():
-            known[registration.id] = self.writer.facts(registration)
+            known[registration.id] = self._facts_of(registration)
         return {agent_id: facts.identifier for agent_id, facts in known.items() if not facts.is_registry}
 
-    async def filter_ids(self, narrowed: ArdFilter, principal: Principal) -> set[str]:
-        """The ids of listed agents that pass a filter."""
-        found = await self._visible(principal)
-        at_hand = narrowed.over(INDEXED_MEMBERS)
-        if at_hand.values:
-            facts, pace, kept = self._table.facts, TimeSlice(), list[str]()
-            for agent_id in found:
-                await pace.step()
-                if agent_id in facts and at_hand.matches(facts[agent_id].as_entry()):
-                    kept.append(agent_id)
-            found = kept
-        beyond = narrowed.over(path for path in narrowed.values if path not in INDEXED_MEMBERS)
-        if not beyond.values:
-            return set(found)
-        return {
-            registration.id
-            async for registration in self._looked_at(found)
-            if beyond.matches(with_publisher(self.writer.listed(registration)))
-        }
+    async def filter_ids(self, filters: ArdFilter, principal: Principal) -> set[str]:
+        """The ids of listed agents that pass the filters."""
+        ids = await self._agent_ids(principal)
+        indexed = filters.over(INDEXED_MEMBERS)
+        if indexed.values:
+            facts, time_slice, passed = self._table.facts, TimeSlice(), list[str]()
+            for agent_id in ids:
+                await time_slice.step()
+                if agent_id in facts and indexed.matches(facts[agent_id].as_entry()):
+                    passed.append(agent_id)
+            ids = passed
+        others = filters.over(path for path in filters.values if path not in INDEXED_MEMBERS)
+        if not others.values:
+            return set(ids)
+        return {registration.id async for registration, entry in self._scan(ids) if others.matches(entry)}
 
-    async def _visible(self, principal: Principal) -> list[str]:
-        """Listed agents that the caller sees. Registries are no answers: they are told where others may be asked."""
+    async def _agent_ids(self, principal: Principal) -> list[str]:
+        """The ids of listed agents that the caller sees, without registries."""
         facts = self._table.facts
-        return [agent_id for agent_id in await self._seen(principal) if not facts[agent_id].is_registry]
+        return [agent_id for agent_id in await self._listed_ids(principal) if not facts[agent_id].is_registry]
 
-    async def _seen(self, principal: Principal) -> list[str]:
+    async def _listed_ids(self, principal: Principal) -> list[str]:
         await self._table.build()
         entries = self._registry.entries
-        listed = entries.ids_of(entries.select(audience(principal)))
-        return [agent_id for agent_id in listed if agent_id in self._table.facts]
+        ids = entries.ids_of(entries.select(audience(principal), statuses=LISTED))
+        return [agent_id for agent_id in ids if agent_id in self._table.facts]
 
-    async def _looked_at(self, ids: Sequence[str]) -> AsyncIterator[Registration]:
+    async def _scan(self, ids: Sequence[str]) -> AsyncIterator[tuple[Registration, JsonObject]]:
+        """Registrations with their complete entries, which have the publisher of their identifier (ARD-22)."""
         if len(ids) > limits.ARD_SCAN_ENTRIES:
             raise RateLimited(
-                f"This path needs {len(ids)} entries to be looked at; one request looks at {limits.ARD_SCAN_ENTRIES}.",
+                f"This path needs a scan of {len(ids)} entries; the limit is {limits.ARD_SCAN_ENTRIES}.",
                 retry_after=1,
                 hint=f"Narrow it by {', '.join(sorted(INDEXED_MEMBERS))}.",
             )
-        pace = TimeSlice()
-        for start in range(0, len(ids), _PAGE):
-            for registration in await self._registry.registrations(ids[start : start + _PAGE], cached=False):
-                await pace.step()
-                yield registration
+        time_slice = TimeSlice()
+        for start in range(0, len(ids), _FETCH_SIZE):
+            for registration in await self._registry.registrations(ids[start : start + _FETCH_SIZE], cached=False):
+                await time_slice.step()
+                entry = self.entry(registration)
+                yield registration, {**entry, "publisher": _publisher_of(entry["identifier"])}
 
     # --- Facets ----------------------------------------------------------------------------------
 
-    async def counted(self, facets: Sequence[FacetRequest], ids: Iterable[str]) -> dict[str, Counter[str]]:
-        """For each field its values, each with the number of entries that have it."""
+    async def count(
+        self, facets: Sequence[FacetRequest], text: str | None, filters: ArdFilter, principal: Principal
+    ) -> dict[str, Counter[str]]:
+        """For each field of the matches, how many entries have each value."""
+        ids = list(await self.filter_ids(filters, principal))
+        if text is not None:
+            ids = list(await self._rank(text, set(ids).__contains__, principal))
         counts = {facet.field: Counter[str]() for facet in facets}
-        at_hand = [field for field in counts if field in INDEXED_MEMBERS]
-        beyond = [field for field in counts if field not in INDEXED_MEMBERS]
-        found, facts, pace = list(ids), self._table.facts, TimeSlice()
-        for agent_id in found if at_hand else ():
-            await pace.step()
+        indexed = [field for field in counts if field in INDEXED_MEMBERS]
+        others = [field for field in counts if field not in INDEXED_MEMBERS]
+        facts, time_slice = self._table.facts, TimeSlice()
+        for agent_id in ids if indexed else ():
+            await time_slice.step()
             if agent_id in facts:
-                _count(counts, at_hand, facts[agent_id].as_entry())
-        if beyond:
-            async for registration in self._looked_at(found):
-                _count(counts, beyond, self.writer.listed(registration))
+                _count(counts, indexed, facts[agent_id].as_entry())
+        if others:
+            async for _, entry in self._scan(ids):
+                _count(counts, others, entry)
         return counts
 
-    async def explore_ids(self, text: str | None, narrowed: ArdFilter, principal: Principal) -> list[str]:
-        """Everything that is matched, text or none."""
-        found = await self.filter_ids(narrowed, principal)
-        return list(found if text is None else await self._ranked(text, found.__contains__, principal))
+    # --- List ------------------------------------------------------------------------------------
 
-    # --- The list --------------------------------------------------------------------------------
-
-    async def listed(self, clauses: Sequence[FilterClause], principal: Principal) -> list[tuple[str, ArdFacts]]:
-        """Every listed agent that all clauses admit, in no order."""
-        facts, pace, found = self._table.facts, TimeSlice(), await self._visible(principal)
-        quick = [clause for clause in clauses if clause.field != "description"]
-        kept: list[tuple[str, ArdFacts]] = []
-        for agent_id in found:
-            await pace.step()
+    async def list_agents(self, clauses: Sequence[FilterClause], principal: Principal) -> list[tuple[str, ArdFacts]]:
+        """The ids and facts of listed agents that match all clauses, unordered."""
+        facts, time_slice = self._table.facts, TimeSlice()
+        indexed = [clause for clause in clauses if clause.field != "description"]
+        matches: list[tuple[str, ArdFacts]] = []
+        for agent_id in await self._agent_ids(principal):
+            await time_slice.step()
             known = facts.get(agent_id)
-            if known is not None and all(clause.matches(known) for clause in quick):
-                kept.append((agent_id, known))
-        if len(quick) == len(clauses):
-            return kept
-        described = [clause for clause in clauses if clause.field == "description"]
-        whole: list[tuple[str, ArdFacts]] = []
-        async for registration in self._looked_at([agent_id for agent_id, _ in kept]):
-            known = extract_facts(self.writer.listed(registration), registration, whole=True)
-            if all(clause.matches(known) for clause in described):
-                whole.append((registration.id, known))
-        return whole
+            if known is not None and all(clause.matches(known) for clause in indexed):
+                matches.append((agent_id, known))
+        others = [clause for clause in clauses if clause.field == "description"]
+        if not others:
+            return matches
+        scanned = [
+            (registration.id, extract_facts(entry, registration, with_description=True))
+            async for registration, entry in self._scan([agent_id for agent_id, _ in matches])
+        ]
+        return [(agent_id, known) for agent_id, known in scanned if all(clause.matches(known) for clause in others)]
 
     async def registries(self, principal: Principal) -> list[str]:
-        """Where else somebody may ask, in the order of their names."""
+        """The ids of registered registries, sorted by identifier."""
         facts = self._table.facts
-        found = [agent_id for agent_id in await self._seen(principal) if facts[agent_id].is_registry]
-        return sorted(found, key=lambda agent_id: facts[agent_id].identifier)[: limits.ARD_REFERRALS]
+        ids = [agent_id for agent_id in await self._listed_ids(principal) if facts[agent_id].is_registry]
+        return sorted(ids, key=lambda agent_id: facts[agent_id].identifier)[: limits.ARD_REFERRALS]
 
 
 def _count(counts: Mapping[str, Counter[str]], fields: Iterable[str], entry: Mapping[str, Any]) -> None:
-    """Once for each value that the entry has, however often it has it."""
+    """Count each distinct value of an entry once."""
     for field in fields:
         counts[field].update(set(values_at(entry, field)))
