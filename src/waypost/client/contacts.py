@@ -189,7 +189,7 @@ class DomainContacts:
 
 def _resolution_error(told: Resolution) -> WaypostError:
     """What a domain that cannot be followed says of its agent: nothing, or that it is not to be trusted."""
-    rung = told.rung("key-verified")
+    rung = told.find_verdict("key-verified")
     if rung is not None and rung.state == "failed":
         return FingerprintMismatch(f"{told.domain}: {told.reason}.", path="to", hint="`waypost resolve` tells more.")
     return Unavailable(

@@ -1,7 +1,7 @@
-"""An entry of the audit trail as it is kept and shown, and the bytes over which the hash tree is built.
+"""Events of the change log, in the order of one revision counter, and entries of the audit trail.
 
-The bytes are canonical JSON (RFC 8785): members sorted, no number but the entry's own, members without a value left out.
-So whoever holds an entry can compute its leaf again.
+The hash tree of the audit trail is built over canonical JSON (RFC 8785) of its entries: members sorted, empty ones left out, no
+number except the entry's own. So anyone with an entry can compute its leaf.
 """
 
 from __future__ import annotations
@@ -14,23 +14,22 @@ from waypost.model.principal import record_scopes
 
 
 class AuditRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who did what. Numbers begin with 1; the leaf of entry n has the index n - 1. Members stand in the order of the bytes."""
+    """One entry. Numbers start at 1; entry n has the leaf index n - 1. Members are declared in canonical order."""
 
     action: str
     address: str = ""
     at: str  # RFC 3339
     credential: str = ""
     detail: str = ""
-    etag: str = ""  # of the content after it
+    etag: str = ""  # of the content after the action
     number: int
-    object: str = ""  # the agent, key, rule or domain that it was done to
+    object: str = ""  # the agent, key, rule or domain
     outcome: str = ""
     subject: str  # empty: the service itself
     via: str = ""
 
 
 _encode = msgspec.json.Encoder().encode
-
 _decoder = msgspec.json.Decoder(AuditRecord)
 
 
@@ -39,19 +38,18 @@ def leaf_bytes(record: AuditRecord) -> bytes:
 
 
 def read_leaf(leaf: bytes) -> AuditRecord:
-    """Raises msgspec.MsgspecError for bytes that are no entry."""
+    """Parse a leaf; raises msgspec.MsgspecError."""
     return _decoder.decode(leaf)
 
 
-# ---- The change log: one event for each change, in the order of one revision counter.
+# --- The change log -------------------------------------------------------------------------------
 
 EventType = Literal["registered", "updated", "renewed", "withdrawn", "expired"]
-
 EVENT_TYPES: tuple[EventType, ...] = ("registered", "updated", "renewed", "withdrawn", "expired")
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A committed change. `before` tells who saw the record until then, so that a change of visibility is seen rightly."""
+    """A committed change. `before` holds the earlier scopes, so that a change of visibility is reported correctly."""
 
     revision: int
     type: EventType
@@ -61,10 +59,10 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     owner: str
     visibility: str
     invitees: tuple[str, ...] = ()
-    before: tuple[str, ...] | None = None  # scopes before the change; None when it was not there
-    shown: str | None = None  # the entity tag as the answer to the write gave it, where it says more than the content's
-    shown_before: str | None = None  # the one until then, when the change hides the record from some who saw it
-    record: bytes | None = None  # the profile document after the change; a renewal read late may lack it
+    before: tuple[str, ...] | None = None  # scopes before the change; None for a new record
+    shown: str | None = None  # entity tag in the response to the write, if it differs from the content's
+    shown_before: str | None = None  # the previous one, if the change hides the record from some callers
+    record: bytes | None = None  # the profile document after the change; may be missing for a renewal
 
     @property
     def scopes(self) -> tuple[str, ...]:
@@ -72,17 +70,17 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def etag_for(event: Event, kind: EventType) -> str:
-    """The entity tag for one to whom the event is of this kind. Whoever no longer sees a record is given the tag that it
-    had for them: a new one would tell a record that is hidden from one that is gone."""
+    """Return the entity tag for a caller to whom the event is of this type. A caller that can no longer see the record gets its
+    previous tag: a new one would distinguish a hidden record from a removed one."""
     if kind != event.type and kind == "withdrawn" and event.shown_before is not None:
         return event.shown_before
     return event.shown or event.etag
 
 
 def event_type_for(event: Event, audience: frozenset[str] | None) -> EventType | None:
-    """The event's type for an audience; None when it may not know of it.
+    """Return the event's type for an audience; None if the event is not visible to it.
 
-    A record that becomes private is `withdrawn` for those who saw it, and one that becomes visible is `registered`.
+    A record that becomes private is `withdrawn` for those who could see it, and one that becomes visible is `registered`.
     """
     if audience is None:
         return event.type

@@ -1,8 +1,7 @@
-"""What a record states that a constraint can be held against: regions, languages, ways to authenticate, latency, price.
+"""Facts of a record that constraints match against: regions, languages, authentication methods, latency, price.
 
-The profile leaves the inside of `constraints` and `auth` open, so reading is tolerant: several names and shapes are known
-for each, and what cannot be read is as if it were not there. A fact is a short text, `kind:value`. Most records state
-none. Nothing here decides whether a record fits; `registry.constraints` does.
+The profile does not define the members of `constraints` and `auth`, so several names and shapes are understood for each, and
+others are ignored. A fact is a short string `kind:value`. Most records have none. `registry.constraints` matches them.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ COST: Final = "cost"
 EVERYWHERE: Final = "*"
 DEFAULT_CURRENCY: Final = "usd"
 
-_FACTS: Final = 64  # of one record; nobody serves more regions and languages than that by name
+_FACTS: Final = 64  # of one record
 FACT_CHARS: Final = 64
 _REGIONS: Final = ("region", "regions")
 _LANGUAGES: Final = ("language", "languages", "locale", "locales")
 _ANY: Final = frozenset(("*", "global", "worldwide", "any", "all", "multilingual"))
 
-# Upper bounds come first: a caller who sets a limit wants the worst, not the best.
+# Upper bounds come first: a caller with a limit needs the worst case.
 _LATENCIES: Final = (
     "max_latency_ms", "latency_ms_p99", "latency_p99_ms", "p99_latency_ms", "latency_ms_p95", "latency_p95_ms",
     "p95_latency_ms", "latency_ms", "latency", "latency_ms_p50",
@@ -58,7 +57,7 @@ _NAMED: Final = frozenset((*_REGIONS, *_LANGUAGES, *_LATENCIES, *_PRICES))
 
 
 def facts_of(record: AgentRecord) -> tuple[str, ...]:
-    """Every fact of a record, each once. Cheap for the many that state nothing."""
+    """Return the facts of a record, each once. Fast for records without facts."""
     extra = record.extra if record.extra and not _NAMED.isdisjoint(record.extra) else None
     stated: list[str] = []
     if record.constraints or extra:
@@ -82,12 +81,12 @@ def facts_of(record: AgentRecord) -> tuple[str, ...]:
 
 
 def values_of(facts: Iterable[str], kind: str) -> list[str]:
-    """The values of one kind, such as the languages."""
+    """Return the values of one kind, such as the languages."""
     return [value for fact in facts for named, _, value in (fact.partition(":"),) if named == kind]
 
 
 def texts_of(value: Any) -> list[str]:
-    """A text (commas part it), an array of texts, or an object that allows some: folded, in order."""
+    """Return the folded strings of a comma-separated string, an array, or an object with `allowed`, in order."""
     if isinstance(value, str):
         items = value[: 4 * FACT_CHARS].split(",")
     elif isinstance(value, list | tuple):
@@ -105,7 +104,7 @@ def language_tag(folded: str) -> str:
 
 
 def auth_name(text: str) -> str:
-    """One name for the spellings of a way to authenticate: `apiKey`, `api_key` and `api-key` are `apikey`."""
+    """Normalize an authentication method: `apiKey`, `api_key` and `api-key` are `apikey`."""
     plain = "".join(filter(str.isalnum, fold(text)))[:FACT_CHARS]
     return _AUTH_NAMES.get(plain, plain)
 
@@ -116,7 +115,7 @@ def currency_name(text: str) -> str:
 
 
 def amount_of(value: Any) -> float | None:
-    """A number of 0 or more."""
+    """Return a finite number of 0 or more, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
         return None
     return float(value)
@@ -160,7 +159,7 @@ def _price(places: _Places) -> Iterator[str]:
 
 
 def _priced(value: Any, currency: Any) -> tuple[str, float] | None:
-    """(currency, amount) of one call. A price by month or by token says nothing of a call."""
+    """Return (currency, amount) of one call; None for prices per month or token."""
     if isinstance(value, dict):
         if value and all(isinstance(part, dict) for part in value.values()):
             return _dearest([_priced(part, currency) for part in value.values()])
@@ -178,10 +177,10 @@ def _priced(value: Any, currency: Any) -> tuple[str, float] | None:
 
 
 def _dearest(prices: list[tuple[str, float] | None]) -> tuple[str, float] | None:
-    """What any of several capabilities may cost, where each has a price and all are in one currency."""
-    told = [price for price in prices if price is not None]
-    paid = [price for price in told if price[1]]
-    if len(told) < len(prices) or len({currency for currency, _ in paid}) > 1:
+    """Return the highest of several prices, if all are known and in one currency."""
+    known = [price for price in prices if price is not None]
+    paid = [price for price in known if price[1]]
+    if len(known) < len(prices) or len({currency for currency, _ in paid}) > 1:
         return None
     return max(paid, key=lambda price: price[1], default=(EVERYWHERE, 0.0))
 
@@ -195,13 +194,13 @@ def _written_price(text: str, currency: Any) -> tuple[str, float] | None:
 
 def _with_currency(amount: float | None, currency: Any) -> tuple[str, float] | None:
     if not amount:
-        return None if amount is None else (EVERYWHERE, 0.0)  # nothing is nothing in every currency
+        return None if amount is None else (EVERYWHERE, 0.0)  # zero is the same in every currency
     name = currency_name(currency) if isinstance(currency, str) else DEFAULT_CURRENCY
     return (name, amount) if 0 < len(name) <= 8 and ":" not in name else None
 
 
 def _auth(auth: Any) -> Iterator[str]:
-    """The ways in: schemes by type, and `none` where the record says that nothing is needed."""
+    """Yield the schemes by type, and `none` if no authentication is required."""
     if isinstance(auth, dict):
         schemes = auth.get("schemes", auth.get("methods"))
         found = [*_schemes(schemes if isinstance(schemes, list) else [auth])]

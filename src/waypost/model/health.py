@@ -1,7 +1,7 @@
-"""How an agent's endpoint answers when it is asked whether it lives, and what follows from that. Pure: time is an argument.
+"""The health of an agent's endpoint: states and transitions. Pure: the caller passes the time.
 
-One failure makes suspect, three in a row make unhealthy, two answers in a row make healthy again (rtfs.md P-25). What an agent
-says of itself moves none of it.
+One failure makes it suspect, three in a row unhealthy, two successes in a row healthy again (rtfs.md P-25). Heartbeats and the
+agent's own status have no effect on it.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ HealthState = Literal["unknown", "healthy", "suspect", "unhealthy"]
 HEALTH_FACT: Final = "health"
 UNKNOWN: Final = "unknown"
 UNHEALTHY: Final = "unhealthy"
-SUSPENDED: Final = "suspended"  # the status of an agent that is unhealthy
-GONE: Final = "gone"  # its server says that there is nothing any more, and asks not to be asked again
+SUSPENDED: Final = "suspended"  # status of an unhealthy agent
+GONE: Final = "gone"  # HTTP 410: the endpoint was removed for good
 
 _WEB: Final = frozenset(("http", "https"))
 _SOCKETS: Final = frozenset(("ws", "wss"))
-_BARE: Final = frozenset(("grpc", "grpcs", "tcp"))  # a connection is all that can be tried
+_BARE: Final = frozenset(("grpc", "grpcs", "tcp"))  # only a connection can be tried
 _GONE_STATUS: Final = 410
 
 
 class Health(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is kept of an agent, and told. `reason` is for its owner: others could map a network by it."""
+    """The stored health of an agent. Only its owner sees `reason`: others could map a network with it."""
 
     state: HealthState
     since: float
@@ -36,7 +36,7 @@ class Health(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class EndpointHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an endpoint stands after the checks so far."""
+    """The state of an endpoint after the checks so far."""
 
     state: HealthState = "unknown"
     since: float = 0.0
@@ -51,7 +51,7 @@ class EndpointHealth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def restore_endpoint_health(health: Health | None) -> EndpointHealth:
-    """Where an endpoint stands of which only this is remembered."""
+    """Restore the state of an endpoint from its stored health."""
     if health is None:
         return EndpointHealth()
     failures = {"suspect": 1, UNHEALTHY: limits.HEALTH_FAILURES}.get(health.state, 0)
@@ -71,7 +71,7 @@ def health_after_success(before: EndpointHealth, now: float) -> EndpointHealth:
 
 
 def health_after_failure(before: EndpointHealth, reason: str, now: float, *, hold: bool = False) -> EndpointHealth:
-    """`hold` keeps what is listed in the list: so many fail at once that it may be us."""
+    """`hold` keeps the agent listed: so many checks fail at once that our own network may be down."""
     failures = limits.HEALTH_FAILURES if reason == GONE else before.failures + 1
     is_down = before.state == UNHEALTHY or (failures >= limits.HEALTH_FAILURES and not hold)
     state: HealthState = UNHEALTHY if is_down else "suspect"
@@ -80,11 +80,10 @@ def health_after_failure(before: EndpointHealth, reason: str, now: float, *, hol
 
 
 def endpoint_to_check(record: AgentRecord, named: str | None = None) -> str | None:
-    """The place of an agent that can be asked: the one that was `named` for it, else the preferred one first; None where nobody
-    can tell whether it lives."""
+    """Return the endpoint to check: the one `named` for it, else the preferred binding that can be checked, or None."""
     ordered = sorted(record.bindings, key=lambda binding: binding.priority or 0)
-    places = (*((named,) if named is not None else ()), *(binding.endpoint for binding in ordered))
-    return next((place for place in places if _can_be_checked(place)), None)
+    endpoints = (*((named,) if named is not None else ()), *(binding.endpoint for binding in ordered))
+    return next((endpoint for endpoint in endpoints if _can_be_checked(endpoint)), None)
 
 
 def _can_be_checked(endpoint: str) -> bool:
@@ -110,8 +109,8 @@ def is_connect_only(scheme: str) -> bool:
 
 
 def failure_of(endpoint: str, status: int | None) -> str | None:
-    """What an answer says against an agent, in a word; None where it lives. A WebSocket lives as soon as a status comes, and
-    where there is nothing but a connection, that is enough."""
+    """Return the failure of a response as a code, or None. For a WebSocket any status is a success, and for other protocols a
+    connection."""
     if status is None or is_socket(scheme_of(endpoint)):
         return None
     if status == _GONE_STATUS:

@@ -1,7 +1,6 @@
-"""Where two JSON values differ: places with what stood there before and what stands there after.
+"""The history of a record: its earlier versions, and the differences between two JSON values.
 
-A list of plain values is one place, because people read it as a whole; in a list of objects each differing object is looked
-into by its position.
+A list of scalars is compared as a whole, because people read it so; lists of objects are compared item by item.
 """
 
 from __future__ import annotations
@@ -18,12 +17,11 @@ from waypost.model.record import record_bytes
 from waypost.model.registration import Registration
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-
 _MISSING = msgspec.UNSET
 
 
 class JsonDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """A side that has no such place is left out; null is a value."""
+    """A side without the member is left out; null is a value."""
 
     path: str  # JSON path
     before: Any = _MISSING
@@ -31,7 +29,7 @@ class JsonDifference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def differences_between(before: Any, after: Any, most: int) -> list[JsonDifference]:
-    """The first `most` places that differ, in the order of names and positions."""
+    """Return the first `most` differences, in the order of names and positions."""
     return list(islice(_walk(before, after, "$"), most))
 
 
@@ -47,7 +45,7 @@ def _walk(before: Any, after: Any, path: str) -> Iterator[JsonDifference]:
 
 
 def _same(before: Any, after: Any) -> bool:
-    """JSON tells true from 1, Python does not."""
+    """Compare as JSON does: true is not 1."""
     if isinstance(before, bool) or isinstance(after, bool):
         return before is after
     if isinstance(before, list) and isinstance(after, list):
@@ -70,17 +68,14 @@ def _step(name: str) -> str:
     return f"['{escaped}']"
 
 
-# ---- Earlier contents of an agent: what an update replaced, and under which scopes it was seen while it was current.
-
-
 class RecordVersion(msgspec.Struct, frozen=True, kw_only=True):
-    """One content. A renewal makes none: the content stays."""
+    """One version of the content. A renewal makes none."""
 
     revision: int
-    at: float  # since when the content was this
-    etag: str  # its hash
-    subject: str  # who wrote it
-    scopes: tuple[str, ...]  # who saw it; whoever did not then, does not now
+    at: float  # when this version became current
+    etag: str  # content hash
+    subject: str  # the writer
+    scopes: tuple[str, ...]  # while it was current: only callers that could see it then can see it now
     digests: dict[str, str]  # SHA-256 of the document of each dialect
     record: bytes  # as a profile document
 
@@ -98,5 +93,5 @@ def record_version_of(registration: Registration) -> RecordVersion:
 
 
 def replaced_version(before: Registration | None, after: Registration, kind: EventType) -> RecordVersion | None:
-    """What a change puts into the history; None when the content stays. A renewal may bring newer signed words for it."""
+    """Return the version that a change adds to the history; None if the content is the same, or for a renewal."""
     return None if before is None or kind == "renewed" or before.etag == after.etag else record_version_of(before)

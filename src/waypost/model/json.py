@@ -1,7 +1,7 @@
-"""JSON documents as lines: of exports, batches, event streams and output for programs.
+"""JSON: one strict parser, one writer, and single-line documents.
 
-Knows only what divides lines. Many readers (`str.splitlines`, httpx2's `iter_lines`) divide where Unicode does, and JSON
-lets three such characters stand in a text as they are. Escaped they mean the same, and every reader sees one line.
+Two parsers must never read two documents from the same bytes, so duplicate names, NaN, lone surrogates and integers that a
+double cannot represent are rejected before anything else uses the value. Errors carry a JSON path.
 """
 
 from __future__ import annotations
@@ -20,56 +20,30 @@ from waypost import limits
 from waypost.errors import MalformedJson, TooComplex, TooLarge
 from waypost.lazy import lazy_pattern
 
-_DIVIDERS: Final = tuple((char.encode(), b"\\u%04x" % ord(char)) for char in "\x85\u2028\u2029")
-
-
-def to_single_line(document: bytes) -> bytes:
-    """The same JSON without anything that anybody takes for the end of a line."""
-    if b"\n" in document or b"\r" in document:  # between tokens: inside of texts they are escaped
-        document = document.replace(b"\r", b"").replace(b"\n", b" ")
-    if document.isascii():
-        return document
-    for raw, escaped in _DIVIDERS:
-        document = document.replace(raw, escaped)
-    return document
-
-
-# ---- JSON as every face reads it: one strict reader, one writer.
-#
-# Two readers must never see two documents in the same bytes, so duplicate names, NaN, lone surrogates and integers that a
-# double cannot hold are refused here, before anything else looks at the value. Errors carry a JSON path.
-
 JsonObject: TypeAlias = dict[str, Any]
 
-_SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
-
-_INTEGER_CHARS: Final = len(str(limits.JSON_INTEGER_MAX))  # fewer are no integer that is too large
-
+_SURROGATE_ESCAPE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+_INTEGER_CHARS: Final = len(str(limits.JSON_INTEGER_MAX))  # a shorter integer is never too large
 _MANY_DIGITS: Final = re.compile(rb"[0-9]{%d}" % _INTEGER_CHARS)
-
 _LONG: Final = 16 * limits.KIB
-
 _ESCAPE: Final = re.compile(rb"\\.", re.DOTALL)
-
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"{}[]"))
-
 _STEPS: Final = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
-# For the place of an error: as much as holds no number that could be wrong; as much as ends with an object. Nothing is given
-# back once it was taken (`++`), or what could be given back begins otherwise than what follows: groups are not possessive,
-# because Python before 3.11.5 matches such groups wrongly.
+# To locate an error: text without a number that could be invalid, and text up to the end of an object. Quantifiers are possessive
+# (`++`), or the alternatives start with different characters, so nothing backtracks. Groups are not possessive, because Python
+# before 3.11.5 matches such groups wrongly.
 _STRING: Final = r'"(?:[^"\\]++|\\.)*"'
-
 _HARMLESS: Final = lazy_pattern(
     rf"""(?:[^"0-9NI-]++|{_STRING}
     |-?[0-9]{{1,15}}+(?:\.[0-9]++)?(?:[eE](?:-[0-9]++|\+?[01]?[0-9]{{1,2}}+))?(?![0-9.eE]))*""",
     re.VERBOSE | re.DOTALL,
 )
-
 _UP_TO_OBJECT_END: Final = lazy_pattern(rf'(?:[^"}}]++|{_STRING})*\}}', re.DOTALL)
-
 _CLOSING: Final = str.maketrans("[{", "]}")
-
-_HALF: Final = re.compile("[\ud800-\udfff]")
+_LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+# Parsers that split lines as Unicode does (`str.splitlines`, httpx2's `iter_lines`) also split at these characters, which JSON
+# allows in strings. Escaped they mean the same.
+_DIVIDERS: Final = tuple((char.encode(), b"\\u%04x" % ord(char)) for char in "\x85\u2028\u2029")
 
 _encoder = msgspec.json.Encoder()
 
@@ -101,7 +75,7 @@ def _integer(text: str) -> int:
     if value is None or not -limits.JSON_INTEGER_MAX <= value <= limits.JSON_INTEGER_MAX:
         raise MalformedJson(
             f"The integer {text[:24]}{'…' if len(text) > 24 else ''} is beyond ±(2^53−1).",
-            hint="Send it as a string: readers disagree on larger numbers.",
+            hint="Send it as a string: parsers disagree on larger numbers.",
         )
     return value
 
@@ -121,10 +95,12 @@ _plain_decoder = json.JSONDecoder(object_pairs_hook=tuple)
 
 
 def parse_json(data: bytes, *, max_bytes: int = limits.DOCUMENT_BYTES, depth: int = limits.JSON_DEPTH) -> Any:
-    """The value in `data`, or an error that says what is wrong and where."""
+    """Parse `data`; the error states what is wrong and where."""
     if len(data) > max_bytes:
         raise TooLarge(
-            f"The document has {len(data)} bytes; at most {max_bytes} are read.", path="$", hint="Send a smaller one."
+            f"The document has {len(data)} bytes; at most {max_bytes} are allowed.",
+            path="$",
+            hint="Send a smaller one.",
         )
     if data[:3] == b"\xef\xbb\xbf":
         raise MalformedJson("The document starts with a byte order mark.", path="$", hint="Send plain UTF-8.")
@@ -158,19 +134,19 @@ def parse_json(data: bytes, *, max_bytes: int = limits.DOCUMENT_BYTES, depth: in
     except RecursionError:
         raise _too_deep(f"The document is nested deeper than {depth}.") from None
     if data.count(b":") > limits.JSON_OBJECT_KEYS or data.count(b",") >= limits.JSON_ARRAY_ITEMS:
-        _check_size(value)  # fewer of these cannot make a container that is too large
+        _check_size(value)  # with fewer, no container can be too large
     if _SURROGATE_ESCAPE.search(data):
         _check_surrogates(value)
     return value
 
 
 def _decoder_for(data: bytes) -> json.JSONDecoder:
-    """A long text may have many integers, which take half the time where none of them can be too large."""
+    """A long document may have many integers, which take half the time if none of them can be too large."""
     return _short_decoder if len(data) >= _LONG and not _MANY_DIGITS.search(data) else _decoder
 
 
 def parse_number(text: str) -> int | float:
-    """The number that is written so in a document."""
+    """Parse the text of a JSON number."""
     return _integer(text) if text.isdigit() or text[1:].isdigit() else _float(text)
 
 
@@ -182,10 +158,10 @@ def parse_object(data: bytes, *, max_bytes: int = limits.DOCUMENT_BYTES) -> Json
 
 
 def dump_json(value: Any) -> bytes:
-    """Compact UTF-8 JSON in the member order given."""
+    """Return compact UTF-8 JSON in the given member order."""
     try:
         return _encoder.encode(value)
-    except UnicodeEncodeError:  # an error quotes what it refuses, and that may hold half of a surrogate pair
+    except UnicodeEncodeError:  # an error text may quote a lone surrogate
         return _encoder.encode(_escaped(value))
 
 
@@ -198,7 +174,7 @@ def _escaped(value: Any) -> Any:
 
 
 def kind_of(value: Any) -> str:
-    """The JSON name of a value's type, with its article, for messages."""
+    """Return the JSON name of a value's type, with its article, for messages."""
     match value:
         case None:
             return "null"
@@ -215,19 +191,19 @@ def kind_of(value: Any) -> str:
 
 
 def member(path: str, name: str) -> str:
-    """The JSON path of a member (RFC 9535 normal or shorthand form)."""
+    """Return the JSON path of a member (RFC 9535 normal or shorthand form)."""
     return f"{path}.{name}" if name.isidentifier() else f"{path}[{name[:64]!r}]"
 
 
 def _check_depth(data: bytes, most: int) -> None:
-    """Looks at what is outside strings; runs only when the bracket count alone cannot rule the depth out."""
+    """Check the depth; runs only if the number of brackets does not rule the depth out."""
     brackets = _brackets(data)
     if brackets and max(accumulate(map(_STEPS.__getitem__, brackets))) > most:
         raise _too_deep(f"The document is nested deeper than {most} (line {_line_of_depth(data, most)}).")
 
 
 def _brackets(data: bytes) -> bytes:
-    """Those outside strings: without escapes, every other quote begins one."""
+    """Return the brackets outside strings: without escapes, every other quote starts a string."""
     unescaped = _ESCAPE.sub(b"", data) if b"\\" in data else data
     return b"".join(unescaped.split(b'"')[::2]).translate(None, _NO_BRACKETS)
 
@@ -252,14 +228,14 @@ def _check_size(value: Any) -> None:
         kind, items = ("object", "members") if what is dict else ("array", "items")
         most = limits.JSON_OBJECT_KEYS if what is dict else limits.JSON_ARRAY_ITEMS
         raise TooComplex(
-            f"An {kind} has {size} {items}; at most {most} are read.",
+            f"An {kind} has {size} {items}; at most {most} are allowed.",
             path="$" + path,
             hint="Leave some out, or put them into objects of their own." if what is dict else "Leave some out.",
         )
 
 
 def _path_of_large(value: JsonObject | list[Any]) -> tuple[str, int, type] | None:
-    """The first object or array with too much in it: its path from here, its size and its type."""
+    """Return the first object or array that is too large: its path from here, its size and its type."""
     if isinstance(value, dict):
         if len(value) > limits.JSON_OBJECT_KEYS:
             return "", len(value), dict
@@ -280,73 +256,73 @@ def _check_surrogates(value: Any) -> None:
         _encoder.encode(value)
     except UnicodeEncodeError:
         raise MalformedJson(
-            "The text holds half of a surrogate pair.",
-            path=f"${_path_of_half(value)}",
+            "The text contains a lone surrogate.",
+            path=f"${_path_of_lone_surrogate(value)}",
             hint="Send the whole character.",
         ) from None
 
 
-def _path_of_half(value: Any) -> str | None:
-    """The path from here of the first text that holds half of a surrogate pair; that of its object when it is a name."""
+def _path_of_lone_surrogate(value: Any) -> str | None:
+    """Return the path from here of the first string with a lone surrogate; of its object if it is a name."""
     if isinstance(value, str):
-        return "" if not value.isascii() and _HALF.search(value) else None
+        return "" if not value.isascii() and _LONE_SURROGATE.search(value) else None
     if isinstance(value, dict):
         for name, item in value.items():
-            if not name.isascii() and _HALF.search(name):
+            if not name.isascii() and _LONE_SURROGATE.search(name):
                 return ""
-            if isinstance(item, (str, dict, list)) and item and (found := _path_of_half(item)) is not None:
+            if isinstance(item, (str, dict, list)) and item and (found := _path_of_lone_surrogate(item)) is not None:
                 return member("", name) + found
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            if isinstance(item, (str, dict, list)) and item and (found := _path_of_half(item)) is not None:
+            if isinstance(item, (str, dict, list)) and item and (found := _path_of_lone_surrogate(item)) is not None:
                 return f"[{index}]{found}"
     return None
 
 
 def _path_of_wrong_number(text: str) -> str:
-    """Where the number is that the decoder refused: the first that is wrong. Only on the way to an error."""
+    """Return the path of the number that the decoder rejected, the first invalid one. Runs only for an error."""
     at = 0
     while True:
         at = _HARMLESS.match(text, at).end()  # type: ignore[union-attr]  # it always matches
         try:
             at = _decoder.raw_decode(text, at)[1]
         except MalformedJson:
-            return _path_of(_opened(text[:at], "null"))
+            return _path_of(_open_containers(text[:at], "null"))
 
 
 def _path_of_repeated(text: str, name: str) -> str:
-    """Where a name is for the second time: in the first object that is closed with one, or in an object around it."""
+    """Return the path of a duplicate name: in the first object that ends with one, or in an object around it."""
     try:
         value = _plain_decoder.decode(text)
-    except (ValueError, RecursionError):  # what follows it is no JSON
+    except (ValueError, RecursionError):  # the rest is not JSON
         return _path_of_repeated_before(text, name)
-    return _path_within(_way_to_repeated(value) or (), name)
+    return _path_within(_containers_of_repeated(value) or (), name)
 
 
-def _way_to_repeated(value: Any) -> list[Any] | None:
-    """The containers from `value` to the first object that is closed with a name twice, each as far as it was read by then."""
+def _containers_of_repeated(value: Any) -> list[Any] | None:
+    """Return the containers from `value` to the first object that ends with a duplicate name, each up to that point."""
     if isinstance(value, list):
         for at, item in enumerate(value):
-            if item and isinstance(item, (list, tuple)) and (way := _way_to_repeated(item)) is not None:
-                return [value[: at + 1], *way]
+            if item and isinstance(item, (list, tuple)) and (inner := _containers_of_repeated(item)) is not None:
+                return [value[: at + 1], *inner]
         return None
     for at, (_, item) in enumerate(value):
-        if item and isinstance(item, (list, tuple)) and (way := _way_to_repeated(item)) is not None:
-            return [value[: at + 1], *way]
+        if item and isinstance(item, (list, tuple)) and (inner := _containers_of_repeated(item)) is not None:
+            return [value[: at + 1], *inner]
     return [value] if len(value) > 1 and len({name for name, _ in value}) < len(value) else None
 
 
-def _path_within(way: Iterable[Any], name: str) -> str:
+def _path_within(containers: Iterable[Any], name: str) -> str:
     path = "$"
-    for container in way:
-        if isinstance(container, tuple) and [told for told, _ in container].count(name) > 1:
+    for container in containers:
+        if isinstance(container, tuple) and [other for other, _ in container].count(name) > 1:
             return member(path, name)
         path = _path_of([container], path)
     return path
 
 
 def _path_of_repeated_before(text: str, name: str) -> str:
-    """The same where the text ends badly: as far as it was read by then."""
+    """Return the same for a text that is invalid further on: up to the duplicate."""
     closed = 0
 
     def close(pairs: list[tuple[str, Any]]) -> None:
@@ -358,16 +334,16 @@ def _path_of_repeated_before(text: str, name: str) -> str:
     with suppress(_Repeated):
         json.JSONDecoder(object_pairs_hook=close).decode(text)
     end = next(islice(_UP_TO_OBJECT_END.finditer(text), closed, None)).end()
-    return _path_within(_opened(text[: end - 1], ""), name)
+    return _path_within(_open_containers(text[: end - 1], ""), name)
 
 
-def _opened(begun: str, last: str) -> list[Any]:
-    """The containers that are open at the end of a text that goes on well, from the outermost: arrays as lists, objects as
-    tuples of pairs. Whatever is open in one is its last item."""
-    brackets = _brackets(begun.encode()).decode()
+def _open_containers(prefix: str, last: str) -> list[Any]:
+    """Return the containers that are open at the end of a valid prefix, from the outermost: arrays as lists, objects as tuples
+    of pairs. The open container is the last item of the one around it."""
+    brackets = _brackets(prefix.encode()).decode()
     while (fewer := brackets.replace("[]", "").replace("{}", "")) != brackets:
         brackets = fewer
-    value = _plain_decoder.decode(begun + last + brackets[::-1].translate(_CLOSING))
+    value = _plain_decoder.decode(prefix + last + brackets[::-1].translate(_CLOSING))
     found = []
     for _ in brackets:
         found.append(value)
@@ -376,7 +352,18 @@ def _opened(begun: str, last: str) -> list[Any]:
 
 
 def _path_of(containers: list[Any], path: str = "$") -> str:
-    """The path of the last item."""
+    """Return the path of the last item."""
     for container in containers:
         path = f"{path}[{len(container) - 1}]" if isinstance(container, list) else member(path, container[-1][0])
     return path
+
+
+def to_single_line(document: bytes) -> bytes:
+    """Return the same JSON without characters that a parser could take for a line end."""
+    if b"\n" in document or b"\r" in document:  # only between tokens: in strings they are escaped
+        document = document.replace(b"\r", b"").replace(b"\n", b" ")
+    if document.isascii():
+        return document
+    for raw, escaped in _DIVIDERS:
+        document = document.replace(raw, escaped)
+    return document

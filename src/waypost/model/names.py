@@ -1,4 +1,4 @@
-"""Names of agents: path-safe forms of any id, tags as they are compared, domains inside ids."""
+"""Names of agents: path-safe forms of ids, folded tags, domains in ids."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _SLUG = re.compile(r"[uh]-")
 
 
 def is_path_safe(agent_id: str) -> bool:
-    """AF-12: fits one path segment without escaping."""
+    """AF-12: return whether the id fits one path segment without escaping."""
     return _PATH_SAFE.match(agent_id) is not None
 
 
 def slug(agent_id: str) -> str:
-    """AF-13: an injective, path-safe form. A path-safe id is its own slug unless it looks like one of ours."""
+    """AF-13: return an injective, path-safe form. A path-safe id is its own slug unless it looks like a generated one."""
     if is_path_safe(agent_id) and not looks_like_slug(agent_id):
         return agent_id
     raw = agent_id.encode("utf-8", "surrogatepass")
@@ -31,7 +31,7 @@ def slug(agent_id: str) -> str:
 
 
 def looks_like_slug(text: str) -> bool:
-    """What may be the path-safe form of another id."""
+    """Return whether the text may be the slug of another id."""
     return _SLUG.match(text) is not None
 
 
@@ -41,7 +41,7 @@ def hash_slug(agent_id: str) -> str:
 
 
 def unslug(text: str) -> str | None:
-    """The id behind a `u-` slug, or None when the text is not one (an `h-` slug needs a table)."""
+    """Return the id of a `u-` slug; None for other texts (an `h-` slug needs a table)."""
     if not text.startswith("u-"):
         return None
     body = text[2:]
@@ -53,7 +53,7 @@ def unslug(text: str) -> str | None:
 
 
 def fold(text: str) -> str:
-    """The form in which names and tags are compared: NFKC, then casefold. Never stored, never signed."""
+    """Return the form in which names and tags are compared: NFKC, then casefold. Never stored, never signed."""
     return text.casefold() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
 
 
@@ -62,14 +62,14 @@ def fold_tag(tag: str) -> str:
 
 
 def fold_tags(tags: Sequence[str]) -> tuple[str, ...]:
-    """Each once, in order. Most have nothing but their case to fold, which is seen of all of them at once."""
+    """Return the folded tags, each once, in order. One check of all tags shows whether only their case needs folding."""
     joined = "".join(tags)
     is_plain = joined.isascii() and joined.isprintable() and " " not in joined and ":" not in joined
     return tuple(dict.fromkeys(map(str.casefold if is_plain else fold_tag, tags)))
 
 
 def parse_domain(value: object, path: str) -> str:
-    """A host name in lower case, without a final dot: letters, digits and hyphens in labels of at most 63."""
+    """Parse a host name to lower case without a final dot: LDH labels of at most 63 characters."""
     text = value.lower().rstrip(".") if isinstance(value, str) else ""
     if not text or len(text) > 253 or not all(_LABEL.match(label) for label in text.split(".")):
         raise InvalidParameter(
@@ -81,7 +81,7 @@ def parse_domain(value: object, path: str) -> str:
 
 
 def domain_of(agent_id: str) -> str | None:
-    """The domain an id speaks of: `agent:d`, `https://d/…`, `did:web:d`, `urn:air:d:…`, `spiffe://d/…`."""
+    """Return the domain in an id: `agent:d`, `https://d/…`, `did:web:d`, `urn:air:d:…`, `spiffe://d/…`."""
     if agent_id.startswith("agent:"):
         return agent_id[6:].lower() or None
     if agent_id.startswith("did:web:"):

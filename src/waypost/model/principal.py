@@ -1,4 +1,4 @@
-"""Who asks, and what the asker may see. A record is seen when one of its scopes is in the asker's audience."""
+"""The caller and its audience. A record is visible if one of its scopes is in the caller's audience."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SCOPE_WRITE = "discover:write"
 SCOPE_ADMIN = "admin"
 SCOPES = (SCOPE_READ, SCOPE_WRITE, SCOPE_ADMIN)
 
-LAN_SUBJECT = "urn:waypost:lan"  # owns what was heard on the LAN: nobody but the key of the agent proves anything there
+LAN_SUBJECT = "urn:waypost:lan"  # owner of records received on the LAN, where only the agent's key is proof
 LAN_VIA = "lan"
 
 PUBLIC = "public"
@@ -19,9 +19,9 @@ VISIBILITIES = (PUBLIC, INTERNAL, PRIVATE)
 
 
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
-    """A subject with scopes. `subject` None is the anonymous caller.
+    """A subject with scopes. The anonymous caller has no subject.
 
-    `credential` names what proved it (never the secret), `address` where the request came from: both for the audit trail.
+    `credential` names the credential (never the secret), `address` is the origin of the request: both for the audit trail.
     """
 
     subject: str | None = None
@@ -47,14 +47,14 @@ ANONYMOUS = Principal()
 
 
 def record_scopes(owner: str, visibility: str, invitees: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """The audience tokens under which a record is seen."""
+    """Return the audience tokens under which a record is visible."""
     if visibility in (PUBLIC, INTERNAL):
         return (visibility,)
     return (f"private:{owner}", *(f"private:{subject}" for subject in invitees))
 
 
 def audience(principal: Principal) -> frozenset[str] | None:
-    """The tokens a principal holds; None means that everything is seen (admin)."""
+    """Return the audience tokens of a principal; None means that all records are visible (admin)."""
     if principal.is_admin:
         return None
     if principal.subject is None:

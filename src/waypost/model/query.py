@@ -1,4 +1,4 @@
-"""A question and its answer, the same for every face (profile.md §5, §6)."""
+"""A discovery query and its result, the same for every API (profile.md §5, §6)."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     preferred_tags: tuple[str, ...] = ()
     excluded_tags: tuple[str, ...] = ()
     protocols: tuple[str, ...] = ()
-    statuses: tuple[str, ...] = ()  # of those that are listed at all; none: all of these
+    statuses: tuple[str, ...] = ()  # empty: all listed ones
     constraints: dict[str, Any] = msgspec.field(default_factory=dict)
     limit: int = limits.DISCOVER_LIMIT_DEFAULT
     detail: Detail = "summary"
     include_evidence: bool = False
-    diversity: bool = True  # at most two near duplicates in each ten
+    diversity: bool = True  # at most two near-duplicates in every ten candidates
     client_context: dict[str, Any] = msgspec.field(default_factory=dict)
     facets: tuple[str, ...] = ()  # of FACETS
-    min_score: float = 0.0  # candidates below it are left out
+    min_score: float = 0.0  # candidates with a lower score are left out
 
 
 class ExampleMatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,16 +45,16 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     expanded_tags: tuple[str, ...] = ()
     matched_examples: tuple[ExampleMatch, ...] = ()
     snippets: tuple[str, ...] = ()
-    flags: tuple[str, ...] = ()  # suspicious_text, hidden_text: told, never weighed
+    flags: tuple[str, ...] = ()  # suspicious_text, hidden_text: reported, without effect on the score
 
 
 class MatchSignals(msgspec.Struct, frozen=True, kw_only=True):
-    """What a ranker measured of one hit, each in 0..1. Only the record itself can put it into words."""
+    """The signals of one hit, each in 0..1. The record is needed to turn them into evidence."""
 
-    words: float  # share of the question's weight that the record's words carry
-    context: float | None = None  # of sentence vectors: the agent as a whole; None without them
-    example: float | None = None  # and its nearest example
-    place: int = 0  # which example that is, from 1
+    words: float  # share of the query's term weight that the record contains
+    context: float | None = None  # similarity of the sentence vector of the whole agent; None without vectors
+    example: float | None = None  # similarity of its nearest example
+    place: int = 0  # number of that example, from 1
 
 
 class Hit(msgspec.Struct, frozen=True, gc=False):
@@ -66,7 +66,7 @@ class Hit(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ranking(msgspec.Struct, frozen=True, kw_only=True):
-    """What a ranker answers: hits in order, and what it could not do."""
+    """The hits of a ranker in order, and its warnings."""
 
     hits: tuple[Hit, ...]
     warnings: tuple[str, ...] = ()
@@ -86,18 +86,18 @@ class MatchedAgent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FacetCount(msgspec.Struct, frozen=True):
-    """One value that agents have, and how many have it."""
+    """One value, and the number of agents that have it."""
 
     value: str
     count: int
 
 
-Facets = dict[str, tuple[FacetCount, ...]]  # by name, the most frequent values first
-Suggestions = dict[str, tuple[str, ...]]  # a tag that nobody carries → tags that somebody does
+Facets = dict[str, tuple[FacetCount, ...]]  # by name, most frequent values first
+Suggestions = dict[str, tuple[str, ...]]  # a tag that no agent has → similar tags that agents have
 
 
 class FacetSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A list in numbers."""
+    """Total and facet counts of a list."""
 
     total: int
     facets: Facets
@@ -105,7 +105,7 @@ class FacetSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FilterEffect(msgspec.Struct, frozen=True, kw_only=True):
-    """How many agents pass one hard filter by itself, and how many are left after it and those before it."""
+    """The number of agents that pass one filter alone, and that remain after it and those before it."""
 
     filter: str  # required_tags, excluded_tags, protocols or constraints.<name>
     value: Any
@@ -114,12 +114,12 @@ class FilterEffect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EmptyResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Why there is no candidate. All counts are over what the caller may see."""
+    """Why there is no candidate. All counts are over agents visible to the caller."""
 
     reason: Literal["nothing_registered", "filtered", "no_match", "below_min_score"]
     visible: int
     filters: tuple[FilterEffect, ...] = ()
-    best_score: float | None = None  # of what was left out for its score
+    best_score: float | None = None  # among candidates below min_score
 
 
 class DiscoverResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,5 +130,5 @@ class DiscoverResult(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     facets: Facets | None = None
     suggestions: Suggestions = msgspec.field(default_factory=dict)
-    rejected: dict[str, int] = msgspec.field(default_factory=dict)  # constraint → agents that only it kept out
+    rejected: dict[str, int] = msgspec.field(default_factory=dict)  # constraint → agents that only it excluded
     empty: EmptyResult | None = None

@@ -1,7 +1,7 @@
-"""The canonical record: the profile's Agent Metadata (profile.md §4), with unknown members kept.
+"""The canonical record: the profile's Agent Metadata (profile.md §4), with unknown members preserved.
 
-Every dialect maps to it and from it. `extra` holds members the profile does not define; residues of a dialect live there
-under `org.waypost.<dialect>` (PRO-19: collision-resistant names), so that a trip through the record loses nothing.
+Every dialect maps to it and from it. `extra` holds members that the profile does not define, among them the residue of each
+dialect under `org.waypost.<dialect>` (PRO-19: collision-resistant names), so that a round trip loses nothing.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from waypost.model.json import JsonObject, dump_json, kind_of, member
 from waypost.model.names import fold
 
 STATUSES = ("active", "inactive", "suspended", "deprecated", "testing")
-LISTED = ("active", "testing", "deprecated")  # what lists and searches show unless others are asked for
-EXTENSION_PREFIX = "org.waypost."
+LISTED = ("active", "testing", "deprecated")  # statuses that lists and searches include by default
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -45,7 +44,7 @@ class Example(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class AgentRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One agent, as every room knows it (Table 2)."""
+    """One agent (Table 2)."""
 
     id: str
     name: str
@@ -68,7 +67,7 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 def protocols_of(record: AgentRecord) -> tuple[str, ...]:
-    """The protocols an agent is found by: each binding's own, and its family (`a2a` for `a2a+jsonrpc`)."""
+    """Return the protocols to index: each binding's own, and its family (`a2a` for `a2a+jsonrpc`)."""
     own = [fold(binding.protocol) for binding in record.bindings]
     return tuple(dict.fromkeys([*own, *(name.split("+", 1)[0] for name in own if "+" in name)]))
 
@@ -97,7 +96,7 @@ _KNOWN_RECORD = frozenset(RECORD_FIELDS)
 
 
 def record_to_json(record: AgentRecord) -> JsonObject:
-    """The record as a profile document: members in table order, absent ones left out, unknown ones last."""
+    """Return the record as a profile document: members in table order, absent ones left out, unknown ones last."""
     document: JsonObject = {"id": record.id, "name": record.name, "description": record.description}
     if record.tags:
         document["tags"] = list(record.tags)
@@ -143,7 +142,7 @@ def _example_to_json(example: Example) -> JsonObject:
 
 
 class _WrittenExample(msgspec.Struct, omit_defaults=True, gc=False):
-    """As `_example_to_json` writes it, where nothing is unknown; likewise below. Members stand in the order of the tables."""
+    """An example without unknown members, in the member order of the tables; likewise below."""
 
     id: str | None = None
     text: str | msgspec.UnsetType = msgspec.UNSET
@@ -178,7 +177,7 @@ class _WrittenRecord(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 def record_bytes(record: AgentRecord) -> bytes:
-    """The bytes of `record_to_json`. Most records have no unknown members, and are written without making a document."""
+    """Return the bytes of `record_to_json`. Records without unknown members are encoded without making a document."""
     parts: tuple[AgentRecord | Binding | Example, ...] = (record, *record.bindings, *record.examples)
     for part in parts:
         if part.extra:
@@ -211,7 +210,7 @@ def record_bytes(record: AgentRecord) -> bytes:
 
 
 def record_from_json(document: Mapping[str, Any]) -> AgentRecord:
-    """The record in a profile document that was already checked (by a codec, or by us when it was written)."""
+    """Read a record from a profile document that was already checked: by a codec, or before it was stored."""
     return AgentRecord(
         id=document["id"],
         name=document["name"],
@@ -253,7 +252,7 @@ def example_from_json(item: Mapping[str, Any]) -> Example:
     )
 
 
-# --- Checks that more than one dialect needs ------------------------------------------------------
+# --- Member access with checks, for all dialects --------------------------------------------------
 
 
 def need_text(
@@ -265,7 +264,7 @@ def need_text(
     blank: bool = False,
     what: str = "string",
 ) -> str:
-    """The string member `name`, or an error that names its path."""
+    """Return the string member `name`; the error names its path."""
     where = member(path, name)
     if name not in document or document[name] is None:
         raise InvalidDocument(f"The member {name!r} is missing.", path=where, hint=f"Add it as a {what}.")
@@ -275,12 +274,12 @@ def need_text(
             f"{name!r} must be a string, not {kind_of(value)}.", path=where, hint=f"Write it as a {what}."
         )
     if not blank and not value.strip():
-        raise InvalidDocument(f"{name!r} is empty.", path=where, hint="Give it a text.")
+        raise InvalidDocument(f"{name!r} is empty.", path=where, hint="Add a text.")
     return check_length(value, where, most)
 
 
 def find_text(document: Mapping[str, Any], name: str, path: str = "$", *, most: int) -> str | None:
-    """The string member `name`, or None when it is absent or null."""
+    """Return the string member `name`; None if it is absent or null."""
     value = document.get(name)
     if value is None:
         return None
@@ -294,7 +293,7 @@ def find_text(document: Mapping[str, Any], name: str, path: str = "$", *, most: 
 
 
 def find_texts(document: Mapping[str, Any], name: str, path: str = "$", *, most: int, chars: int) -> tuple[str, ...]:
-    """The array of strings `name`; empty when it is absent or null."""
+    """Return the array of strings `name`; empty if it is absent or null."""
     value = document.get(name)
     if value is None:
         return ()
@@ -325,7 +324,7 @@ def find_object(document: Mapping[str, Any], name: str, path: str = "$") -> Json
 
 
 def find_flag(document: Mapping[str, Any], name: str, path: str = "$") -> bool | None:
-    """The boolean member `name`, or None when it is absent or null."""
+    """Return the boolean member `name`; None if it is absent or null."""
     value = document.get(name)
     if value is not None and not isinstance(value, bool):
         raise InvalidDocument(
@@ -337,7 +336,7 @@ def find_flag(document: Mapping[str, Any], name: str, path: str = "$") -> bool |
 
 
 def find_integer(document: Mapping[str, Any], name: str, path: str = "$") -> int | None:
-    """The integer member `name`, or None when it is absent or null."""
+    """Return the integer member `name`; None if it is absent or null."""
     value = document.get(name)
     if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
         raise InvalidDocument(
@@ -349,13 +348,13 @@ def find_integer(document: Mapping[str, Any], name: str, path: str = "$") -> int
 
 
 def find_array(document: Mapping[str, Any], name: str, path: str = "$", *, most: int) -> list[Any]:
-    """The array member `name`; empty when it is absent or null."""
+    """Return the array member `name`; empty if it is absent or null."""
     value = document.get(name)
     return [] if value is None else need_array(value, member(path, name), most)
 
 
 def find_objects(document: Mapping[str, Any], name: str, path: str = "$", *, most: int) -> list[tuple[JsonObject, str]]:
-    """The objects of the array member `name`, each with its path; empty when it is absent or null."""
+    """Return the objects of the array member `name`, each with its path; empty if it is absent or null."""
     items = [
         (item, f"{member(path, name)}[{index}]")
         for index, item in enumerate(find_array(document, name, path, most=most))
@@ -390,7 +389,7 @@ def check_id(value: str, path: str = "$.id") -> str:
     check_length(value, path, limits.ID_CHARS)
     if not value or " " in value or not value.isprintable():  # no other white space is printable
         raise InvalidDocument(
-            "An id is a non-empty text without spaces and control characters.",
+            "An id must be a non-empty string without spaces and control characters.",
             path=path,
             hint="Use a URI or a name.",
         )

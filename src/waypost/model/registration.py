@@ -1,7 +1,8 @@
-"""Leases: a table of states, and how long a registration lives."""
+"""The registry's data about one agent: record, owner, visibility, lease, sources and revision; and merging of sources."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -14,16 +15,16 @@ from waypost.model.record import AgentRecord
 from waypost.model.verdict import UNCHECKED, TrustState, Verdict, trust_summary
 
 
-def granted_ttl(asked: int | None, dialect: str) -> int | None:
-    """The time a lease runs, clamped to the bounds; None when the dialect has no lease and none was asked for."""
-    ttl = asked if asked is not None else limits.TTL_DEFAULT_SECONDS.get(dialect)
+def granted_ttl(requested: int | None, dialect: str) -> int | None:
+    """Return the duration of a lease, clamped to the limits; None if none is requested and the dialect has none."""
+    ttl = requested if requested is not None else limits.TTL_DEFAULT_SECONDS.get(dialect)
     if ttl is None:
         return None
     return max(limits.TTL_MIN_SECONDS, min(limits.TTL_MAX_SECONDS, ttl))
 
 
 def parse_ttl(value: object, path: str = "ttl_seconds") -> int:
-    """A TTL as callers send it: a whole, positive number of seconds (T1 of the threat list)."""
+    """Parse a TTL: a positive integer of seconds (T1 of the threat list)."""
     number = value
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 10:
         number = int(value)
@@ -31,7 +32,7 @@ def parse_ttl(value: object, path: str = "ttl_seconds") -> int:
         number = int(number)
     if isinstance(number, bool) or not isinstance(number, int) or not 0 < number <= 2**31:
         raise InvalidParameter(
-            "A TTL is a whole number of seconds above 0.",
+            "A TTL must be a positive integer of seconds.",
             path=path,
             hint=f"Use {limits.TTL_MIN_SECONDS} to {limits.TTL_MAX_SECONDS}; other values are clamped to that.",
         )
@@ -43,19 +44,14 @@ def earliest(*instants: float | None) -> float | None:
     return min(known) if known else None
 
 
-# ---- What the registry holds about one agent: the record, and around it owner, visibility, lease, sources and revision.
-
 TRUST_FACT = "trust"
-
 VERIFIED_FACT = "trust:verified"
-
 KEY_FACT = "key"
-
 _HEALTH_PREFIX = f"{HEALTH_FACT}:"
 
 
 class SourceDocument(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One document as it was received. The latest of each dialect is kept, byte for byte."""
+    """One document as received. The latest of each dialect is stored, byte for byte."""
 
     dialect: str
     document: bytes
@@ -63,8 +59,8 @@ class SourceDocument(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     id: str  # the agent's id in this dialect
     received_at: float
     subject: str
-    via: str  # the face or transport that brought it: http, rtfs, announce, import …
-    sequence: int | None = None  # the three marks of freshness, as this source gave them
+    via: str  # the API or transport that received it: http, rtfs, announce, import …
+    sequence: int | None = None  # with the next two: the freshness marks of this source
     updated_at: float | None = None
     version: str | None = None
     verdicts: tuple[Verdict, ...] = ()
@@ -72,7 +68,7 @@ class SourceDocument(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One agent has one of these, however many sources tell of it."""
+    """One agent has one registration, however many sources describe it."""
 
     record: AgentRecord
     owner: str
@@ -87,9 +83,9 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     aliases: tuple[str, ...] = ()
     invitees: tuple[str, ...] = ()
     sources: tuple[SourceDocument, ...] = ()  # newest first
-    announce_id: str | None = None  # a stable UUIDv4 for records that were never announced
-    hosted: str | None = None  # the domain under which the service answers for this agent by `Host`
-    health: Health | None = None  # how its endpoint answers, where it is checked
+    announce_id: str | None = None  # a stable UUIDv4 for records that were not announced
+    hosted: str | None = None  # the domain under which the service hosts this agent
+    health: Health | None = None  # of its endpoint, if it is checked
 
     @property
     def id(self) -> str:
@@ -105,7 +101,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     @property
     def status(self) -> str:
-        """What it says of itself, unless its endpoint is dead."""
+        """The record's own status, unless its endpoint is unhealthy."""
         return SUSPENDED if self.is_unhealthy else self.record.effective_status
 
     def source(self, dialect: str) -> SourceDocument | None:
@@ -116,7 +112,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 def verdicts_of(registration: Registration) -> tuple[Verdict, ...]:
-    """What was found of all its documents."""
+    """Return the verdicts on all its documents."""
     sources = registration.sources
     if len(sources) == 1:  # nearly always
         return sources[0].verdicts
@@ -124,7 +120,7 @@ def verdicts_of(registration: Registration) -> tuple[Verdict, ...]:
 
 
 def trust_of(registration: Registration) -> dict[str, Any]:
-    """The verdicts on all its documents; a document without a signature counts as not checked."""
+    """Return the trust summary of all its documents; those without a signature count as not checked."""
     unchecked = [
         UNCHECKED[source.dialect]
         for source in registration.sources
@@ -134,7 +130,7 @@ def trust_of(registration: Registration) -> dict[str, Any]:
 
 
 def key_id_of(source: SourceDocument) -> str | None:
-    """The key behind a source, as the checks found it."""
+    """Return the key that signed a source, if a check passed."""
     for verdict in source.verdicts:
         found: Any = verdict.evidence.get("key_id")
         if verdict.state == "passed" and isinstance(found, str):
@@ -143,13 +139,13 @@ def key_id_of(source: SourceDocument) -> str | None:
 
 
 def keys_of(registration: Registration) -> tuple[str, ...]:
-    """The keys that stand behind it, each once."""
+    """Return the keys that signed its sources, each once."""
     found = [key_id_of(source) for source in registration.sources if source.verdicts]
     return tuple(dict.fromkeys(key_id for key_id in found if key_id is not None)) if found else ()
 
 
 def endpoint_of(registration: Registration) -> str | None:
-    """Where it is asked whether it lives: an RTFS registration names that place beside its card."""
+    """Return the endpoint for health checks; an RTFS registration names it beside its card."""
     source = registration.source("rtfs")
     named = source.url if source is not None and source.via == "rtfs" else None
     return endpoint_to_check(registration.record, named)
@@ -158,7 +154,7 @@ def endpoint_of(registration: Registration) -> str | None:
 class CatalogEntry(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The part of a registration that is kept in memory for every agent: enough to list, filter and authorise.
 
-    Stores keep it as an array, so a new member goes to the end and has a default.
+    Stores write it as an array, so a new member goes to the end and has a default.
     """
 
     id: str
@@ -174,16 +170,16 @@ class CatalogEntry(msgspec.Struct, frozen=True, gc=False, array_like=True):
     invitees: tuple[str, ...]
     tags: tuple[str, ...]  # folded
     protocols: tuple[str, ...]
-    domain: str | None = None  # set when the agent is hosted under this Host
-    renewed_at: float | None = None  # where it was renewed after its last change
+    domain: str | None = None  # of a hosted agent
+    renewed_at: float | None = None  # if it was renewed after its last change
     facts: tuple[str, ...] | None = (
-        None  # what constraints ask for (`model.facts`, and the level of trust); None: written before there were any
+        None  # for constraints (`model.facts`, trust, health); None: stored before they existed
     )
-    number: int = 0  # where its store keeps it, so that it is found there without a search; 0: nobody says
+    number: int = 0  # row number in its store; 0: unknown
 
     @property
     def trust(self) -> TrustState:
-        """As its documents were judged."""
+        """The trust state of its documents."""
         for fact in self.facts or ():
             if fact.startswith("trust:"):
                 return "verified" if fact == VERIFIED_FACT else "failed"
@@ -191,7 +187,7 @@ class CatalogEntry(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     @property
     def health(self) -> str:
-        """As its endpoint answers: a state of `model.health`."""
+        """The health state of its endpoint."""
         for fact in self.facts or ():
             if fact.startswith(_HEALTH_PREFIX):
                 return fact[len(_HEALTH_PREFIX) :]
@@ -200,3 +196,34 @@ class CatalogEntry(msgspec.Struct, frozen=True, gc=False, array_like=True):
     @property
     def scopes(self) -> tuple[str, ...]:
         return record_scopes(self.owner, self.visibility, self.invitees)
+
+
+# --- One agent from several sources ---------------------------------------------------------------
+
+_MERGED_MEMBERS = ("bindings", "tags", "examples", "auth", "constraints", "status", "version")
+
+
+def is_link(record: AgentRecord) -> bool:
+    """Return whether a record only links to a document of the agent, like an entry of a catalogue."""
+    return bool(record.bindings) and all(binding.extra.get("unresolved") is True for binding in record.bindings)
+
+
+def merge_sources(newest_first: Iterable[AgentRecord]) -> AgentRecord:
+    """Merge all sources of an agent, at least one. The newest has precedence, but links come after descriptions."""
+    primary, *others = sorted(newest_first, key=is_link)
+    return merge_records(primary, others)
+
+
+def merge_records(primary: AgentRecord, others: Iterable[AgentRecord]) -> AgentRecord:
+    """Fill the empty members of `primary` from the others, in their order. Names and ids are never mixed."""
+    changes: dict[str, object] = {}
+    extra = dict(primary.extra)
+    for other in others:
+        for name in _MERGED_MEMBERS:
+            if name not in changes and not getattr(primary, name) and getattr(other, name):
+                changes[name] = getattr(other, name)
+        for name, value in other.extra.items():
+            extra.setdefault(name, value)
+    if not changes and extra == primary.extra:
+        return primary
+    return msgspec.structs.replace(primary, extra=extra, **changes)

@@ -1,8 +1,7 @@
-"""From a name to an agent: what was asked, what was answered, and how far that is proven. Values only; who asks whom, and
-what follows from which answer, is not known here.
+"""Results of resolving a name to an agent: steps, documents, key and trust level. Values only.
 
-A rung of the ladder is a verdict: passed, failed, unknown or not checked. The level is the highest rung that passed; where
-one failed there is none, since an agent that is not who the DNS says is not to be trusted at all (ADP-51).
+Each trust level has a verdict: passed, failed, unknown or not checked. The result is the highest level that passed. If one failed
+the agent is unverified: an agent that contradicts its DNS must not be trusted at all (ADP-51).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ VERIFIED_LEVELS: Final[tuple[TrustLevel, ...]] = (
     "peer-verified",
 )  # lowest first
 
-SIGNATURE: Final = "svcb-signature"  # of a record that carries one: beside the rungs, never one of them
+SIGNATURE: Final = "svcb-signature"  # the check of a signed record; not a trust level
 
 Depth = Literal["dns", "document", "key"]
 DEPTHS: Final[tuple[Depth, ...]] = ("dns", "document", "key")
@@ -32,38 +31,38 @@ Dnssec = Literal["secure", "insecure", "bogus", "indeterminate"]
 
 
 class ResolutionStep(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was asked or compared. `code` is the reason as a word, for programs."""
+    """One query or comparison. `code` is the reason in machine-readable form."""
 
     name: str  # svcb https txt srv tlsa document capability identity key index …
     state: VerdictState
     reason: str = ""
     code: str = ""
     evidence: dict[str, Any] = msgspec.field(default_factory=dict)
-    queries: int = 0  # of the DNS, sent for this step
-    round_trips: int = 0  # of them, one after another
+    queries: int = 0  # DNS queries sent for this step
+    round_trips: int = 0  # sequential ones among them
     took_ms: float = 0.0
     at: str = ""
 
 
 class AgentEndpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the agent is, as the DNS says."""
+    """An endpoint of the agent, from the DNS."""
 
     host: str
     port: int = 443
     alpn: tuple[str, ...] = ()
-    protocol: str = ""  # the agent's own: `bap`, else the first of alpn that is none of a transport
+    protocol: str = ""  # the agent's own: `bap`, else the first ALPN id that is not a transport
     priority: int = 0
-    url: str = ""  # where the record names one
-    hints: tuple[str, ...] = ()  # addresses; told, never connected to
+    url: str = ""  # if the record has one
+    hints: tuple[str, ...] = ()  # address hints; reported, never connected to
 
 
 class ResolvedDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A document that was fetched. Its bytes stay with whoever asked for them; this is what is told of them."""
+    """A fetched document, without its bytes."""
 
     role: Literal["capability", "metadata"]
     url: str
-    dialect: str  # adp a2a … dns-aid aid; empty when none recognises it
-    sha256: str  # hex, of the bytes as they came
+    dialect: str  # adp a2a … dns-aid aid; empty if none recognises it
+    sha256: str  # hex, of the received bytes
     size: int
     media_type: str = ""
     id: str = ""
@@ -72,16 +71,16 @@ class ResolvedDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentKey(msgspec.Struct, frozen=True, kw_only=True):
-    """The fingerprint that the DNS gives, and the key of the document that hashes to it, where there is one."""
+    """The fingerprint in the DNS, and the key of the document that hashes to it, if there is one."""
 
     fingerprint: str
-    source: str  # the name at which it was given
+    source: str  # the DNS name of the record
     dnssec: Dnssec = "indeterminate"
     public_key: str = ""  # PEM
 
 
 class ResolutionCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What it took, all in all. Round trips are those of the longest way; what went side by side counts once."""
+    """The total cost. Round trips are those of the longest path; concurrent ones count once."""
 
     queries: int = 0
     round_trips: int = 0
@@ -90,28 +89,28 @@ class ResolutionCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Resolution(msgspec.Struct, frozen=True, kw_only=True):
-    name: str  # as asked
+    name: str  # as requested
     domain: str
     agent: str  # agent:{domain}
     outcome: Outcome
     level: TrustLevel
-    verdicts: tuple[Verdict, ...]  # one for each rung, lowest first; then that of a signed record, where there is one
-    reason: str = ""  # why it is not resolved
+    verdicts: tuple[Verdict, ...]  # one per trust level, lowest first; then that of a signed record, if any
+    reason: str = ""  # why the name is not resolved
     code: str = ""
     how: LookupMethod | None = None
-    depth: Depth = "key"  # how far it was asked
+    depth: Depth = "key"  # how far it was resolved
     dnssec: Dnssec = "indeterminate"  # of the records that lead to the agent
     endpoints: tuple[AgentEndpoint, ...] = ()
-    document: ResolvedDocument | None = None  # the one that describes the agent best
+    document: ResolvedDocument | None = None  # the best description of the agent
     documents: tuple[ResolvedDocument, ...] = ()
-    capabilities: tuple[str, ...] = ()  # as its document tells them, else the DNS
+    capabilities: tuple[str, ...] = ()  # from its document, else from the DNS
     key: AgentKey | None = None
     steps: tuple[ResolutionStep, ...] = ()
     warnings: tuple[str, ...] = ()
-    ttl_seconds: int = 0  # for so long it may be taken for true
+    ttl_seconds: int = 0  # how long the result may be cached
     cost: ResolutionCost = ResolutionCost()
     at: str = ""
-    remembered: bool = False  # told from memory; nothing was asked
+    remembered: bool = False  # from the cache
 
     @property
     def is_resolved(self) -> bool:
@@ -119,22 +118,22 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_unanswered(self) -> bool:
-        """Nobody could be asked: it may be there all the same."""
+        """Whether the DNS did not answer: the agent may exist."""
         return self.outcome == "failed" and self.code == "dns_failed"
 
-    def rung(self, name: str) -> Verdict | None:
-        return next((verdict for verdict in self.verdicts if verdict.check == name), None)
+    def find_verdict(self, check: str) -> Verdict | None:
+        return next((verdict for verdict in self.verdicts if verdict.check == check), None)
 
 
 class OrganisationIndexEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One agent in the index of an organisation: a name to resolve, or a document that the index itself holds."""
+    """One agent in the index of an organisation: a name to resolve, or a document in the index itself."""
 
     name: str
     domain: str = ""
     url: str = ""
     protocol: str = ""
     via: str = ""  # aliases, catalog, index, txt
-    signature: Verdict | None = None  # of an entry in an index that another organisation keeps (AID-25)
+    signature: Verdict | None = None  # of an entry in the index of another organisation (AID-25)
 
 
 class OrganisationIndex(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,4 +153,4 @@ def highest_level(verdicts: Iterable[Verdict]) -> TrustLevel:
     states = {verdict.check: verdict.state for verdict in verdicts}
     if "failed" in states.values():
         return "unverified"
-    return next((rung for rung in reversed(VERIFIED_LEVELS) if states.get(rung) == "passed"), "unverified")
+    return next((level for level in reversed(VERIFIED_LEVELS) if states.get(level) == "passed"), "unverified")

@@ -1,4 +1,4 @@
-"""Instants: float Unix seconds inside, RFC 3339 in UTC on the wire."""
+"""Times: float Unix seconds internally, RFC 3339 in UTC in documents."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]
 
 
 def to_rfc3339(instant: float) -> str:
-    """Whole seconds with `Z`."""
+    """Format as whole seconds with `Z`."""
     return _rfc3339(int(instant))
 
 
-@lru_cache(maxsize=4096)  # answers repeat the same few instants
+@lru_cache(maxsize=4096)  # responses repeat the same few times
 def _rfc3339(second: int) -> str:
     return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -27,7 +27,7 @@ def to_rfc3339_millis(instant: float) -> str:
 
 
 def parse_rfc3339(text: str, path: str = "$") -> float:
-    """The instant; a missing zone is an error, because a local time says nothing to another host."""
+    """Parse a time; one without a zone is an error, because it is ambiguous on another host."""
     if not isinstance(text, str) or not _RFC3339.match(text):
         raise InvalidDocument(
             f"{str(text)[:40]!r} is not an RFC 3339 time.",
@@ -38,17 +38,17 @@ def parse_rfc3339(text: str, path: str = "$") -> float:
         moment = datetime.fromisoformat(text.upper().replace(" ", "T"))
     except ValueError:
         raise InvalidDocument(
-            f"{text!r} is not a date that exists.", path=path, hint="Check the month, the day and the hour."
+            f"{text!r} is not a valid date.", path=path, hint="Check the month, the day and the hour."
         ) from None
     return moment.timestamp()
 
 
 def find_instant(text: str | None) -> float | None:
-    """The instant, or None for what is absent or unreadable. For times that only inform."""
+    """Parse a time; None if it is absent or invalid. For times that are informative only."""
     return _instant(text) if isinstance(text, str) else None
 
 
-@lru_cache(maxsize=4096)  # one registration asks for the same few several times
+@lru_cache(maxsize=4096)  # one registration parses the same times repeatedly
 def _instant(text: str) -> float | None:
     try:
         return parse_rfc3339(text)

@@ -1,4 +1,4 @@
-"""Trust is a verdict with its evidence, never a bare bool: "not checked" must not look like "failed"."""
+"""Verdicts: the result of a check with its evidence, never a bool, so that "not checked" differs from "failed"."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import msgspec
 VerdictState = Literal["passed", "failed", "unknown", "not_checked"]
 TrustState = Literal["verified", "self_asserted", "failed"]
 
-TRUST_MEMBER: Final = "org.waypost.trust"  # where a format has free members but none for this
+TRUST_MEMBER: Final = "org.waypost.trust"  # member name in formats with free-form members
 
-BADGES: Final = {"verified": "verified", "self_asserted": "claimed", "failed": "FAILED"}  # for people
+BADGES: Final = {"verified": "verified", "self_asserted": "claimed", "failed": "FAILED"}  # for display
 
-# This shows that a document agrees with itself. Anybody can sign with a key of their own: `key-pinned` says whose it is.
-# That a domain has a record of the agent says where it is (ADP-48: no cryptography was done).
+# These checks show only that a document is consistent. Anyone can sign with a key of their own; `key-pinned` shows whose
+# key it is. A record in a domain shows where the agent is (ADP-48: without cryptography).
 CONSISTENT: Final = frozenset(("announce-signature", "dns-verified", "svcb-signature"))
-# These cover the whole document: a change that passes one is the key holder's own. An ADP proof and an ARD manifest cover a
-# name and themselves, and go on holding whatever is written around them.
+# These checks cover the whole document: a change that passes one was made by the holder of the key. An ADP proof and an ARD
+# manifest cover a name and themselves only, and stay valid when the rest of the document changes.
 SIGNED: Final = frozenset(("key-pinned", "a2a-signature", "profile-signature"))
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What one check found."""
+    """The result of one check."""
 
     check: str
     state: VerdictState
@@ -32,18 +32,18 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     at: str | None = None
 
 
-# Of documents without a signature nothing is kept; this is what answers say of them.
+# For documents without a signature no verdict is stored; responses show these.
 UNCHECKED: Final = {
     "profile": Verdict(check="profile-signature", state="not_checked", reason="the record is not signed"),
     "a2a": Verdict(check="a2a-signature", state="not_checked", reason="the card is not signed"),
-    "adp": Verdict(check="adp-key", state="not_checked", reason="the document states no key"),
+    "adp": Verdict(check="adp-key", state="not_checked", reason="the document has no key"),
     "ard": Verdict(check="ard-manifest", state="not_checked", reason="the entry has no trust manifest"),
     "announce": Verdict(check="announce-signature", state="not_checked", reason="the announcement is not signed"),
 }
 
 
 def level_of(verdicts: Iterable[Verdict]) -> TrustState:
-    """One failure is told before anything else; what passed counts where it binds the document to its agent."""
+    """One failure decides; a passed check counts if it binds the document to its agent."""
     level: TrustState = "self_asserted"
     for verdict in verdicts:
         if verdict.state == "failed":
@@ -54,20 +54,20 @@ def level_of(verdicts: Iterable[Verdict]) -> TrustState:
 
 
 def states_of(verdicts: Iterable[Verdict]) -> set[tuple[str, VerdictState]]:
-    """What was found, without evidence and times. What was not checked is as good as not told."""
+    """Return the results without evidence and times; `not_checked` is left out."""
     return {(verdict.check, verdict.state) for verdict in verdicts if verdict.state != "not_checked"}
 
 
 def is_signed(verdicts: Iterable[Verdict]) -> bool:
-    """Whether a document is by the holder of a key that is bound to its agent."""
-    told = tuple(verdicts)
-    return level_of(told) == "verified" and any(
-        verdict.state == "passed" and verdict.check in SIGNED for verdict in told
+    """Return whether the holder of a key that is bound to the agent signed the whole document."""
+    known = tuple(verdicts)
+    return level_of(known) == "verified" and any(
+        verdict.state == "passed" and verdict.check in SIGNED for verdict in known
     )
 
 
 def trust_summary(verdicts: tuple[Verdict, ...]) -> dict[str, Any]:
-    """`trust` as every answer shows it. Without a check everything is only claimed (PRO-55)."""
+    """Return `trust` for responses. Without a check the level is self-asserted (PRO-55)."""
     return {
         "level": level_of(verdicts),
         "checks": [

@@ -1,7 +1,7 @@
-"""Semantic versions 2.0 and sets of them: `>=1.2.0 <2.0.0`, `^1.2`, `1.2 - 2.3`, `1.x || 3.*` (rtfs.md §6).
+"""Semantic versions 2.0, version ranges (`>=1.2.0 <2.0.0`, `^1.2`, `1.2 - 2.3`, `1.x || 3.*`; rtfs.md §6), and freshness.
 
-Versions of agents are read loosely (`1.2`, `v1.2.0`), ranges strictly. A pre-release is offered only to those who name one of
-the same release.
+Versions of agents are parsed leniently (`1.2`, `v1.2.0`), ranges strictly. A pre-release matches a range only if the range names
+a pre-release of the same release.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass
 from functools import total_ordering
 from typing import NamedTuple
+
+import msgspec
 
 from waypost import limits
 from waypost.errors import InvalidParameter
@@ -32,7 +34,7 @@ _BETWEEN = re.compile(r" *, *| +")
 @total_ordering
 @dataclass(frozen=True, slots=True)
 class Version:
-    """Ordered by precedence; build metadata is left out because it does not take part."""
+    """Ordered by precedence. Build metadata is left out: it has no precedence."""
 
     major: int
     minor: int
@@ -47,7 +49,7 @@ class Version:
         return self._rank() < other._rank()
 
     def _rank(self) -> tuple[tuple[int, int, int], bool, tuple[tuple[bool, int, str], ...]]:
-        """A release ranks above its pre-releases; numbers below words; a longer list above its own beginning."""
+        """A release ranks above its pre-releases, words above numbers, a longer list above its own prefix."""
         identifiers = tuple((False, int(part), "") if part.isdigit() else (True, 0, part) for part in self.pre)
         return (self.release, not self.pre, identifiers)
 
@@ -57,7 +59,7 @@ class Version:
 
 
 def find_version(text: str | None) -> Version | None:
-    """A version, read loosely: missing parts are 0, a leading `v` is passed over. None for what is not one."""
+    """Parse a version leniently: missing parts are 0, a leading `v` is ignored. None if it is not a version."""
     if text is None or len(text) > limits.VERSION_CHARS:
         return None
     found = _VERSION.match(text)
@@ -70,7 +72,7 @@ def find_version(text: str | None) -> Version | None:
 
 
 def compare_versions(left: str | None, right: str | None) -> int | None:
-    """-1, 0 or 1 by precedence; None when either is not a version."""
+    """Return -1, 0 or 1 by precedence; None if either is not a version."""
     a, b = find_version(left), find_version(right)
     if a is None or b is None:
         return None
@@ -101,7 +103,7 @@ class Comparator(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Alternatives, each a group of comparators that must all hold. An empty group is any release."""
+    """Alternatives, each a group of comparators that must all match. An empty group matches any release."""
 
     groups: tuple[tuple[Comparator, ...], ...]
 
@@ -118,15 +120,16 @@ def _group_allows(group: tuple[Comparator, ...], version: Version) -> bool:
     )
 
 
-_LOWEST_PRE = ("0",)  # `-0` sorts below every other pre-release, so `<2.0.0-0` keeps all of 2.0.0's out
+_LOWEST_PRE = ("0",)  # `-0` sorts below all pre-releases, so `<2.0.0-0` excludes those of 2.0.0
 _NOTHING = (Comparator("<", Version(0, 0, 0, _LOWEST_PRE)),)
 
 
 def parse_range(text: str, path: str = "version_constraint") -> Range:
-    """The set of versions that `text` describes."""
+    """Parse a version range."""
     if len(text) > limits.VERSION_RANGE_CHARS:
         raise InvalidParameter(
-            f"The version range has {len(text)} characters; at most {limits.VERSION_RANGE_CHARS} are read.", path=path
+            f"The version range has {len(text)} characters; at most {limits.VERSION_RANGE_CHARS} are allowed.",
+            path=path,
         )
     groups: list[tuple[Comparator, ...]] = []
     column, terms = 1, 0
@@ -140,7 +143,7 @@ def parse_range(text: str, path: str = "version_constraint") -> Range:
             raise InvalidParameter(
                 f"The version range names more than {limits.VERSION_TERMS} versions.",
                 path=path,
-                hint="Say it with two bounds: `>=1.2.0 <2.0.0`.",
+                hint="Use two bounds: `>=1.2.0 <2.0.0`.",
             )
         groups.append(group)
         column += len(part) + 2
@@ -148,7 +151,7 @@ def parse_range(text: str, path: str = "version_constraint") -> Range:
 
 
 def _parse_group(text: str, column: int, path: str) -> tuple[tuple[Comparator, ...], int]:
-    """What must hold together, and how many versions are named for it."""
+    """Return the comparators of a group, and the number of versions that it names."""
     hyphen = _HYPHEN.match(text)
     if hyphen:
         low = _Partial.of(hyphen.groups()[:4], column, path)
@@ -173,7 +176,7 @@ def _parse_group(text: str, column: int, path: str) -> tuple[tuple[Comparator, .
 
 def _unreadable(text: str, column: int, at: int, path: str) -> InvalidParameter:
     return InvalidParameter(
-        f"The version range cannot be read at column {column + at}: {text[at : at + 24]!r}.",
+        f"The version range cannot be parsed at column {column + at}: {text[at : at + 24]!r}.",
         path=path,
         hint="Write it like `>=1.2.0 <2.0.0`, `^1.2`, `1.2 - 2.3` or `1.x || 2.x`.",
         details={"column": column + at},
@@ -181,7 +184,7 @@ def _unreadable(text: str, column: int, at: int, path: str) -> InvalidParameter:
 
 
 class _Partial(NamedTuple):
-    """The numbers that were written, up to the first wildcard: none, one, two or three of them."""
+    """The numbers up to the first wildcard: none to three."""
 
     numbers: tuple[int, ...]
     pre: tuple[str, ...]
@@ -205,12 +208,12 @@ class _Partial(NamedTuple):
         return Version(major, minor, patch, self.pre)
 
     def next(self, at: int) -> Version:
-        """The first release after those that share the numbers up to and including index `at`."""
+        """Return the first release after those that share the numbers up to index `at`."""
         numbers = [*self.numbers[:at], self.numbers[at] + 1, 0, 0][:3]
         return Version(numbers[0], numbers[1], numbers[2])
 
     def beyond(self, at: int) -> Version:
-        """Where what shares the numbers up to `at` ends, pre-releases of the next release excluded."""
+        """Return the same without pre-releases of that release, as an exclusive bound."""
         major, minor, patch = self.next(at).release
         return Version(major, minor, patch, _LOWEST_PRE)
 
@@ -232,7 +235,7 @@ def _tilde(partial: _Partial) -> tuple[Comparator, ...]:
 
 
 def _caret(partial: _Partial) -> tuple[Comparator, ...]:
-    """Up to the first number that is not zero, or the last one that was written."""
+    """Match up to the first number that is not zero, or the last one given."""
     nonzero = (at for at, number in enumerate(partial.numbers) if number)
     return _span(partial, next(nonzero, len(partial.numbers) - 1))
 
@@ -274,3 +277,36 @@ _COMPARE = {
     ">": _above,
     "<": _below,
 }
+
+
+# --- Freshness: which of two versions of a record is newer ----------------------------------------
+
+
+class FreshnessMarks(msgspec.Struct, frozen=True):
+    sequence: int | None = None
+    updated_at: float | None = None
+    version: str | None = None
+
+
+class Staleness(msgspec.Struct, frozen=True):
+    mark: str
+    reason: str
+
+
+def find_staleness(incoming: FreshnessMarks, current: FreshnessMarks) -> Staleness | None:
+    """Return what makes the incoming version older than the current one, or None.
+
+    Order: sequence, then `updated_at`, then `version` (PRO-40…42). Only marks that both sides have are compared; the first that
+    differs decides. A newer `updated_at` with a lower version is a deliberate rollback, not stale.
+    """
+    if incoming.sequence is not None and current.sequence is not None and incoming.sequence != current.sequence:
+        if incoming.sequence < current.sequence:
+            return Staleness("sequence", f"its sequence {incoming.sequence} is below {current.sequence}")
+        return None
+    if incoming.updated_at is not None and current.updated_at is not None and incoming.updated_at != current.updated_at:
+        return Staleness("updated_at", "its updated_at is older") if incoming.updated_at < current.updated_at else None
+    if incoming.version is not None and current.version is not None:
+        order = compare_versions(incoming.version, current.version)
+        if order is not None and order < 0:
+            return Staleness("version", f"its version {incoming.version} is below {current.version}")
+    return None

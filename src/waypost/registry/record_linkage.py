@@ -16,11 +16,10 @@ from urllib.parse import urlsplit
 import msgspec
 
 from waypost import limits
-from waypost.model.merge import only_points
 from waypost.model.names import domain_of
 from waypost.model.principal import Principal
 from waypost.model.record import AgentRecord
-from waypost.model.registration import CatalogEntry, Registration, SourceDocument, verdicts_of
+from waypost.model.registration import CatalogEntry, Registration, SourceDocument, is_link, verdicts_of
 from waypost.model.resolution import SIGNATURE, VERIFIED_LEVELS
 from waypost.model.verdict import Verdict, level_of
 from waypost.registry.publication import DOMAIN_VIA, IMPORT_VIA, Publication
@@ -83,7 +82,7 @@ def find_link(home: DomainHome, told: LinkageDocument, organisation: str | None 
     speaker = organisation or host_of(told.url)
     if speaker is None or not is_of_organisation(speaker, home.domain):
         return None
-    if not only_points(told.record):
+    if not is_link(told.record):
         return _find_own_link(home, told)
     if any(normalize_url(binding.endpoint) in home.places for binding in told.record.bindings):
         return f"{told.url or speaker} points at the document of {home.domain}"
@@ -113,7 +112,7 @@ def hosts_of_record(record: AgentRecord) -> list[str]:
 
 def pointed_host(record: AgentRecord) -> str | None:
     """The host whose own document a pointer leads to: one of the usual places there, and nothing else."""
-    if not only_points(record):
+    if not is_link(record):
         return None
     endpoint = record.bindings[0].endpoint
     return host_of(endpoint) if urlsplit(normalize_url(endpoint)).path in USUAL_PLACES else None
@@ -347,7 +346,7 @@ def _can_merge(other: Registration, into: Registration) -> bool:
         return False
     verified = level_of(verdicts_of(into)) == "verified"
     return all(
-        _has_place(into, source.dialect, source.id) if only_points(_source_document(source).record) else not verified
+        _has_place(into, source.dialect, source.id) if is_link(_source_document(source).record) else not verified
         for source in other.sources
         if into.source(source.dialect) is None or source.dialect == _POINTING
     )

@@ -11,14 +11,14 @@ import msgspec
 from waypost import limits
 from waypost.errors import InvalidParameter, NotFound, OwnerConflict, PreconditionFailed, StaleMetadata, WaypostError
 from waypost.model.json import parse_json
-from waypost.model.merge import FreshnessMarks, Staleness, find_staleness, merge_sources, only_points
 from waypost.model.names import domain_of
 from waypost.model.principal import LAN_SUBJECT, VISIBILITIES, Principal
 from waypost.model.record import AgentRecord, record_bytes
-from waypost.model.registration import Registration, SourceDocument, granted_ttl, verdicts_of
+from waypost.model.registration import Registration, SourceDocument, granted_ttl, is_link, merge_sources, verdicts_of
 from waypost.model.resolution import VERIFIED_LEVELS
 from waypost.model.times import find_instant
 from waypost.model.verdict import Verdict, is_signed, level_of, states_of
+from waypost.model.versions import FreshnessMarks, Staleness, find_staleness
 from waypost.protocols.codec import DecodeContext, Decoded
 from waypost.protocols.dialects import decode_document
 from waypost.registry.audit_trail import audit_entry_by, audit_expiry, audit_publication
@@ -435,7 +435,7 @@ def _check_tombstone(publication: Publication, tombstone: Tombstone | None, now:
 
 def _stale(found: Staleness, held: str) -> StaleMetadata:
     return StaleMetadata(
-        f"This is older than what is {held}: {found.why}.",
+        f"This is older than what is {held}: {found.reason}.",
         path=f"$.{found.mark}",
         hint="Read the current record, then send a newer one (a later updated_at, a higher version).",
     )
@@ -496,7 +496,7 @@ def _update(publication: Publication, current: Registration, held: StoreState, n
         if unchanged and _same_document(publication.document, same_dialect):
             return renew_decision(current, now, publication.ttl_seconds or decoded.ttl_seconds, publication.dialect)
         held_marks = FreshnessMarks(same_dialect.sequence, same_dialect.updated_at, same_dialect.version)
-    elif only_points(decoded.record) or only_points(current.record):
+    elif is_link(decoded.record) or is_link(current.record):
         held_marks = (
             FreshnessMarks()
         )  # a pointer and what it points at are of different times, and neither replaces the other

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from waypost.errors import ConfigurationError
 from waypost.lazy import lazy_module
-from waypost.model.credentials import located
+from waypost.model.credentials import resolve_source
 from waypost.settings.client import CLIENT_SETTINGS, ConnectionSettings, find_admin_token
 from waypost.settings.locations import check_url, data_folder, is_loopback
 from waypost.settings.service import SERVICE_SETTINGS, Settings
@@ -115,9 +115,9 @@ def _from_file(path: Path | None) -> dict[str, Any]:
         if _SETTINGS_BY_NAME[name].kind == "path":
             values[name] = path.parent / value
     if "jwks" in values:
-        values["jwks"] = tuple(located(source, path.parent) for source in values["jwks"])
+        values["jwks"] = tuple(resolve_source(source, path.parent) for source in values["jwks"])
     if "issuers" in values:
-        values["issuers"] = tuple(issuer.located(path.parent) for issuer in values["issuers"])
+        values["issuers"] = tuple(issuer.resolve_paths(path.parent) for issuer in values["issuers"])
     return values
 
 

@@ -17,7 +17,7 @@ MALLORY = bytes(32)
 
 
 def rung(found: Any, name: str) -> Verdict:
-    verdict = found.rung(name)
+    verdict = found.find_verdict(name)
     assert verdict is not None
     return verdict
 

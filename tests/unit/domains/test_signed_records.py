@@ -32,7 +32,7 @@ async def test_a_record_that_its_zone_signed_is_told_with_what_the_signature_cov
     publish(bench, sign(claims(bench), kid=kid), "", jwk(OTHER, "zero"), jwk(KEY))
     found = await resolve(bench)
     assert (found.outcome, found.level) == ("resolved", "key-verified")
-    verdict = found.rung(SIGNATURE)
+    verdict = found.find_verdict(SIGNATURE)
     assert verdict is not None
     assert (verdict.state, verdict.evidence["covers"]) == ("passed", "endpoint")
 
@@ -44,7 +44,7 @@ async def test_a_digest_covers_the_other_parameters_too(bench: Bench, named: str
     params = {"cap" if named == "{}" else named: cap}
     digest = plain(hashlib.sha256(b"svcb1:" + json.dumps(params, separators=(",", ":")).encode()).digest())
     publish(bench, sign(claims(bench, svcb=digest)), f'key65400="{cap}"')
-    verdict = (await resolve(bench)).rung(SIGNATURE)
+    verdict = (await resolve(bench)).find_verdict(SIGNATURE)
     assert verdict is not None
     assert (verdict.state, verdict.evidence["covers"]) == ("passed", "record")
     publish(bench, sign(claims(bench, svcb=digest)), f'key65400="{cap}?other"')
@@ -79,7 +79,7 @@ async def test_a_signature_that_does_not_hold_refuses_the_record(bench: Bench, s
     publish(bench, made.get(sig, sig))
     found = await resolve(bench)
     assert (found.outcome, found.code) == ("failed", "bad_signature")
-    verdict = found.rung(SIGNATURE)
+    verdict = found.find_verdict(SIGNATURE)
     assert verdict is not None
     assert verdict.state == "failed"
 
@@ -94,7 +94,7 @@ async def test_keys_that_cannot_be_had_are_no_sign_of_anything(bench: Bench, key
     elif keys == "too large":
         bench.web.put(JWKS, b'{"keys":[' + b" " * 70_000 + b"]}")
     found = await resolve(bench)
-    verdict = found.rung(SIGNATURE)
+    verdict = found.find_verdict(SIGNATURE)
     assert verdict is not None
     assert (found.outcome, verdict.state, verdict.evidence["code"]) == ("resolved", "unknown", "no_key")
 
@@ -102,7 +102,7 @@ async def test_keys_that_cannot_be_had_are_no_sign_of_anything(bench: Bench, key
 async def test_the_cheapest_layer_judges_no_signature(bench: Bench) -> None:
     publish(bench, "nonsense")
     found = await resolve(bench, depth="dns")
-    assert (found.outcome, found.rung(SIGNATURE), bench.web.connections) == ("resolved", None, 0)
+    assert (found.outcome, found.find_verdict(SIGNATURE), bench.web.connections) == ("resolved", None, 0)
 
 
 def test_keys_are_looked_for_in_the_zone_alone() -> None:

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from waypost import limits
 from waypost.errors import ConfigurationError, WaypostError
-from waypost.model.credentials import Issuer, is_address
+from waypost.model.credentials import Issuer, is_url
 from waypost.server.watched_file import WatchedFile
 from waypost.trust.jose import JoseKey, Jws, UnknownKey, parse_jwks
 from waypost.trust.jwt import ExternalIssuerVerifier, VerifiedToken
@@ -67,9 +67,9 @@ class IssuerKeys:
         self._verifier = ExternalIssuerVerifier(issuer, others)
         self._now = now
         self._files = [
-            WatchedFile(Path(source), "jwks", parse_jwks, now) for source in issuer.jwks if not is_address(source)
+            WatchedFile(Path(source), "jwks", parse_jwks, now) for source in issuer.jwks if not is_url(source)
         ]
-        self.fetched = [RemoteKeySet(source, fetch, now) for source in issuer.jwks if is_address(source)]
+        self.fetched = [RemoteKeySet(source, fetch, now) for source in issuer.jwks if is_url(source)]
         self._secret = None
         if issuer.secret is not None:
             self._secret = WatchedFile(Path(issuer.secret), "jwt_secret", parse_secret, now)

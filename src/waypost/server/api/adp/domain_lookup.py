@@ -51,7 +51,7 @@ class DomainKeys:
                 path="$.from",
                 hint="Repair the signatures of the zone.",
             )
-        rung = found.rung("key-verified")
+        rung = found.find_verdict("key-verified")
         if rung is not None and rung.state == "failed":
             raise FingerprintMismatch(
                 f"The key in the document of {domain} differs from the one in its DNS.",
