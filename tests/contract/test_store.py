@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from support.records import records
-from support.stored import (
+from support.store_commands import (
     NOW,
     Listener,
     everything,

@@ -17,8 +17,8 @@ import pytest
 
 from support.announce import agent
 from support.bus import nats_server
-from support.jsonl import Reading, reading
-from support.places import Place, place
+from support.host_places import Place, place
+from support.json_lines_process import Reading, reading
 from support.ports import free_port
 from support.server import RunningServer, clean_environment, running_server
 from support.shell import Shell

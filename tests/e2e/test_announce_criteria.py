@@ -18,9 +18,9 @@ import httpx2
 import pytest
 
 from support.announce import announcement, key
-from support.announce_end import End
+from support.announce_process import End
 from support.bus import nats_server
-from support.places import Place, place
+from support.host_places import Place, place
 from support.ports import free_port
 from support.server import RunningServer, running_server
 from waypost.app import mint_locally

@@ -15,7 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from support import processes
+from support import command_process
 from support.agp import ALICE, BOB, key_of
 from support.server import RunningServer, clean_environment, running_server
 from support.service import profile
@@ -147,7 +147,9 @@ def named_at_its_domain(agent: str) -> dict[str, Any]:
 
 def run(server: RunningServer, *words: str, said: str) -> subprocess.CompletedProcess[str]:
     arguments = ["chat", *words]
-    code, out, err = processes.run(arguments, server.data.parent, server.environment(), said.encode(), PATIENCE_SECONDS)
+    code, out, err = command_process.run(
+        arguments, server.data.parent, server.environment(), said.encode(), PATIENCE_SECONDS
+    )
     return subprocess.CompletedProcess(arguments, code, out.decode(), err.decode())
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from support import processes
-from support.served_zone import served_zone
+from support import command_process
+from support.dns_serve_process import served_zone
 from support.server import clean_environment, running_server
 from support.service import profile
 
@@ -58,7 +58,7 @@ def test_two_agents_found_by_dns_are_peer_verified_by_their_domains_on_both_side
             environment = clean_environment({"WAYPOST_DATA": str(data), **trust})
 
             def run(*words: str, said: str = "") -> str:
-                code, out, err = processes.run(words, tmp_path, environment, said.encode(), PATIENCE_SECONDS)
+                code, out, err = command_process.run(words, tmp_path, environment, said.encode(), PATIENCE_SECONDS)
                 assert code == 0, (words, out.decode(), err.decode())
                 return out.decode() + err.decode()
 

@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support.blocks import fenced_blocks
-from support.served_zone import served_zone
+from support.dns_serve_process import served_zone
+from support.markdown import fenced_blocks
 from support.server import running_server
 
 TUTORIAL = Path(__file__).resolve().parents[2] / "docs" / "tutorial" / "your-agent-on-dns.md"

@@ -24,11 +24,11 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from support import processes
+from support import command_process
 from support.agp import action_of, hello_text, signed
-from support.authority import Authority
-from support.meeting_agent import named_agent
-from support.served_zone import served_zone
+from support.certificates import Authority
+from support.dns_serve_process import served_zone
+from support.messaging_agent import named_agent
 from support.server import RunningServer, clean_environment, running_server
 from support.service import profile
 from waypost import Client, LiveAgent
@@ -84,15 +84,15 @@ def homes(folder: Path) -> Iterator[Homes]:
             "WAYPOST_RESOLVER": names.address,
             "WAYPOST_TRUST_ANCHORS": str(folder / "zone/dns/trust-anchors"),
             "WAYPOST_ALLOW_CIDRS": "127.0.0.0/8",
-            "WAYPOST_FETCH_CA": str(authority.file),
+            "WAYPOST_FETCH_CA": str(authority.certificate),
         }
         found = []
         for agent in (ALICE, BOB):
-            cert, key = authority.issue(agent.removeprefix("agent:"), "127.0.0.1")
+            cert, key = authority.server_files(agent.removeprefix("agent:"), "127.0.0.1")
             tls = ("--tls-cert", str(cert), "--tls-key", str(key))
             data = folder / agent.removeprefix("agent:")
             home = Home(
-                agent, opened.enter_context(running_server(*tls, data=data, environment=looking)), authority.file
+                agent, opened.enter_context(running_server(*tls, data=data, environment=looking)), authority.certificate
             )
             update_key = str(folder / "zone/dns/update.key")
             _settle(home, names.address, update_key)
@@ -106,7 +106,7 @@ def _settle(home: Home, nameserver: str, update_key: str) -> None:
     name = f"urn:agent:{home.domain}"
 
     def run(*words: str, said: str = "") -> None:
-        code, out, err = processes.run(words, home.server.data, environment, said.encode(), PATIENCE_SECONDS)
+        code, out, err = command_process.run(words, home.server.data, environment, said.encode(), PATIENCE_SECONDS)
         assert code == 0, (words, out.decode(), err.decode())
 
     run("register", "-", said=json.dumps(profile(name)))
@@ -119,7 +119,7 @@ def _settle(home: Home, nameserver: str, update_key: str) -> None:
 def program(home: Home, environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
     """The agent itself, in a process of its own."""
     path = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, "-m", "support.meeting_agent", home.agent, str(home.key_file), home.server.url]
+    command = [sys.executable, "-m", "support.messaging_agent", home.agent, str(home.key_file), home.server.url]
     given = {**environment, "PYTHONPATH": path, "TOKEN": home.server.admin_token}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=given) as process:
         try:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from support.blocks import fenced_blocks
+from support.markdown import fenced_blocks
 from support.server import RunningServer, running_server
 
 ROOT = Path(__file__).resolve().parents[2]

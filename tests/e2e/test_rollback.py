@@ -21,7 +21,7 @@ import msgspec
 import pytest
 
 from support.announce import agent
-from support.jsonl import Reading, reading
+from support.json_lines_process import Reading, reading
 from support.netns import INTERFACE, Lan, lan
 from support.server import RunningServer, clean_environment, running_server
 from waypost.model.times import parse_rfc3339

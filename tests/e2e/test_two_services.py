@@ -13,8 +13,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from support.authority import Authority
-from support.dns_server import DnsServer, dns_server
+from support.certificates import Authority
+from support.fake_dns_server import DnsServer, dns_server
 from support.ports import free_port
 from support.server import RunningServer, start_server, stop_server
 from waypost.messaging.request_signatures import sign_request
@@ -57,9 +57,16 @@ async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
         try:
             for name in NAMES:
                 port = free_port()
-                certificate, key = authority.issue(name, "127.0.0.1")
+                certificate, key = authority.server_files(name, "127.0.0.1")
                 flags = ["--base-url", f"https://{name}:{port}", "--port", str(port)]
-                flags += ["--tls-cert", str(certificate), "--tls-key", str(key), "--fetch-ca", str(authority.file)]
+                flags += [
+                    "--tls-cert",
+                    str(certificate),
+                    "--tls-key",
+                    str(key),
+                    "--fetch-ca",
+                    str(authority.certificate),
+                ]
                 flags += ["--allow-cidrs", "127.0.0.1/32", "--resolver", names.address]
                 (tmp_path / name).mkdir()
                 servers[name] = await asyncio.to_thread(start_server, *flags, folder=tmp_path / name)

@@ -15,8 +15,8 @@ import pytest
 from support.announce import announcement, key
 from support.certificates import Authority
 from support.server import RunningServer, running_server, start_server, stop_server
-from support.sockets import Session, open_session
 from support.transports import A, B, Watched, eventually
+from support.websocket_clients import Session, open_session
 from waypost.app import mint_locally
 from waypost.errors import Unauthorized, Unavailable
 from waypost.net.clock import SystemClock

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from support.server import RunningServer, running_server
-from support.sockets import OPCODE_BINARY, OPCODE_CLOSE, RawSocket
 from support.vectors import load_own_vectors
+from support.websocket_clients import OPCODE_BINARY, OPCODE_CLOSE, RawSocket
 
 VECTORS: dict[str, Any] = load_own_vectors("websocket_frames")
 CASES = {case["name"]: case for case in VECTORS["cases"]}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from support.stored import Listener, everything, make_registration, make_source, put, renew, withdraw
+from support.store_commands import Listener, everything, make_registration, make_source, put, renew, withdraw
 from waypost.errors import ConfigurationError, StoreUnavailable
 from waypost.model.events import Event
 from waypost.model.registration import CatalogEntry, Registration

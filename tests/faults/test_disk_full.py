@@ -14,7 +14,7 @@ import pytest
 from support.kill_clients import document
 from support.server import start_server, stop_server
 from support.small_disk import Ballast, can_mount, small_disk
-from support.stored import NOW, Listener, everything, make_registration, make_source, put, withdraw
+from support.store_commands import NOW, Listener, everything, make_registration, make_source, put, withdraw
 from waypost.errors import StorageFull, StoreUnavailable
 from waypost.stores.sqlite.store import SqliteStore
 

@@ -25,7 +25,7 @@ from support.kill_clients import (
     steps_of,
 )
 from support.server import RunningServer, start_server, stop_server
-from support.stored import NOW, Listener, make_registration, put
+from support.store_commands import NOW, Listener, make_registration, put
 from waypost.stores.sqlite.store import SqliteStore
 from waypost.trust.transparency_log import Checkpoint, parse_verifier_key, verify_checkpoint, verify_consistency
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import httpx2
 
-from support.authority import Authority
-from support.dns_server import dns_server
+from support.certificates import Authority
+from support.fake_dns_server import dns_server
 from support.receiver import Receiver, receiver
 from support.server import RunningServer, start_server, stop_server
 
@@ -64,7 +64,7 @@ async def test_no_accepted_task_is_lost_by_a_kill_and_every_result_is_told(tmp_p
     chance = random.Random(7)
     async with dns_server() as names, receiver(authority.server_context("bob.example.com")) as taking:
         names.set("bob.example.com", "A", ["127.0.0.1"])
-        flags = ["--allow-cidrs", "127.0.0.1/32", "--resolver", names.address, "--fetch-ca", str(authority.file)]
+        flags = ["--allow-cidrs", "127.0.0.1/32", "--resolver", names.address, "--fetch-ca", str(authority.certificate)]
         senders = Senders(f"https://bob.example.com:{taking.port}/agent/webhook")
         data = tmp_path / "data"
         for _ in range(ROUNDS):

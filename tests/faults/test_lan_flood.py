@@ -15,7 +15,7 @@ import psutil
 from zeroconf import DNSOutgoing, DNSText  # type: ignore[attr-defined]
 
 from support.announce import announcement, key
-from support.places import Place, place
+from support.host_places import Place, place
 from support.ports import free_port
 from support.server import RunningServer, running_server
 from support.transports import PATIENCE_SECONDS, A, B

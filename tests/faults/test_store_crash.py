@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from support.crashing_writer import AGENTS, WRITERS, agent_id, command_for
-from support.stored import Listener, everything, held_for
+from support.store_commands import Listener, everything, held_for
 from waypost.model.events import read_leaf
 from waypost.model.record import record_bytes
 from waypost.registry.catalog.entries import entry_of

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from support.dns_servers import NameServer, nsd, unbound
+from support.real_dns_servers import NameServer, nsd, unbound
 from support.shared import require_shared
 from waypost.domains.ports import RecordType
 from waypost.net.dns.upstreams import UpstreamResolvers
@@ -26,7 +26,7 @@ CASES: list[tuple[str, RecordType, str]] = [
     ("ns.dnssec-failures.test", "TXT", ""),
     ("nothing.dnssec-failures.test", "TXT", ""),
     ("dnskey-failures.test", "TXT", "no signed keys"),
-    ("nsec-failures.test", "TXT", "nothing proves"),
+    ("nsec-failures.test", "TXT", "does not prove"),
     ("nsec-failures.test", "A", ""),
     ("rrsig-failures.test", "A", "no signed keys"),
 ]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from support.dns_servers import NameServer, nsd, unbound
 from support.dnssec_cases import ANCHORS, CASES, DATE, NAMES, zone_texts
 from support.random_zones import RandomZones
+from support.real_dns_servers import NameServer, nsd, unbound
 from support.signed_zones import NOW
 from waypost.domains.ports import RecordType
 from waypost.net.dns.upstreams import UpstreamResolvers

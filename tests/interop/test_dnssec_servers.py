@@ -15,10 +15,10 @@ import dns.dnssec
 import dns.rrset
 import pytest
 
-from support.authority import Authority
-from support.dns_servers import NameServer, bind, knot, nsd, unbound
+from support.certificates import Authority
 from support.dnssec_cases import ANCHORS, DATE, zone_texts
 from support.ports import free_port
+from support.real_dns_servers import NameServer, bind, knot, nsd, unbound
 from support.signed_zones import NOW, SignedZone, key
 from waypost import limits
 from waypost.domains.ports import RecordType
@@ -77,7 +77,7 @@ async def test_a_resolver_over_tls_and_https_is_asked_and_its_word_can_be_taken(
     agent = SignedZone("agent.test.", BODY, [key(13, "agent")])
     anchors = [f"agent.test. DS {line}" for line in agent.ds_lines()]
     authority = Authority(tmp_path)
-    certificate, private = authority.issue("dns.test", "127.0.0.1")
+    certificate, private = authority.server_files("dns.test", "127.0.0.1")
     over_tls, over_https = free_port(), free_port()
     more = (
         f"  interface: 127.0.0.1@{over_tls}\n  interface: 127.0.0.1@{over_https}\n  tls-port: {over_tls}\n"
@@ -93,7 +93,7 @@ async def test_a_resolver_over_tls_and_https_is_asked_and_its_word_can_be_taken(
         unbound(folders[1], {agent.name: server}, anchors, date=DATE, more=more),
     ):
         for resolver, trust_ad in itertools.product(resolvers, (False, True)):
-            upstreams = UpstreamResolvers(resolver, ca_file=authority.file)
+            upstreams = UpstreamResolvers(resolver, ca_file=authority.certificate)
             dns_ = ValidatingResolver(upstreams, trusted, clock=lambda: NOW, trust_ad=trust_ad, seconds=90)
             for name, kind, outcome in SELF_SIGNED:
                 found = await dns_.lookup(name, kind)

@@ -25,7 +25,7 @@ from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocket
 
-from support.af import AGENTS, ANNOTATOR, FAQ, client_of, numbered
+from support.agent_framework import AGENTS, ANNOTATOR, FAQ, client_of, numbered
 from waypost import Discovery
 
 URI = {**numbered(1)[0], "id": "https://h.example/a"}

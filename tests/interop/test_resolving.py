@@ -16,11 +16,11 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from support.authority import Authority
-from support.dns_servers import NameServer, knot
+from support.certificates import Authority
+from support.fake_dns import Identity, Site, site_in_thread, states
+from support.real_dns_servers import NameServer, knot
 from support.server import running_server
 from support.shell import Ran, Shell
-from support.zones import Identity, Site, site_in_thread, states
 from waypost.app import Application, build
 from waypost.client.aio.client import Client
 from waypost.model.resolution import Resolution
@@ -56,7 +56,7 @@ class World:
             "--allow-cidr",
             "127.0.0.0/8",
             "--ca",
-            str(self.authority.file),
+            str(self.authority.certificate),
         ]
 
     async def waypost(self, *arguments: str) -> Ran:
@@ -71,7 +71,7 @@ class World:
             resolver=self.server.address,
             trust_anchors=self.anchors,
             allow_cidrs=("127.0.0.0/8",),
-            fetch_ca=self.authority.file,
+            fetch_ca=self.authority.certificate,
         )
 
 
@@ -107,7 +107,7 @@ def authority(folder: Path) -> Authority:
 
 @pytest.fixture(scope="module")
 def files(authority: Authority) -> tuple[Path, Path]:
-    return authority.issue(*HOSTS)
+    return authority.server_files(*HOSTS)
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,7 @@ def web(files: tuple[Path, Path]) -> Iterator[Site]:
 @pytest.fixture(scope="module")
 def server(folder: Path, web: Site, authority: Authority, files: tuple[Path, Path]) -> Iterator[NameServer]:
     certificate = ssl.PEM_cert_to_DER_cert(files[0].read_text())
-    wrong = ssl.PEM_cert_to_DER_cert(authority.file.read_text())
+    wrong = ssl.PEM_cert_to_DER_cert(authority.certificate.read_text())
     place = folder / "knot"
     place.mkdir()
     zones = {zone: zone_text(zone, web.port, certificate, wrong) for zone in ZONES}
@@ -255,7 +255,7 @@ async def test_an_agent_that_is_listed_and_has_a_domain_is_one_record_however_it
     list_alice(world)
     alice, urn = "agent:alice.plain.test", "urn:air:plain.test:agents:alice"
     flags = ["--store", "memory", "--embedder", "none", *world.flags[:4], "--allow-cidrs", "127.0.0.0/8"]
-    flags += ["--fetch-ca", str(world.authority.file)]
+    flags += ["--fetch-ca", str(world.authority.certificate)]
     with running_server(*flags) as server:
         token = (server.data / "admin.token").read_text().strip()
         reach = ["--server", server.url, "--token", token, "-o", "json"]

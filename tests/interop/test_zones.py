@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from support.authority import Authority
-from support.dns_servers import NameServer, knot, program, unbound
+from support.certificates import Authority
+from support.dns_serve_process import served_zone
 from support.nameserver import EXAMPLE
-from support.served_zone import served_zone
+from support.real_dns_servers import NameServer, knot, program, unbound
 from support.server import RunningServer, running_server
 from support.service import profile
 from support.shell import Shell
-from support.written_zones import APEX, whole_zone, zone_of
+from support.zone_plans import APEX, whole_zone, zone_of
 from waypost.domains.zone import ZONE_FORMATS, ExtraProtocol, GeneratedZone, ZoneIndexEntry
 
 SECRET = "c2VjcmV0IG9mIHRoZSB0ZXN0cywgMzIgYnl0ZXMgLi4="
@@ -129,7 +129,7 @@ def test_records_are_published_once_checked_and_taken_back(shell: Shell, zone_se
 
 
 def _certificate(shell: Shell) -> str:
-    return str(Authority(shell.folder).issue(DESK)[0])
+    return str(Authority(shell.folder).server_files(DESK)[0])
 
 
 def test_a_zone_that_somebody_changed_is_not_rolled_over(shell: Shell, zone_server: NameServer) -> None:

@@ -1,4 +1,4 @@
-"""The agent whose one example fits is found by its meaning, and every face tells which example it was."""
+"""The agent whose one example fits is found by its meaning, and every API tells which example it was."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 from bench.sets import DATA, public_set, registration
 
-from support.faces import house
-from support.meaning import WITH_MODEL, fill, settled, share_models
+from support.apis import serve_apis
+from support.sentence_model_service import WITH_MODEL, fill, settled, share_models
 from support.service import profile
 from support.shared import require_shared
 
@@ -22,11 +22,11 @@ async def test_an_agent_with_eight_skills_is_first_for_each_and_every_face_names
 ) -> None:
     require_shared("data/retrieval/metatool")
     share_models(tmp_path / "data", models)
-    async with house(tmp_path, **WITH_MODEL) as faces:
-        await fill(faces.subject("alice").http, [*public_set("metatool").agents, MANY_SIDED])
-        counts = await settled(faces.bench)
+    async with serve_apis(tmp_path, **WITH_MODEL) as apis:
+        await fill(apis.subject("alice").http, [*public_set("metatool").agents, MANY_SIDED])
+        counts = await settled(apis.bench)
         assert counts[0] >= 200
-        bob = faces.subject("bob")
+        bob = apis.subject("bob")
         assert len(ROW["skills"]) == 8
         for example, asked in ROW["skills"]:
             request = {"query": asked, "limit": 5, "include_evidence": True}
@@ -49,16 +49,16 @@ async def test_a_new_agent_is_found_by_the_next_question_and_its_vectors_are_cou
     tmp_path: Path, models: Path
 ) -> None:
     share_models(tmp_path / "data", models)
-    async with house(tmp_path, **WITH_MODEL) as faces:
-        alice = faces.subject("alice")
+    async with serve_apis(tmp_path, **WITH_MODEL) as apis:
+        alice = apis.subject("alice")
         asked = {"query": "feed the okapis of a zoo"}
-        await settled(faces.bench)
+        await settled(apis.bench)
         document = profile("okapi", name="Okapi keeper", description="Feeds the okapis of a zoo.")
         assert (await alice.http.post("/api/v1/agents", json=document)).status_code == 201
         found = (await alice.http.post("/profile/v1/discover", json=asked)).json()
         assert [hit["id"] for hit in found["candidates"]] == ["okapi"]
         assert "warnings" not in found
-        counts = await settled(faces.bench)
+        counts = await settled(apis.bench)
         assert max(counts) >= 1
         foreign = {"query": "Tiere im Zoo füttern"}
         found = (await alice.http.post("/profile/v1/discover", json=foreign)).json()

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 from jsonschema import Draft202012Validator
 
-from support.older import OLDER
+from support.older_documents import OLDER
 from support.records import BASE, CODECS, DECODE, ENCODE, NOW
 from support.service import service
 from waypost.model.json import JsonObject, dump_json, parse_object

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from support.faces import Caller, house
+from support.apis import Caller, serve_apis
 from support.service import profile
 
 ASKED = "convert currencies between euro and dollar"
@@ -34,7 +34,7 @@ def others() -> list[dict[str, Any]]:
 
 
 async def answers(caller: Caller, *, diversity: bool) -> dict[str, list[str]]:
-    """The ids of the ten best, by each face."""
+    """The ids of the ten best, by each API."""
     asked = {"query": ASKED, "limit": 10} | ({} if diversity else {"diversity": False})
     by_http = (await caller.http.post("/profile/v1/discover", json=asked)).json()
     async with caller.client() as client:
@@ -53,12 +53,12 @@ async def answers(caller: Caller, *, diversity: bool) -> dict[str, list[str]]:
 
 @pytest.mark.req("PRO-57")
 async def test_at_most_two_copies_are_among_the_ten_best_unless_all_are_asked_for(tmp_path: Path) -> None:
-    async with house(tmp_path) as faces:
+    async with serve_apis(tmp_path) as apis:
         for number, document in enumerate([*copies(), *others()]):
-            owner = faces.subject(f"owner-{number}")
+            owner = apis.subject(f"owner-{number}")
             assert (await owner.http.post("/api/v1/agents", json=document)).status_code == 201
-            faces.bench.clock.advance(60)
-        bob = faces.subject("bob")
+            apis.bench.clock.advance(60)
+        bob = apis.subject("bob")
         spread = await answers(bob, diversity=True)
         assert all(found == spread["HTTP"] for found in spread.values()), spread
         assert len(spread["HTTP"]) == 10
@@ -70,18 +70,18 @@ async def test_at_most_two_copies_are_among_the_ten_best_unless_all_are_asked_fo
 
 
 async def test_a_preference_does_not_bring_the_copies_back(tmp_path: Path) -> None:
-    async with house(tmp_path) as faces:
+    async with serve_apis(tmp_path) as apis:
         for number, document in enumerate([*copies(), *others()]):
-            owner = faces.subject(f"owner-{number}")
+            owner = apis.subject(f"owner-{number}")
             stated = {"constraints": {"region": "eu"}} if document["id"].startswith("copy-") else {}
             assert (await owner.http.post("/api/v1/agents", json=document | stated)).status_code == 201
         asked = {"query": ASKED, "limit": 10, "client_context": {"region": "eu"}}
-        found = (await faces.subject("bob").http.post("/profile/v1/discover", json=asked)).json()["candidates"]
+        found = (await apis.subject("bob").http.post("/profile/v1/discover", json=asked)).json()["candidates"]
         assert sum(hit["id"].startswith("copy-") for hit in found) == 2
 
 
 async def test_diversity_is_a_boolean(tmp_path: Path) -> None:
-    async with house(tmp_path) as faces:
+    async with serve_apis(tmp_path) as apis:
         asked = {"query": ASKED, "diversity": "no"}
-        answer = await faces.subject("bob").http.post("/profile/v1/discover", json=asked)
+        answer = await apis.subject("bob").http.post("/profile/v1/discover", json=asked)
         assert (answer.status_code, answer.json()["path"]) == (400, "$.diversity")

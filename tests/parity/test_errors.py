@@ -1,4 +1,4 @@
-"""One error, one row: whatever goes wrong is told by every face as the table of errors says, with what, where and what to do."""
+"""One error, one row: whatever goes wrong is told by every API as the table of errors says, with what, where and what to do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from support.faces import AF_AGENTS, Caller, House, house, problem_of
+from support.apis import AF_AGENTS, Caller, ServedApis, problem_of, serve_apis
 from support.rtfs import card
 from support.service import profile
 from waypost import errors
@@ -26,16 +26,16 @@ FOREIGN_CARD = {**HELD_CARD, "name": "Foreign", "version": "3.0.0"}
 
 
 @pytest.fixture
-async def faces(tmp_path: Path) -> AsyncIterator[House]:
+async def apis(tmp_path: Path) -> AsyncIterator[ServedApis]:
     """A service that holds two agents of alice."""
-    async with house(tmp_path) as made:
+    async with serve_apis(tmp_path) as made:
         alice = made.subject("alice")
         assert (await alice.http.post("/api/v1/agents", json=HELD)).status_code == 201
         await alice.rpc.register(HELD_CARD)
         yield made
 
 
-# --- What each face must say ----------------------------------------------------------------------
+# --- What each API must say ----------------------------------------------------------------------
 
 
 def told_by_http(response: httpx2.Response, kind: type[WaypostError]) -> None:
@@ -96,14 +96,14 @@ async def rpc_error(caller: Caller, method: str, **params: Any) -> dict[str, Any
 # --- What goes wrong --------------------------------------------------------------------------------
 
 
-async def test_malformed_json(faces: House) -> None:
-    kind, caller = errors.MalformedJson, faces.subject("bob")
+async def test_malformed_json(apis: ServedApis) -> None:
+    kind, caller = errors.MalformedJson, apis.subject("bob")
     broken = b'{"id": "x",, }'
     told_by_http(await caller.http.post("/api/v1/agents", content=broken), kind)
     told_by_http(await caller.http.put("/profile/v1/agents/x", content=broken), kind)
     told_by_http(await caller.http.post("/profile/v1/discover", content=broken), kind)
     told_by_http(await caller.http.post("/api/v1/agents/held:renew", content=broken), kind)
-    told_by_http(await faces.admin.http.post("/api/v1/tokens", content=broken), kind)
+    told_by_http(await apis.admin.http.post("/api/v1/tokens", content=broken), kind)
     assert (await batch_error(caller, broken))["code"] == kind.code
     answer = await caller.rpc.post(broken)
     assert answer.json()["id"] is None
@@ -113,20 +113,20 @@ async def test_malformed_json(faces: House) -> None:
     belongs_to(kind, "register", "register_many", "find", "renew", "mint_token")
 
 
-async def test_a_document_that_breaks_a_rule_of_its_dialect(faces: House) -> None:
-    kind, caller = errors.InvalidDocument, faces.subject("bob")
+async def test_a_document_that_breaks_a_rule_of_its_dialect(apis: ServedApis) -> None:
+    kind, caller = errors.InvalidDocument, apis.subject("bob")
     wrong = profile("wrong", name=3)
     told_by_http(await caller.http.post("/api/v1/agents", json=wrong), kind)
     told_by_http(await caller.http.put("/profile/v1/agents/wrong", json=wrong), kind)
     assert (await batch_error(caller, wrong))["path"] == "$.name"
     told_by_rpc(await rpc_error(caller, "register", agent_card=card("wrong", name=3)), kind)
     await told_by_clients(caller, kind, lambda client: client.register(wrong))
-    await told_by_command(caller, kind, "register", faces.shell.write("wrong.json", wrong))
+    await told_by_command(caller, kind, "register", apis.shell.write("wrong.json", wrong))
     belongs_to(kind, "register", "register_many")
 
 
-async def test_an_id_that_nobody_holds(faces: House) -> None:
-    kind, caller = errors.NotFound, faces.subject("bob")
+async def test_an_id_that_nobody_holds(apis: ServedApis) -> None:
+    kind, caller = errors.NotFound, apis.subject("bob")
     for path in ("/api/v1/agents/nobody", "/profile/v1/agents/nobody", f"{AF_AGENTS}/nobody"):
         told_by_http(await caller.http.get(path), kind)
     told_by_http(await caller.http.get("/.well-known/agent-card.json", params={"agent": "nobody"}), kind)
@@ -148,19 +148,19 @@ async def test_an_id_that_nobody_holds(faces: House) -> None:
     belongs_to(kind, "get", "renew", "withdraw", "document")
 
 
-async def test_an_id_that_another_owner_holds(faces: House) -> None:
-    kind, caller = errors.OwnerConflict, faces.subject("bob")
+async def test_an_id_that_another_owner_holds(apis: ServedApis) -> None:
+    kind, caller = errors.OwnerConflict, apis.subject("bob")
     told_by_http(await caller.http.post("/api/v1/agents", json=FOREIGN), kind)
     told_by_http(await caller.http.put("/profile/v1/agents/held", json=FOREIGN), kind)
     assert (await batch_error(caller, FOREIGN))["code"] == kind.code
     told_by_rpc(await rpc_error(caller, "register", agent_card=FOREIGN_CARD), kind)
     await told_by_clients(caller, kind, lambda client: client.register(FOREIGN))
-    await told_by_command(caller, kind, "register", faces.shell.write("foreign.json", FOREIGN))
+    await told_by_command(caller, kind, "register", apis.shell.write("foreign.json", FOREIGN))
     belongs_to(kind, "register", "register_many")
 
 
-async def test_a_foreign_agent_is_neither_renewed_nor_withdrawn(faces: House) -> None:
-    kind, caller = errors.NotOwner, faces.subject("bob")
+async def test_a_foreign_agent_is_neither_renewed_nor_withdrawn(apis: ServedApis) -> None:
+    kind, caller = errors.NotOwner, apis.subject("bob")
     told_by_http(await caller.http.delete("/api/v1/agents/held"), kind)
     told_by_http(await caller.http.delete("/profile/v1/agents/held"), kind)
     told_by_http(await caller.http.post("/api/v1/agents/held:renew"), kind)
@@ -173,21 +173,21 @@ async def test_a_foreign_agent_is_neither_renewed_nor_withdrawn(faces: House) ->
     belongs_to(kind, "renew", "withdraw")
 
 
-async def test_news_that_are_older_than_what_is_held(faces: House) -> None:
-    kind, caller = errors.StaleMetadata, faces.subject("alice")
+async def test_news_that_are_older_than_what_is_held(apis: ServedApis) -> None:
+    kind, caller = errors.StaleMetadata, apis.subject("alice")
     told_by_http(await caller.http.post("/api/v1/agents", json=OLDER), kind)
     told_by_http(await caller.http.put("/profile/v1/agents/held", json=OLDER), kind)
     assert (await batch_error(caller, OLDER))["code"] == kind.code
     told_by_rpc(await rpc_error(caller, "register", agent_card=OLDER_CARD), kind)
     told_by_http(await caller.http.post("/api/v1/agents", json=OLDER_CARD), kind)
     await told_by_clients(caller, kind, lambda client: client.register(OLDER))
-    await told_by_command(caller, kind, "register", faces.shell.write("older.json", OLDER))
+    await told_by_command(caller, kind, "register", apis.shell.write("older.json", OLDER))
     belongs_to(kind, "register", "register_many")
     assert (await caller.http.get("/api/v1/agents/held")).json() == HELD
 
 
-async def test_a_token_without_the_scope_to_write(faces: House) -> None:
-    kind, caller = errors.MissingScope, faces.subject("bob", "discover:read")
+async def test_a_token_without_the_scope_to_write(apis: ServedApis) -> None:
+    kind, caller = errors.MissingScope, apis.subject("bob", "discover:read")
     new = profile("new")
     told_by_http(await caller.http.post("/api/v1/agents", json=new), kind)
     told_by_http(await caller.http.post("/api/v1/agents:batch", json=new), kind)
@@ -203,7 +203,7 @@ async def test_a_token_without_the_scope_to_write(faces: House) -> None:
         told_by_rpc(await rpc_error(caller, method, **params), kind)
     await told_by_clients(caller, kind, lambda client: client.register(new))
     await told_by_clients(caller, kind, lambda client: client.mint_token("bob", ["admin"]))
-    await told_by_command(caller, kind, "register", faces.shell.write("new.json", new))
+    await told_by_command(caller, kind, "register", apis.shell.write("new.json", new))
     await told_by_command(caller, kind, "import", "new.json")
     await told_by_command(caller, kind, "withdraw", "held")
     await told_by_command(caller, kind, "token", "mint", "--sub", "bob", "--scope", "admin")
@@ -237,14 +237,14 @@ async def refused_to_read(caller: Caller, kind: type[WaypostError]) -> None:
     belongs_to(kind, "get", "list", "find", "export", "watch", "stats", "metrics", "describe")
 
 
-async def test_a_token_without_the_scope_to_read(faces: House) -> None:
-    kind, caller = errors.MissingScope, faces.subject("bob", "discover:write")
+async def test_a_token_without_the_scope_to_read(apis: ServedApis) -> None:
+    kind, caller = errors.MissingScope, apis.subject("bob", "discover:write")
     await refused_to_read(caller, kind)
     told_by_rpc(await rpc_error(caller, "discover", discovery_tags=["weather"]), kind)
 
 
-async def test_a_token_that_does_not_hold(faces: House) -> None:
-    kind, caller = errors.Unauthorized, faces.caller("not.a.token")
+async def test_a_token_that_does_not_hold(apis: ServedApis) -> None:
+    kind, caller = errors.Unauthorized, apis.caller("not.a.token")
     await refused_to_read(caller, kind)
     answer = await caller.rpc.post({"jsonrpc": "2.0", "method": "rtfs.registry.discover", "params": {}, "id": 1})
     assert answer.status_code == ERROR_CODES[kind].http
@@ -253,8 +253,8 @@ async def test_a_token_that_does_not_hold(faces: House) -> None:
         assert response.headers["www-authenticate"].startswith("Bearer")
 
 
-async def test_nobody_is_told_to_bring_a_token(faces: House) -> None:
-    kind, caller = errors.Unauthorized, faces.caller(None)
+async def test_nobody_is_told_to_bring_a_token(apis: ServedApis) -> None:
+    kind, caller = errors.Unauthorized, apis.caller(None)
     for path in READS:
         told_by_http(await caller.http.get(path), kind)
     told_by_http(await caller.http.post("/api/v1/agents", json=profile("new")), kind)
@@ -265,8 +265,8 @@ async def test_nobody_is_told_to_bring_a_token(faces: House) -> None:
     await told_by_command(caller, kind, "list")
 
 
-async def test_a_version_that_is_no_longer_held(faces: House) -> None:
-    kind, caller = errors.PreconditionFailed, faces.subject("alice")
+async def test_a_version_that_is_no_longer_held(apis: ServedApis) -> None:
+    kind, caller = errors.PreconditionFailed, apis.subject("alice")
     newer = {**HELD, "version": "3.0.0", "updated_at": "2026-05-27T00:00:00Z"}
     guard = {"If-Match": '"another"'}
     told_by_http(await caller.http.post("/api/v1/agents", json=newer, headers=guard), kind)
@@ -276,14 +276,14 @@ async def test_a_version_that_is_no_longer_held(faces: House) -> None:
     told_by_http(await caller.http.post("/api/v1/agents", json=newer, headers={"If-None-Match": "*"}), kind)
     await told_by_clients(caller, kind, lambda client: client.register(newer, if_match="another"))
     await told_by_clients(caller, kind, lambda client: client.withdraw("held", if_match="another"))
-    file = faces.shell.write("newer.json", newer)
+    file = apis.shell.write("newer.json", newer)
     await told_by_command(caller, kind, "register", file, "--if-match", "another")
     await told_by_command(caller, kind, "withdraw", "held", "--if-match", "another")
     belongs_to(kind, "register", "withdraw")
 
 
-async def test_a_key_that_was_used_for_another_request(faces: House) -> None:
-    kind, caller = errors.IdempotencyConflict, faces.subject("alice")
+async def test_a_key_that_was_used_for_another_request(apis: ServedApis) -> None:
+    kind, caller = errors.IdempotencyConflict, apis.subject("alice")
     key = {"Idempotency-Key": "k"}
     assert (await caller.http.post("/api/v1/agents", json=profile("first"), headers=key)).status_code == 201
     told_by_http(await caller.http.post("/api/v1/agents", json=profile("second"), headers=key), kind)
@@ -292,8 +292,8 @@ async def test_a_key_that_was_used_for_another_request(faces: House) -> None:
     belongs_to(kind, "register")
 
 
-async def test_a_value_that_a_parameter_cannot_have(faces: House) -> None:
-    kind, caller = errors.InvalidParameter, faces.subject("bob")
+async def test_a_value_that_a_parameter_cannot_have(apis: ServedApis) -> None:
+    kind, caller = errors.InvalidParameter, apis.subject("bob")
     asked: tuple[tuple[str, dict[str, str]], ...] = (
         ("/api/v1/agents", {"limit": "0"}),
         ("/api/v1/agents", {"status": "asleep"}),
@@ -314,8 +314,8 @@ async def test_a_value_that_a_parameter_cannot_have(faces: House) -> None:
     belongs_to(kind, "get", "list", "export", "watch")
 
 
-async def test_a_cursor_that_was_never_given(faces: House) -> None:
-    kind, caller = errors.InvalidCursor, faces.subject("bob")
+async def test_a_cursor_that_was_never_given(apis: ServedApis) -> None:
+    kind, caller = errors.InvalidCursor, apis.subject("bob")
     for path in ("/api/v1/agents", "/profile/v1/agents"):
         told_by_http(await caller.http.get(path, params={"cursor": "made-up"}), kind)
     told_by_http(await caller.http.get("/api/v1/watch", params={"from": "made-up"}), kind)
@@ -325,8 +325,8 @@ async def test_a_cursor_that_was_never_given(faces: House) -> None:
     belongs_to(kind, "list", "watch")
 
 
-async def test_a_method_that_is_not_there(faces: House) -> None:
-    kind, caller = errors.MethodNotAllowed, faces.subject("bob")
+async def test_a_method_that_is_not_there(apis: ServedApis) -> None:
+    kind, caller = errors.MethodNotAllowed, apis.subject("bob")
     for method, path in (("PATCH", "/api/v1/agents/held"), ("DELETE", "/profile/v1/discover"), ("POST", AF_AGENTS)):
         response = await caller.http.request(method, path)
         told_by_http(response, kind)
@@ -334,8 +334,8 @@ async def test_a_method_that_is_not_there(faces: House) -> None:
     told_by_rpc((await caller.rpc.answer("rtfs.registry.reboot"))["error"], kind)
 
 
-async def test_a_document_that_no_dialect_recognises(faces: House) -> None:
-    kind, caller = errors.UnknownDialect, faces.subject("bob")
+async def test_a_document_that_no_dialect_recognises(apis: ServedApis) -> None:
+    kind, caller = errors.UnknownDialect, apis.subject("bob")
     nothing = {"what": "is this"}
     told_by_http(await caller.http.post("/api/v1/agents", json=nothing), kind)
     assert (await batch_error(caller, nothing))["code"] == kind.code
@@ -344,8 +344,8 @@ async def test_a_document_that_no_dialect_recognises(faces: House) -> None:
     belongs_to(kind, "register", "register_many")
 
 
-async def test_one_request_id_names_the_error_on_every_face(faces: House) -> None:
-    caller = faces.caller("not.a.token")
+async def test_one_request_id_names_the_error_on_every_face(apis: ServedApis) -> None:
+    caller = apis.caller("not.a.token")
     for path in ("/api/v1/agents", "/profile/v1/agents", AF_AGENTS, "/nowhere"):
         answer = await caller.http.get(path, headers={"X-Request-Id": "mine-42"})
         assert (answer.json()["correlation_id"], answer.headers["x-request-id"]) == ("mine-42", "mine-42")

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from support.faces import Caller, House, house
+from support.apis import Caller, ServedApis, serve_apis
 from support.service import profile
 
 AGENTS = (
@@ -17,8 +17,8 @@ AGENTS = (
 )
 
 
-async def registered(faces: House) -> None:
-    alice = faces.subject("alice")
+async def registered(apis: ServedApis) -> None:
+    alice = apis.subject("alice")
     for document in AGENTS:
         visibility = "private" if document["id"] == "hidden" else "public"
         headers = {"Waypost-Visibility": visibility}
@@ -40,9 +40,9 @@ async def overviews(caller: Caller, **filters: Any) -> list[dict[str, Any]]:
 
 
 async def test_facets_agree_and_show_each_caller_what_it_may_see(tmp_path: Path) -> None:
-    async with house(tmp_path) as faces:
-        await registered(faces)
-        first, *others = await overviews(faces.subject("bob"))
+    async with serve_apis(tmp_path) as apis:
+        await registered(apis)
+        first, *others = await overviews(apis.subject("bob"))
         assert others == [first] * 3
         assert first == {
             "total": 2,
@@ -53,18 +53,18 @@ async def test_facets_agree_and_show_each_caller_what_it_may_see(tmp_path: Path)
                 "owner": [],
             },
         }
-        owner, *_ = await overviews(faces.subject("alice"))
+        owner, *_ = await overviews(apis.subject("alice"))
         assert owner["total"] == 3
         assert {"value": "secret", "count": 1} in owner["facets"]["tag"]
         assert owner["facets"]["owner"] == [{"value": "alice", "count": 3}]
-        for answer in await overviews(faces.admin, tag=["okapi"], status="inactive"):
+        for answer in await overviews(apis.admin, tag=["okapi"], status="inactive"):
             assert answer["total"] == 1
 
 
 async def test_a_misspelt_tag_brings_the_same_suggestion_everywhere_and_never_a_hidden_tag(tmp_path: Path) -> None:
-    async with house(tmp_path) as faces:
-        await registered(faces)
-        bob = faces.subject("bob")
+    async with serve_apis(tmp_path) as apis:
+        await registered(apis)
+        bob = apis.subject("bob")
         expected = {"tags": {"okpai": ["okapi"]}}
         assert [answer["suggestions"] for answer in await overviews(bob, tag=["okpai"])] == [expected] * 4
         assert (await bob.http.get("/api/v1/agents", params={"tag": "okpai"})).json()["suggestions"] == expected
@@ -77,15 +77,15 @@ async def test_a_misspelt_tag_brings_the_same_suggestion_everywhere_and_never_a_
         assert "'okapi'" in (await bob.run("find", "okapi", "--tag", "okpai")).err
         warnings = (await bob.rpc.call("discover", discovery_tags=["okpai"]))["warnings"]
         assert any("'okapi'" in warning for warning in warnings)
-        alice = faces.subject("alice")
+        alice = apis.subject("alice")
         async with alice.client() as client:
             assert (await client.find("okapi", tags=["secrte"])).suggestions == {"tags": {"secrte": ("secret",)}}
 
 
 async def test_floor_context_constraints_and_reasons_agree(tmp_path: Path) -> None:
-    async with house(tmp_path) as faces:
-        await registered(faces)
-        bob = faces.subject("bob")
+    async with serve_apis(tmp_path) as apis:
+        await registered(apis)
+        bob = apis.subject("bob")
         asked = {
             "query": "okapi",
             "constraints": {"region": "us"},
@@ -110,10 +110,10 @@ async def test_floor_context_constraints_and_reasons_agree(tmp_path: Path) -> No
 
 
 async def test_the_command_helps_where_nothing_is_found(tmp_path: Path) -> None:
-    async with house(tmp_path) as faces:
-        bob = faces.subject("bob")
+    async with serve_apis(tmp_path) as apis:
+        bob = apis.subject("bob")
         assert "waypost register" in (await bob.run("find", "okapi")).err
-        await registered(faces)
+        await registered(apis)
         assert "other words" in (await bob.run("find", "xylophone")).err
         assert "--min-score" in (await bob.run("find", "okapi", "--min-score", "1")).err
         explained = await bob.run("find", "okapi", "-c", "region=eu", "--explain")

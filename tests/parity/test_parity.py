@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.faces import House, house
+from support.apis import ServedApis, serve_apis
 from support.rtfs import card
 from support.service import profile
 from waypost.model.json import dump_json
@@ -46,57 +46,57 @@ def essence(registration: Registration) -> dict[str, Any]:
     }
 
 
-async def held(faces: House, agent_id: str) -> dict[str, Any]:
+async def held(apis: ServedApis, agent_id: str) -> dict[str, Any]:
     """What the registry holds, which is then withdrawn to make room for the next face."""
-    registration = await faces.bench.registry.get(ADMIN, agent_id)
-    await faces.bench.registry.withdraw(ADMIN, agent_id)
+    registration = await apis.bench.registry.get(ADMIN, agent_id)
+    await apis.bench.registry.withdraw(ADMIN, agent_id)
     return essence(registration)
 
 
-async def written_through_every_face(faces: House, agent_id: str, document: bytes) -> dict[str, dict[str, Any]]:
-    """The record of each face that takes a document of any dialect."""
-    alice = faces.subject("alice")
+async def written_through_every_face(apis: ServedApis, agent_id: str, document: bytes) -> dict[str, dict[str, Any]]:
+    """The record of each API that takes a document of any dialect."""
+    alice = apis.subject("alice")
     written: dict[str, dict[str, Any]] = {}
-    file = faces.shell.write("agent.json", document)
+    file = apis.shell.write("agent.json", document)
 
     assert (await alice.http.post("/api/v1/agents", content=document)).status_code == 201
-    written["POST /api/v1/agents"] = await held(faces, agent_id)
+    written["POST /api/v1/agents"] = await held(apis, agent_id)
     batch = await alice.http.post("/api/v1/agents:batch", content=document)
     assert batch.json()["outcome"] == "created"
-    written["POST /api/v1/agents:batch"] = await held(faces, agent_id)
+    written["POST /api/v1/agents:batch"] = await held(apis, agent_id)
     async with alice.client() as client:
         assert (await client.register(document)).outcome == "created"
-        written["Client.register"] = await held(faces, agent_id)
+        written["Client.register"] = await held(apis, agent_id)
         assert [item.outcome async for item in client.register_many([document])] == ["created"]
-        written["Client.register_many"] = await held(faces, agent_id)
+        written["Client.register_many"] = await held(apis, agent_id)
     with alice.sync_client() as sync:
         assert (await asyncio.to_thread(sync.register, document)).outcome == "created"
-    written["SyncClient.register"] = await held(faces, agent_id)
+    written["SyncClient.register"] = await held(apis, agent_id)
     for command in (("register", file), ("import", file)):
         ran = await alice.run(*command)
         assert ran.code == 0, ran.err
-        written[f"waypost {command[0]}"] = await held(faces, agent_id)
+        written[f"waypost {command[0]}"] = await held(apis, agent_id)
     return written
 
 
 async def test_an_agent_is_the_same_record_whatever_the_face_it_was_registered_by(tmp_path: Path) -> None:
     document = dump_json(AGENT)
-    async with house(tmp_path) as faces:
-        written = await written_through_every_face(faces, AGENT["id"], document)
+    async with serve_apis(tmp_path) as apis:
+        written = await written_through_every_face(apis, AGENT["id"], document)
         path = "/profile/v1/agents/https%3A%2F%2Fagents.example.net%2Fid%2Fparity"
-        assert (await faces.subject("alice").http.put(path, content=document)).status_code == 201
-        written["PUT /profile/v1/agents/{id}"] = await held(faces, AGENT["id"])
+        assert (await apis.subject("alice").http.put(path, content=document)).status_code == 201
+        written["PUT /profile/v1/agents/{id}"] = await held(apis, AGENT["id"])
     expected = written["POST /api/v1/agents"]
     assert {face: found for face, found in written.items() if found != expected} == {}
 
 
 async def test_a_card_is_the_same_record_by_rtfs_call_as_by_any_other_face(tmp_path: Path) -> None:
     document = card("parity-card", discovery_tags=["finance"], metadata={"owner": "acme", "updated_at": None})
-    async with house(tmp_path) as faces:
-        written = await written_through_every_face(faces, "parity-card", dump_json(document))
-        result = await faces.subject("alice").rpc.register(document)
+    async with serve_apis(tmp_path) as apis:
+        written = await written_through_every_face(apis, "parity-card", dump_json(document))
+        result = await apis.subject("alice").rpc.register(document)
         assert result["outcome"] == "created"
-        written["rtfs.registry.register"] = await held(faces, "parity-card")
+        written["rtfs.registry.register"] = await held(apis, "parity-card")
     expected = written["POST /api/v1/agents"]
     assert expected["lease"][0] == 3600
     assert {face: found for face, found in written.items() if found != expected} == {}
@@ -104,15 +104,15 @@ async def test_a_card_is_the_same_record_by_rtfs_call_as_by_any_other_face(tmp_p
 
 async def test_what_a_write_asks_for_is_granted_alike_by_every_face(tmp_path: Path) -> None:
     document = card("leased")
-    async with house(tmp_path) as faces:
-        alice = faces.subject("alice")
-        file = faces.shell.write("leased.json", document)
+    async with serve_apis(tmp_path) as apis:
+        alice = apis.subject("alice")
+        file = apis.shell.write("leased.json", document)
         leases: dict[str, tuple[Any, ...]] = {}
 
         async def note(face: str, answer: dict[str, Any]) -> None:
-            now = await faces.bench.registry.get(ADMIN, "leased")
+            now = await apis.bench.registry.get(ADMIN, "leased")
             leases[face] = (now.visibility, now.ttl_seconds, answer["ttl_seconds"], answer["expires_at"])
-            await faces.bench.registry.withdraw(ADMIN, "leased")
+            await apis.bench.registry.withdraw(ADMIN, "leased")
 
         params, headers = {"ttl_seconds": "100000"}, {"Waypost-Visibility": "internal"}
         own = await alice.http.post("/api/v1/agents", json=document, params=params, headers=headers)
@@ -142,9 +142,9 @@ def population() -> list[dict[str, Any]]:
     ]
 
 
-async def registered(faces: House, population: list[dict[str, Any]]) -> None:
+async def registered(apis: ServedApis, population: list[dict[str, Any]]) -> None:
     for document in population:
-        answer = await faces.subject("alice").http.post("/api/v1/agents", json=document)
+        answer = await apis.subject("alice").http.post("/api/v1/agents", json=document)
         assert answer.status_code == 201, answer.text
 
 
@@ -155,9 +155,9 @@ def one_answer(answers: dict[str, Any], expected: Any) -> None:
 async def test_an_agent_is_found_by_its_words_and_tags_through_every_face(
     tmp_path: Path, population: list[dict[str, Any]]
 ) -> None:
-    async with house(tmp_path) as faces:
-        await registered(faces, population)
-        reader = faces.subject("bob", "discover:read")
+    async with serve_apis(tmp_path) as apis:
+        await registered(apis, population)
+        reader = apis.subject("bob", "discover:read")
         one_answer(await reader.found("zebrafish"), {"https://a.example/one", "two", "gamma-card"})
         for tags in (("blue",), ("bLUE", "parity")):
             ranked = await reader.ranked("zebrafish", *tags, command=len(tags) == 1)
@@ -180,28 +180,28 @@ LISTED = {
 
 
 async def test_lists_agree_in_content_and_order(tmp_path: Path, population: list[dict[str, Any]]) -> None:
-    async with house(tmp_path) as faces:
-        await registered(faces, population)
-        lists = await faces.subject("bob", "discover:read").listed()
+    async with serve_apis(tmp_path) as apis:
+        await registered(apis, population)
+        lists = await apis.subject("bob", "discover:read").listed()
         exports = {name: ids for name, ids in lists.items() if "export" in name}
         one_answer({name: set(ids) for name, ids in exports.items()}, {*LISTED, "hidden-by-status"})
         one_answer({name: ids for name, ids in lists.items() if name not in exports}, lists["/api/v1/agents"])
         assert set(lists["/api/v1/agents"]) == LISTED
-        assert faces.bench.registry.stats(ADMIN)["agents"] == len(LISTED) + 1
+        assert apis.bench.registry.stats(ADMIN)["agents"] == len(LISTED) + 1
 
 
 async def test_each_caller_sees_the_same_through_every_face_and_nothing_more(tmp_path: Path) -> None:
-    async with house(tmp_path, anonymous_read=True) as faces:
-        alice = faces.subject("alice")
+    async with serve_apis(tmp_path, anonymous_read=True) as apis:
+        alice = apis.subject("alice")
         for visibility in ("public", "internal", "private"):
             document = profile(visibility, name=f"The {visibility} okapi", tags=["parity"])
             headers = {"Waypost-Visibility": visibility}
             assert (await alice.http.post("/api/v1/agents", json=document, headers=headers)).status_code == 201
         for caller, seen in (
-            (faces.admin, {"public", "internal", "private"}),
+            (apis.admin, {"public", "internal", "private"}),
             (alice, {"public", "internal", "private"}),
-            (faces.subject("bob"), {"public", "internal"}),
-            (faces.caller(None), {"public"}),
+            (apis.subject("bob"), {"public", "internal"}),
+            (apis.caller(None), {"public"}),
         ):
             lists = await caller.listed(command=False)
             one_answer({name: set(ids) for name, ids in lists.items()}, seen)
@@ -212,9 +212,9 @@ async def test_each_caller_sees_the_same_through_every_face_and_nothing_more(tmp
             assert (await caller.http.get("/api/v1/stats")).json()["agents"] == len(seen)
 
 
-async def absent(faces: House, agent_id: str, *, command: bool) -> None:
+async def absent(apis: ServedApis, agent_id: str, *, command: bool) -> None:
     """Nothing of the agent is left on any face."""
-    caller = faces.admin
+    caller = apis.admin
     one_answer({name: agent_id in ids for name, ids in (await caller.listed(command=command)).items()}, False)
     one_answer(await caller.found("narwhal", command=command), set())
     one_answer(await caller.tagged("vanishing", command=command), set())
@@ -232,8 +232,8 @@ async def absent(faces: House, agent_id: str, *, command: bool) -> None:
 VANISHING = profile("https://a.example/vanishing", name="Narwhal", description="Is a narwhal.", tags=["vanishing"])
 
 
-async def present(faces: House) -> None:
-    caller = faces.admin
+async def present(apis: ServedApis) -> None:
+    caller = apis.admin
     one_answer(await caller.found("narwhal", command=False), {VANISHING["id"]})
     one_answer(await caller.reads(VANISHING["id"]), 200)
     assert "Narwhal" in (await caller.http.get("/.well-known/ai-catalog.json")).text
@@ -242,10 +242,10 @@ async def present(faces: House) -> None:
 
 @pytest.mark.parametrize("face", ["api", "profile", "rtfs", "client", "command"])
 async def test_a_withdrawn_agent_is_gone_from_every_face_at_once(face: str, tmp_path: Path) -> None:
-    async with house(tmp_path) as faces:
-        caller, agent_id = faces.admin, VANISHING["id"]
+    async with serve_apis(tmp_path) as apis:
+        caller, agent_id = apis.admin, VANISHING["id"]
         await caller.http.post("/api/v1/agents", json=VANISHING)
-        await present(faces)
+        await present(apis)
         escaped = "https%3A%2F%2Fa.example%2Fvanishing"
         if face == "api":
             assert (await caller.http.delete(f"/api/v1/agents/{escaped}")).status_code == 204
@@ -258,33 +258,33 @@ async def test_a_withdrawn_agent_is_gone_from_every_face_at_once(face: str, tmp_
                 await client.withdraw(agent_id)
         else:
             assert (await caller.run("withdraw", agent_id)).code == 0
-        await absent(faces, agent_id, command=face == "command")
+        await absent(apis, agent_id, command=face == "command")
 
 
 async def test_an_expired_agent_is_gone_from_every_face_at_the_same_moment(tmp_path: Path) -> None:
-    async with house(tmp_path) as faces:
-        await faces.admin.http.post("/api/v1/agents", json=VANISHING, params={"ttl_seconds": "60"})
-        faces.bench.clock.advance(59)
-        await present(faces)
-        faces.bench.clock.advance(1)
-        await absent(faces, VANISHING["id"], command=True)
+    async with serve_apis(tmp_path) as apis:
+        await apis.admin.http.post("/api/v1/agents", json=VANISHING, params={"ttl_seconds": "60"})
+        apis.bench.clock.advance(59)
+        await present(apis)
+        apis.bench.clock.advance(1)
+        await absent(apis, VANISHING["id"], command=True)
 
 
 async def test_an_agent_whose_own_time_is_over_is_gone_as_well(tmp_path: Path) -> None:
-    async with house(tmp_path) as faces:
+    async with serve_apis(tmp_path) as apis:
         document = {**VANISHING, "expires_at": "2026-05-28T21:26:40Z"}  # an hour from now
-        assert (await faces.admin.http.post("/api/v1/agents", json=document)).status_code == 201
-        faces.bench.clock.advance(3599)
-        await present(faces)
-        faces.bench.clock.advance(1)
-        await absent(faces, VANISHING["id"], command=False)
+        assert (await apis.admin.http.post("/api/v1/agents", json=document)).status_code == 201
+        apis.bench.clock.advance(3599)
+        await present(apis)
+        apis.bench.clock.advance(1)
+        await absent(apis, VANISHING["id"], command=False)
 
 
 async def test_a_change_shows_through_every_face_at_once(tmp_path: Path) -> None:
-    async with house(tmp_path) as faces:
-        caller = faces.admin
+    async with serve_apis(tmp_path) as apis:
+        caller = apis.admin
         await caller.http.post("/api/v1/agents", json=VANISHING)
-        await present(faces)
+        await present(apis)
         changed = {**VANISHING, "name": "Walrus", "description": "Is a walrus.", "tags": ["staying"]}
         assert (await caller.http.post("/api/v1/agents", json=changed)).json()["outcome"] == "updated"
         one_answer(await caller.found("narwhal", command=False), set())

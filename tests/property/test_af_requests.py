@@ -10,7 +10,7 @@ from urllib.parse import unquote_to_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.af import AGENTS, ANNOTATOR, BASE, FAQ
+from support.agent_framework import AGENTS, ANNOTATOR, BASE, FAQ
 from waypost import Discovery
 from waypost.server.http.asgi import Message
 

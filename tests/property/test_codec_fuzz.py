@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from support.older import OLDER
+from support.older_documents import OLDER
 from support.records import CODECS, DECODE, ENCODE, json_values, objects, speaks_its_own
 from support.schemas import catalog_schema, written_schema
 from waypost.errors import InvalidRequest

@@ -12,8 +12,8 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.memory_name_server import ZoneBook
 from support.signed_zones import NOW, Nsec3, SignedZone, key
-from support.zone_book import ZoneBook
 from waypost.net.dns.message import DnsFailure, DnsQuery, parse_message
 from waypost.net.dns.validator import ValidatingResolver
 from waypost.trust.dnssec.anchors import TrustAnchors, parse_anchors

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.zones import Identity, Zones, states
+from support.fake_dns import Identity, Zones, states
 from waypost.domains.ports import PeerCheck
 from waypost.domains.resolver import DomainResolver, ResolveOptions
 from waypost.errors import FetchFailed

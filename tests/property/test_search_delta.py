@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from support.agents import PUBLIC, WORDS, ask, opened, some_agent
-from support.embedding import BagOfWords, quick_space, slow_space
+from support.word_embedder import BagOfWords, quick_space, slow_space
 from waypost.model.registration import Registration
 from waypost.search.ranker import HybridRanker
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import httpx2
 import pytest
 
-from support.faces import AF_AGENTS
+from support.apis import AF_AGENTS
 from support.rtfs import Rpc, card
 from support.service import NOW, Bench, profile, service
 from waypost import limits

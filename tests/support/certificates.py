@@ -1,21 +1,18 @@
-"""A certificate authority of the test: it issues certificates for servers and clients, and revokes them."""
+"""A certificate authority for tests: it issues certificates for servers and clients, and revokes them."""
 
 from __future__ import annotations
 
 import datetime
 import ipaddress
+import ssl
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import httpx2
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey, generate_private_key
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-
-from support.service import Bench
-from waypost.net.clock import ManualClock
 
 _DAY = datetime.timedelta(days=1)
 SERVER = ExtendedKeyUsageOID.SERVER_AUTH
@@ -23,7 +20,7 @@ CLIENT = ExtendedKeyUsageOID.CLIENT_AUTH
 
 
 class Issued(NamedTuple):
-    """A certificate with its key, as files."""
+    """The files of a certificate and its key."""
 
     certificate: Path
     key: Path
@@ -36,17 +33,18 @@ class Issued(NamedTuple):
 
 
 class Authority:
+    """Issues certificates into a folder. `certificate` is the file of its own."""
+
     def __init__(self, folder: Path, name: str = "Test authority", *, days: int = 1) -> None:
-        """`days`: how long its certificates last."""
+        """`days`: how long its certificates are valid."""
         folder.mkdir(parents=True, exist_ok=True)
-        self._lasting = days * _DAY
+        self._validity = days * _DAY
         self._folder = folder
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         self._key = generate_private_key(SECP256R1())
         self._revoked: list[int] = []
         self.certificate = folder / "ca.pem"
         self.crl = folder / "ca.crl"
-        built = self._builder(self._name, self._key).add_extension(x509.BasicConstraints(True, None), critical=True)
         usage = x509.KeyUsage(
             digital_signature=True,
             content_commitment=False,
@@ -58,7 +56,8 @@ class Authority:
             encipher_only=False,
             decipher_only=False,
         )
-        signed = built.add_extension(usage, critical=True).sign(self._key, SHA256())
+        builder = self._builder(self._name, self._key).add_extension(x509.BasicConstraints(True, None), critical=True)
+        signed = builder.add_extension(usage, critical=True).sign(self._key, SHA256())
         self.certificate.write_bytes(signed.public_bytes(Encoding.PEM))
 
     def _builder(self, name: x509.Name, key: EllipticCurvePrivateKey) -> x509.CertificateBuilder:
@@ -71,7 +70,7 @@ class Authority:
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - _DAY)
-            .not_valid_after(now + self._lasting)
+            .not_valid_after(now + self._validity)
             .add_extension(identifier, critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
         )
@@ -80,6 +79,16 @@ class Authority:
         """For 127.0.0.1 and localhost."""
         names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
         return self.issue(name, names, SERVER)
+
+    def server_files(self, *hosts: str) -> tuple[Path, Path]:
+        """A certificate for these host names and addresses, and its key. It states no extended key usage."""
+        issued = self.issue(hosts[0], [_general_name(host) for host in hosts], None)
+        return issued.certificate, issued.key
+
+    def server_context(self, *hosts: str) -> ssl.SSLContext:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(*self.server_files(*hosts))
+        return context
 
     def client(self, name: str, *uris: str, dns: tuple[str, ...] = ()) -> Issued:
         names = [*map(x509.UniformResourceIdentifier, uris), *map(x509.DNSName, dns)]
@@ -99,7 +108,7 @@ class Authority:
         return Issued(*paths, signed.serial_number, signed.fingerprint(SHA256()).hex())
 
     def revoke(self, *issued: Issued, ends: datetime.timedelta = _DAY) -> Path:
-        """Write the revocation list anew, with these added."""
+        """Replace the revocation list by one that also lists these."""
         now = datetime.datetime.now(datetime.UTC)
         self._revoked += [one.serial for one in issued]
         builder = x509.CertificateRevocationListBuilder().issuer_name(self._name)
@@ -113,20 +122,8 @@ class Authority:
         return self.crl
 
 
-def with_certificate(bench: Bench, shown: Issued, **headers: str) -> httpx2.AsyncClient:
-    """A client whose connection showed a certificate, as the listener tells it."""
-    chain = {"tls": {"client_cert_chain": (shown.certificate.read_text(),)}}
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        await bench.application.service({**scope, "extensions": chain}, receive, send)
-
-    return httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="https://127.0.0.1", headers=headers)
-
-
-def tls(authority: Authority, **more: Any) -> dict[str, Any]:
-    server = authority.server()
-    return {"tls_cert": server.certificate, "tls_key": server.key, "client_ca": authority.certificate, **more}
-
-
-def today() -> ManualClock:
-    return ManualClock(datetime.datetime.now().timestamp())
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)

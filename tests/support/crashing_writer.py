@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from support.stored import NOW, Listener, make_registration, put, withdraw
+from support.store_commands import NOW, Listener, make_registration, put, withdraw
 from waypost.registry.ports import AuditEntry, Command, Decision, Idempotency, StoreState
 from waypost.stores.sqlite.store import SqliteStore
 

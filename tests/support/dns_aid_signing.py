@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
 
-from support.resolving import Bench
+from support.resolve_fixtures import Bench
 from waypost.domains.ports import PeerCheck
 from waypost.registry.ports import FetchPurpose, FetchResponse
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.resolving import Bench
+from support.resolve_fixtures import Bench
 from support.service import Bench as Service
 from waypost.domains.importer import DomainImporter, make_publications
 from waypost.domains.recheck import DomainRechecks

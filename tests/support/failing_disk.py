@@ -6,7 +6,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from support.stored import Listener, everything, make_registration, put
+from support.store_commands import Listener, everything, make_registration, put
 from waypost.errors import WaypostError
 from waypost.stores.sqlite.store import SqliteStore
 

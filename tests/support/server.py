@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from support.command_process import Process, start
 from support.ports import free_port
-from support.processes import Process, start
 
 READY_SECONDS = 120.0  # also on a machine with much else to do
 STOP_SECONDS = 60.0

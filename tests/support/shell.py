@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from support.processes import run
+from support.command_process import run
 
 PATIENCE_SECONDS = 120.0
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import httpx2
 
-from support.authority import Authority
-from support.dns_server import DnsServer, dns_server
+from support.certificates import Authority
+from support.fake_dns_server import DnsServer, dns_server
 from support.receiver import Receiver, receiver
 from support.service import Bench, service
 from support.signing import key_of
@@ -102,7 +102,7 @@ class SigningClient:
 async def place(folder: Path, **settings: Any) -> AsyncIterator[Place]:
     (folder / "tls").mkdir()
     authority = Authority(folder / "tls")
-    given = {"fetch_ca": authority.file, "allow_cidrs": ("127.0.0.1/32",), **settings}
+    given = {"fetch_ca": authority.certificate, "allow_cidrs": ("127.0.0.1/32",), **settings}
     async with dns_server() as names, receiver(authority.server_context("bob.example.com")) as taking:
         names.set("bob.example.com", "A", ["127.0.0.1"])
         async with service(folder / "data", resolver=names.address, **given) as bench:

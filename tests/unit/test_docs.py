@@ -11,7 +11,7 @@ import pytest
 
 import reference
 import requirements
-from support.blocks import fenced_blocks
+from support.markdown import fenced_blocks
 from support.records import CODECS
 from waypost.cli.main import COMMANDS
 from waypost.errors import ERROR_CODES, WaypostError

@@ -1,5 +1,5 @@
 from __future__ import annotations
 
-from support.resolving import authority, bench, certificate_files, server_context
+from support.resolve_fixtures import authority, bench, certificate_files, server_context
 
 __all__ = ["authority", "bench", "certificate_files", "server_context"]

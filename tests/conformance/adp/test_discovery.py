@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from support.resolving import Bench
-from support.zones import states
+from support.fake_dns import states
+from support.resolve_fixtures import Bench
 
 
 @pytest.mark.req("ADP-1", "ADP-19")

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from support.authority import Authority
-from support.resolving import Bench
-from support.zones import Identity, site, states
+from support.certificates import Authority
+from support.fake_dns import Identity, site, states
+from support.resolve_fixtures import Bench
 from waypost.model.verdict import Verdict
 from waypost.protocols.dns_aid.tlsa import tlsa_of
 
@@ -130,7 +130,7 @@ async def test_a_certificate_that_no_record_names_ends_the_connection_before_any
     bench: Bench, authority: Authority
 ) -> None:
     bench.publish()
-    other = ssl.PEM_cert_to_DER_cert(authority.file.read_text())
+    other = ssl.PEM_cert_to_DER_cert(authority.certificate.read_text())
     bench.zones.set(bench.tlsa_name, "TLSA", str(tlsa_of(other)))
     found = await bench.resolver.resolve(bench.domain)
     assert (found.outcome, found.code, found.level) == ("failed", "dane_mismatch", "unverified")
@@ -145,7 +145,7 @@ async def test_an_unsigned_record_proves_nothing_whether_it_matches_or_not(
     bench: Bench, authority: Authority, security: Any
 ) -> None:
     bench.publish()
-    other = ssl.PEM_cert_to_DER_cert(authority.file.read_text())
+    other = ssl.PEM_cert_to_DER_cert(authority.certificate.read_text())
     for certificate in (bench.certificate, other):
         bench.zones.set(bench.tlsa_name, "TLSA", str(tlsa_of(certificate)), security=security)
         found = await bench.resolver.resolve(bench.domain, fresh=True)
@@ -156,7 +156,7 @@ async def test_an_unsigned_record_proves_nothing_whether_it_matches_or_not(
 @pytest.mark.req("AID-24")
 async def test_several_records_pass_when_one_matches_as_in_a_rollover(bench: Bench, authority: Authority) -> None:
     bench.publish()
-    other = ssl.PEM_cert_to_DER_cert(authority.file.read_text())
+    other = ssl.PEM_cert_to_DER_cert(authority.certificate.read_text())
     records = [str(tlsa_of(other)), "9 9 9 abcd", str(tlsa_of(bench.certificate, selector=0, matching=2))]
     bench.zones.set(bench.tlsa_name, "TLSA", *records)
     found = await bench.resolver.resolve(bench.domain)
@@ -172,7 +172,7 @@ async def test_records_that_cannot_be_used_are_neither_a_pass_nor_an_absence(
     found = await bench.resolver.resolve(bench.domain)
     verdict = rung(found, "dane-verified")
     assert (verdict.state, verdict.evidence["code"]) == ("unknown", "tlsa_unusable")
-    other = ssl.PEM_cert_to_DER_cert(authority.file.read_text())
+    other = ssl.PEM_cert_to_DER_cert(authority.certificate.read_text())
     bench.zones.set(bench.tlsa_name, "TLSA", "9 9 9 abcd", str(tlsa_of(other)))
     assert (await bench.resolver.resolve(bench.domain, fresh=True)).code == "dane_mismatch"
 
@@ -222,7 +222,7 @@ async def test_a_certificate_of_no_authority_is_not_accepted_although_a_record_n
     bench: Bench, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     stranger = Authority(tmp_path_factory.mktemp("stranger"))
-    files = stranger.issue(*Bench.hosts)
+    files = stranger.server_files(*Bench.hosts)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(*files)
     async with site(context) as web:

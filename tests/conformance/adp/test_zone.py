@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.written_zones import DIGEST, FINGERPRINT, params_of, plan, read_zone, zone_of
+from support.zone_plans import DIGEST, FINGERPRINT, params_of, plan, read_zone, zone_of
 from waypost.domains.zone import ZoneIndexEntry, make_zone
 
 ALICE = "alice.example.com"

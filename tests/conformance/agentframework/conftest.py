@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.af import SURFACES, Opener
+from support.agent_framework import SURFACES, Opener
 
 
 @pytest.fixture(params=sorted(SURFACES))

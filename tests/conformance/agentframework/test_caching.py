@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.af import AGENTS, ALICE, ANNOTATOR, FAQ, START, Opener, application, numbered, service
+from support.agent_framework import AGENTS, ALICE, ANNOTATOR, FAQ, START, Opener, application, numbered, service
 from waypost.server.http.conditional_requests import format_http_date, parse_http_date
 
 ITEM = f"{AGENTS}/image-annotator"

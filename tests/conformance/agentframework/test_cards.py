@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.af import AGENTS, ALICE, ANNOTATOR, FAQ, Opener, application, client_of, links_of, service
+from support.agent_framework import AGENTS, ALICE, ANNOTATOR, FAQ, Opener, application, client_of, links_of, service
 from waypost.server.api.agent_framework.middleware import Discovery
 
 CARD = "/.well-known/agent-card"

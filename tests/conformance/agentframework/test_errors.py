@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.af import AGENTS, ALICE, ANNOTATOR, BASE, BASE_URL, Clock, Opener, client_of, service
+from support.agent_framework import AGENTS, ALICE, ANNOTATOR, BASE, BASE_URL, Clock, Opener, client_of, service
 from waypost.errors import Forbidden, StoreUnavailable, Unauthorized, WaypostError
 from waypost.model.principal import Principal
 from waypost.server.api.agent_framework.api import RateLimiter

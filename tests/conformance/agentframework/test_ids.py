@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from support.af import AGENTS, ALICE, ANNOTATOR, Opener, numbered
+from support.agent_framework import AGENTS, ALICE, ANNOTATOR, Opener, numbered
 from waypost.model.names import hash_slug, slug
 
 PATH_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,127}\Z")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.af import AGENTS, ALICE, ANNOTATOR, BASE_URL, FAQ, Opener, numbered
+from support.agent_framework import AGENTS, ALICE, ANNOTATOR, BASE_URL, FAQ, Opener, numbered
 
 ORDER = ["id", "name", "version", "summary", "description", "tags", "owner", "endpoints", "capabilities"]
 ORDER += ["created_at", "updated_at", "metadata"]

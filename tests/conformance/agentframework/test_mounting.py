@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from support.af import AGENTS, ANNOTATOR, BASE, BASE_URL, FAQ, client_of, links_of, numbered
+from support.agent_framework import AGENTS, ANNOTATOR, BASE, BASE_URL, FAQ, client_of, links_of, numbered
 from waypost import Agent
 from waypost.errors import ConfigurationError, InvalidDocument
 from waypost.model.json import dump_json

@@ -6,7 +6,7 @@ import httpx2
 import jsonschema
 import pytest
 
-from support.af import AGENTS, ALICE, ANNOTATOR, BASE, BASE_URL, FAQ, Opener, links_of, numbered
+from support.agent_framework import AGENTS, ALICE, ANNOTATOR, BASE, BASE_URL, FAQ, Opener, links_of, numbered
 
 JSON = "application/json"
 CUSTOM = "application/agent-metadata+json;version=1"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.af import AGENTS, ALICE, ANNOTATOR, FAQ, Opener, application, links_of, numbered, service
+from support.agent_framework import AGENTS, ALICE, ANNOTATOR, FAQ, Opener, application, links_of, numbered, service
 
 TRANSLATOR: dict[str, Any] = {
     "id": "translator",

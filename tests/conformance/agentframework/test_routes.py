@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.af import AGENTS, ALICE, ANNOTATOR, BASE, FAQ, Opener, application, links_of
+from support.agent_framework import AGENTS, ALICE, ANNOTATOR, BASE, FAQ, Opener, application, links_of
 
 SUMMARIES = [{name: agent[name] for name in ("id", "name", "version", "summary", "tags")} for agent in (FAQ, ANNOTATOR)]
 

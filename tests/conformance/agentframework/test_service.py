@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.af import AGENTS, BASE
+from support.agent_framework import AGENTS, BASE
 from support.service import profile, service
 from waypost.server.auth.authenticator import ADMIN
 

@@ -7,7 +7,19 @@ from typing import Any
 import httpx2
 import pytest
 
-from support.af import AGENTS, ALICE, ANNOTATOR, FAQ, START, Opener, bearer, client_of, links_of, numbered, service
+from support.agent_framework import (
+    AGENTS,
+    ALICE,
+    ANNOTATOR,
+    FAQ,
+    START,
+    Opener,
+    bearer,
+    client_of,
+    links_of,
+    numbered,
+    service,
+)
 from waypost.model.principal import Principal
 from waypost.model.record import AgentRecord
 from waypost.server.api.agent_framework.directory import AfLevel

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from support.announce import AGENT_ID, announcement, key
-from support.certificates import Authority, tls, today, with_certificate
+from support.certificates import Authority
+from support.mutual_tls import tls, today, with_certificate
 from support.raw_http import RawConnection
 from support.server import running_server
 from support.service import service

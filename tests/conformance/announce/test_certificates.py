@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from support.announce import AGENT_ID, announce, announcement, error_of, key
-from support.certificates import Authority, Issued, tls, today
+from support.certificates import Authority, Issued
+from support.mutual_tls import tls, today
 from support.service import Bench, service
 from waypost.errors import ConfigurationError
 from waypost.settings import Settings

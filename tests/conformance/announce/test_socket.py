@@ -15,8 +15,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from support.announce import AGENT_ID, announce, announcement, body, key
 from support.service import NOW, profile
-from support.sockets import Session, SocketBench, socket_service
 from support.transports import eventually
+from support.websocket_clients import Session, SocketBench, socket_service
 from waypost import limits
 from waypost.net.clock import SystemClock
 from waypost.server.http.bounded_websocket import BoundedWebSocket

@@ -11,9 +11,9 @@ import httpx2
 import pytest
 
 from support.announce import AGENT_ID, agent, announce, announcement, error_of, key
-from support.outside import outside
+from support.external_server import external_server
 from support.service import NOW, profile
-from support.sockets import SocketBench, socket_service
+from support.websocket_clients import SocketBench, socket_service
 from waypost.errors import BadSignature
 from waypost.server.api.announce.lan import LanBridge
 from waypost.transports.port import MessageContext
@@ -61,7 +61,10 @@ async def on_the_lan(lan: LanBridge) -> None:
 
 @pytest.mark.req("ANN-20")
 async def test_a_pinned_id_without_its_signature_is_refused_by_every_way_in_and_seen(tmp_path: Path) -> None:
-    async with socket_service(tmp_path, trust_mode="tofu", allow_cidrs=("127.0.0.1/32",)) as bench, outside() as site:
+    async with (
+        socket_service(tmp_path, trust_mode="tofu", allow_cidrs=("127.0.0.1/32",)) as bench,
+        external_server() as site,
+    ):
         owner, relay, admin = bench.bench.as_("owner"), bench.bench.as_("relay"), bench.bench.admin()
         assert (await announce(owner, announcement(key("a"), seq=1, at=NOW))).is_success
         before = (await owner.get(f"/agents/{AGENT_ID}")).content

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from support.resolving import Bench
-from support.zones import states
+from support.fake_dns import states
+from support.resolve_fixtures import Bench
 from waypost.trust.checks.aid import parse_aid2_key
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from support.resolving import Bench
-from support.zones import states
+from support.fake_dns import states
+from support.resolve_fixtures import Bench
 from waypost.domains.resolver import ResolveOptions
 from waypost.net.fetcher import FETCH_LIMITS
 from waypost.protocols.dns_aid.svcb import BAP, encode_params

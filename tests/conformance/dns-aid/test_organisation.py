@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.resolving import Bench
+from support.resolve_fixtures import Bench
 from waypost import limits
 from waypost.domains.organisation_index import OrganisationReader
 from waypost.errors import InvalidParameter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.written_zones import params_of, plan, read_zone, zone_of
+from support.zone_plans import params_of, plan, read_zone, zone_of
 from waypost.domains.zone import ExtraProtocol, ZoneIndexEntry, format_zone, make_zone
 from waypost.errors import InvalidParameter
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from support.dns_aid_signing import JWKS, KEY, ORG, OTHER, Key, UsualPort, claims, jwk, sign
-from support.resolving import Bench
+from support.resolve_fixtures import Bench
 from waypost.domains.organisation_index import OrganisationReader
 from waypost.net.clock import SystemClock
 

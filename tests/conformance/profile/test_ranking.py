@@ -9,8 +9,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from support.meaning import WITH_MODEL, settled, share_models
 from support.onnx_folder import write_model
+from support.sentence_model_service import WITH_MODEL, settled, share_models
 from support.service import profile, service
 
 ODD_JOBS = profile(

@@ -9,8 +9,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from support.outside import Outside, outside
-from support.probes import ROUND, check, make_checks, serve
+from support.agent_endpoints import ROUND, check, make_checks, serve
+from support.external_server import ExternalServer, external_server
 from support.rtfs import Rpc, card
 from support.service import NOW, Bench, service
 from waypost.model.times import to_rfc3339
@@ -21,8 +21,8 @@ DAY = 86_400.0
 
 
 @pytest.fixture
-async def site() -> AsyncIterator[Outside]:
-    async with outside() as made:
+async def site() -> AsyncIterator[ExternalServer]:
+    async with external_server() as made:
         yield made
 
 
@@ -59,7 +59,7 @@ async def health(rpc: Rpc, agent_id: str = "weather") -> str:
 
 @pytest.mark.req("RTFS-45")
 async def test_an_endpoint_that_answers_fails_three_times_and_answers_twice(
-    bench: Bench, checks: HealthChecks, site: Outside, rpc: Rpc
+    bench: Bench, checks: HealthChecks, site: ExternalServer, rpc: Rpc
 ) -> None:
     endpoint = serve(site, "/", 200)
     await rpc.register(card(**at(endpoint)), ttl_seconds=86_400)
@@ -78,7 +78,7 @@ async def test_an_endpoint_that_answers_fails_three_times_and_answers_twice(
                         (404, "suspect"), (410, "-"), (500, "suspect"), (503, "suspect")]
 )  # fmt: skip
 async def test_any_status_but_404_410_and_5xx_is_a_sign_of_life(
-    bench: Bench, checks: HealthChecks, site: Outside, rpc: Rpc, code: int, state: str
+    bench: Bench, checks: HealthChecks, site: ExternalServer, rpc: Rpc, code: int, state: str
 ) -> None:
     """410 says that there will be nothing again, and is the way to ask not to be asked: it counts at once."""
     await rpc.register(card(**at(serve(site, "/", code))))
@@ -88,7 +88,7 @@ async def test_any_status_but_404_410_and_5xx_is_a_sign_of_life(
 
 @pytest.mark.req("RTFS-45")
 async def test_sockets_are_upgraded_bare_ports_connected_to_and_others_left_alone(
-    bench: Bench, checks: HealthChecks, site: Outside, rpc: Rpc
+    bench: Bench, checks: HealthChecks, site: ExternalServer, rpc: Rpc
 ) -> None:
     await rpc.register(card("socket", **at(f"ws://127.0.0.1:{site.port}/nothing")))
     await check(bench, checks)
@@ -102,7 +102,7 @@ async def test_sockets_are_upgraded_bare_ports_connected_to_and_others_left_alon
 
 @pytest.mark.req("RTFS-45")
 async def test_the_first_check_comes_at_once_and_the_next_after_a_minute_more_or_less(
-    bench: Bench, checks: HealthChecks, site: Outside, rpc: Rpc
+    bench: Bench, checks: HealthChecks, site: ExternalServer, rpc: Rpc
 ) -> None:
     await rpc.register(card(**at(serve(site, "/", 200))))
     await check(bench, checks, seconds=0)
@@ -115,7 +115,7 @@ async def test_the_first_check_comes_at_once_and_the_next_after_a_minute_more_or
 
 @pytest.mark.req("RTFS-45")
 async def test_a_heartbeat_brings_one_check_and_clears_nothing_by_itself(
-    bench: Bench, checks: HealthChecks, site: Outside, rpc: Rpc
+    bench: Bench, checks: HealthChecks, site: ExternalServer, rpc: Rpc
 ) -> None:
     await rpc.register(card(**at(serve(site, "/", 500))))
     await check(bench, checks, 3)
@@ -137,7 +137,7 @@ async def test_a_heartbeat_brings_one_check_and_clears_nothing_by_itself(
 
 @pytest.mark.req("RTFS-45")
 async def test_unhealthy_is_suspended_and_listed_nowhere_but_kept(
-    bench: Bench, checks: HealthChecks, site: Outside, rpc: Rpc
+    bench: Bench, checks: HealthChecks, site: ExternalServer, rpc: Rpc
 ) -> None:
     await rpc.register(card(name="Barometer", **at(serve(site, "/", 200))))
     client, anybody = bench.as_("alice"), bench.as_("bob")
@@ -171,7 +171,7 @@ async def test_unhealthy_is_suspended_and_listed_nowhere_but_kept(
 
 @pytest.mark.req("RTFS-45")
 async def test_a_day_of_silence_on_both_sides_removes_the_agent(
-    bench: Bench, checks: HealthChecks, site: Outside, rpc: Rpc
+    bench: Bench, checks: HealthChecks, site: ExternalServer, rpc: Rpc
 ) -> None:
     """A dead endpoint alone does not: an owner who renews keeps its record."""
     client = owner(bench)
@@ -202,7 +202,7 @@ async def test_a_day_of_silence_on_both_sides_removes_the_agent(
 
 
 @pytest.mark.req("RTFS-45")
-async def test_nobody_is_removed_where_the_settings_say_so(bench: Bench, site: Outside, rpc: Rpc) -> None:
+async def test_nobody_is_removed_where_the_settings_say_so(bench: Bench, site: ExternalServer, rpc: Rpc) -> None:
     checks = make_checks(bench, evict_seconds=0)
     client = bench.as_("alice")
     document = {
@@ -218,7 +218,7 @@ async def test_nobody_is_removed_where_the_settings_say_so(bench: Bench, site: O
 
 
 @pytest.mark.req("RTFS-45")
-async def test_a_service_that_was_not_told_to_asks_nobody(bench: Bench, site: Outside, rpc: Rpc) -> None:
+async def test_a_service_that_was_not_told_to_asks_nobody(bench: Bench, site: ExternalServer, rpc: Rpc) -> None:
     await rpc.register(card(**at(serve(site, "/", 200))))
     assert await health(rpc) == "unknown"
     assert (await bench.as_("bob").get("/api/v1/agents/weather")).headers.get("waypost-health") is None

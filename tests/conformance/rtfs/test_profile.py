@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from support.older import RTFS_E
+from support.older_documents import RTFS_E
 from support.records import DECODE, ENCODE
 from support.rtfs import REPORT_PROFILE, WEATHER_CARD, WEATHER_PROFILE, card
 from waypost.errors import InvalidDocument

@@ -10,9 +10,9 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from support.authority import Authority
+from support.certificates import Authority
+from support.fake_dns import site_in_thread
 from support.shell import Shell
-from support.zones import site_in_thread
 
 HOST = "typed.example.com"
 
@@ -48,7 +48,7 @@ def test_a_zone_is_printed_in_every_format(shell: Shell, hosted: str, agent: dic
 
 def test_the_certificate_comes_from_a_file_or_from_the_host(shell: Shell, hosted: str, tmp_path: Path) -> None:
     authority = Authority(tmp_path)
-    certificate, _ = authority.issue(hosted)
+    certificate, _ = authority.server_files(hosted)
     from_file = shell("dns", "zone", hosted, "--tlsa-cert", str(certificate))
     assert f"_443._tcp.{hosted}. 3600 IN TLSA 3 1 1 {_digest(certificate)}" in from_file.out
     assert shell("dns", "zone", hosted, "--cert", str(certificate)).out == from_file.out  # without a key it is meant so

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from support.domain_imports import ADMIN, ALICE, BOB, Registering
-from support.resolving import Bench
+from support.fake_dns import Identity
+from support.resolve_fixtures import Bench
 from support.service import service
-from support.zones import Identity
 from waypost.errors import PreconditionFailed
 from waypost.model.json import dump_json
 from waypost.model.registration import Registration

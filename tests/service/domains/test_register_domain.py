@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from support.domain_imports import ADMIN, ALICE, BOB, Registering
-from support.resolving import Bench
+from support.fake_dns import Identity
+from support.resolve_fixtures import Bench
 from support.service import service
-from support.zones import Identity
 from waypost.errors import AgentRefused, FetchFailed, OwnerConflict, PreconditionFailed
 
 PATH = "/.well-known/agent.json"

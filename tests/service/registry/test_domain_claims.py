@@ -10,9 +10,9 @@ import dns.rcode
 import httpx2
 import pytest
 
-from support.authority import Authority
-from support.dns_server import DnsServer, dns_server
-from support.outside import answer, outside
+from support.certificates import Authority
+from support.external_server import answer, external_server
+from support.fake_dns_server import DnsServer, dns_server
 from support.ports import free_port
 from support.records import CODECS
 from support.service import Bench, profile, service
@@ -107,8 +107,8 @@ async def test_a_domain_is_proven_by_a_line_in_its_zone(bench: Bench, names: Dns
 async def test_a_domain_is_proven_by_a_file_on_its_web_server(bench: Bench, names: DnsServer, tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     names.set("example.com", "A", ["127.0.0.1"])
-    async with outside(tls=authority.server_context("example.com")) as site:
-        domains = make_domains(bench, names.address, port=site.port, ca_file=authority.file)
+    async with external_server(tls=authority.server_context("example.com")) as site:
+        domains = make_domains(bench, names.address, port=site.port, ca_file=authority.certificate)
         made = await domains.prove(ALICE, "example.com", "http")
         assert made.place == "https://example.com/.well-known/waypost-proof"
         site.pages["/.well-known/waypost-proof"] = answer(f"# ours\r\n{made.line}\r\n".encode())
@@ -131,9 +131,9 @@ async def test_a_file_that_is_not_there_redirects_or_is_too_long_proves_nothing(
 ) -> None:
     authority = Authority(tmp_path)
     names.set("example.com", "A", ["127.0.0.1"])
-    async with outside(tls=authority.server_context("example.com")) as site:
+    async with external_server(tls=authority.server_context("example.com")) as site:
         site.pages["/.well-known/waypost-proof"] = page
-        domains = make_domains(bench, names.address, port=site.port, ca_file=authority.file)
+        domains = make_domains(bench, names.address, port=site.port, ca_file=authority.certificate)
         await domains.prove(ALICE, "example.com", "http")
         with pytest.raises(ProofMissing):
             await domains.check(ALICE, "example.com")

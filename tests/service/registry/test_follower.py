@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.probes import DeadEndpoints, check, make_checks
+from support.agent_endpoints import DeadEndpoints, check, make_checks
 from support.service import Bench, profile, service
 from waypost.app import build
 from waypost.app.workers import WorkerTable

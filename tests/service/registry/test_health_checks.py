@@ -11,10 +11,10 @@ import httpx2
 import msgspec
 import pytest
 
-from support.dns_server import dns_server
-from support.outside import Outside, outside
+from support.agent_endpoints import ROUND, DeadEndpoints, check, make_checks, serve
+from support.external_server import ExternalServer, external_server
+from support.fake_dns_server import dns_server
 from support.ports import free_port
-from support.probes import ROUND, DeadEndpoints, check, make_checks, serve
 from support.rtfs import Rpc, card
 from support.service import Bench, profile, service
 from waypost import limits
@@ -26,8 +26,8 @@ MANY = 5000
 
 
 @pytest.fixture
-async def site() -> AsyncIterator[Outside]:
-    async with outside() as made:
+async def site() -> AsyncIterator[ExternalServer]:
+    async with external_server() as made:
         yield made
 
 
@@ -103,7 +103,7 @@ async def test_while_endpoints_do_not_answer_everything_else_does(bench: Bench) 
     assert len(prober.asked) == limits.HEALTH_CONCURRENCY + 51
 
 
-async def test_agents_of_one_endpoint_share_its_checks(bench: Bench, site: Outside) -> None:
+async def test_agents_of_one_endpoint_share_its_checks(bench: Bench, site: ExternalServer) -> None:
     checks = make_checks(bench)
     endpoint = serve(site, "/", 500)
     await register(bench.admin(), *(agent(f"agent-{number}", endpoint) for number in range(20)))
@@ -112,7 +112,7 @@ async def test_agents_of_one_endpoint_share_its_checks(bench: Bench, site: Outsi
     assert (await bench.admin().get("/api/v1/stats")).json()["by_status"] == {"suspended": 20}
 
 
-async def test_different_paths_of_one_server_take_turns(bench: Bench, site: Outside) -> None:
+async def test_different_paths_of_one_server_take_turns(bench: Bench, site: ExternalServer) -> None:
     """S8: one check of an address and port in ten seconds; whose turn it is not stays as it was."""
     checks = make_checks(bench)
     await register(bench.admin(), *(agent(f"agent-{number}", serve(site, f"/{number}", 200)) for number in range(3)))
@@ -185,7 +185,7 @@ def test_a_schedule_forgets_who_left_and_follows_who_moved() -> None:
 
 
 async def test_watchers_hear_of_who_leaves_the_lists_and_comes_back_and_of_nothing_else(
-    bench: Bench, site: Outside
+    bench: Bench, site: ExternalServer
 ) -> None:
     checks = make_checks(bench)
     await register(bench.as_("alice"), agent("a", serve(site, "/", 200)))
@@ -201,7 +201,7 @@ async def test_watchers_hear_of_who_leaves_the_lists_and_comes_back_and_of_nothi
     assert [b"unhealthy" in leaf for leaf in trail.leaves] == [True, False]
 
 
-async def test_a_dead_endpoint_is_no_change_of_content(bench: Bench, site: Outside) -> None:
+async def test_a_dead_endpoint_is_no_change_of_content(bench: Bench, site: ExternalServer) -> None:
     """An owner's If-Match holds, the document comes back as it was sent, and caches see that the answer is another one."""
     checks = make_checks(bench)
     client = bench.client(bench.token("alice", ttl_seconds=86_400))
@@ -223,7 +223,7 @@ async def test_a_dead_endpoint_is_no_change_of_content(bench: Bench, site: Outsi
     assert (await health(client, "a"))["state"] == "unhealthy", "an update clears nothing by itself"
 
 
-async def test_why_an_endpoint_fails_is_told_to_its_owner_alone(tmp_path: Path, site: Outside) -> None:
+async def test_why_an_endpoint_fails_is_told_to_its_owner_alone(tmp_path: Path, site: ExternalServer) -> None:
     """S1: denied, closed and missing look alike to everybody else."""
     async with dns_server() as names, service(tmp_path) as bench:
         names.set("inside.test", "A", ["10.0.0.7"])
@@ -260,7 +260,7 @@ async def test_an_endpoint_at_a_denied_number_is_refused_when_it_is_registered(t
         await register(client, agent("b", "https://inside.test/"))
 
 
-async def test_the_health_of_a_hidden_agent_is_nobodys_business(bench: Bench, site: Outside) -> None:
+async def test_the_health_of_a_hidden_agent_is_nobodys_business(bench: Bench, site: ExternalServer) -> None:
     checks = make_checks(bench)
     alice, bob = bench.as_("alice"), bench.as_("bob")
     await register(alice, agent("hidden", serve(site, "/", 200)), **{"Waypost-Visibility": "private"})
@@ -286,7 +286,9 @@ async def test_what_a_publisher_says_of_its_health_is_only_said(bench: Bench) ->
 # --- Life ------------------------------------------------------------------------------------------
 
 
-async def test_what_was_found_outlasts_a_restart_and_is_taken_up_from_there(tmp_path: Path, site: Outside) -> None:
+async def test_what_was_found_outlasts_a_restart_and_is_taken_up_from_there(
+    tmp_path: Path, site: ExternalServer
+) -> None:
     endpoint = serve(site, "/", 500)
     async with service(tmp_path, store="sqlite") as bench:
         checks = make_checks(bench)
@@ -308,7 +310,7 @@ async def test_what_was_found_outlasts_a_restart_and_is_taken_up_from_there(tmp_
         assert (await health(client, "dead"))["state"] == "healthy"
 
 
-async def test_a_service_with_the_setting_asks_by_itself(tmp_path: Path, site: Outside) -> None:
+async def test_a_service_with_the_setting_asks_by_itself(tmp_path: Path, site: ExternalServer) -> None:
     """From registration to answer without a hand from the test; what is this service itself is not asked."""
     async with service(tmp_path, health_checks=True, allow_cidrs=("127.0.0.1/32",)) as bench:
         client = bench.admin()

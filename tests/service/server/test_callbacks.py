@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.outside import outside
+from support.external_server import external_server
 from support.tasks import TASKS, Place, place
 from support.vectors import load_own_vectors
 
@@ -22,7 +22,7 @@ async def here(tmp_path: Path) -> AsyncIterator[Place]:
 
 async def test_no_callback_reaches_a_denied_address_and_none_tells_why(here: Place) -> None:
     alice = here.bench.as_("alice")
-    async with outside("0.0.0.0") as canary:
+    async with external_server("0.0.0.0") as canary:
         texts = [text for text in VECTORS["deny_ips"] if "%" not in text]
         for text in texts:
             host = f"[{text}]" if ":" in text else text

@@ -19,8 +19,8 @@ import pytest
 
 from support.announce import announce, announcement, key
 from support.service import NOW, Bench, profile, service
-from support.sockets import socket_service
 from support.transports import Watched
+from support.websocket_clients import socket_service
 from waypost.model.principal import ANONYMOUS, SCOPE_READ, Principal
 from waypost.protocols.announce.messages import AgentQuery
 from waypost.server.api.announce.lan import LanBridge

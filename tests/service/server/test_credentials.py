@@ -10,8 +10,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from support.certificates import Authority, tls, today, with_certificate
+from support.certificates import Authority
 from support.files import content
+from support.mutual_tls import tls, today, with_certificate
 from support.server import running_server
 from support.service import profile, service
 from waypost import limits

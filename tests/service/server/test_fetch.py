@@ -10,8 +10,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from support.dns_server import DnsServer, dns_server
-from support.outside import Outside, answer, outside
+from support.external_server import ExternalServer, answer, external_server
+from support.fake_dns_server import DnsServer, dns_server
 from support.ports import free_port
 from support.records import CODECS
 from support.service import Bench, profile, service
@@ -34,8 +34,8 @@ async def names() -> AsyncIterator[DnsServer]:
 
 
 @pytest.fixture
-async def site() -> AsyncIterator[Outside]:
-    async with outside() as server:
+async def site() -> AsyncIterator[ExternalServer]:
+    async with external_server() as server:
         yield server
 
 
@@ -49,7 +49,7 @@ async def fetch(client: httpx2.AsyncClient, url: str, **members: Any) -> httpx2.
     return await client.post(FETCH, json={"url": url, **members})
 
 
-async def test_a_document_is_shown_and_not_registered(bench: Bench, site: Outside) -> None:
+async def test_a_document_is_shown_and_not_registered(bench: Bench, site: ExternalServer) -> None:
     document = profile("https://agents.example.net/shown")
     site.json("/agent.json", document)
     url = f"http://127.0.0.1:{site.port}/agent.json"
@@ -67,7 +67,7 @@ async def test_a_document_is_shown_and_not_registered(bench: Bench, site: Outsid
     assert bench.registry.entries.find_named(document["id"]) is None
 
 
-async def test_a_document_is_registered_when_it_is_asked(bench: Bench, site: Outside) -> None:
+async def test_a_document_is_registered_when_it_is_asked(bench: Bench, site: ExternalServer) -> None:
     document = profile("https://agents.example.net/saved")
     site.json("/agent.json", document)
     url = f"http://127.0.0.1:{site.port}/agent.json"
@@ -86,7 +86,7 @@ async def test_a_document_is_registered_when_it_is_asked(bench: Bench, site: Out
     assert refused.status_code == 409
 
 
-async def test_a_proven_domain_shows_before_it_is_saved(bench: Bench, site: Outside, names: DnsServer) -> None:
+async def test_a_proven_domain_shows_before_it_is_saved(bench: Bench, site: ExternalServer, names: DnsServer) -> None:
     site.json("/agent.json", profile("https://example.com/agent"))
     url = f"http://127.0.0.1:{site.port}/agent.json"
     alice = bench.as_("alice")
@@ -97,7 +97,7 @@ async def test_a_proven_domain_shows_before_it_is_saved(bench: Bench, site: Outs
         assert (await fetch(client, url)).json()["agents"][0]["trust"]["level"] == level
 
 
-async def test_a_hidden_agent_is_not_told_of(bench: Bench, site: Outside) -> None:
+async def test_a_hidden_agent_is_not_told_of(bench: Bench, site: ExternalServer) -> None:
     document = profile("https://agents.example.net/hidden")
     site.json("/agent.json", document)
     url = f"http://127.0.0.1:{site.port}/agent.json"
@@ -105,7 +105,7 @@ async def test_a_hidden_agent_is_not_told_of(bench: Bench, site: Outside) -> Non
     assert "existing" not in (await fetch(bench.as_("bob"), url)).json()["agents"][0]
 
 
-async def test_only_what_was_shown_is_saved(bench: Bench, site: Outside) -> None:
+async def test_only_what_was_shown_is_saved(bench: Bench, site: ExternalServer) -> None:
     site.json("/agent.json", profile("https://agents.example.net/first"))
     url = f"http://127.0.0.1:{site.port}/agent.json"
     digest = (await fetch(bench.admin(), url)).json()["digest"]
@@ -117,7 +117,9 @@ async def test_only_what_was_shown_is_saved(bench: Bench, site: Outside) -> None
     assert (await fetch(bench.admin(), url, save=True, digest=fresh)).status_code == 200
 
 
-async def test_an_origin_stands_for_its_well_known_documents(bench: Bench, site: Outside, names: DnsServer) -> None:
+async def test_an_origin_stands_for_its_well_known_documents(
+    bench: Bench, site: ExternalServer, names: DnsServer
+) -> None:
     names.set("agents.test", "A", ["127.0.0.1"])
     origin = f"http://agents.test:{site.port}"
     admin = bench.admin()
@@ -134,7 +136,7 @@ async def test_an_origin_stands_for_its_well_known_documents(bench: Bench, site:
     assert (await fetch(admin, origin)).json()["agents"][0]["dialect"] == "a2a"
 
 
-async def test_a_catalogue_gives_several_and_one_bad_entry_stops_no_other(bench: Bench, site: Outside) -> None:
+async def test_a_catalogue_gives_several_and_one_bad_entry_stops_no_other(bench: Bench, site: ExternalServer) -> None:
     good = profile("https://agents.example.net/good")
     site.json("/agents", {"agents": [good, {"id": 7}], "next_cursor": None})
     answered = await fetch(bench.admin(), f"http://127.0.0.1:{site.port}/agents", save=True)
@@ -144,7 +146,7 @@ async def test_a_catalogue_gives_several_and_one_bad_entry_stops_no_other(bench:
     assert second["error"]["code"] == "invalid_request"
 
 
-async def test_a_catalogue_is_bounded(bench: Bench, site: Outside) -> None:
+async def test_a_catalogue_is_bounded(bench: Bench, site: ExternalServer) -> None:
     site.json("/agents", [{}] * limits.FETCH_DOCUMENTS)
     assert (await fetch(bench.admin(), f"http://127.0.0.1:{site.port}/agents")).status_code == 200
     site.json("/agents", [{}] * (limits.FETCH_DOCUMENTS + 1))
@@ -168,7 +170,7 @@ async def test_a_catalogue_is_bounded(bench: Bench, site: Outside) -> None:
     ],
 )
 async def test_what_is_no_document_is_not_repeated(
-    bench: Bench, site: Outside, body: bytes, status: int, reason: str | None
+    bench: Bench, site: ExternalServer, body: bytes, status: int, reason: str | None
 ) -> None:
     """S9."""
     site.pages["/x.json"] = answer(body, x_inside="hunter2")
@@ -197,7 +199,7 @@ async def test_writers_only(bench: Bench) -> None:
     assert (await fetch(bench.as_("alice", "discover:read"), "http://example.com/")).status_code == 403
 
 
-async def test_a_fetch_that_was_made_by_a_fetch_is_refused(bench: Bench, site: Outside) -> None:
+async def test_a_fetch_that_was_made_by_a_fetch_is_refused(bench: Bench, site: ExternalServer) -> None:
     """S10."""
     admin = bench.client(bench.admin_token, **{"X-Discovery-Hop": "1"})
     answered = await fetch(admin, f"http://127.0.0.1:{site.port}/")

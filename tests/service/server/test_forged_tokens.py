@@ -12,8 +12,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from support.forgeries import forgeries
-from support.outside import Outside, outside
+from support.external_server import ExternalServer, external_server
+from support.forged_tokens import forgeries
 from support.service import NOW, Bench, profile, service
 from support.tokens import TokenIssuer
 from support.vectors import load_own_vectors
@@ -34,11 +34,11 @@ ELSEWHERE = {
 
 
 @asynccontextmanager
-async def both_issuers(folder: Path) -> AsyncIterator[tuple[Bench, Outside, TokenIssuer]]:
+async def both_issuers(folder: Path) -> AsyncIterator[tuple[Bench, ExternalServer, TokenIssuer]]:
     """A service that believes itself and an outside issuer, and a server that must not be asked."""
     (folder / "jwks.json").write_text(json.dumps(IDP.jwks()))
     outsider = Issuer(issuer=IDP.issuer, jwks=(str(folder / "jwks.json"),))
-    async with outside() as canary, service(folder / "data", issuers=(outsider,)) as bench:
+    async with external_server() as canary, service(folder / "data", issuers=(outsider,)) as bench:
         key = load_pem_private_key((folder / "data/keys/token.pem").read_bytes(), None)
         assert isinstance(key, Ed25519PrivateKey)
         yield bench, canary, TokenIssuer(NOW, "waypost", keys={"EdDSA": key}, kids={"EdDSA": SERVICE_KEY_ID})

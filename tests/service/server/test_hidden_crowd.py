@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx2
 
-from support.meaning import WITH_MODEL, settled, share_models
+from support.sentence_model_service import WITH_MODEL, settled, share_models
 from support.service import Bench, profile, service
 
 TAGS = ("translation", "translator", "invoice", "finance", "weather", "legal", "health", "travel")

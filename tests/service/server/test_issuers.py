@@ -13,7 +13,7 @@ import httpx2
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from support.outside import Outside, answer, outside
+from support.external_server import ExternalServer, answer, external_server
 from support.service import NOW, Bench, service
 from support.tokens import TokenIssuer
 from waypost import limits
@@ -30,9 +30,9 @@ OLD, NEW = issuer_with("old"), issuer_with("new")
 
 
 @asynccontextmanager
-async def fetched(folder: Path, document: Any) -> AsyncIterator[tuple[Bench, Outside]]:
+async def fetched(folder: Path, document: Any) -> AsyncIterator[tuple[Bench, ExternalServer]]:
     """A service whose issuer publishes its keys on a server of the test."""
-    async with outside() as site:
+    async with external_server() as site:
         site.json("/jwks.json", document)
         url = f"http://127.0.0.1:{site.port}/jwks.json"
         issuer = Issuer(issuer=OLD.issuer, jwks=(url,))

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from support.outside import Outside, outside
+from support.external_server import ExternalServer, external_server
 from support.service import Bench, profile, service
 from waypost import limits
 from waypost.model.names import slug
@@ -26,8 +26,8 @@ HOSTILE = "https://x.example/'\"$(touch /tmp/x)`id`\\ &;|<b>\u202e"
 
 
 @pytest.fixture
-async def site() -> AsyncIterator[Outside]:
-    async with outside() as server:
+async def site() -> AsyncIterator[ExternalServer]:
+    async with external_server() as server:
         yield server
 
 
@@ -233,7 +233,7 @@ async def test_what_is_saved_is_what_was_shown(tmp_path: Path) -> None:
         assert "Owner" in (await client.get("/a/urn:x:a")).text
 
 
-async def test_an_address_is_looked_at_before_it_is_saved(tmp_path: Path, site: Outside) -> None:
+async def test_an_address_is_looked_at_before_it_is_saved(tmp_path: Path, site: ExternalServer) -> None:
     site.json("/card.json", profile("urn:x:fetched", name="Fetched"))
     url = f"http://127.0.0.1:{site.port}/card.json"
     async with service(tmp_path, allow_cidrs=("127.0.0.1/32",)) as bench:

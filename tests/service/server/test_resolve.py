@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from support.authority import Authority
-from support.dns_server import DnsServer, dns_server
+from support.certificates import Authority
+from support.fake_dns import Identity, Site, site
+from support.fake_dns_server import DnsServer, dns_server
 from support.ports import free_port
 from support.service import Bench, service
-from support.zones import Identity, Site, site
 from waypost import limits
 
 RESOLVE = "/api/v1/resolve"
@@ -38,7 +38,7 @@ async def web(authority: Authority) -> AsyncIterator[Site]:
 @pytest.fixture
 async def bench(tmp_path: Path, names: DnsServer, authority: Authority) -> AsyncIterator[Bench]:
     async with service(
-        tmp_path, allow_cidrs=("127.0.0.1/32",), resolver=names.address, fetch_ca=authority.file
+        tmp_path, allow_cidrs=("127.0.0.1/32",), resolver=names.address, fetch_ca=authority.certificate
     ) as made:
         yield made
 

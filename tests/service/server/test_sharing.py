@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from support.faces import house
+from support.apis import serve_apis
 from support.service import Bench, profile, service
 from waypost import limits
 from waypost.model.principal import Principal
@@ -138,8 +138,8 @@ async def test_an_agent_that_is_not_private_says_that_more_see_it(tmp_path: Path
 
 
 async def test_http_clients_and_command_share_alike(tmp_path: Path) -> None:
-    async with house(tmp_path) as faces:
-        alice = faces.subject("alice")
+    async with serve_apis(tmp_path) as apis:
+        alice = apis.subject("alice")
         await alice.http.post("/api/v1/agents", json=SECRET, headers=PRIVATE)
         async with alice.client() as client:
             assert (await client.share("secret", add=["bob"])).invitees == ("bob",)
@@ -150,5 +150,5 @@ async def test_http_clients_and_command_share_alike(tmp_path: Path) -> None:
         assert ran.json["invitees"] == ["carol", "dave", "erin"]
         shown = await alice.run("share", "secret")
         assert "carol, dave, erin" in shown.out
-        refused = await faces.subject("bob").run("share", "secret", "--add", "bob")
+        refused = await apis.subject("bob").run("share", "secret", "--add", "bob")
         assert refused.code == 1

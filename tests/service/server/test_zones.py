@@ -12,7 +12,7 @@ import httpx2
 import jsonschema
 import pytest
 
-from support.authority import Authority
+from support.certificates import Authority
 from support.service import Bench, profile, service
 from waypost import Client
 from waypost.protocols.adp.codec import ADP
@@ -136,7 +136,7 @@ async def test_what_cannot_stand_in_a_zone_is_refused(bench: Bench, params: dict
 
 
 async def test_the_certificate_of_the_service_is_the_one_that_is_named(tmp_path: Path) -> None:
-    certificate, key = Authority(tmp_path).issue(DESK)
+    certificate, key = Authority(tmp_path).server_files(DESK)
     async with service(tmp_path, base_url=f"https://{DESK}:8443", tls_cert=certificate, tls_key=key) as bench:
         zone = await _zone(bench)
         (tlsa,) = _data(zone, f"_8443._tcp.{DESK}", "TLSA")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from support.resolving import Bench
-from support.zones import Loopback
+from support.fake_dns import Loopback
+from support.resolve_fixtures import Bench
 from waypost.domains.resolver import DomainResolver
 from waypost.net.address_policy import AddressPolicy
 from waypost.net.clock import SystemClock
@@ -19,7 +19,7 @@ async def test_hints_are_told_and_never_connected_to(bench: Bench) -> None:
 
 
 async def test_a_target_or_a_document_at_a_denied_address_is_not_asked(bench: Bench) -> None:
-    fetcher = SafeFetcher(AddressPolicy(()), Loopback(), ca_file=bench.authority.file)  # type: ignore[arg-type]
+    fetcher = SafeFetcher(AddressPolicy(()), Loopback(), ca_file=bench.authority.certificate)  # type: ignore[arg-type]
     resolver = DomainResolver(bench.zones, fetcher, SystemClock())
     bench.publish(target="host.provider.net.", params=f'key65400="{bench.url("/cap.json")}"')
     found = await resolver.resolve(bench.domain)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from support.dns_aid_signing import JWKS, KEY, ORG, OTHER, UsualPort, claims, jwk, plain, sign
-from support.resolving import Bench
+from support.resolve_fixtures import Bench
 from waypost.domains.resolver import DomainResolver
 from waypost.domains.zone_signatures import candidate_zones, jwks_urls
 from waypost.model.resolution import SIGNATURE, Resolution

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from support.written_zones import FINGERPRINT, plan, zone_of
+from support.zone_plans import FINGERPRINT, plan, zone_of
 from waypost.domains.zone import ZONE_FORMATS, format_zone, group_records, make_zone, response_bytes
 
 

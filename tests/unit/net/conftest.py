@@ -6,9 +6,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from support.authority import Authority
-from support.dns_server import DnsServer, dns_server
-from support.outside import Outside, outside
+from support.certificates import Authority
+from support.external_server import ExternalServer, external_server
+from support.fake_dns_server import DnsServer, dns_server
 from waypost.net.address_policy import AddressPolicy
 from waypost.net.dns.upstreams import StubResolver
 from waypost.net.fetcher import FETCH_LIMITS, SafeFetcher
@@ -33,8 +33,8 @@ async def names() -> AsyncIterator[DnsServer]:
 
 
 @pytest.fixture
-async def site() -> AsyncIterator[Outside]:
-    async with outside() as server:
+async def site() -> AsyncIterator[ExternalServer]:
+    async with external_server() as server:
         yield server
 
 

@@ -14,7 +14,7 @@ import dns.rcode
 import dns.rdatatype
 import pytest
 
-from support.authority import Authority
+from support.certificates import Authority
 from support.raw_dns import Asked, RawDns, raw_dns, truncated
 from waypost import limits
 from waypost.net.dns.message import DnsFailure, DnsMessage, DnsQuery
@@ -204,7 +204,7 @@ async def test_many_questions_share_one_connection_over_tls_whatever_the_order_o
     questions = [DnsQuery(name=dns.name.from_text(f"a{number}.test"), type=dns.rdatatype.TXT) for number in range(10)]
     async with (
         raw_dns(behave, secured.server_context("dns.test")) as server,
-        asking(over_tls(server), ca_file=secured.file) as upstreams,
+        asking(over_tls(server), ca_file=secured.certificate) as upstreams,
     ):
         messages = await asyncio.gather(*map(upstreams.send, questions))
     assert [told(message) for message in messages] == [[f"\x02a{number}".encode()] for number in range(10)]
@@ -217,7 +217,7 @@ async def test_a_connection_that_was_closed_is_opened_again(secured: Authority) 
 
     async with (
         raw_dns(behave, secured.server_context("dns.test")) as server,
-        asking(over_tls(server), ca_file=secured.file) as upstreams,
+        asking(over_tls(server), ca_file=secured.certificate) as upstreams,
     ):
         first = await upstreams.send(QUESTION)
         assert told(await upstreams.send(QUESTION)) == [b"\x01x"]
@@ -227,7 +227,7 @@ async def test_a_connection_that_was_closed_is_opened_again(secured: Authority) 
 
 async def test_a_resolver_that_cannot_prove_its_name_is_not_asked(secured: Authority) -> None:
     async with raw_dns(lambda asked: asked.answer("x"), secured.server_context("other.test")) as server:
-        await refused(over_tls(server), "tls", ca_file=secured.file)
+        await refused(over_tls(server), "tls", ca_file=secured.certificate)
         await refused(over_tls(server, "other.test"), "tls")  # by an authority that nobody named
         assert not server.asked
 
@@ -236,7 +236,7 @@ async def test_questions_go_over_https(secured: Authority) -> None:
     paths: list[str] = []
     async with (
         doh(secured, paths, answer=lambda asked: asked.response("doh").to_wire()) as url,
-        asking(url, ca_file=secured.file) as upstreams,
+        asking(url, ca_file=secured.certificate) as upstreams,
     ):
         assert told(await upstreams.send(QUESTION)) == [b"\x03doh"]
         assert told(await upstreams.send(QUESTION)) == [b"\x03doh"]
@@ -251,7 +251,7 @@ async def test_what_is_no_message_over_https_is_a_failure(
     secured: Authority, body: bytes, status: int, reason: str
 ) -> None:
     async with doh(secured, [], answer=lambda asked: body, status=status) as url:
-        await refused(url, reason, ca_file=secured.file)
+        await refused(url, reason, ca_file=secured.certificate)
 
 
 async def test_an_https_resolver_that_cannot_prove_its_name_is_not_asked(secured: Authority) -> None:

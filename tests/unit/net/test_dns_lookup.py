@@ -9,8 +9,8 @@ import dns.rcode
 import dns.rdatatype
 import pytest
 
+from support.memory_name_server import ZoneBook
 from support.signed_zones import DAY, NOW, SignedZone, key, new_key, tampered
-from support.zone_book import ZoneBook
 from waypost import limits
 from waypost.net.clock import ManualClock
 from waypost.net.dns.message import DnsMessage, DnsQuery

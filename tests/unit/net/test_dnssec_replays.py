@@ -7,7 +7,7 @@ from pathlib import Path
 import dns.rdatatype
 import pytest
 
-from support.replay import Script, know_old_algorithms, read_script
+from support.dnssec_replay import Script, know_old_algorithms, read_script
 from support.shared import require_shared
 from waypost.net.dns.validator import ValidatingResolver
 from waypost.trust.dnssec.anchors import TrustAnchors, parse_anchors
@@ -20,7 +20,7 @@ REASONS = {
     "val_cname_loop1.rpl": LOOP,
     "val_cname_loop2.rpl": LOOP,
     "val_cname_loop3.rpl": LOOP,
-    "val_ds_sha2_downgrade.crpl": "no key of sub.example.com. fits",
+    "val_ds_sha2_downgrade.crpl": "no key of sub.example.com. matches",
     "val_global_quota.rpl": "is not signed, though",
     "val_nodata_failsig.rpl": "the signature is invalid",
     "val_nsec3_nods_badsig.rpl": "the signature has expired",

@@ -11,9 +11,9 @@ import msgspec
 import psutil
 import pytest
 
-from support.authority import Authority
-from support.dns_server import DnsServer
-from support.outside import Outside, answer, outside
+from support.certificates import Authority
+from support.external_server import ExternalServer, answer, external_server
+from support.fake_dns_server import DnsServer
 from support.ports import free_port
 from unit.net.conftest import MakeFetcher
 from waypost import limits
@@ -34,7 +34,7 @@ async def failing(fetcher: SafeFetcher, url: str, purpose: FetchPurpose = "card"
 
 
 async def test_a_document_is_fetched_with_our_name_and_nothing_of_anybodys(
-    site: Outside, names: DnsServer, make_fetcher: MakeFetcher
+    site: ExternalServer, names: DnsServer, make_fetcher: MakeFetcher
 ) -> None:
     """S8, S10."""
     names.set("agents.test", "A", ["127.0.0.1"])
@@ -56,13 +56,15 @@ async def test_a_document_is_fetched_with_our_name_and_nothing_of_anybodys(
 
 
 async def test_an_address_inside_another_is_reached_where_it_is_allowed(
-    site: Outside, make_fetcher: MakeFetcher
+    site: ExternalServer, make_fetcher: MakeFetcher
 ) -> None:
     site.json("/", {})
     assert (await make_fetcher().fetch(f"http://[::ffff:7f00:1]:{site.port}/", "card")).status == 200
 
 
-async def test_the_body_of_an_answer_that_is_no_success_is_not_read(site: Outside, make_fetcher: MakeFetcher) -> None:
+async def test_the_body_of_an_answer_that_is_no_success_is_not_read(
+    site: ExternalServer, make_fetcher: MakeFetcher
+) -> None:
     """S9."""
     site.pages["/"] = answer(b"secret", status="500 Broken")
     fetched = await make_fetcher().fetch(f"http://127.0.0.1:{site.port}/", "card")
@@ -70,7 +72,7 @@ async def test_the_body_of_an_answer_that_is_no_success_is_not_read(site: Outsid
 
 
 async def test_names_without_an_address_and_closed_ports_are_failures_with_a_word(
-    site: Outside, names: DnsServer, make_fetcher: MakeFetcher
+    site: ExternalServer, names: DnsServer, make_fetcher: MakeFetcher
 ) -> None:
     names.set("empty.test", "TXT", ['"x"'])
     fetcher = make_fetcher()
@@ -89,7 +91,7 @@ async def test_a_name_with_more_addresses_than_a_server_has_is_not_asked(
 
 
 async def test_the_next_address_is_tried_when_the_first_does_not_answer(
-    site: Outside, names: DnsServer, make_fetcher: MakeFetcher
+    site: ExternalServer, names: DnsServer, make_fetcher: MakeFetcher
 ) -> None:
     names.set("two.test", "A", ["127.0.0.2", "127.0.0.1"])
     site.pages["/"] = answer(b"{}")
@@ -100,7 +102,7 @@ async def test_the_next_address_is_tried_when_the_first_does_not_answer(
 # --- Bombs and drips ------------------------------------------------------------------------------
 
 
-async def test_a_compressed_answer_is_refused_unread(site: Outside, make_fetcher: MakeFetcher) -> None:
+async def test_a_compressed_answer_is_refused_unread(site: ExternalServer, make_fetcher: MakeFetcher) -> None:
     """S7."""
     bomb = gzip.compress(bytes(50 * limits.MIB))
     site.pages["/"] = answer(bomb, content_encoding="gzip")
@@ -119,7 +121,7 @@ async def test_a_compressed_answer_is_refused_unread(site: Outside, make_fetcher
     [("card", limits.FETCH_CARD_BYTES), ("health", limits.FETCH_SMALL_BYTES), ("peer", limits.FETCH_PAGE_BYTES)],
 )
 async def test_a_body_is_read_to_its_bound_and_not_past_it(
-    site: Outside, make_fetcher: MakeFetcher, purpose: FetchPurpose, most: int
+    site: ExternalServer, make_fetcher: MakeFetcher, purpose: FetchPurpose, most: int
 ) -> None:
     site.pages["/at"] = answer(b"x" * most)
     site.pages["/past"] = answer(b"x" * (most + 1))
@@ -128,7 +130,7 @@ async def test_a_body_is_read_to_its_bound_and_not_past_it(
     assert await failing(make_fetcher(), past, purpose) == "too_large"
 
 
-async def test_a_body_without_end_ends(site: Outside, make_fetcher: MakeFetcher) -> None:
+async def test_a_body_without_end_ends(site: ExternalServer, make_fetcher: MakeFetcher) -> None:
     """S7: without a length, with one byte to a chunk, with a length that lies."""
 
     async def endless(writer: asyncio.StreamWriter) -> None:
@@ -153,7 +155,7 @@ async def test_a_body_without_end_ends(site: Outside, make_fetcher: MakeFetcher)
     assert psutil.Process().memory_info().rss - before < 16 * limits.MIB
 
 
-async def test_a_drip_is_given_up_at_the_deadline(site: Outside, make_fetcher: MakeFetcher) -> None:
+async def test_a_drip_is_given_up_at_the_deadline(site: ExternalServer, make_fetcher: MakeFetcher) -> None:
     """S7."""
 
     async def drip(writer: asyncio.StreamWriter) -> None:
@@ -179,14 +181,14 @@ async def test_a_drip_is_given_up_at_the_deadline(site: Outside, make_fetcher: M
 
 
 @pytest.mark.parametrize("size", [limits.FETCH_HEADER_BYTES, 4 * limits.MIB])
-async def test_headers_without_end_are_refused(site: Outside, make_fetcher: MakeFetcher, size: int) -> None:
+async def test_headers_without_end_are_refused(site: ExternalServer, make_fetcher: MakeFetcher, size: int) -> None:
     """S7."""
     lines = "".join(f"x-{number}: {'y' * 100}\r\n" for number in range(size // 100))
     site.pages["/"] = f"HTTP/1.1 200 OK\r\n{lines}\r\n".encode()
     assert await failing(make_fetcher(), f"http://127.0.0.1:{site.port}/") in ("too_large", "protocol")
 
 
-async def test_what_speaks_no_http_is_told_so(site: Outside, make_fetcher: MakeFetcher) -> None:
+async def test_what_speaks_no_http_is_told_so(site: ExternalServer, make_fetcher: MakeFetcher) -> None:
     site.pages["/"] = b"+PONG\r\n"
     site.pages["/short"] = b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nx"
     for path in ("/", "/short"):
@@ -202,12 +204,12 @@ async def test_redirects_within_a_site_are_followed_three_times(
     """S6."""
     for name in ("ok.test", "www.ok.test"):
         names.set(name, "A", ["127.0.0.1"])
-    async with outside(tls=authority.server_context("ok.test", "www.ok.test")) as site:
+    async with external_server(tls=authority.server_context("ok.test", "www.ok.test")) as site:
         for number in range(5):
             there = f"https://www.ok.test:{site.port}/{number + 1}" if number == 0 else f"/{number + 1}"
             site.pages[f"/{number}"] = answer(b"", status="301 Moved", location=there)
         site.pages["/3"] = answer(b"{}")
-        fetcher = make_fetcher(ca_file=authority.file)
+        fetcher = make_fetcher(ca_file=authority.certificate)
         fetched = await fetcher.fetch(f"https://ok.test:{site.port}/0", "card")
         assert fetched.url == f"https://www.ok.test:{site.port}/3"
         site.pages["/3"] = answer(b"", status="301 Moved", location="/4")
@@ -223,14 +225,14 @@ async def test_redirects_to_another_site_or_away_from_https_are_not_followed(
 ) -> None:
     """S6."""
     names.set("ok.test", "A", ["127.0.0.1"])
-    async with outside(tls=authority.server_context("ok.test")) as site:
+    async with external_server(tls=authority.server_context("ok.test")) as site:
         site.pages["/"] = answer(b"", status="302 Found", location=there.format(port=site.port))
-        fetcher = make_fetcher(ca_file=authority.file)
+        fetcher = make_fetcher(ca_file=authority.certificate)
         assert await failing(fetcher, f"https://ok.test:{site.port}/") == "redirect"
         assert site.connections == 1
 
 
-async def test_a_health_check_follows_no_redirect(site: Outside, make_fetcher: MakeFetcher) -> None:
+async def test_a_health_check_follows_no_redirect(site: ExternalServer, make_fetcher: MakeFetcher) -> None:
     """S6."""
     site.pages["/"] = answer(b"", status="302 Found", location="/there")
     assert (await make_fetcher().fetch(f"http://127.0.0.1:{site.port}/", "health")).status == 302
@@ -245,9 +247,9 @@ async def test_certificates_are_checked_against_the_name(
 ) -> None:
     for name in ("ok.test", "wrong.test"):
         names.set(name, "A", ["127.0.0.1"])
-    async with outside(tls=authority.server_context("ok.test", "127.0.0.1")) as site:
+    async with external_server(tls=authority.server_context("ok.test", "127.0.0.1")) as site:
         site.pages["/"] = answer(b"{}")
-        trusting, usual = make_fetcher(ca_file=authority.file), make_fetcher()
+        trusting, usual = make_fetcher(ca_file=authority.certificate), make_fetcher()
         for host in ("ok.test", "127.0.0.1"):
             assert (await trusting.fetch(f"https://{host}:{site.port}/", "card")).body == b"{}"
             assert await failing(usual, f"https://{host}:{site.port}/") == "tls"
@@ -269,7 +271,7 @@ def test_a_file_without_certificates_is_a_mistake_of_the_settings(make_fetcher: 
 # --- Manners --------------------------------------------------------------------------------------
 
 
-async def test_one_address_is_asked_by_four_at_once_at_most(site: Outside, make_fetcher: MakeFetcher) -> None:
+async def test_one_address_is_asked_by_four_at_once_at_most(site: ExternalServer, make_fetcher: MakeFetcher) -> None:
     """S8."""
 
     async def slow(writer: asyncio.StreamWriter) -> None:
@@ -310,7 +312,7 @@ def test_the_pace_of_the_last_targets_is_remembered() -> None:
 
 
 async def test_an_endpoint_is_checked_once_in_ten_seconds_however_many_agents_name_it(
-    site: Outside, names: DnsServer, make_fetcher: MakeFetcher
+    site: ExternalServer, names: DnsServer, make_fetcher: MakeFetcher
 ) -> None:
     """S8."""
     now, clock = movable_clock()
@@ -328,7 +330,7 @@ async def test_an_endpoint_is_checked_once_in_ten_seconds_however_many_agents_na
     assert site.connections == 2
 
 
-async def test_whoever_answers_410_is_left_alone_for_a_day(site: Outside, make_fetcher: MakeFetcher) -> None:
+async def test_whoever_answers_410_is_left_alone_for_a_day(site: ExternalServer, make_fetcher: MakeFetcher) -> None:
     """S8: the opt-out that the User-Agent names."""
     now, clock = movable_clock()
     site.pages["/"] = answer(b"", status="410 Gone")
@@ -342,7 +344,7 @@ async def test_whoever_answers_410_is_left_alone_for_a_day(site: Outside, make_f
     assert (await fetcher.fetch(url, "health")).status == 410
 
 
-async def test_nothing_is_left_behind(site: Outside, make_fetcher: MakeFetcher) -> None:
+async def test_nothing_is_left_behind(site: ExternalServer, make_fetcher: MakeFetcher) -> None:
     """Sockets are closed whatever happened."""
     site.json("/ok", {})
     site.pages["/gzip"] = answer(b"x", content_encoding="gzip")

@@ -8,7 +8,7 @@ import base64
 import msgspec
 import pytest
 
-from support.outside import Outside, answer, outside
+from support.external_server import ExternalServer, answer, external_server
 from support.ports import free_port
 from unit.net.conftest import PATIENT, MakeFetcher
 from waypost import limits
@@ -24,7 +24,7 @@ async def reason(fetcher: SafeFetcher, endpoint: str) -> str:
     return str(refusal.value.details["reason"])
 
 
-async def test_a_status_is_an_answer_and_its_body_is_not_read(site: Outside, make_fetcher: MakeFetcher) -> None:
+async def test_a_status_is_an_answer_and_its_body_is_not_read(site: ExternalServer, make_fetcher: MakeFetcher) -> None:
     """S9: whatever it is, and however long."""
     site.pages["/"] = answer(b"x" * (4 * limits.FETCH_SMALL_BYTES), content_encoding="gzip")
     assert await make_fetcher().probe(f"http://127.0.0.1:{site.port}/") == 200
@@ -34,14 +34,14 @@ async def test_a_status_is_an_answer_and_its_body_is_not_read(site: Outside, mak
     assert "cookie" not in sent
 
 
-async def test_no_redirect_is_followed(site: Outside, make_fetcher: MakeFetcher) -> None:
+async def test_no_redirect_is_followed(site: ExternalServer, make_fetcher: MakeFetcher) -> None:
     site.pages["/"] = answer(b"", status="302 Found", location="/elsewhere")
     assert await make_fetcher().probe(f"http://127.0.0.1:{site.port}/") == 302
     assert len(site.requests) == 1
 
 
 @pytest.mark.parametrize("status", ["101 Switching Protocols", "426 Upgrade Required", "404 Not Found"])
-async def test_a_websocket_is_asked_to_upgrade(site: Outside, make_fetcher: MakeFetcher, status: str) -> None:
+async def test_a_websocket_is_asked_to_upgrade(site: ExternalServer, make_fetcher: MakeFetcher, status: str) -> None:
     site.pages["/ws"] = f"HTTP/1.1 {status}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n".encode()
     assert await make_fetcher().probe(f"ws://127.0.0.1:{site.port}/ws") == int(status[:3])
     sent = dict(line.split(": ", 1) for line in site.requests[0].decode().split("\r\n")[1:] if line)
@@ -51,7 +51,7 @@ async def test_a_websocket_is_asked_to_upgrade(site: Outside, make_fetcher: Make
 
 @pytest.mark.parametrize("scheme", ["tcp", "grpc", "grpcs"])
 async def test_where_no_http_is_spoken_a_connection_is_enough(
-    site: Outside, make_fetcher: MakeFetcher, scheme: str
+    site: ExternalServer, make_fetcher: MakeFetcher, scheme: str
 ) -> None:
     assert await make_fetcher().probe(f"{scheme}://127.0.0.1:{site.port}") is None
     assert site.requests == []
@@ -68,7 +68,7 @@ async def test_what_is_closed_or_silent_fails_with_a_word(make_fetcher: MakeFetc
     async def never(writer: asyncio.StreamWriter) -> None:
         await let_go.wait()
 
-    async with outside() as silent:
+    async with external_server() as silent:
         silent.pages["/"] = never
         short = {"health": msgspec.structs.replace(PATIENT["health"], total_seconds=0.3)}
         fetcher = SafeFetcher(AddressPolicy(["127.0.0.1/32"]), StubResolver("127.0.0.1:9"), fetch_limits=short)  # type: ignore[arg-type]
@@ -77,7 +77,9 @@ async def test_what_is_closed_or_silent_fails_with_a_word(make_fetcher: MakeFetc
 
 
 @pytest.mark.parametrize("endpoint", ["http://127.0.0.1:{}/", "ws://127.0.0.1:{}/", "tcp://127.0.0.1:{}"])
-async def test_a_denied_address_is_not_connected_to(site: Outside, make_fetcher: MakeFetcher, endpoint: str) -> None:
+async def test_a_denied_address_is_not_connected_to(
+    site: ExternalServer, make_fetcher: MakeFetcher, endpoint: str
+) -> None:
     """S1."""
     fetcher = make_fetcher(())
     with pytest.raises(AddressDenied):
@@ -92,7 +94,9 @@ def test_of_a_name_or_of_what_is_no_address_nothing_is_said_beforehand(make_fetc
         make_fetcher(()).check_endpoint(endpoint)
 
 
-async def test_one_address_and_port_is_asked_once_in_ten_seconds(site: Outside, make_fetcher: MakeFetcher) -> None:
+async def test_one_address_and_port_is_asked_once_in_ten_seconds(
+    site: ExternalServer, make_fetcher: MakeFetcher
+) -> None:
     """S8: however many agents name it, by whatever scheme."""
     now = [0.0]
     site.pages["/"] = answer(b"")
@@ -111,7 +115,7 @@ async def test_endpoints_that_never_answer_take_no_place_of_other_requests(make_
     let_go = asyncio.Event()
     all_there = asyncio.Event()
 
-    async with outside("0.0.0.0") as site:  # every address of loopback
+    async with external_server("0.0.0.0") as site:  # every address of loopback
         site.json("/card.json", {})
 
         async def hang(writer: asyncio.StreamWriter) -> None:

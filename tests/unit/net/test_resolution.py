@@ -9,7 +9,7 @@ from pathlib import Path
 import dns.rcode
 import pytest
 
-from support.dns_server import DnsServer
+from support.fake_dns_server import DnsServer
 from waypost.errors import ConfigurationError, FetchFailed
 from waypost.net.dns.resolver_config import parse_resolvers
 from waypost.net.dns.upstreams import StubResolver

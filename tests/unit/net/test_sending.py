@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from support.authority import Authority
-from support.dns_server import DnsServer
-from support.outside import outside
+from support.certificates import Authority
+from support.external_server import external_server
+from support.fake_dns_server import DnsServer
 from support.receiver import receiver
 from support.vectors import load_own_vectors
 from unit.net.conftest import MakeFetcher
@@ -22,7 +22,7 @@ async def test_a_message_arrives_with_our_headers_and_nobody_elses(
     async with receiver(authority.server_context("bob.test")) as taking:
         taking.answers = [("200 OK", b"taken")]
         url = f"https://bob.test:{taking.port}/hook?x=1"
-        answer = await make_fetcher(ca_file=authority.file).send(
+        answer = await make_fetcher(ca_file=authority.certificate).send(
             url,
             "webhook",
             body=b'{"n":1}',
@@ -45,7 +45,9 @@ async def test_a_redirect_is_an_answer_and_is_not_followed(
     for status in ("301 Moved", "302 Found", "307 Temporary", "308 Permanent"):
         async with receiver(authority.server_context("bob.test")) as taking:
             taking.answers = [(status, b"")]
-            answer = await make_fetcher(ca_file=authority.file).send(f"https://bob.test:{taking.port}/", "webhook")
+            answer = await make_fetcher(ca_file=authority.certificate).send(
+                f"https://bob.test:{taking.port}/", "webhook"
+            )
             assert not answer.is_success
             assert len(taking.taken) == 1
 
@@ -53,7 +55,7 @@ async def test_a_redirect_is_an_answer_and_is_not_followed(
 async def test_nothing_is_sent_to_a_denied_address(names: DnsServer, make_fetcher: MakeFetcher) -> None:
     """S1, S2, S5: written out, behind a name, and among public ones; a canary counts who comes."""
     fetcher = make_fetcher(allow=())
-    async with outside("0.0.0.0") as canary:
+    async with external_server("0.0.0.0") as canary:
         for number, text in enumerate(text for text in VECTORS["deny_ips"] if "%" not in text):
             kind, host = ("AAAA", f"[{text}]") if ":" in text else ("A", text)
             with pytest.raises((AddressDenied, InvalidParameter)):
@@ -85,7 +87,7 @@ async def test_a_name_that_changes_its_mind_is_asked_once(
     """S4."""
     names.set("rebind.test", "A", ["127.0.0.1"], ["127.0.0.2"])
     async with receiver(authority.server_context("rebind.test")) as taking:
-        fetcher = make_fetcher(ca_file=authority.file)
+        fetcher = make_fetcher(ca_file=authority.certificate)
         assert (await fetcher.send(f"https://rebind.test:{taking.port}/", "webhook")).status == 204
         with pytest.raises(AddressDenied):
             await fetcher.send(f"https://rebind.test:{taking.port}/", "webhook")
@@ -107,5 +109,7 @@ async def test_a_server_without_a_good_certificate_is_sent_nothing(
     names.set("bob.test", "A", ["127.0.0.1"])
     async with receiver(authority.server_context("carol.test")) as taking:
         with pytest.raises(FetchFailed):
-            await make_fetcher(ca_file=authority.file).send(f"https://bob.test:{taking.port}/", "webhook", body=b"x")
+            await make_fetcher(ca_file=authority.certificate).send(
+                f"https://bob.test:{taking.port}/", "webhook", body=b"x"
+            )
         assert taking.taken == []

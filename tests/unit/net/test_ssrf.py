@@ -8,9 +8,9 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from support.authority import Authority
-from support.dns_server import DnsServer
-from support.outside import Outside, answer, outside
+from support.certificates import Authority
+from support.external_server import ExternalServer, answer, external_server
+from support.fake_dns_server import DnsServer
 from support.vectors import load_own_vectors
 from unit.net.conftest import MakeFetcher
 from waypost.errors import AddressDenied, FetchFailed, InvalidParameter
@@ -25,10 +25,10 @@ REFUSALS = (AddressDenied, InvalidParameter)
 
 
 @pytest.fixture
-async def canary() -> AsyncIterator[Outside]:
+async def canary() -> AsyncIterator[ExternalServer]:
     """Listens on every address of this machine, so that whatever goes inside ends here."""
     async with AsyncExitStack() as stack:
-        made = await stack.enter_async_context(outside("0.0.0.0"))
+        made = await stack.enter_async_context(external_server("0.0.0.0"))
         server = await asyncio.start_server(made.serve, "::1", made.port)
         stack.push_async_callback(server.wait_closed)
         stack.callback(server.close)
@@ -48,7 +48,7 @@ def kind(text: str) -> str:
     return "AAAA" if ":" in text else "A"
 
 
-async def test_the_canary_sings_when_somebody_comes(canary: Outside, make_fetcher: MakeFetcher) -> None:
+async def test_the_canary_sings_when_somebody_comes(canary: ExternalServer, make_fetcher: MakeFetcher) -> None:
     fetcher = make_fetcher(allow=("127.0.0.0/8", "::1/128"))
     for host in ("127.0.0.1", "127.3.2.1", "[::1]", "localhost"):
         assert (await fetcher.fetch(f"http://{host}:{canary.port}/", "card")).status == 404
@@ -56,7 +56,7 @@ async def test_the_canary_sings_when_somebody_comes(canary: Outside, make_fetche
 
 
 @pytest.mark.parametrize("text", ADDRESSES)
-async def test_a_denied_address_written_out(canary: Outside, fetcher: SafeFetcher, text: str) -> None:
+async def test_a_denied_address_written_out(canary: ExternalServer, fetcher: SafeFetcher, text: str) -> None:
     """S1, S2."""
     with pytest.raises(REFUSALS):
         await fetcher.fetch(literal(text, canary.port), "card")
@@ -65,7 +65,7 @@ async def test_a_denied_address_written_out(canary: Outside, fetcher: SafeFetche
 
 @pytest.mark.parametrize("text", ADDRESSES)
 async def test_a_denied_address_behind_a_name(
-    canary: Outside, fetcher: SafeFetcher, names: DnsServer, text: str
+    canary: ExternalServer, fetcher: SafeFetcher, names: DnsServer, text: str
 ) -> None:
     """S1, S2, D7."""
     names.set("target.test", kind(text), [text])
@@ -76,7 +76,7 @@ async def test_a_denied_address_behind_a_name(
 
 @pytest.mark.parametrize("text", ADDRESSES)
 async def test_a_denied_address_among_public_ones(
-    canary: Outside, fetcher: SafeFetcher, names: DnsServer, text: str
+    canary: ExternalServer, fetcher: SafeFetcher, names: DnsServer, text: str
 ) -> None:
     """S5: one spoils all."""
     answers = {"A": ["93.184.215.14"], "AAAA": ["2606:4700::1111"]}
@@ -90,7 +90,7 @@ async def test_a_denied_address_among_public_ones(
 
 @pytest.mark.parametrize("host", VECTORS["deny_hosts_text"])
 async def test_a_denied_address_in_odd_words(
-    canary: Outside, fetcher: SafeFetcher, names: DnsServer, host: str
+    canary: ExternalServer, fetcher: SafeFetcher, names: DnsServer, host: str
 ) -> None:
     """S3. Names that only a hosts file or a cloud's resolver knows lead there when DNS says so, or nowhere."""
     names.set("metadata.google.internal", "A", ["169.254.169.254"])
@@ -100,7 +100,9 @@ async def test_a_denied_address_in_odd_words(
 
 
 @pytest.mark.parametrize("url", VECTORS["deny_urls"])
-async def test_an_address_that_two_readers_read_differently(canary: Outside, fetcher: SafeFetcher, url: str) -> None:
+async def test_an_address_that_two_readers_read_differently(
+    canary: ExternalServer, fetcher: SafeFetcher, url: str
+) -> None:
     """S3."""
     with pytest.raises(InvalidParameter):
         await fetcher.fetch(url, "card")
@@ -110,15 +112,15 @@ async def test_an_address_that_two_readers_read_differently(canary: Outside, fet
 @pytest.mark.parametrize("text", ["127.0.0.2", "::1", "169.254.169.254", "10.0.0.1", "0.0.0.0", "::ffff:7f00:2"])
 @pytest.mark.parametrize("named", [True, False])
 async def test_a_redirect_to_a_denied_address(
-    canary: Outside, make_fetcher: MakeFetcher, names: DnsServer, authority: Authority, text: str, named: bool
+    canary: ExternalServer, make_fetcher: MakeFetcher, names: DnsServer, authority: Authority, text: str, named: bool
 ) -> None:
     """S6: each hop is checked, also below the same site."""
     names.set("ok.test", "A", ["127.0.0.1"])
     names.set("inner.ok.test", kind(text), [text])
     there = f"https://inner.ok.test:{canary.port}/" if named else literal(text, canary.port).replace("http:", "https:")
-    async with outside(tls=authority.server_context("ok.test")) as site:
+    async with external_server(tls=authority.server_context("ok.test")) as site:
         site.pages["/"] = answer(b"", status="302 Found", location=there)
-        fetcher = make_fetcher(ca_file=authority.file)
+        fetcher = make_fetcher(ca_file=authority.certificate)
         with pytest.raises((AddressDenied, FetchFailed, InvalidParameter)):
             await fetcher.fetch(f"https://ok.test:{site.port}/", "card")
         assert site.connections == 1
@@ -126,7 +128,7 @@ async def test_a_redirect_to_a_denied_address(
 
 
 async def test_a_name_that_changes_its_mind(
-    canary: Outside, site: Outside, names: DnsServer, make_fetcher: MakeFetcher
+    canary: ExternalServer, site: ExternalServer, names: DnsServer, make_fetcher: MakeFetcher
 ) -> None:
     """S4: one look-up for each request; what the next one would say does not matter."""
     site.pages["/"] = answer(b"{}")
@@ -140,7 +142,7 @@ async def test_a_name_that_changes_its_mind(
 
 
 async def test_proxies_of_the_environment_are_not_asked(
-    canary: Outside, site: Outside, make_fetcher: MakeFetcher, monkeypatch: pytest.MonkeyPatch
+    canary: ExternalServer, site: ExternalServer, make_fetcher: MakeFetcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S11."""
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "HTTPS_PROXY"):
@@ -149,7 +151,7 @@ async def test_proxies_of_the_environment_are_not_asked(
     assert canary.connections == 0
 
 
-async def test_the_service_itself_is_not_asked(canary: Outside, names: DnsServer) -> None:
+async def test_the_service_itself_is_not_asked(canary: ExternalServer, names: DnsServer) -> None:
     """S10."""
     names.set("me.test", "A", ["127.0.0.1"])
     policy = AddressPolicy(["127.0.0.0/8"], own=[("0.0.0.0", canary.port)])
@@ -161,7 +163,7 @@ async def test_the_service_itself_is_not_asked(canary: Outside, names: DnsServer
 
 
 async def test_the_service_is_not_asked_under_its_public_name_either(
-    site: Outside, names: DnsServer, make_fetcher: MakeFetcher
+    site: ExternalServer, names: DnsServer, make_fetcher: MakeFetcher
 ) -> None:
     """S10: behind a proxy its address is another one."""
     names.set("registry.test", "A", ["127.0.0.1"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.zones import Zones
+from support.fake_dns import Zones
 from waypost.errors import FetchFailed
 from waypost.net.dns.zone_client import find_server_addresses, find_servers, find_zone
 

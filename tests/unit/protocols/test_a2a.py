@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from support.older import A2A_0_2, A2A_0_3, A2A_SNAKE
+from support.older_documents import A2A_0_2, A2A_0_3, A2A_SNAKE
 from support.records import DECODE, ENCODE, NOW
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject

@@ -9,7 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from msgspec.structs import replace
 
-from support.older import ARD_AIC
+from support.older_documents import ARD_AIC
 from support.records import DECODE, ENCODE
 from support.schemas import catalog_schema
 from waypost.errors import InvalidDocument

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from support.older import MCP_2025_07, MCP_LISTED
+from support.older_documents import MCP_2025_07, MCP_LISTED
 from support.records import DECODE, ENCODE, NOW
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.older import RTFS_E
+from support.older_documents import RTFS_E
 from support.records import CODECS, DECODE
 from waypost.errors import InvalidDocument, MalformedJson, UnknownDialect
 from waypost.model.json import JsonObject, dump_json

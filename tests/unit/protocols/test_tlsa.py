@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives.serialization import Encoding
 
-from support.authority import Authority
+from support.certificates import Authority
 from waypost.errors import InvalidDocument
 from waypost.protocols.dns_aid.tlsa import TlsaRecord, match_any, match_tlsa, parse_tlsa, tlsa_of, write_tlsa
 
@@ -18,8 +17,8 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, bytes]:
     import ssl
 
     authority = Authority(tmp_path_factory.mktemp("authority"))
-    leaf: Path = authority.issue("alice.example.com")[0]
-    return ssl.PEM_cert_to_DER_cert(leaf.read_text()), authority.certificate.public_bytes(Encoding.DER)
+    leaf: Path = authority.server_files("alice.example.com")[0]
+    return ssl.PEM_cert_to_DER_cert(leaf.read_text()), ssl.PEM_cert_to_DER_cert(authority.certificate.read_text())
 
 
 @pytest.mark.parametrize("matching", [0, 1, 2])

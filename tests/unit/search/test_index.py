@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from support.agents import PUBLIC, WORDS, agent, ask, ids, some_agent
-from support.embedding import BagOfWords, slow_space
+from support.word_embedder import BagOfWords, slow_space
 from waypost.errors import StoreUnavailable
 from waypost.model.query import Query
 from waypost.model.registration import Registration

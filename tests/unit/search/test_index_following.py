@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.agents import WORDS, agent, ask, ids, some_agent
-from support.embedding import BagOfWords, slow_space
+from support.word_embedder import BagOfWords, slow_space
 from waypost.model.registration import Registration
 from waypost.search.ranker import HybridRanker
 

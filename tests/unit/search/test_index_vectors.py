@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.agents import agent, ask, ids
-from support.embedding import BagOfWords, quick_space, slow_space
+from support.word_embedder import BagOfWords, quick_space, slow_space
 from waypost.model.query import Query, Ranking
 from waypost.model.registration import Registration
 from waypost.search.ranker import HybridRanker

@@ -41,7 +41,7 @@ def test_compiled_kernels_are_not_missing() -> None:
 
 
 def _answers(*mode: str) -> list[str]:
-    program = [sys.executable, str(SUPPORT / "plain_answers.py"), *mode]
+    program = [sys.executable, str(SUPPORT / "fallback_answers.py"), *mode]
     return subprocess.run(program, check=True, capture_output=True, text=True, timeout=300).stdout.splitlines()
 
 
@@ -64,7 +64,7 @@ def test_the_version_command_says_whether_the_kernels_are_in_use(mode: str, huma
     program = [
         sys.executable,
         "-c",
-        "import sys; from plain_answers import NoKernels; from waypost.cli.main import run;"
+        "import sys; from fallback_answers import NoKernels; from waypost.cli.main import run;"
         "sys.argv.pop(1) == 'plain' and sys.meta_path.insert(0, NoKernels()); run()",
         mode,
         "version",

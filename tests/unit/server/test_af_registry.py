@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from support.af import AGENTS, ALICE, FAQ, numbered, service
+from support.agent_framework import AGENTS, ALICE, FAQ, numbered, service
 from waypost.protocols.agent_framework.codec import to_summary
 
 BOB = {"Authorization": "Bearer bob"}

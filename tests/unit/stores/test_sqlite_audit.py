@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.stored import NOW, Listener
+from support.store_commands import NOW, Listener
 from waypost.errors import StoreUnavailable
 from waypost.model.events import read_leaf
 from waypost.registry.ports import AuditEntry, AuditQuery, Command, Decision

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.stored import Listener, everything, make_registration, put
+from support.store_commands import Listener, everything, make_registration, put
 from waypost.errors import ConfigurationError, StoreUnavailable
 from waypost.stores.sqlite.database import FILE_NAME, MIGRATIONS, migrate, open_writer
 from waypost.stores.sqlite.store import SqliteStore

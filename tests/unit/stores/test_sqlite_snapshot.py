@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from support.stored import Listener, make_registration, make_source, put, renew, withdraw
+from support.store_commands import Listener, make_registration, make_source, put, renew, withdraw
 from waypost.model.registration import CatalogEntry
 from waypost.stores.sqlite.database import FILE_NAME, open_reader
 from waypost.stores.sqlite.snapshot import read_snapshot

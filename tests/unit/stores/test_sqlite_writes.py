@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.stored import Listener, everything, make_registration, put
+from support.store_commands import Listener, everything, make_registration, put
 from waypost.stores.sqlite.store import SqliteStore
 
 

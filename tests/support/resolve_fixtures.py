@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from support.authority import Authority
-from support.zones import Identity, Site, Zones, loopback_fetcher, site
+from support.certificates import Authority
+from support.fake_dns import Identity, Site, Zones, loopback_fetcher, site
 from waypost.domains.organisation_index import OrganisationReader
 from waypost.domains.resolver import DomainResolver, ResolveOptions
 from waypost.net.clock import SystemClock
@@ -70,7 +70,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture(scope="session")
 def certificate_files(authority: Authority) -> tuple[Path, Path]:
-    return authority.issue(*Bench.hosts)
+    return authority.server_files(*Bench.hosts)
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ import msgspec
 Handler = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 
-class Outside:
+class ExternalServer:
     """`pages` maps a path to the bytes of a whole answer, or to what writes it."""
 
     def __init__(self) -> None:
@@ -55,10 +55,10 @@ def answer(body: bytes, *, status: str = "200 OK", **headers: str) -> bytes:
 
 
 @asynccontextmanager
-async def outside(
+async def external_server(
     host: str = "127.0.0.1", port: int = 0, *, tls: ssl.SSLContext | None = None
-) -> AsyncIterator[Outside]:
-    site = Outside()
+) -> AsyncIterator[ExternalServer]:
+    site = ExternalServer()
     server = await asyncio.start_server(site.serve, host, port, ssl=tls)
     site.port = server.sockets[0].getsockname()[1]
     try:

@@ -1,6 +1,6 @@
 """Who is found among the sample agents, and why, as lines of JSON. With `plain`, in a process without compiled kernels.
 
-python plain_answers.py [plain]
+python fallback_answers.py [plain]
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One service on a real socket and on the test's clock, asked through every face: HTTP, both clients, the command."""
+"""One service on a real socket and a manual clock, called through every API: HTTP, both clients, the command."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class _Quiet(uvicorn.Server):
         yield
 
 
-class House:
-    """The service, the folder of its shell, and its address."""
+class ServedApis:
+    """A running service, its address and a shell whose commands talk to it."""
 
     def __init__(self, bench: Bench, url: str, folder: Path) -> None:
         self.bench = bench
@@ -53,26 +53,26 @@ class House:
 
 
 class Caller:
-    """One caller, through every face."""
+    """One caller, through every API."""
 
-    def __init__(self, house: House, token: str | None) -> None:
-        self.house = house
+    def __init__(self, apis: ServedApis, token: str | None) -> None:
+        self.apis = apis
         self.token = token
-        self.http = house.bench.client(token)
+        self.http = apis.bench.client(token)
         self.rpc = Rpc(self.http)
 
     def client(self) -> Client:
-        return Client(self.house.url, self.token, data=self.house.nothing, retry=ONCE)
+        return Client(self.apis.url, self.token, data=self.apis.nothing, retry=ONCE)
 
     def sync_client(self) -> SyncClient:
-        return SyncClient(self.house.url, self.token, data=self.house.nothing, retry=ONCE)
+        return SyncClient(self.apis.url, self.token, data=self.apis.nothing, retry=ONCE)
 
     async def run(self, *arguments: str, stdin: bytes = b"") -> Ran:
         """`waypost …` as this caller, beside the loop that answers it."""
         token = () if self.token is None else ("--token", self.token)
-        return await asyncio.to_thread(self.house.shell, *arguments, *token, stdin=stdin)
+        return await asyncio.to_thread(self.apis.shell, *arguments, *token, stdin=stdin)
 
-    # --- The same question through every face ------------------------------------------------------
+    # --- The same question through every API ------------------------------------------------------
 
     async def listed(self, command: bool = True) -> dict[str, list[str]]:
         """The ids that each list gives, in its order."""
@@ -95,7 +95,7 @@ class Caller:
 
     async def found(self, word: str, *, command: bool = True) -> dict[str, set[str]]:
         """The ids that each search gives for a word."""
-        return {face: set(ids) for face, ids in (await self.ranked(word, command=command)).items()}
+        return {api: set(ids) for api, ids in (await self.ranked(word, command=command)).items()}
 
     async def ranked(self, word: str, *tags: str, command: bool = True) -> dict[str, list[str]]:
         """The ids that each search gives for a word among the agents with all of the tags, in its order."""
@@ -116,7 +116,7 @@ class Caller:
         return found
 
     async def tagged(self, tag: str, command: bool = True) -> dict[str, set[str]]:
-        """The ids that each face gives for a tag alone."""
+        """The ids that each API gives for a tag alone."""
         own = await self.http.get("/api/v1/agents", params={"tag": tag})
         asked = {"query": "", "required_tags": [tag], "limit": 100}
         answer = await self.http.post("/profile/v1/discover", json=asked)
@@ -166,7 +166,7 @@ class Caller:
             page += 1
 
     def _canonical(self, published: str) -> str:
-        entry = self.house.bench.registry.entries.find_named(published)
+        entry = self.apis.bench.registry.entries.find_named(published)
         return published if entry is None else entry.id
 
     async def _export(self) -> list[dict[str, Any]]:
@@ -179,8 +179,8 @@ class Caller:
 
 
 @contextlib.asynccontextmanager
-async def house(folder: Path, **settings: Any) -> AsyncIterator[House]:
-    """`async with house(tmp_path) as faces:`"""
+async def serve_apis(folder: Path, **settings: Any) -> AsyncIterator[ServedApis]:
+    """`async with serve_apis(tmp_path) as apis:`"""
     async with service(folder / "data", **settings) as bench:
         with socket.create_server(("127.0.0.1", 0)) as listening:
             config = uvicorn.Config(bench.application.service, lifespan="off", log_config=None, ws="none")
@@ -190,7 +190,7 @@ async def house(folder: Path, **settings: Any) -> AsyncIterator[House]:
                 async with asyncio.timeout(60):
                     while not server.started:
                         await asyncio.sleep(0.001)
-                yield House(bench, f"http://127.0.0.1:{listening.getsockname()[1]}", folder)
+                yield ServedApis(bench, f"http://127.0.0.1:{listening.getsockname()[1]}", folder)
             finally:
                 server.should_exit = True
                 await serving

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from typing import Any
 
-from support.outside import Outside, answer
+from support.external_server import ExternalServer, answer
 from support.service import Bench
 from waypost.errors import FetchFailed
 from waypost.net.address_policy import AddressPolicy
@@ -23,7 +23,7 @@ def status(code: int) -> bytes:
     return answer(b"", status=f"{code} Whatever")
 
 
-def serve(site: Outside, path: str, code: int) -> str:
+def serve(site: ExternalServer, path: str, code: int) -> str:
     """The endpoint that answers so from now on."""
     site.pages[path] = status(code)
     return f"http://127.0.0.1:{site.port}{path}"

@@ -1,4 +1,4 @@
-"""Processes of the command: copies of one that has loaded everything (`support.warm_start`), with the face of a `Popen`."""
+"""Processes of the command: copies of one that has loaded everything (`support.fork_server`), with the face of a `Popen`."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class _Copier:
             listener.bind(self.address)
             listener.listen(_WAITING)
             number = listener.fileno()
-            script = str(Path(__file__).with_name("warm_start.py"))
+            script = str(Path(__file__).with_name("fork_server.py"))
             command = [sys.executable, "-P", script, str(number)]
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=(number,))
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from support.dns_servers import NameServer
-from support.processes import start
+from support.command_process import start
+from support.real_dns_servers import NameServer
 from support.server import STOP_SECONDS, clean_environment
 
 

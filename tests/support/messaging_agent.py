@@ -1,6 +1,6 @@
 """An agent with a name, in a process of its own: it holds a line to its registry, talks, does tasks and hears its swarm.
 
-    python -m support.meeting_agent AGENT KEY-FILE REGISTRY
+    python -m support.messaging_agent AGENT KEY-FILE REGISTRY
 
 The names of others are looked up as the settings say (WAYPOST_RESOLVER, …). What it hears in a swarm is a line on stdout.
 """

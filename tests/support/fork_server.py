@@ -2,7 +2,7 @@
 
 A copy is a process like any other: with pipes, a folder, an environment, an exit code and signals of its own. It only does
 not load the same few hundred modules once more, which takes longer than nearly every command does. It is started by
-`support.processes`, and ends with whoever started it.
+`support.command_process`, and ends with whoever started it.
 """
 
 from __future__ import annotations

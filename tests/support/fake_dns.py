@@ -97,7 +97,7 @@ class Loopback:
 
 def loopback_fetcher(authority: Any) -> SafeFetcher:
     """The one fetcher there is, with names that lead here and an authority of the tests."""
-    return SafeFetcher(AddressPolicy(("127.0.0.0/8",)), Loopback(), ca_file=authority.file)  # type: ignore[arg-type]
+    return SafeFetcher(AddressPolicy(("127.0.0.0/8",)), Loopback(), ca_file=authority.certificate)  # type: ignore[arg-type]
 
 
 class Site:
