@@ -50,7 +50,7 @@ class Opened:
         scopes = ("discover:read", "discover:write")
         token = mint_locally(self.application.settings, subject, scopes, 3600, clock=self._clock)[0]
         made = httpx2.AsyncClient(
-            transport=httpx2.ASGITransport(self.application.service),
+            transport=httpx2.ASGITransport(self.application.http_app),
             base_url=self.application.base_url,
             headers={"Authorization": f"Bearer {token}"},
         )

@@ -178,7 +178,7 @@ def routes() -> list[Route]:
     """Every route of a service: those of the router, and those of the faces that route by themselves."""
     with tempfile.TemporaryDirectory() as folder:
         application = build(settings.Settings(data=Path(folder), store="memory"))
-        return [*application.service.router.routes, *MOUNTED_ROUTES]
+        return [*application.http_app.router.routes, *MOUNTED_ROUTES]
 
 
 def render_routes() -> str:

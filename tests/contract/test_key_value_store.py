@@ -15,7 +15,8 @@ import pytest
 
 from waypost.errors import StorageFull, StoreUnavailable
 from waypost.registry.ports import KeyValueStore, KeyValueWrite
-from waypost.stores.memory import MemoryKeyValueStore
+from waypost.settings.stores import STORES
+from waypost.stores import get_backend
 from waypost.stores.sqlite.key_value import KEY_VALUE_FILE, SqliteKeyValueStore
 
 NOW = 1_000.0
@@ -29,9 +30,9 @@ def drop(key: str, kind: str = "task") -> KeyValueWrite:
     return KeyValueWrite(kind=kind, key=key, value=None)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=sorted(STORES))
 async def keeper(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[KeyValueStore]:
-    made: KeyValueStore = MemoryKeyValueStore() if request.param == "memory" else SqliteKeyValueStore(tmp_path)
+    made = get_backend(request.param).make_key_value_store(tmp_path)
     await made.open()
     yield made
     await made.close()

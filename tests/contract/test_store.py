@@ -42,6 +42,8 @@ from waypost.registry.ports import (
     Store,
     StoreState,
 )
+from waypost.settings.stores import STORES
+from waypost.stores import get_backend
 from waypost.stores.memory import MemoryStore
 from waypost.stores.sqlite.store import SqliteFollowerStore, SqliteStore
 from waypost.trust.transparency_log import leaf_hash, merkle_root
@@ -52,9 +54,9 @@ def listener() -> Listener:
     return Listener()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=sorted(STORES))
 async def store(request: pytest.FixtureRequest, tmp_path: Path, listener: Listener) -> AsyncIterator[Store]:
-    made: Store = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path)
+    made = get_backend(request.param).make_store(tmp_path)
     await made.open(listener)
     yield made
     await made.close()

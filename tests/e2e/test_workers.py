@@ -312,7 +312,7 @@ def run_serve(*flags: str) -> subprocess.CompletedProcess[str]:
 def test_a_store_in_memory_cannot_be_shared(tmp_path: Path) -> None:
     ended = run_serve("--workers", "2", "--store", "memory", "--data", str(tmp_path))
     assert ended.returncode == 78
-    assert "cannot share a store in memory" in ended.stderr
+    assert "cannot share the store `memory`" in ended.stderr
 
 
 def test_a_folder_in_use_is_refused_once(server: RunningServer) -> None:

@@ -178,7 +178,7 @@ async def test_verify_fails_on_the_rung_that_does_not_hold_and_names_it(
 
 async def test_the_service_and_the_sdk_say_the_same(world: World, tmp_path: Path) -> None:
     async with running(world, tmp_path) as (application, token):
-        transport = httpx2.ASGITransport(application.service)
+        transport = httpx2.ASGITransport(application.http_app)
         async with Client("http://waypost.test", token, transport=transport) as client:
             alice = await client.resolve("alice.agents.test")
             assert isinstance(alice, Resolution)
@@ -196,7 +196,7 @@ async def test_an_organisation_is_listed_by_the_command_and_by_the_sdk(world: Wo
     assert [entry["domain"] for entry in ran.json["entries"]] == ["alice.agents.test", "dave.agents.test"]
     assert ran.json["dnssec"] == "secure"
     async with running(world, tmp_path) as (application, token):
-        transport = httpx2.ASGITransport(application.service)
+        transport = httpx2.ASGITransport(application.http_app)
         async with Client("http://waypost.test", token, transport=transport) as client:
             index = await client.organisation("agents.test")
             assert [entry.via for entry in index.entries] == ["aliases", "aliases"]
@@ -206,7 +206,7 @@ async def test_an_organisation_is_listed_by_the_command_and_by_the_sdk(world: Wo
 async def test_an_unsigned_domain_reaches_its_key_but_not_dane(world: World, tmp_path: Path) -> None:
     world.web.put("/alice.json", Identity("alice.plain.test").document())
     async with running(world, tmp_path) as (application, token):
-        transport = httpx2.ASGITransport(application.service)
+        transport = httpx2.ASGITransport(application.http_app)
         async with Client("http://waypost.test", token, transport=transport) as client:
             found = await client.resolve("alice.plain.test")
     assert found.level == "key-verified"
@@ -218,7 +218,7 @@ async def test_a_domain_is_registered_with_its_verdicts_and_an_organisation_with
     world: World, tmp_path: Path
 ) -> None:
     async with running(world, tmp_path) as (application, token):
-        transport = httpx2.ASGITransport(application.service)
+        transport = httpx2.ASGITransport(application.http_app)
         async with Client("http://waypost.test", token, transport=transport) as client:
             shown = await client.fetch("alice.agents.test")
             assert [agent.id for agent in shown.agents] == ["agent:alice.agents.test"]  # type: ignore[union-attr]

@@ -73,7 +73,7 @@ def test_every_method_of_a_client_is_an_operation(client: type) -> None:
 
 async def test_every_route_has_a_row_and_every_row_a_route(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
-        routes = [*bench.application.service.router.routes, *MOUNTED_ROUTES]
+        routes = [*bench.application.http_app.router.routes, *MOUNTED_ROUTES]
         assert {route.operation for route in routes} == set(OPERATIONS)
         open_paths = {route.path for route in routes if route.open or OPERATIONS[route.operation].scope is None}
         # SURFACE: always open, and beside it only what its pages are made of: each looks itself who asks.

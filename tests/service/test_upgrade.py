@@ -123,7 +123,7 @@ async def test_a_watch_resumes_at_every_cursor(bench: Bench, manifest: dict[str,
     cursors = ["0", *(event["cursor"] for event in events)]
     for start, cursor in enumerate(cursors):
         rest = expected[start:]
-        resumed = await read_events(bench.application.service, "/api/v1/watch", token, len(rest), **{"from": cursor})
+        resumed = await read_events(bench.application.http_app, "/api/v1/watch", token, len(rest), **{"from": cursor})
         assert [(event.type, event.data["id"]) for event in resumed] == rest
 
 

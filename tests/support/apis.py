@@ -183,7 +183,7 @@ async def serve_apis(folder: Path, **settings: Any) -> AsyncIterator[ServedApis]
     """`async with serve_apis(tmp_path) as apis:`"""
     async with service(folder / "data", **settings) as bench:
         with socket.create_server(("127.0.0.1", 0)) as listening:
-            config = uvicorn.Config(bench.application.service, lifespan="off", log_config=None, ws="none")
+            config = uvicorn.Config(bench.application.http_app, lifespan="off", log_config=None, ws="none")
             server = _Quiet(config)
             serving = asyncio.create_task(server.serve(sockets=[listening]))
             try:

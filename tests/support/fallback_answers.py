@@ -49,7 +49,7 @@ async def answers(data: Path) -> list[Any]:
     await application.start()
     try:
         async with httpx2.AsyncClient(
-            transport=httpx2.ASGITransport(application.service), base_url=application.base_url
+            transport=httpx2.ASGITransport(application.http_app), base_url=application.base_url
         ) as client:
             await application.registry.searchable()
             return [await _asked(client, question) for question in QUESTIONS]

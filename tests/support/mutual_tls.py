@@ -17,7 +17,7 @@ def with_certificate(bench: Bench, shown: Issued, **headers: str) -> httpx2.Asyn
     chain = {"tls": {"client_cert_chain": (shown.certificate.read_text(),)}}
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        await bench.application.service({**scope, "extensions": chain}, receive, send)
+        await bench.application.http_app({**scope, "extensions": chain}, receive, send)
 
     return httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="https://127.0.0.1", headers=headers)
 

@@ -39,7 +39,7 @@ class Bench:
         if token is not None:
             given["Authorization"] = f"Bearer {token}"
         made = httpx2.AsyncClient(
-            transport=httpx2.ASGITransport(self.application.service), base_url=self.application.base_url, headers=given
+            transport=httpx2.ASGITransport(self.application.http_app), base_url=self.application.base_url, headers=given
         )
         self._clients.append(made)
         return made

@@ -44,7 +44,7 @@ class Place:
 
     async def work(self) -> None:
         """Let everything be done that is due now."""
-        runner = self.bench.application.meeting.runner
+        runner = self.bench.application.messaging.runner
         for _ in range(4):
             await runner.turn()
             await runner.settled()

@@ -173,7 +173,7 @@ async def registry_bed(make: Callable[[str, ManualClock], Transport]) -> AsyncIt
         application = build(settings, clock=clock, port=bound.getsockname()[1])
         await application.start()
         started = asyncio.Event()
-        server = HttpServer(application.app, on_start=started.set, on_exit=application.ending(), signals=())
+        server = HttpServer(application.app, on_start=started.set, on_exit=application.make_exit_handler(), signals=())
         serving = asyncio.ensure_future(server.serve(sockets=[bound]))
         await started.wait()
         url = application.base_url
@@ -182,7 +182,7 @@ async def registry_bed(make: Callable[[str, ManualClock], Transport]) -> AsyncIt
             yield bed
         finally:
             await bed.close()
-            application.ending()()
+            application.make_exit_handler()()
             server.should_exit = True
             await serving
             await application.stop()

@@ -21,7 +21,6 @@ from support.service import Bench, service
 from waypost.server.api.announce.websocket import AnnounceWebSocket
 from waypost.server.http.bounded_websocket import BoundedWebSocket
 from waypost.server.http.server import HttpServer, bind_socket
-from waypost.server.http.websockets import WebSocketRouter
 
 ANSWER_SECONDS = 60.0
 OPCODE_CLOSE, OPCODE_PING, OPCODE_PONG, OPCODE_BINARY = 8, 9, 10, 2
@@ -211,15 +210,15 @@ async def socket_service(
     bound = bind_socket("127.0.0.1", 0)
     port = bound.getsockname()[1]
     async with service(data, **{"trust_mode": "tofu", "port": port, **settings}) as bench:
-        paths = bench.application.service.sockets
-        assert isinstance(paths, WebSocketRouter)
-        sockets = paths.apps["/ws"]
+        sockets = bench.application.app.websockets["/ws"]
         assert isinstance(sockets, AnnounceWebSocket)
         for name, value in (("recheck_seconds", recheck_seconds), ("stall_seconds", stall_seconds)):
             if value is not None:
                 setattr(sockets, name, value)
         started = asyncio.Event()
-        server = HttpServer(bench.application.app, on_start=started.set, on_exit=bench.application.ending(), signals=())
+        server = HttpServer(
+            bench.application.app, on_start=started.set, on_exit=bench.application.make_exit_handler(), signals=()
+        )
         server.config.ws = protocol
         serving = asyncio.ensure_future(server.serve(sockets=[bound]))
         await started.wait()
@@ -229,6 +228,6 @@ async def socket_service(
         finally:
             for connection in made.opened:
                 await connection.close()
-            bench.application.ending()()
+            bench.application.make_exit_handler()()
             server.should_exit = True
             await serving

@@ -1,7 +1,7 @@
-"""The composition root: settings in, a running service out. The only place where parts are put together.
+"""The composition root: settings in, a running service out.
 
-`building.py` is the whole on one page. Each of the other modules makes one group of parts: its function takes the groups that
-it needs and gives a new one. `application.py` starts and stops what was made, `running.py` is the process around it.
+`build.py` shows the whole on one page. Each of the other modules makes one group of parts; `application.py` starts and
+stops what was made, `serve.py` runs it in one process or several.
 """
 
 from __future__ import annotations

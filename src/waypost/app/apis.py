@@ -1,4 +1,4 @@
-"""The service as an agent, and the agents whose documents it writes for their domains."""
+"""Authentication, hosted agents, and the APIs that other parts of the service use as well."""
 
 from __future__ import annotations
 
@@ -6,21 +6,16 @@ import msgspec
 
 from waypost.app.context import AppContext
 from waypost.app.core import Core
-from waypost.app.messaging_services import MessagingServices
 from waypost.app.outbound import Outbound
 from waypost.errors import FetchFailed
-from waypost.messaging.peers import PeerKeyChain, PinnedKeys, RegisteredKeys
+from waypost.messaging.invitations import InvitationStore
 from waypost.model.registration import Registration
 from waypost.net.outbound import OutboundClient
-from waypost.server.api.adp.agp.agents import AgpAgents
-from waypost.server.api.adp.agp.websocket import AgpWebSocketApp
-from waypost.server.api.adp.domain_lookup import DomainKeys, DomainTaskEndpoints, HostedPeerKeys
+from waypost.server.api.adp.invitations import InvitationApi
 from waypost.server.api.profile.api import ProfileApi
 from waypost.server.api.rest.agents import AgentsApi
 from waypost.server.api.rest.changes import WatchApi
-from waypost.server.api.rest.monitoring import MonitoringApi
-from waypost.server.api.rest.reference import ReferenceApi
-from waypost.server.auth.authenticator import ADMIN, Authenticator, make_authenticator, make_issuers, make_rates
+from waypost.server.auth.authenticator import Authenticator, make_authenticator, make_issuers, make_rates
 from waypost.server.auth.issuers import FetchKeys, Issuers
 from waypost.server.auth.rate_limits import RateLimits
 from waypost.server.auth.trusted_hosts import TrustedHosts, TrustedProxies
@@ -32,40 +27,21 @@ from waypost.server.well_known import WellKnownApi
 from waypost.trust import jwt
 
 
-class HostedAgents(msgspec.Struct, frozen=True, kw_only=True):
-    itself: Registration  # the service's own
-    keys: HostedKeys
-    hosting: HostedDocuments
-
-
-def make_hosted_agents(ground: AppContext, core: Core) -> HostedAgents:
-    data, started_at = ground.settings.data, ground.started_at
-    record = service_record(ground.base_url, ground.host, ground.identity_key.public_key(), started_at)
-    itself = service_registration(record, started_at)
-    keys = HostedKeys(data, ground.identity_key, ground.host)
-    return HostedAgents(
-        itself=itself, keys=keys, hosting=HostedDocuments(core.renderer, keys, itself, CapabilityVersions(data))
-    )
-
-
-# ---- Who stands at the door: who calls, from where, by which name, and how often.
-
-
 class Security(msgspec.Struct, frozen=True, kw_only=True):
     authenticator: Authenticator
-    issuers: Issuers | None  # outside ones
+    issuers: Issuers | None  # external ones
     rates: RateLimits
-    origin: TrustedProxies  # the caller's address, behind proxies
-    hosts: TrustedHosts  # names by which a WebSocket may call
+    origin: TrustedProxies  # finds the address of the caller behind proxies
+    hosts: TrustedHosts  # host names that a WebSocket handshake may use
 
 
-def make_security(ground: AppContext, core: Core, ways_out: Outbound) -> Security:
-    settings, clock = ground.settings, ground.clock
-    issuers = make_issuers(settings, _key_fetcher(ways_out.outgoing), clock)
+def make_security(context: AppContext, core: Core, client: OutboundClient) -> Security:
+    settings, clock = context.settings, context.clock
+    issuers = make_issuers(settings, _make_key_fetch(client), clock)
     authenticator = make_authenticator(
         settings,
-        jwt.TokenVerifier(ground.token_key.public_key(), issuer=settings.issuer, audience=settings.audience),
-        ground.admin_token,
+        jwt.TokenVerifier(context.token_key.public_key(), issuer=settings.issuer, audience=settings.audience),
+        context.admin_token,
         clock,
         issuers=issuers,
         is_revoked=core.registry.trust.is_revoked,
@@ -75,92 +51,74 @@ def make_security(ground: AppContext, core: Core, ways_out: Outbound) -> Securit
         issuers=issuers,
         rates=make_rates(settings, clock),
         origin=TrustedProxies(settings.trusted_proxies),
-        hosts=TrustedHosts(ground.base_url, settings.host, settings.allowed_hosts, settings.allowed_origins),
+        hosts=TrustedHosts(context.base_url, settings.host, settings.allowed_hosts, settings.allowed_origins),
     )
 
 
-def _key_fetcher(outgoing: OutboundClient) -> FetchKeys:
-    """How the keys of an outside issuer are fetched: as everything else is."""
-
+def _make_key_fetch(client: OutboundClient) -> FetchKeys:
     async def fetch(url: str) -> bytes:
-        found = await outgoing.fetch(url, "jwks")
-        if not found.is_success:
-            raise FetchFailed(f"The issuer answered {found.status}.", path="jwks", hint="See the log of the issuer.")
-        return found.body
+        response = await client.fetch(url, "jwks")
+        if not response.is_success:
+            raise FetchFailed(
+                f"The issuer answered with status {response.status}.", path="jwks", hint="See the log of the issuer."
+            )
+        return response.body
 
     return fetch
 
 
-# ---- The faces that other parts ask, too. Those that only answer requests are made in `routes.py`.
+class HostedAgents(msgspec.Struct, frozen=True, kw_only=True):
+    """The service as an agent, and the agents whose documents it serves under their domains."""
+
+    service: Registration
+    keys: HostedKeys
+    documents: HostedDocuments
+
+
+def make_hosted_agents(context: AppContext, core: Core) -> HostedAgents:
+    data, started_at = context.settings.data, context.started_at
+    record = service_record(context.base_url, context.host, context.identity_key.public_key(), started_at)
+    service = service_registration(record, started_at)
+    keys = HostedKeys(data, context.identity_key, context.host)
+    documents = HostedDocuments(core.renderer, keys, service, CapabilityVersions(data))
+    return HostedAgents(service=service, keys=keys, documents=documents)
 
 
 class Apis(msgspec.Struct, frozen=True, kw_only=True):
-    documents: WellKnownApi
-    own: AgentsApi
+    """APIs that more than the route table needs."""
+
+    agents: AgentsApi
     profile: ProfileApi
     watch: WatchApi
-    operator: MonitoringApi
-    reference: ReferenceApi
+    well_known: WellKnownApi
+    invitations: InvitationApi
+    invitation_store: InvitationStore
 
 
-def make_apis(ground: AppContext, core: Core, hosted: HostedAgents, guards: Security) -> Apis:
+def make_apis(context: AppContext, core: Core, outbound: Outbound, security: Security, hosted: HostedAgents) -> Apis:
     registry, renderer = core.registry, core.renderer
-    own = AgentsApi(registry, renderer, ground.mint)
-    own.keys, own.rates = hosted.keys, guards.rates
-    own.workers = ground.place.board.told if ground.place is not None else None
-    watch = WatchApi(registry)
-    return Apis(
-        documents=WellKnownApi(registry, renderer, hosted.itself, hosted.hosting),
-        own=own,
-        profile=ProfileApi(registry, DocumentReader(registry, renderer)),
-        watch=watch,
-        operator=MonitoringApi(registry, core.metrics, watch, core.key_value_store),
-        reference=ReferenceApi(renderer, ground.started_at),
-    )
-
-
-# ---- What comes after discovery: whose key is whose, conversations, tasks, swarms, invitations.
-
-
-class Messaging(msgspec.Struct, frozen=True, kw_only=True):
-    conversations: AgpWebSocketApp
-    meeting: MessagingServices
-
-
-def make_messaging(
-    ground: AppContext, core: Core, ways_out: Outbound, hosted: HostedAgents, guards: Security, faces: Apis
-) -> Messaging:
-    registry, keeper, keys = core.registry, core.key_value_store, hosted.keys
-    peers = _make_peers(ground, core, ways_out)
-    agents = AgpAgents(registry, keeper, keys, peers, hosted.itself.record.id, faces.profile.find)
-    conversations = AgpWebSocketApp(agents, core.metrics, registry.clock.now)
-    meeting = MessagingServices(
+    invitation_store = InvitationStore(core.key_value_store, context.clock.now)
+    invitations = InvitationApi(
+        invitation_store,
         registry,
-        keeper,
-        ways_out.outgoing,
-        keys,
-        core.renderer,
-        hosted.itself,
-        peers,
-        faces.profile.find,
-        hosted.hosting,
-        DomainTaskEndpoints(ways_out.resolver),
+        hosted.documents,
+        hosted.keys,
+        outbound.client,
+        renderer.base_url.rstrip("/"),
+        security.authenticator,
     )
-    peers.add(HostedPeerKeys(registry, keys))
-    peers.add(meeting.invitations)
-    meeting.connect_agp(conversations)
-    meeting.guard(guards.authenticator, faces.documents)
-    faces.operator.meeting = meeting.figures
-    return Messaging(conversations=conversations, meeting=meeting)
-
-
-def _make_peers(ground: AppContext, core: Core, ways_out: Outbound) -> PeerKeyChain:
-    """Who is asked for the key of an agent; the first who knows it is believed."""
-    own_dns = ground.settings.resolver != "system"
-    return PeerKeyChain(
-        (
-            DomainKeys(ways_out.resolver, everywhere=own_dns),
-            PinnedKeys(core.registry),
-            RegisteredKeys(core.registry, ADMIN),
-        )
+    return Apis(
+        agents=AgentsApi(
+            registry,
+            renderer,
+            context.mint,
+            security.rates,
+            hosted.keys,
+            context.slot.table.describe if context.slot is not None else None,
+        ),
+        profile=ProfileApi(registry, DocumentReader(registry, renderer)),
+        watch=WatchApi(registry),
+        well_known=WellKnownApi(registry, renderer, hosted.service, hosted.documents, invitations.invited),
+        invitations=invitations,
+        invitation_store=invitation_store,
     )

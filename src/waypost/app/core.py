@@ -1,8 +1,7 @@
-"""What searching needs: embedders and the index. Loaded when the first agents can be read."""
+"""The core of a service: store, registry, search models, renderer, metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -15,27 +14,24 @@ from waypost.registry.jobs.health_checks import EndpointCheck
 from waypost.registry.ports import KeyValueStore, Ranker, Store
 from waypost.registry.registry import Registry, RegistryOptions
 from waypost.registry.trust_store import RegistryTrustStore
-from waypost.registry.writer import PublicationCheck
 from waypost.server.auth.certificates import AnnouncedCertificates
 from waypost.server.http.metrics import Metrics
 from waypost.server.renderer import Renderer
 from waypost.settings import Settings
-from waypost.stores.memory import MemoryKeyValueStore, MemoryStore
-from waypost.stores.sqlite.key_value import SqliteKeyValueStore
-from waypost.stores.sqlite.store import SqliteFollowerStore, SqliteStore
+from waypost.stores import get_backend
 
 if TYPE_CHECKING:
     from waypost.embedders.choice import EmbedderChoice
 
+INDEX_FOLDER = "index"
+_MODELS_FOLDER = "models"
 
-_MODELS = "models"
-
-INDEX = "index"
+# The imports inside the functions below take 90 ms (numpy, index, embedders). They run while SQLite opens the file in a
+# thread, so a service answers reads sooner by about that time.
 
 
 class Models:
-    """The embedders of the settings. What searching needs is a third of all that a start imports, so it is loaded when the
-    first agents can be read; but for a setting that may be wrong, which is told at once."""
+    """The embedders of the settings, imported on first use. An explicit setting is loaded at once: it may be wrong."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -46,19 +42,19 @@ class Models:
     def choice(self) -> EmbedderChoice:
         from waypost.embedders.choice import choose_embedder
 
-        folder = None if self._settings.store == "memory" else self._settings.data / _MODELS
+        folder = self._settings.data / _MODELS_FOLDER if self._settings.is_durable else None
         return choose_embedder(self._settings.embedder, folder)
 
     def load(self) -> None:
         if self._settings.embedder != "none":
             self.choice.load()
 
-    def are_there(self) -> bool:
-        """Whether there is a sentence model: named, or found where `auto` looks for one."""
+    def are_available(self) -> bool:
         return has_sentence_model(self._settings)
 
 
 def has_sentence_model(settings: Settings) -> bool:
+    """Whether a sentence model is configured, or installed where `auto` looks for one."""
     if settings.embedder == "auto":
         from waypost.embedders.use_model import find_package
 
@@ -67,43 +63,39 @@ def has_sentence_model(settings: Settings) -> bool:
 
 
 def make_ranker(settings: Settings, models: Models) -> Ranker:
-    """The index of this service. A follower reads what the writer saved: it follows the folder, and never saves."""
     from waypost.search.ranker import HybridRanker
 
-    folder = None if settings.store == "memory" else settings.data / INDEX
+    folder = settings.data / INDEX_FOLDER if settings.is_durable else None
     if settings.embedder == "none":
         return HybridRanker(folder)
     return HybridRanker(folder, models.choice.spaces, warnings=models.choice.warnings)
 
 
-# ---- The core: the registry over its store and ranker, what is kept besides records, and how both are shown.
-
-
 class Core(msgspec.Struct, frozen=True, kw_only=True):
     store: Store
     registry: Registry
-    key_value_store: KeyValueStore  # of what is no record: tasks, messages, swarms, invitations
+    key_value_store: KeyValueStore  # tasks, messages, swarms, invitations
     models: Models
     renderer: Renderer
     metrics: Metrics
 
 
-def make_core(ground: AppContext, outgoing: OutboundClient, store: Store | None) -> Core:
-    models = Models(ground.settings)
-    checks = (EndpointCheck(outgoing),) if ground.checks_health else ()
-    store = store or _make_store(ground)
+def make_core(context: AppContext, client: OutboundClient, store: Store | None) -> Core:
+    settings = context.settings
+    backend, models = get_backend(settings.store), Models(settings)
+    store = store or backend.make_store(settings.data, read_only=not context.writes)
     return Core(
         store=store,
-        registry=_make_registry(ground, store, models, checks),
-        key_value_store=_make_keeper(ground.settings),
+        registry=_make_registry(context, store, models, client),
+        key_value_store=backend.make_key_value_store(settings.data),
         models=models,
-        renderer=Renderer(ground.base_url, ground.host),
+        renderer=Renderer(context.base_url, context.host),
         metrics=Metrics(),
     )
 
 
-def _make_registry(ground: AppContext, store: Store, models: Models, checks: Sequence[PublicationCheck]) -> Registry:
-    settings, clock, place = ground.settings, ground.clock, ground.place
+def _make_registry(context: AppContext, store: Store, models: Models, client: OutboundClient) -> Registry:
+    settings, clock, slot = context.settings, context.clock, context.slot
 
     def make_certificates(trust: RegistryTrustStore) -> AnnouncedCertificates:
         return AnnouncedCertificates(settings.client_ca, settings.crl, clock.now, is_revoked=trust.is_revoked)
@@ -113,17 +105,16 @@ def _make_registry(ground: AppContext, store: Store, models: Models, checks: Seq
         store,
         partial(make_ranker, settings, models),
         clock,
-        _options(settings),
+        _make_options(settings),
         certificates=make_certificates,
-        checks=checks,
+        checks=(EndpointCheck(client),) if context.checks_health else (),
     )
-    if place is None:
+    if slot is None:
         return make()
-    board = place.board
-    return make(announce=place.note, head=None if place.writes else lambda: board.head)
+    return make(announce=slot.set_revision, head=None if slot.writes else lambda: slot.table.head)
 
 
-def _options(settings: Settings) -> RegistryOptions:
+def _make_options(settings: Settings) -> RegistryOptions:
     return RegistryOptions(
         default_visibility=settings.default_visibility,
         watch_keep_seconds=settings.watch_keep_seconds,
@@ -138,14 +129,3 @@ def _options(settings: Settings) -> RegistryOptions:
             legacy_canon=settings.legacy_signatures,
         ),
     )
-
-
-def _make_store(ground: AppContext) -> Store:
-    if ground.settings.store == "memory":
-        return MemoryStore()
-    return SqliteStore(ground.settings.data) if ground.writes else SqliteFollowerStore(ground.settings.data)
-
-
-def _make_keeper(settings: Settings) -> KeyValueStore:
-    """Every process of a service has one, of the same file."""
-    return MemoryKeyValueStore() if settings.store == "memory" else SqliteKeyValueStore(settings.data)

@@ -1,4 +1,4 @@
-"""The process, or processes, in which a service runs until a signal ends it."""
+"""Runs a service until a signal stops it, in one process or in several."""
 
 from __future__ import annotations
 
@@ -35,46 +35,48 @@ log = logging.getLogger("waypost")
 
 
 async def serve(settings: Settings, *, ready: Callable[[str], None]) -> None:
-    """One process that does all. Run until SIGTERM or SIGINT; `ready` is told the base URL once requests are answered."""
+    """Run in one process until SIGTERM or SIGINT. `ready` gets the base URL when requests are answered."""
     bound = bind_socket(settings.host, settings.port)
-    place = WorkerTable().place(0)
-    place.take(os.getpid())
-    application = build(settings, port=bound.getsockname()[1], place=place)
+    slot = WorkerTable().slot(0)
+    slot.take(os.getpid())
+    application = build(settings, port=bound.getsockname()[1], slot=slot)
     _warn_if_open(settings)
     await application.start()
 
     def on_start() -> None:
-        place.note_ready()
+        slot.set_ready()
         ready(application.base_url)
         application.warm_up()
 
     try:
-        server = HttpServer(application.app, on_start=on_start, on_exit=application.ending(), tls=application.tls)
+        server = HttpServer(
+            application.app, on_start=on_start, on_exit=application.make_exit_handler(), tls=application.tls
+        )
         await server.serve(sockets=[bound])
     finally:
         await application.stop()
 
 
-async def serve_worker(settings: Settings, place: WorkerSlot, port: int, clock: Clock, started_at: float) -> None:
-    """One of several processes, at its place: the first one writes, the others follow it. They have one clock."""
-    application = build(settings, clock=clock, port=port, place=place, started_at=started_at)
-    if place.writes:
+async def serve_worker(settings: Settings, slot: WorkerSlot, port: int, clock: Clock, started_at: float) -> None:
+    """Run one of several processes. The first one writes, the others follow it; all have the same start time."""
+    application = build(settings, clock=clock, port=port, slot=slot, started_at=started_at)
+    if slot.writes:
         _warn_if_open(settings)
     await application.start()
     inner = None
-    if place.writes:
-        path = worker_socket_path(settings.data)
-        inner = (LeaderApp(application.service, application.metrics), bind_worker_socket(path))
+    path = worker_socket_path(settings.data)
+    if slot.writes:
+        inner = (LeaderApp(application.app, application.metrics), bind_worker_socket(path))
     bound = bind_reuse_port(settings.host, port)
 
     def on_start() -> None:
-        place.note_ready()
+        slot.set_ready()
         application.warm_up()
 
     server = HttpServer(
         application.app,
         on_start=on_start,
-        on_exit=application.ending(),
+        on_exit=application.make_exit_handler(),
         signals=(signal.SIGTERM,),
         inner=inner,
         tls=application.tls,
@@ -82,7 +84,7 @@ async def serve_worker(settings: Settings, place: WorkerSlot, port: int, clock: 
     try:
         await server.serve(sockets=[bound])
     finally:
-        if place.writes:
+        if slot.writes:
             remove_worker_socket(path)
         await application.stop()
 
@@ -93,7 +95,7 @@ def _warn_if_open(settings: Settings) -> None:
 
 
 def run(settings: Settings, *, ready: Callable[[str], None]) -> None:
-    """Serve, with as many processes as the settings say, on the fastest loop there is here."""
+    """Serve with as many processes as the settings say."""
     sys.setswitchinterval(limits.THREAD_SWITCH_SECONDS)
     gc.set_threshold(*limits.COLLECTOR_THRESHOLDS)
     if settings.workers == 1:
@@ -103,10 +105,10 @@ def run(settings: Settings, *, ready: Callable[[str], None]) -> None:
 
 
 def _run_workers(settings: Settings, ready: Callable[[str], None]) -> None:
-    """Returns in each of the processes: in those that were started, when their work is done; in the first, after all."""
+    """Returns in every process: in a worker when it has ended, in the supervisor after all of them."""
     if sys.platform != "linux":
         raise ConfigurationError(
-            "Several processes need Linux: elsewhere the system does not deal connections out to them.",
+            "Several processes need Linux: other systems do not distribute connections among them.",
             path="workers",
             hint="Leave `workers` at 1.",
         )
@@ -115,16 +117,16 @@ def _run_workers(settings: Settings, ready: Callable[[str], None]) -> None:
     clock = SystemClock()
     started_at = clock.now()
     supervisor = Supervisor(WorkerTable(settings.workers), lambda: ready(settings.public_url(port)))
-    place = supervisor.run()
-    if place is not None:
-        _run(serve_worker(settings, place, port, clock, started_at))
+    slot = supervisor.run()
+    if slot is not None:
+        _run(serve_worker(settings, slot, port, clock, started_at))
     elif supervisor.exit_code:
         sys.exit(supervisor.exit_code)
 
 
-def _run(serving: Coroutine[Any, Any, None]) -> None:
+def _run(main: Coroutine[Any, Any, None]) -> None:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serving)
+            runner.run(main)
     except KeyboardInterrupt:
         return

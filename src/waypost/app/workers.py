@@ -1,6 +1,12 @@
-"""A board in shared memory, made before the processes part: the newest revision, and how each of them is doing.
+"""Several processes of one service: a table in shared memory, and the supervisor that starts and ends them.
 
-One process writes each number, any may read it. A number is one aligned machine word, so a reader sees it whole.
+    start the writer -> it is ready -> start the followers -> all are ready -> supervise
+    a process ends by itself -> restart it after a growing pause -> it fails to become ready too often: stop all
+    stop signal -> stop the followers, then the writer, which answers forwarded requests until they have ended
+
+The supervisor has one thread and no event loop, so that it may fork at any time. A forked process returns from `run` with
+its slot and goes on as if it were alone. It ends when the supervisor does, however that ends: the supervisor holds the
+other end of a pipe that all of them read.
 """
 
 from __future__ import annotations
@@ -15,48 +21,59 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-_WORD = 8
+log = logging.getLogger("waypost.workers")
 
-_HEAD = 0
-
-_FIRST = 8  # the words of the first place; those before it are the board's own
-
-_PLACE = 8  # words of one place: a line of the cache, so that neighbours do not slow each other down
-
+_WORD_BYTES = 8
+_HEAD = 0  # the word of the newest revision
+_FIRST_SLOT = 8  # words before it belong to the table
+_SLOT_WORDS = 8  # one cache line, so that slots do not slow each other down
 _PID, _REVISION, _READY, _STARTS = range(4)
+
+_POLL_SECONDS = 0.02  # for readiness, at the start
+_IDLE_SECONDS = 60.0
+_RESTART_SECONDS = 0.1  # the first pause before a restart, doubled at each further one
+_RESTART_MAX_SECONDS = 5.0
+_STEADY_SECONDS = 5.0  # a process that ran this long starts again with the first pause
+_MAX_FALSE_STARTS = 6  # in a row, of one process
+_STOP_SECONDS = 8.0  # more than the grace period of a request in flight
+_ORPHAN_SECONDS = 10.0
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_SIGNALS = frozenset((*_STOP_SIGNALS, signal.SIGCHLD))
 
 
 class WorkerTable:
+    """The newest revision and the state of each process. A number is one aligned machine word with one writer, so a reader
+    never sees half of it."""
+
     def __init__(self, workers: int = 1) -> None:
         self.workers = workers
-        self._words = memoryview(mmap.mmap(-1, _WORD * (_FIRST + _PLACE * workers))).cast("Q")
+        self._words = memoryview(mmap.mmap(-1, _WORD_BYTES * (_FIRST_SLOT + _SLOT_WORDS * workers))).cast("Q")
 
     @property
     def head(self) -> int:
-        """The newest revision of which a caller was told."""
+        """The newest revision that any caller was answered with."""
         return self._words[_HEAD]
 
     def announce(self, revision: int) -> None:
-        """By the process that writes, after the commit and before the answer."""
+        """Called by the process that writes, after the commit and before the response."""
         if revision > self._words[_HEAD]:
             self._words[_HEAD] = revision
 
-    def place(self, number: int) -> WorkerSlot:
-        return WorkerSlot(self, number, self._words[_FIRST + _PLACE * number :][:_PLACE])
+    def slot(self, number: int) -> WorkerSlot:
+        return WorkerSlot(self, number, self._words[_FIRST_SLOT + _SLOT_WORDS * number :][:_SLOT_WORDS])
 
-    def places(self) -> list[WorkerSlot]:
-        return [self.place(number) for number in range(self.workers)]
+    def slots(self) -> list[WorkerSlot]:
+        return [self.slot(number) for number in range(self.workers)]
 
-    def told(self) -> list[dict[str, Any]]:
-        """Every process, for whoever runs the service."""
-        return [place.told() for place in self.places()]
+    def describe(self) -> list[dict[str, Any]]:
+        return [slot.describe() for slot in self.slots()]
 
 
 class WorkerSlot:
-    """One process on the board. The first one writes; the others follow it."""
+    """One process in the table. Number 0 writes; the others follow it."""
 
-    def __init__(self, board: WorkerTable, number: int, words: memoryview[int]) -> None:
-        self.board = board
+    def __init__(self, table: WorkerTable, number: int, words: memoryview[int]) -> None:
+        self.table = table
         self.number = number
         self._words = words
 
@@ -69,7 +86,7 @@ class WorkerSlot:
         return self._words[_READY] != 0
 
     def take(self, pid: int) -> None:
-        """A process begins here."""
+        """A process starts here."""
         self._words[_READY] = 0
         self._words[_REVISION] = 0
         self._words[_PID] = pid
@@ -78,16 +95,16 @@ class WorkerSlot:
     def leave(self) -> None:
         self._words[_READY] = 0
 
-    def note_ready(self) -> None:
+    def set_ready(self) -> None:
         self._words[_READY] = 1
 
-    def note(self, revision: int) -> None:
-        """How far this process has come."""
+    def set_revision(self, revision: int) -> None:
+        """The revision that this process has applied."""
         self._words[_REVISION] = revision
         if self.writes:
-            self.board.announce(revision)
+            self.table.announce(revision)
 
-    def told(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         return {
             "pid": self._words[_PID],
             "role": "writer" if self.writes else "follower",
@@ -97,88 +114,57 @@ class WorkerSlot:
         }
 
 
-# ---- Starting the processes, looking after them, ending them. One thread, no event loop: so that it may fork at any time.
-#
-#     start the writer → it is ready → start the followers → all are ready → watch over them
-#     one ends by itself → start it again, after a longer pause each time → it never gets ready again: end all
-#     told to stop → followers end, then the writer, which answers until they have
-#
-# A process that is forked here leaves `run` with its place and goes on as if it were alone. Each ends when the supervisor
-# does, however that ends: it holds the other end of a pipe that all of them read.
-
-log = logging.getLogger("waypost.workers")
-
-_LOOK_SECONDS = 0.02  # how often it is looked whether all are ready, at the start
-
-_IDLE_SECONDS = 60.0
-
-_PAUSE_SECONDS = 0.1  # before a start after a failure, doubled at each further one
-
-_PAUSE_MOST_SECONDS = 5.0
-
-_STEADY_SECONDS = 5.0  # who has run so long has not failed again, but anew
-
-_FALSE_STARTS = 6  # in a row, of one process
-
-_STOP_SECONDS = 8.0  # more than the grace that a request in flight is given
-
-_ORPHAN_SECONDS = 10.0
-
-_STOPS = (signal.SIGTERM, signal.SIGINT)
-
-_SIGNALS = frozenset((*_STOPS, signal.SIGCHLD))
-
-
 class Supervisor:
-    """`exit_code` says how it went, once `run` has returned None."""
+    """`exit_code` is set when `run` has returned None."""
 
-    def __init__(self, board: WorkerTable, ready: Callable[[], None]) -> None:
-        self._board = board
-        self._ready = ready
-        self._is_told = False
+    def __init__(self, table: WorkerTable, on_ready: Callable[[], None]) -> None:
+        self._table = table
+        self._on_ready = on_ready
+        self._is_ready = False
         self._running: dict[int, WorkerSlot] = {}  # by process id
-        self._due: dict[int, float] = {0: 0.0}  # when to start whom
+        self._due: dict[int, float] = {0: 0.0}  # start times by slot number
         self._started: dict[int, float] = {}
         self._failures: dict[int, int] = {}
         self._false_starts: dict[int, int] = {}
-        self._stopping = False
-        self._writer_told = False
+        self._is_stopping = False
+        self._is_writer_stopping = False
         self._kill_at: float | None = None
         self._lifeline = os.pipe()
         self.exit_code = 0
 
     def run(self) -> WorkerSlot | None:
-        """Until all have ended: None. In a process that was started here: its place, at once."""
+        """Returns None when all processes have ended. In a process that was started here: returns its slot, at once."""
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-        gc.freeze()  # what is loaded by now is shared by all; the collector would write to its pages
+        gc.freeze()  # the pages of loaded objects are shared; a collection would write to them
         while True:
-            for number in self._whose_turn():
-                place = self._board.place(number)
+            for number in self._take_due():
+                slot = self._table.slot(number)
                 pid = os.fork()
                 if pid == 0:
-                    self._part()
-                    return place
-                place.take(pid)
-                self._running[pid] = place
+                    self._enter_child()
+                    return slot
+                slot.take(pid)
+                self._running[pid] = slot
                 self._started[number] = time.monotonic()
             if not self._running and not self._due:
-                self._end()
+                for end in self._lifeline:
+                    os.close(end)
                 return None
-            self._hear(signal.sigtimedwait(_SIGNALS, self._patience()))
+            self._handle_signal(signal.sigtimedwait(_SIGNALS, self._timeout()))
             self._reap()
-            self._look()
+            self._check_readiness()
 
     # --- Starting --------------------------------------------------------------------------------
 
-    def _whose_turn(self) -> list[int]:
+    def _take_due(self) -> list[int]:
         now = time.monotonic()
         numbers = sorted(number for number, at in self._due.items() if at <= now)
         for number in numbers:
             del self._due[number]
         return numbers
 
-    def _part(self) -> None:
-        """In the new process: signals as usual, but an interrupt from the terminal is for the supervisor alone."""
+    def _enter_child(self) -> None:
+        """Restore the signal handling; an interrupt from the terminal is for the supervisor only."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
@@ -186,38 +172,38 @@ class Supervisor:
         os.close(writes)
         threading.Thread(target=_end_with, args=(reads,), name="waypost-lifeline", daemon=True).start()
 
-    def _look(self) -> None:
-        """Followers start when the writer is ready; once all are, it is told."""
-        if self._is_told or self._stopping:
+    def _check_readiness(self) -> None:
+        """Start the followers when the writer is ready; report the service as ready when all are."""
+        if self._is_ready or self._is_stopping:
             return
-        places = self._board.places()
-        if places[0].is_ready and len(self._started) == 1:
-            self._due.update((place.number, 0.0) for place in places[1:])
-        if all(place.is_ready for place in places):
-            self._is_told = True
-            self._ready()
+        slots = self._table.slots()
+        if slots[0].is_ready and len(self._started) == 1:
+            self._due.update((slot.number, 0.0) for slot in slots[1:])
+        if all(slot.is_ready for slot in slots):
+            self._is_ready = True
+            self._on_ready()
 
-    # --- Watching over ---------------------------------------------------------------------------
+    # --- Supervising -----------------------------------------------------------------------------
 
-    def _patience(self) -> float:
-        """How long nothing has to be done."""
+    def _timeout(self) -> float:
+        """Seconds until something has to be done."""
         now = time.monotonic()
         times = list(self._due.values())
         if self._kill_at is not None:
             times.append(self._kill_at)
-        if not self._is_told and not self._stopping:
-            times.append(now + _LOOK_SECONDS)
+        if not self._is_ready and not self._is_stopping:
+            times.append(now + _POLL_SECONDS)
         return max(0.0, min(times, default=now + _IDLE_SECONDS) - now)
 
-    def _hear(self, heard: signal.struct_siginfo | None) -> None:
-        if heard is not None and heard.si_signo in _STOPS:
-            if self._stopping:
-                self._send(signal.SIGKILL)  # told twice: what was answered is on the disk
+    def _handle_signal(self, info: signal.struct_siginfo | None) -> None:
+        if info is not None and info.si_signo in _STOP_SIGNALS:
+            if self._is_stopping:
+                self._kill_all()  # the second signal: acknowledged writes are on the disk
             else:
                 self._stop(0)
         elif self._kill_at is not None and time.monotonic() >= self._kill_at:
-            log.error("processes that do not stop are killed")
-            self._send(signal.SIGKILL)
+            log.error("killing processes that do not stop")
+            self._kill_all()
             self._kill_at = None
 
     def _reap(self) -> None:
@@ -225,60 +211,56 @@ class Supervisor:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 break
-            place = self._running.pop(pid, None)
-            if place is not None:
-                self._ended(place, pid, os.waitstatus_to_exitcode(status))
-                place.leave()
-        if self._stopping and self._running and all(place.writes for place in self._running.values()):
-            self._stop_the_writer()
+            slot = self._running.pop(pid, None)
+            if slot is not None:
+                self._on_exit(slot, pid, os.waitstatus_to_exitcode(status))
+                slot.leave()
+        if self._is_stopping and self._running and all(slot.writes for slot in self._running.values()):
+            self._stop_writer()
 
-    def _ended(self, place: WorkerSlot, pid: int, code: int) -> None:
-        if self._stopping:
+    def _on_exit(self, slot: WorkerSlot, pid: int, code: int) -> None:
+        if self._is_stopping:
             return
-        number, role = place.number, place.told()["role"]
+        number, role = slot.number, slot.describe()["role"]
         is_steady = time.monotonic() - self._started[number] >= _STEADY_SECONDS
         self._failures[number] = 1 if is_steady else self._failures.get(number, 0) + 1
-        self._false_starts[number] = 0 if place.is_ready else self._false_starts.get(number, 0) + 1
-        if not self._is_told or self._false_starts[number] >= _FALSE_STARTS:
+        self._false_starts[number] = 0 if slot.is_ready else self._false_starts.get(number, 0) + 1
+        if not self._is_ready or self._false_starts[number] >= _MAX_FALSE_STARTS:
             log.error("process %d (%s) ended with %d; the service stops", pid, role, code)
             self._stop(code if code > 0 else 1)
             return
-        pause = min(_PAUSE_SECONDS * 2 ** (self._failures[number] - 1), _PAUSE_MOST_SECONDS)
-        log.warning("process %d (%s) ended with %d; another is started in %.1f s", pid, role, code, pause)
+        pause = min(_RESTART_SECONDS * 2 ** (self._failures[number] - 1), _RESTART_MAX_SECONDS)
+        log.warning("process %d (%s) ended with %d; restarting in %.1f s", pid, role, code, pause)
         self._due[number] = time.monotonic() + pause
 
-    # --- Ending ----------------------------------------------------------------------------------
+    # --- Stopping --------------------------------------------------------------------------------
 
     def _stop(self, code: int) -> None:
-        """Followers first: what they have passed on is still answered."""
-        self._stopping = True
+        """Stop the followers first: the writer still answers the requests that they have forwarded."""
+        self._is_stopping = True
         self.exit_code = code
         self._due.clear()
         self._kill_at = time.monotonic() + _STOP_SECONDS
-        followers = [pid for pid, place in self._running.items() if not place.writes]
+        followers = [pid for pid, slot in self._running.items() if not slot.writes]
         for pid in followers:
             os.kill(pid, signal.SIGTERM)
         if not followers:
-            self._stop_the_writer()
+            self._stop_writer()
 
-    def _stop_the_writer(self) -> None:
-        for pid, place in self._running.items():
-            if place.writes and not self._writer_told:
-                self._writer_told = True
+    def _stop_writer(self) -> None:
+        for pid, slot in self._running.items():
+            if slot.writes and not self._is_writer_stopping:
+                self._is_writer_stopping = True
                 self._kill_at = time.monotonic() + _STOP_SECONDS
                 os.kill(pid, signal.SIGTERM)
 
-    def _send(self, number: signal.Signals) -> None:
+    def _kill_all(self) -> None:
         for pid in self._running:
-            os.kill(pid, number)
-
-    def _end(self) -> None:
-        for end in self._lifeline:
-            os.close(end)
+            os.kill(pid, signal.SIGKILL)
 
 
 def _end_with(lifeline: int) -> None:
-    """Wait for the supervisor to end, then end this process: in order, if it still can."""
+    """Wait until the supervisor ends, then stop this process: in order, if that still works."""
     os.read(lifeline, 1)
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(_ORPHAN_SECONDS)

@@ -69,10 +69,7 @@ class PeerKeyChain:
     """Several sources; the first that knows the agent is believed."""
 
     def __init__(self, sources: Sequence[PeerKeySource]) -> None:
-        self._sources = list(sources)
-
-    def add(self, source: PeerKeySource) -> None:
-        self._sources.append(source)
+        self._sources = sources
 
     async def key_of(self, agent: str) -> PeerIdentity | None:
         for source in self._sources:

@@ -75,13 +75,17 @@ _decode_swarm = msgspec.msgpack.Decoder(Swarm).decode
 
 class SwarmStore:
     def __init__(
-        self, keeper: KeyValueStore, now: Callable[[], float], told: Callable[[], None] = lambda: None
+        self,
+        keeper: KeyValueStore,
+        now: Callable[[], float],
+        told: Callable[[], None] = lambda: None,
+        speak: SendToMember = _send_nothing,
     ) -> None:
-        """`told` is called when there is something to bring."""
+        """`told` is called when a message is queued for delivery. `speak` sends it to members that are connected."""
         self._keeper = keeper
         self._now = now
         self._told = told
-        self.speak: SendToMember = _send_nothing  # to members that can be spoken to at once
+        self._speak = speak
 
     async def join(self, joining: JoinRequest) -> Swarm:
         """The swarm with the new member; joining again with the same role changes nothing but the address."""
@@ -181,7 +185,7 @@ class SwarmStore:
                 self._told()
                 for other in told.members:
                     if other.agent != agent and other.callback is None:
-                        await self.speak(other.agent, message)
+                        await self._speak(other.agent, message)
                 return message
         raise _busy_error()
 

@@ -310,7 +310,7 @@ def _files(deployment: Deployment) -> Iterator[DoctorFinding]:
 
 def _disk(deployment: Deployment) -> Iterator[DoctorFinding]:
     free = deployment.machine.free_bytes
-    if free is None or deployment.settings.store == "memory":
+    if free is None or not deployment.settings.is_durable:
         return
     hint = "Free some: on a full disk, writes are refused."
     if free < limits.DOCTOR_DISK_DANGER_BYTES:
@@ -322,7 +322,7 @@ def _disk(deployment: Deployment) -> Iterator[DoctorFinding]:
 
 
 def _durability(deployment: Deployment) -> Iterator[DoctorFinding]:
-    if deployment.settings.store == "memory":
+    if not deployment.settings.is_durable:
         severity: Severity = "info" if deployment.is_local else "warning"
         told = "The store is in memory: records, audit trail and bound keys are gone at the end."
         yield _finding("durability", severity, told, "store", "Use the store sqlite.")

@@ -228,6 +228,11 @@ class Registry:
         self._index.close()
         await self._store.close()
 
+    async def catch_up(self) -> None:
+        """Wait until this process has applied every change that any caller was answered with. The leader always has."""
+        if self.follower is not None:
+            await self.follower.catch_up()
+
     async def check_ready(self) -> None:
         """Raise if writes would be refused."""
         if not self.ready:

@@ -49,13 +49,21 @@ CheckInvitation = Callable[[Request, Registration], Awaitable[bool]]
 
 
 class WellKnownApi:
-    def __init__(self, registry: Registry, renderer: Renderer, service: Registration, hosting: HostedDocuments) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        renderer: Renderer,
+        service: Registration,
+        hosting: HostedDocuments,
+        is_invited: CheckInvitation,
+    ) -> None:
+        """`is_invited` decides whether the credentials of a request open a private agent."""
         self._registry = registry
         self._renderer = renderer
         self._entries = ArdEntryWriter(registry, renderer)
         self.service = service
         self._hosting = hosting
-        self.invited: CheckInvitation | None = None  # who may see a private agent by what the request holds
+        self._is_invited = is_invited
         self._catalog: tuple[int, bytes] | None = None
 
     def routes(self) -> list[Route]:
@@ -165,7 +173,7 @@ class WellKnownApi:
     async def _shows(self, request: Request, registration: Registration) -> bool:
         if registration.visibility == PUBLIC:
             return True
-        return self.invited is not None and await self.invited(request, registration)
+        return await self._is_invited(request, registration)
 
     async def capabilities(self, call: RequestContext) -> AnyResponse:
         return self._adp(call, await self.hosted(call.request) or self.service, whole=False)

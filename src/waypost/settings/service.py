@@ -12,6 +12,7 @@ from waypost.model.credentials import ClientSubject, Issuer, check_client_subjec
 from waypost.model.principal import PUBLIC, VISIBILITIES
 from waypost.settings.locations import check_cidr, check_url, is_loopback
 from waypost.settings.setting import Row, read_rows
+from waypost.settings.stores import STORES
 
 # A setting that has no effect unless one of the others is set.
 _REQUIREMENTS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -52,8 +53,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     store: Annotated[
         str,
         Row(
-            "Where records are stored: `sqlite` (durable, in the data folder) or `memory` (lost when the service stops).",
-            choices=("sqlite", "memory"),
+            f"Where records are stored: {' or '.join(f'`{name}` ({kind.doc})' for name, kind in STORES.items())}.",
+            choices=tuple(STORES),
         ),
     ] = "sqlite"
     workers: Annotated[
@@ -381,6 +382,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str, Row("The format of the log: lines of text, or one JSON object per line.", choices=("text", "json"))
     ] = "text"
 
+    @property
+    def is_durable(self) -> bool:
+        """Whether records outlive the process."""
+        return STORES[self.store].is_durable
+
     def __post_init__(self) -> None:
         if self.open and not is_loopback(self.host):
             raise ConfigurationError(
@@ -388,9 +394,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 path="open",
                 hint="Listen on 127.0.0.1, or leave `open` out and issue tokens.",
             )
-        if self.workers > 1 and self.store == "memory":
+        if self.workers > 1 and not self.is_durable:
             raise ConfigurationError(
-                f"{self.workers} processes cannot share a store in memory.",
+                f"{self.workers} processes cannot share the store `{self.store}`.",
                 path="workers",
                 hint="Leave `workers` at 1, or choose the store `sqlite`.",
             )

@@ -6,6 +6,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from itertools import accumulate, islice
+from pathlib import Path
 
 from waypost import limits
 from waypost.model.events import Event
@@ -379,3 +380,11 @@ class MemoryKeyValueStore:
 
 def _is_over(kept: KeyValueItem, now: float) -> bool:
     return kept.expires_at is not None and kept.expires_at <= now
+
+
+def make_store(folder: Path, *, read_only: bool = False) -> MemoryStore:
+    return MemoryStore()
+
+
+def make_key_value_store(folder: Path) -> MemoryKeyValueStore:
+    return MemoryKeyValueStore()

@@ -337,7 +337,7 @@ async def test_whoever_writes_an_invitation_puts_no_key_in_the_place_of_another_
 @pytest.mark.req("ADP-56")
 async def test_nobody_maps_a_network_by_invitations(here: Place) -> None:
     """S1, S9: denied, closed, missing and refused look alike; readers make the service ask nobody."""
-    here.bench.application.meeting.inviting.discreet_seconds = 0.01
+    here.bench.application.invitations.discreet_seconds = 0.01
     here.names.set("inner.example.com", "A", ["10.0.0.1"])
     here.taking.answers = [("403 Forbidden", b"")]
     own = f"https://bob.example.com:{here.taking.port}{WELL_KNOWN}"

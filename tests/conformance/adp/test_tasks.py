@@ -389,7 +389,7 @@ async def test_a_worker_waits_for_a_task_to_come(here: Place) -> None:
     await alice.post("/api/v1/agents", json=profile(AGENT))
     asked = {"agent": AGENT, "wait_seconds": limits.TASK_WAIT_SECONDS}
     waiting = asyncio.create_task(alice.post("/agent/tasks:take", json=asked))
-    while not here.bench.application.meeting.tasks.has_waiting_worker(AGENT):
+    while not here.bench.application.messaging.tasks.has_waiting_worker(AGENT):
         await asyncio.sleep(0)
     await here.bench.as_("bob").post(TASKS, params={"agent": AGENT}, json={"task": "read"})
     assert [work["task"] for work in (await waiting).json()["tasks"]] == ["read"]

@@ -29,7 +29,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
 
 
 def client(bench: Bench, subject: str) -> Client:
-    transport = httpx2.ASGITransport(bench.application.service)
+    transport = httpx2.ASGITransport(bench.application.http_app)
     return Client(bench.application.base_url, token=bench.token(subject), transport=transport)
 
 
@@ -80,7 +80,7 @@ async def test_an_agent_signs_instead_of_showing_a_token(bench: Bench) -> None:
     agent, key = "agent:bob.example.com", key_of()
     pinned = {"agent_id": agent, "public_key": key.public.pem()}
     assert (await bench.admin().post("/api/v1/keys", json=pinned)).is_success
-    transport = httpx2.ASGITransport(bench.application.service)
+    transport = httpx2.ASGITransport(bench.application.http_app)
     signer = AgentSigner(agent, key, now=bench.clock.now)
     async with Client(bench.application.base_url, signer=signer, transport=transport) as bob:
         sent = await bob.send_task("echo", 7)

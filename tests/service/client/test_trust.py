@@ -20,7 +20,7 @@ ELSEWHERE = [{"protocol": "https", "endpoint": "https://elsewhere.example/invoke
 
 def client(bench: Bench, subject: str | None = None) -> Client:
     token = bench.admin_token if subject is None else bench.token(subject)
-    transport = httpx2.ASGITransport(bench.application.service)
+    transport = httpx2.ASGITransport(bench.application.http_app)
     return Client(bench.application.base_url, token, transport=transport)
 
 

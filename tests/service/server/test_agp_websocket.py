@@ -11,6 +11,7 @@ import pytest_asyncio
 from support.agp import ALICE, BOB, CAROL, Socket, action_of, hello_text, key_of, signed
 from support.service import Bench, profile, service
 from waypost import limits
+from waypost.server.api.adp.agp.websocket import AgpWebSocketApp
 from waypost.trust.document_signatures import sign_adp_public_key
 from waypost.trust.keys.private_key import load_private_key
 
@@ -88,7 +89,8 @@ async def test_with_its_token_an_agent_is_known_by_the_key_of_its_own_record(ben
 
 
 async def test_a_session_ends_with_the_token_that_it_came_with(bench: Bench) -> None:
-    conversations = bench.application.conversations
+    conversations = bench.application.app.websockets["/agent/chat"]
+    assert isinstance(conversations, AgpWebSocketApp)
     before, conversations.recheck_seconds = conversations.recheck_seconds, 0.01
     token = bench.token("brief", "discover:read", ttl_seconds=60)
     try:
@@ -362,4 +364,4 @@ async def test_a_hosted_agent_holds_a_line_by_the_key_that_is_here_for_it(bench:
         line.send(signed(HOSTED, OWN, json.dumps({"action": "attach"}), kind="system", at=now, key=key))
         while action_of(await line.receive()).get("action") != "attached":
             pass
-        assert HOSTED in bench.application.conversations.agents.lines
+        assert HOSTED in bench.application.messaging.agents.lines

@@ -111,7 +111,7 @@ async def house(folder: Path) -> AsyncIterator[Bench]:
 
 
 def paths(bench: Bench) -> list[str]:
-    routes = [*bench.application.service.router.routes, *MOUNTED_ROUTES]
+    routes = [*bench.application.http_app.router.routes, *MOUNTED_ROUTES]
     found = {route.path for route in routes if route.method == "GET"} - set(STREAMS)
     found |= {"/api/v1/agents:export?as=profile", "/agents?signed=true", "/?q=sings", "/?part=found&q=sings"}
     named = [path.replace("{id}", agent_id) for path in found for agent_id in (*PLAIN_IDS.values(), *UUIDS.values())]

@@ -166,7 +166,7 @@ async def test_what_depends_on_the_caller_is_kept_by_nobody_for_another(tmp_path
         await alice.post("/api/v1/agents", json=profile("a"), headers={"Waypost-Visibility": "private"})
         asked = [
             ("GET", route.path.replace("{id}", "a"))
-            for route in bench.application.service.router.routes
+            for route in bench.application.http_app.router.routes
             if route.method == "GET" and not route.open and route.handler and "watch" not in route.path
         ]
         asked += [

@@ -186,7 +186,7 @@ async def test_who_is_not_the_owner_changes_nothing(tmp_path: Path) -> None:
 
 async def test_an_address_that_fails_again_and_again_is_refused_before_anything_is_verified(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
-        from_afar = httpx2.ASGITransport(bench.application.service, client=("203.0.113.9", 4000))
+        from_afar = httpx2.ASGITransport(bench.application.http_app, client=("203.0.113.9", 4000))
         async with httpx2.AsyncClient(transport=from_afar, base_url=bench.application.base_url) as client:
             good = bench.token("alice")
             assert (await send(client, good)).status_code == 200

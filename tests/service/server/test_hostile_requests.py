@@ -34,7 +34,7 @@ async def ask_raw(bench: Bench, path: bytes, **headers: str) -> httpx2.Response:
 
     async def as_written(scope: Any, receive: Any, send: Any) -> None:
         told = {"raw_path": target, "path": unquote(target.decode("latin-1")), "query_string": query}
-        await bench.application.service({**scope, **told}, receive, send)
+        await bench.application.http_app({**scope, **told}, receive, send)
 
     given = [(b"Authorization", f"Bearer {bench.admin_token}".encode())]
     given += [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
@@ -105,7 +105,7 @@ async def test_the_method_of_a_request_is_the_one_it_came_with(bench: Bench) -> 
 
 async def test_no_page_of_another_site_reads_with_a_credential(bench: Bench) -> None:
     """H12: everybody's leave and a credential never go together, and a site is never just echoed."""
-    routes = [*bench.application.service.router.routes, *MOUNTED_ROUTES]
+    routes = [*bench.application.http_app.router.routes, *MOUNTED_ROUTES]
     paths = {route.path.replace("{id}", "known") for route in routes if not route.path.endswith(("/watch", "/stream"))}
     assert len(paths) > 30
     for client in (bench.anonymous(), bench.as_("alice"), bench.admin()):

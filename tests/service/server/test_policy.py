@@ -54,7 +54,7 @@ class Callers:
 
     def routes(self) -> list[Route]:
         """Those that name one agent in their path. Registrations are asked about by themselves."""
-        found = [*self.bench.application.service.router.routes, *MOUNTED_ROUTES]
+        found = [*self.bench.application.http_app.router.routes, *MOUNTED_ROUTES]
         return [route for route in found if "agents/{id}" in route.path and route.operation != "register"]
 
     async def ask(self, caller: str, route: Route, agent_id: str) -> httpx2.Response:

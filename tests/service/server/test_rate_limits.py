@@ -22,7 +22,7 @@ FAR = "203.0.113.7"
 
 def far(bench: Bench, token: str | None = None, address: str = FAR, **headers: str) -> httpx2.AsyncClient:
     given = dict(headers) if token is None else {"Authorization": f"Bearer {token}", **headers}
-    transport = httpx2.ASGITransport(bench.application.service, client=(address, 4000))
+    transport = httpx2.ASGITransport(bench.application.http_app, client=(address, 4000))
     return httpx2.AsyncClient(transport=transport, base_url=bench.application.base_url, headers=given)
 
 

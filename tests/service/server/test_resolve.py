@@ -101,7 +101,7 @@ async def test_it_needs_the_right_to_read_and_does_not_answer_another_registry(b
 
 
 async def test_closed_and_denied_look_alike_to_who_is_not_an_admin(bench: Bench, names: DnsServer) -> None:
-    face = next(route for route in bench.application.service.router.routes if route.path == RESOLVE).handler
+    face = next(route for route in bench.application.http_app.router.routes if route.path == RESOLVE).handler
     face.__self__.discreet_seconds = 0.1  # type: ignore[union-attr]
     seen = []
     for number, (address, port) in enumerate((("127.0.0.1", free_port()), ("10.0.0.1", 443), ("169.254.169.254", 443))):

@@ -147,7 +147,7 @@ async def test_the_certificate_of_the_service_is_the_one_that_is_named(tmp_path:
 
 
 async def test_the_client_gives_the_same_answer(bench: Bench) -> None:
-    transport = httpx2.ASGITransport(bench.application.service)
+    transport = httpx2.ASGITransport(bench.application.http_app)
     async with Client("https://registry.example.com", bench.token("alice"), transport=transport) as client:
         zone = await client.zone(DESK, "managed", org="example.com", addresses=["192.0.2.1"], spki=["ab" * 32], ttl=60)
     params = {"format": "managed", "org": "example.com", "address": "192.0.2.1", "spki": "ab" * 32, "ttl": 60}

@@ -61,13 +61,13 @@ async def writing(data: Path, answer: bytes = ANSWER) -> AsyncIterator[Writer]:
 @asynccontextmanager
 async def following(data: Path, answer: bytes = ANSWER) -> AsyncIterator[tuple[Application, Writer]]:
     """A process that follows, and what it takes for the one that writes."""
-    application = build(Settings(data=data, workers=2), place=WorkerTable(2).place(1))
-    assert application.upstream is not None
+    application = build(Settings(data=data, workers=2), slot=WorkerTable(2).slot(1))
+    assert application.follower is not None
     async with writing(data, answer) as writer:
         try:
             yield application, writer
         finally:
-            application.upstream.close()
+            application.follower.upstream.close()
             async with asyncio.timeout(60):
                 await asyncio.gather(*writer.tasks)
 
@@ -145,7 +145,7 @@ async def test_a_connection_that_the_other_side_ends_is_not(tmp_path: Path) -> N
 
 
 async def test_nobody_at_the_other_side_is_told_as_a_passing_trouble(tmp_path: Path) -> None:
-    application = build(Settings(data=tmp_path, workers=2), place=WorkerTable(2).place(1))
+    application = build(Settings(data=tmp_path, workers=2), slot=WorkerTable(2).slot(1))
     sent = await ask(application, b"", method="DELETE")
     assert sent[0]["status"] == 503
     assert (b"retry-after", b"1") in sent[0]["headers"]

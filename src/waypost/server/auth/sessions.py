@@ -76,6 +76,7 @@ class WebSessions:
     def __init__(
         self,
         seal: CursorCipher,
+        authenticator: RequestAuthenticator,
         mint: Callable[[], str],
         now: Callable[[], float],
         *,
@@ -85,7 +86,7 @@ class WebSessions:
     ) -> None:
         """`mint` makes the token of whoever comes by a sign-in link."""
         self.seal = seal
-        self.authenticator: RequestAuthenticator = AnonymousAuthenticator()
+        self._authenticator = authenticator
         self._mint = mint
         self._now = now
         self._open_access = open_access
@@ -111,7 +112,7 @@ class WebSessions:
             else:
                 return self._signed_in(principal, value, kept)
         if self._open_access:
-            principal = await self.authenticator.principal(_with_token(request, None))
+            principal = await self._authenticator.principal(_with_token(request, None))
             return WebUser(principal=principal, reader=principal, reads=True, form=self.csrf_token(""))
         return WebUser(reads=self._anonymous_read)
 
@@ -127,7 +128,7 @@ class WebSessions:
         )
 
     async def _judge(self, request: Request, token: str) -> Principal:
-        return await self.authenticator.principal(_with_token(request, token))
+        return await self._authenticator.principal(_with_token(request, token))
 
     def _value(self, request: Request) -> str:
         for part in (request.header(b"cookie") or "").split(";"):

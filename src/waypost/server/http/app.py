@@ -20,7 +20,6 @@ from waypost.server.auth.rate_limits import RateLimits
 from waypost.server.auth.trusted_hosts import TrustedProxies
 from waypost.server.http.asgi import (
     AnyResponse,
-    App,
     ClientDisconnect,
     Headers,
     Receive,
@@ -90,7 +89,6 @@ class HttpApp:
         self._metrics = metrics
         self._anonymous_read = anonymous_read
         self._open_access = open_access
-        self.sockets: App | None = None  # what answers on WebSockets
         self._addressed_before = (
             ANONYMOUS,
             ANONYMOUS,
@@ -103,11 +101,6 @@ class HttpApp:
             await self._http(scope, receive, send)
         elif scope["type"] == "lifespan":
             await _run_lifespan(receive, send)
-        elif scope["type"] == "websocket" and self.sockets is not None:
-            await self.sockets(scope, receive, send)
-        elif scope["type"] == "websocket":
-            await receive()
-            await send({"type": "websocket.close", "code": 4404, "reason": "nothing is served at this path"})
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)

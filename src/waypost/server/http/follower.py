@@ -22,7 +22,7 @@ from waypost.errors import StoreUnavailable, WaypostError
 from waypost.registry.follower import Follower
 from waypost.server.auth.certificates import peer_certificate
 from waypost.server.http.app import HttpApp
-from waypost.server.http.asgi import Headers, Message, Receive, Request, Scope, Send
+from waypost.server.http.asgi import App, Headers, Message, Receive, Request, Scope, Send
 from waypost.server.http.metrics import Metrics
 from waypost.server.http.websockets import VIA_SCOPE_KEY
 
@@ -378,7 +378,7 @@ def origin_header(scope: Scope) -> bytes:
 class LeaderApp:
     """The ASGI application behind the socket: the service, asked by whoever asked the other process."""
 
-    def __init__(self, service: HttpApp, metrics: Metrics) -> None:
+    def __init__(self, service: App, metrics: Metrics) -> None:
         self._service = service
         self._metrics = metrics
 

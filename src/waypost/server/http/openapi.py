@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from waypost import __version__
@@ -14,7 +15,7 @@ from waypost.server.http.routing import BodySpec, ParameterSpec, Route
 from waypost.server.response_schemas import PROBLEM
 
 
-def build_openapi(routes: list[Route], base_url: str) -> JsonObject:
+def build_openapi(routes: Sequence[Route], base_url: str) -> JsonObject:
     paths: dict[str, Any] = {}
     for route in routes:
         if route.described:

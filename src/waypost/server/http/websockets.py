@@ -19,14 +19,20 @@ else:
 RefuseUpgrade = Callable[[Request, Send, WaypostError], Awaitable[None]]
 
 
-class WebSocketRouter:
-    """Passes a WebSocket connection to the application of its path."""
+class AsgiRoot:
+    """Passes a WebSocket connection to the application of its path, and everything else to the HTTP application."""
 
-    def __init__(self, apps: dict[str, App]) -> None:
-        self.apps = apps
+    def __init__(self, http: App, websockets: dict[str, App]) -> None:
+        self.http = http
+        self.websockets = websockets
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.apps[scope["path"]](scope, receive, send)
+        app = self.websockets.get(scope["path"]) if scope["type"] == "websocket" else self.http
+        if app is not None:
+            await app(scope, receive, send)
+        else:
+            await receive()
+            await send({"type": "websocket.close", "code": 4404, "reason": "nothing is served at this path"})
 
 
 def deny_upgrade(send: Send) -> Send:

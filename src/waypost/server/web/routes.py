@@ -17,7 +17,7 @@ from waypost.registry.registry import Registry
 from waypost.registry.trust_store import RevocationEntry
 from waypost.server.api.rest.changes import WatchApi
 from waypost.server.auth.rate_limits import RateLimits
-from waypost.server.auth.sessions import SIGN_IN_PARAMETER, RequestAuthenticator, WebSessions, WebUser, check_same_site
+from waypost.server.auth.sessions import SIGN_IN_PARAMETER, WebSessions, WebUser, check_same_site
 from waypost.server.auth.trusted_hosts import TrustedProxies
 from waypost.server.hosted_agents.documents import HostedDocuments
 from waypost.server.http.asgi import AnyResponse, Request, json_response
@@ -88,7 +88,7 @@ _FORM_BODY = BodySpec(schema={"type": "object"}, content_type="application/x-www
 _PART_PARAMETER = "part"
 
 
-class WebDependencies(msgspec.Struct, kw_only=True):
+class WebDependencies(msgspec.Struct, frozen=True, kw_only=True):
     """What the pages need."""
 
     registry: Registry
@@ -101,8 +101,8 @@ class WebDependencies(msgspec.Struct, kw_only=True):
     watch: WatchApi
     reference: Callable[[], str]  # the API reference as HTML
     open_access: bool
-    rates: RateLimits | None = None
-    origin: TrustedProxies = msgspec.field(default_factory=TrustedProxies)
+    rates: RateLimits
+    origin: TrustedProxies
 
 
 class WebPages:
@@ -113,11 +113,6 @@ class WebPages:
         self._catalogue = CatalogPage(parts.registry, AgentCards(trust_of), RecentChanges(parts.registry))
         self._sheets = AgentPage(parts.registry, parts.renderer)
         self._registering = RegisterPage(parts.importer)
-
-    def guard(self, authenticator: RequestAuthenticator, rates: RateLimits, origin: TrustedProxies) -> None:
-        """Set the authenticator and the rate limiter."""
-        self.sessions.authenticator = authenticator
-        self._parts.rates, self._parts.origin = rates, origin
 
     def routes(self) -> list[Route]:
         return [
@@ -304,8 +299,7 @@ class WebPages:
         self.sessions.check_csrf_token(call.request, form)
         require_scope(visitor.principal, SCOPE_WRITE)
         address = self._parts.origin.address(call.request.scope)
-        if self._parts.rates is not None:
-            self._parts.rates.write(visitor.principal, address)
+        self._parts.rates.write(visitor.principal, address)
         writer = msgspec.structs.replace(visitor, principal=msgspec.structs.replace(visitor.principal, address=address))
         return await self._registered(parse_registration_form(form), writer)
 

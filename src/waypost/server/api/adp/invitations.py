@@ -125,7 +125,9 @@ class InvitationApi:
         keys: HostedKeys,
         outgoing: Outgoing,
         base_url: str,
+        authenticator: Authenticator,
     ) -> None:
+        """`authenticator` reads tokens on open paths."""
         self._invitations = invitations
         self._registry = registry
         self._hosting = hosting
@@ -133,7 +135,7 @@ class InvitationApi:
         self._outgoing = outgoing
         self._base_url = base_url
         self.discreet_seconds = limits.FETCH_DISCREET_SECONDS
-        self.authenticator: Authenticator | None = None  # reads tokens on open paths
+        self._authenticator = authenticator
 
     def routes(self) -> list[Route]:
         return [
@@ -354,10 +356,10 @@ class InvitationApi:
                 held = await self._invitations.find(code)
                 return held is not None and held.record == registration.id and held.used < held.uses
             return await self._invitations.redeem(code, registration.id) is not None
-        if self.authenticator is None or not scheme:
+        if not scheme:
             return False
         try:
-            return may_see(await self.authenticator.principal(request), registration.scopes)
+            return may_see(await self._authenticator.principal(request), registration.scopes)
         except Unauthorized:
             return False
 

@@ -383,7 +383,7 @@ class AnnounceSession:
         if sockets.rates is not None:
             sockets.rates.read(self._principal, self._principal.address)
         query = parse_query(message)
-        await sockets.catch_up()
+        await sockets.registry.catch_up()
         if wants_subscription(message):
             await self._subscribe(query, _parse_cursor(message))
             return
@@ -495,42 +495,36 @@ def _supported(details: JsonObject) -> tuple[str, ...] | None:
 # --- The application ------------------------------------------------------------------------------
 
 
-async def _no_catch_up() -> None:
-    """The process that writes is always current."""
-
-
 class AnnounceWebSocket:
-    """The ASGI application of `/ws`. `app` handles the requests that sessions make; the composition root sets it."""
-
-    app: App
+    """The ASGI application of `/ws`. `app` answers the requests of sessions, `refuse` a handshake that is denied."""
 
     def __init__(
         self,
+        app: App,
+        refuse: RefuseUpgrade,
         registry: Registry,
         renderer: Renderer,
         authenticator: Authenticator,
         hosts: TrustedHosts,
         metrics: Metrics,
-        refuse: RefuseUpgrade,
         *,
         anonymous_read: bool,
         rates: RateLimits | None = None,
         origin: TrustedProxies | None = None,
-        catch_up: Callable[[], Awaitable[None]] = _no_catch_up,
         recheck_seconds: float = limits.SOCKET_RECHECK_SECONDS,
         stall_seconds: float = limits.SOCKET_STALL_SECONDS,
     ) -> None:
+        self.app = app
+        self._refuse = refuse
         self.registry = registry
         self.views = AnnounceViews(registry, renderer)
         self.rates = rates
         self.anonymous_read = anonymous_read
-        self.catch_up = catch_up
         self.recheck_seconds = recheck_seconds
         self.stall_seconds = stall_seconds
         self._authenticator = authenticator
         self._hosts = hosts
         self._metrics = metrics
-        self._refuse = refuse
         self._origin = origin or TrustedProxies()
         self._open: Counter[str] = Counter()
         metrics.observe_sessions(lambda: self.sessions)

@@ -102,13 +102,14 @@ class ResolveApi:
         self,
         resolver: DomainResolver,
         organisations: OrganisationReader,
+        rates: RateLimits,
         *,
         discreet_seconds: float = limits.DESCRIPTOR_SECONDS,
     ) -> None:
         self._resolver = resolver
         self._organisations = organisations
         self.discreet_seconds = discreet_seconds
-        self.rates: RateLimits | None = None
+        self._rates = rates
 
     def routes(self) -> list[Route]:
         return [
@@ -178,8 +179,7 @@ class ResolveApi:
         return name
 
     def _charge(self, call: RequestContext) -> None:
-        if self.rates is not None:
-            self.rates.read(call.principal, call.principal.address, limits.RESOLVE_COST)
+        self._rates.read(call.principal, call.principal.address, limits.RESOLVE_COST)
 
     async def _discreet(self, principal: Principal, found: AnswerT, began: float) -> AnswerT:
         """Closed, denied and missing hosts are indistinguishable, also by time."""

@@ -101,14 +101,23 @@ _TTL = ParameterSpec(name="ttl_seconds", schema={"type": "integer", "minimum": 1
 
 
 class AgentsApi:
-    def __init__(self, registry: Registry, renderer: Renderer, mint: Any) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        renderer: Renderer,
+        mint: Any,
+        rates: RateLimits,
+        keys: HostedKeys,
+        workers: Callable[[], list[dict[str, Any]]] | None = None,
+    ) -> None:
+        """`keys` makes a key for a hosted domain that has none. `workers` describes the processes of this service."""
         self._registry = registry
         self._renderer = renderer
         self._reader = DocumentReader(registry, renderer)
         self._mint = mint
-        self.rates: RateLimits | None = None
-        self.keys: HostedKeys | None = None  # of hosted domains, made where there is none
-        self.workers: Callable[[], list[dict[str, Any]]] | None = None  # the processes of this service, when told
+        self._rates = rates
+        self._keys = keys
+        self._workers = workers
 
     def routes(self) -> list[Route]:
         return [*self._agent_routes(), *self._one_agent_routes(), *self._many_routes(), *self._service_routes()]
@@ -324,8 +333,8 @@ class AgentsApi:
         return [dump_json(line_result(result)) for result in results]  # type: ignore[arg-type]
 
     def _pace(self, call: RequestContext, lines: int) -> None:
-        if self.rates is not None and lines >= limits.WRITE_LINES:
-            self.rates.write(call.principal, call.principal.address, lines // limits.WRITE_LINES)
+        if lines >= limits.WRITE_LINES:
+            self._rates.write(call.principal, call.principal.address, lines // limits.WRITE_LINES)
 
     async def _register_line(
         self, call: RequestContext, line: bytes | WaypostError, visibility: str | None, ttl_seconds: int | None
@@ -363,8 +372,8 @@ class AgentsApi:
         receipt = await self._registry.host(
             call.principal, self._registry.resolve_path_id(call.principal, call.id), domain
         )
-        if domain is not None and self.keys is not None and not await self._has_own_key(receipt.id):
-            self.keys.ensure(domain)
+        if domain is not None and not await self._has_own_key(receipt.id):
+            self._keys.ensure(domain)
         return json_response(receipt_json(receipt))
 
     async def _has_own_key(self, agent_id: str) -> bool:
@@ -464,8 +473,8 @@ class AgentsApi:
 
     async def stats(self, call: RequestContext) -> AnyResponse:
         figures = self._registry.stats(call.principal)
-        if self.workers is not None and call.principal.is_admin:
-            figures["workers"] = self.workers()
+        if self._workers is not None and call.principal.is_admin:
+            figures["workers"] = self._workers()
         return json_response(figures).add(b"cache-control", b"no-store")
 
     async def operations(self, call: RequestContext) -> AnyResponse:

@@ -31,13 +31,19 @@ _STATE = {"type": "object", "required": ["status"], "properties": {"status": {"t
 
 
 class MonitoringApi:
-    def __init__(self, registry: Registry, metrics: Metrics, watch: WatchApi, keeper: KeyValueStore) -> None:
+    def __init__(
+        self, registry: Registry, metrics: Metrics, watch: WatchApi, keeper: KeyValueStore, messaging: GaugeReader
+    ) -> None:
         self._registry = registry
         self._metrics = metrics
         self._watch = watch
         self._keeper = keeper
-        self.meeting: GaugeReader | None = None  # what comes after discovery, in figures
-        self.stopping = False
+        self._messaging = messaging
+        self._is_stopping = False
+
+    def begin_shutdown(self) -> None:
+        """Report the service as not ready from now on, so that load balancers stop sending requests."""
+        self._is_stopping = True
 
     def routes(self) -> list[Route]:
         return [
@@ -73,7 +79,7 @@ class MonitoringApi:
         return json_response({"status": "ok"}, headers=[(b"cache-control", b"no-store")])
 
     async def ready(self, call: RequestContext) -> AnyResponse:
-        if self.stopping:
+        if self._is_stopping:
             raise Unavailable("The service is stopping.", retry_after=5)
         await self._registry.check_ready()
         if not await self._keeper.healthy():
@@ -98,7 +104,7 @@ class MonitoringApi:
             gauges["indexing_pending"] = ("Changes that the index has not folded in.", self._registry.indexing_pending)
             gauges["revision"] = ("The last revision.", self._registry.changes.revision)
             gauges |= self._metrics.gauges()
-            gauges |= await self.meeting() if self.meeting is not None else {}
+            gauges |= await self._messaging()
         # How often others registered something tells of agents that the caller may not see.
         body = self._metrics.render(gauges, requests=call.principal.is_admin)
         return Response(200, body, content_type=b"text/plain; version=0.0.4; charset=utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -24,11 +25,12 @@ _PRIVATE_CACHE: Headers = [(b"vary", b"Authorization"), (b"cache-control", b"pri
 
 
 class ReferenceApi:
-    def __init__(self, renderer: Renderer, started_at: float) -> None:
-        """`started_at`: none of this changes while the service runs."""
+    def __init__(self, renderer: Renderer, started_at: float, routes: Sequence[Route]) -> None:
+        """`routes` are all routes of the service, its own included: the list is read at the first request. Nothing here
+        changes while the service runs, so `started_at` is the time of the last change."""
         self._renderer = renderer
         self._started_at = started_at
-        self.described: list[Route] = []
+        self._routes = routes
 
     def routes(self) -> list[Route]:
         return [
@@ -61,7 +63,7 @@ class ReferenceApi:
 
     @cached_property
     def _description(self) -> JsonObject:
-        return openapi.build_openapi(self.described, self._renderer.base_url)
+        return openapi.build_openapi(self._routes, self._renderer.base_url)
 
     async def schema(self, call: RequestContext) -> AnyResponse:
         schema = find_schema(call.id)

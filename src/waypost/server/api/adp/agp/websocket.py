@@ -15,7 +15,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from waypost import limits
 from waypost.errors import (
@@ -139,58 +139,57 @@ class PresentedKeys:
         return PeerIdentity(agent=agent, fingerprint=key.fingerprint() or "", by="token", key=key)
 
 
-class AgpWebSocketApp:
-    """The ASGI application behind `/agent/chat`."""
+async def _require_upgrade(call: RequestContext) -> AnyResponse:
+    raise UpgradeRequired(
+        "This path accepts WebSocket connections only.",
+        path="Upgrade",
+        hint=f"Connect with WebSocket version 13 and the subprotocol {SUBPROTOCOL}.",
+    )
 
-    _authenticator: Authenticator
-    _hosts: TrustedHosts
-    _origin: TrustedProxies
-    _refuse: RefuseUpgrade
+
+# For an HTTP request that is not a WebSocket upgrade.
+CHAT_ROUTE: Final = Route(
+    method="GET",
+    path=CHAT_PATH,
+    operation="chat",
+    handler=_require_upgrade,
+    summary="Talk over a WebSocket (AGP, subprotocol adp-v1)",
+    open=True,
+)
+
+
+class AgpWebSocketApp:
+    """The ASGI application behind `/agent/chat`. `refuse` answers a handshake that is denied."""
 
     def __init__(
         self,
         agents: AgpAgents,
+        invitations: InvitationStore,
         metrics: Metrics,
         now: Callable[[], float],
+        authenticator: Authenticator,
+        hosts: TrustedHosts,
+        origin: TrustedProxies,
+        refuse: RefuseUpgrade,
         recheck_seconds: float = limits.SOCKET_RECHECK_SECONDS,
     ) -> None:
         self.agents = agents
-        self.invitations: InvitationStore | None = None
+        self.invitations = invitations
         self.recheck_seconds = recheck_seconds
         self._metrics = metrics
+        self._authenticator = authenticator
+        self._hosts = hosts
+        self._origin = origin
+        self._refuse = refuse
         self._open = 0
         self._callers: set[AgpSocketSession] = set()
         agents.on_revoked(self._revoked)
+        metrics.show("conversations", "Open connections of AGP.", lambda: self._open)
+        metrics.show("held_lines", "Agents that hold a line here.", lambda: len(agents.lines))
         self._strangers: Counter[str] = Counter()
         self._of_agent: Counter[str] = Counter()
         self._calls = TokenBuckets(
             now, limits.AGP_HANDSHAKES_PER_MINUTE, what="connections of one address", hint="Keep one connection open."
-        )
-
-    def guard(
-        self, authenticator: Authenticator, hosts: TrustedHosts, origin: TrustedProxies, refuse: RefuseUpgrade
-    ) -> None:
-        """Set the authenticator and the function that answers refused upgrades."""
-        self._authenticator, self._hosts, self._origin, self._refuse = authenticator, hosts, origin, refuse
-
-    def routes(self) -> list[Route]:
-        """Answer an HTTP request that is not a WebSocket upgrade."""
-        return [
-            Route(
-                method="GET",
-                path=CHAT_PATH,
-                operation="chat",
-                handler=self._plain,
-                summary="Talk over a WebSocket (AGP, subprotocol adp-v1)",
-                open=True,
-            )
-        ]
-
-    async def _plain(self, call: RequestContext) -> AnyResponse:
-        raise UpgradeRequired(
-            "This path accepts WebSocket connections only.",
-            path="Upgrade",
-            hint=f"Connect with WebSocket version 13 and the subprotocol {SUBPROTOCOL}.",
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -231,11 +230,6 @@ class AgpWebSocketApp:
         except WaypostError as error:  # the issuer is unreachable: check again later
             log.debug("cannot recheck a token: %s", error)
         return True
-
-    @property
-    def count(self) -> int:
-        """The number of open connections."""
-        return self._open
 
     def _revoked(self, kind: str, name: str) -> None:
         """Close the connections that depend on a revoked credential (W9)."""
@@ -372,7 +366,7 @@ class AgpSocketSession:
     async def _invited(self, to: str, hello: Hello | None) -> bool:
         """Whether the invitation opens this agent; takes one use of it."""
         entry, invitations = self._agents.entry_of(to), self._conversations.invitations
-        if entry is None or hello is None or invitations is None:
+        if entry is None or hello is None:
             return False
         await self._visitor.redeem(invitations, entry, hello)
         return self._visitor.is_invited_to(entry)
