@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from waypost.live import LiveAgent as LiveAgent
     from waypost.server.api.agent_framework.middleware import Discovery as Discovery
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _MODULES = {
     "Agent": "waypost.client.agent",
