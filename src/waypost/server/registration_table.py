@@ -1,4 +1,4 @@
-"""Long work on the event loop, in short steps: it gives way to other requests every few milliseconds."""
+"""In-memory tables over all registrations, and time slices for long work on the event loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from waypost.registry.registry import Registry
 
 
 class TimeSlice:
-    """`await pace.step()` between the pieces of long work; it costs next to nothing until the time is up."""
+    """`await time_slice.step()` between the steps of long work lets other requests run every few milliseconds."""
 
     __slots__ = ("_loop", "_until")
 
@@ -27,13 +27,12 @@ class TimeSlice:
             self._until = self._loop.time() + limits.WORK_SLICE_SECONDS
 
 
-# ---- A table over every registration: built at the first question that needs it, then kept by the change log.
-
-
 class RegistrationTable(ABC):
+    """A table that is built on first use and then follows the change log."""
+
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._changed: set[str] | None = None  # while the table is built: what the change log told meanwhile
+        self._changed: set[str] | None = None  # ids that changed during the build
         self._building = asyncio.Lock()
         self._built = False
 
@@ -44,7 +43,7 @@ class RegistrationTable(ABC):
     def _drop(self, agent_id: str) -> None: ...
 
     async def build(self) -> None:
-        """Read every registration once. Later calls find it done."""
+        """Read all registrations, unless that was done before."""
         if not self._built:
             async with self._building:
                 await self._build()
@@ -54,14 +53,14 @@ class RegistrationTable(ABC):
             return
         self._changed = set()
         self._registry.subscribe(self._on_commit)
-        pace = TimeSlice()
+        time_slice = TimeSlice()
         async for page in self._registry.scan():
-            await self._load(page, pace)
+            await self._load(page, time_slice)
         self._built, self._changed = True, None
 
-    async def _load(self, page: Sequence[Registration], pace: TimeSlice) -> None:
+    async def _load(self, page: Sequence[Registration], time_slice: TimeSlice) -> None:
         for registration in page:
-            await pace.step()
+            await time_slice.step()
             if self._changed is None or registration.id not in self._changed:
                 self._put(registration)
 

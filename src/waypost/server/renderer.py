@@ -1,14 +1,17 @@
-"""The agent_card of any registration: as it was registered, or derived from a profile text or from another dialect."""
+"""Renders registrations as documents: verbatim in the dialect they were received in, mapped in the others.
+
+Renderings are cached, bounded by bytes, until the registration changes.
+"""
 
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from typing import Any, get_args
 
 import msgspec
 
 from waypost import limits
+from waypost.cache import LruCache
 from waypost.errors import NotFound, WaypostError
 from waypost.model.health import UNHEALTHY, UNKNOWN
 from waypost.model.json import JsonObject, dump_json, parse_json
@@ -28,43 +31,24 @@ from waypost.registry.publication import EntryPage, representation_etag
 from waypost.registry.registry import Registry
 from waypost.server.http.conditional_requests import format_http_date
 
-
-def registered_card(source: SourceDocument) -> JsonObject:
-    """The card in a source, member for member as it came."""
-    if is_sexpr_text(source.document):
-        return derive_card(parse_profile(source.document), base=source.url)[0]
-    document: JsonObject = msgspec.json.decode(source.document)  # checked when it came
-    card: JsonObject = document[CARD] if is_envelope(document) else document
-    return card
-
-
-# ---- A registration in any dialect, as bytes: its own dialect gives back what was received, the others are mapped.
-#
-# Renderings are kept, bounded by bytes, until the registration changes.
-
 TRUST_HEADER = b"waypost-trust"
-
 HEALTH_HEADER = b"waypost-health"
 
-_WITH_TRUST_METADATA = frozenset(("af", "ard"))  # formats with free metadata, where what was verified can stand
-
-_CONTENT_TYPES = {name: dialect.codec.media_type.encode() for name, dialect in DIALECTS.items()}
-# Most renderings have these in common, so they hold the same ones.
-_TYPE_HEADERS = {name: (b"content-type", media_type) for name, media_type in _CONTENT_TYPES.items()}
-
-_TRUST_HEADERS = {level: (TRUST_HEADER, level.encode()) for level in get_args(TrustState)}
-
-_PRIVATE = ((b"vary", b"Authorization, Accept"), (b"cache-control", b"private, no-cache"))
-
-_NO_LOSSES = (b"waypost-losses", b"[]")
-# What arrives inside an envelope comes back as equal members of what is inside it.
+_WITH_TRUST_METADATA = frozenset(("af", "ard"))  # dialects with free-form metadata
+# Dialects that are received inside an envelope are served without it.
 _ENVELOPES = {"rtfs": "agent_card", "announce": "agent"}
+# Header pairs that renderings share, to save memory.
+_CONTENT_TYPES = {name: dialect.codec.media_type.encode() for name, dialect in DIALECTS.items()}
+_TYPE_HEADERS = {name: (b"content-type", media_type) for name, media_type in _CONTENT_TYPES.items()}
+_TRUST_HEADERS = {level: (TRUST_HEADER, level.encode()) for level in get_args(TrustState)}
+_PRIVATE = ((b"vary", b"Authorization, Accept"), (b"cache-control", b"private, no-cache"))
+_NO_LOSSES = (b"waypost-losses", b"[]")
 
 
 class RenderedDocument(msgspec.Struct, frozen=True, gc=False):
     revision: int
     body: bytes
-    etag: str  # in its field form
+    etag: str  # quoted
     losses: tuple[MappingLoss, ...]
     content_type: bytes
     headers: tuple[tuple[bytes, bytes], ...]
@@ -73,21 +57,19 @@ class RenderedDocument(msgspec.Struct, frozen=True, gc=False):
 
 
 class Renderer:
-    """Knows the service's own address, for links in what it writes."""
+    """`base_url` and `host` are those of the service, for links in mapped documents."""
 
     def __init__(self, base_url: str, host: str) -> None:
         self.base_url = base_url
         self.host = host
-        self._kept: OrderedDict[tuple[str, str], RenderedDocument] = OrderedDict()
-        self._size = 0
+        self._cache: LruCache[tuple[str, str], RenderedDocument] = LruCache(
+            limits.RENDERING_CACHE_BYTES, lambda rendering: len(rendering.body)
+        )
 
     def find(self, agent_id: str, dialect: str, revision: int) -> RenderedDocument | None:
-        """A rendering that is kept and still true."""
-        kept = self._kept.get((agent_id, dialect))
-        if kept is None or kept.revision != revision:
-            return None
-        self._kept.move_to_end((agent_id, dialect))
-        return kept
+        """The cached rendering of a revision."""
+        cached = self._cache.get((agent_id, dialect))
+        return cached if cached is not None and cached.revision == revision else None
 
     def can_render(self, registration: Registration, dialect: str) -> bool:
         return bool(registration.record.bindings) or not DIALECTS[dialect].needs_bindings
@@ -95,19 +77,19 @@ class Renderer:
     def render(self, registration: Registration, dialect: str, now: float) -> RenderedDocument:
         if not self.can_render(registration, dialect):
             raise NotFound(
-                f"This agent names no place where it can be reached, so it has no {dialect} document.",
+                f"This agent has no endpoint, so it has no {dialect} document.",
                 path="as",
-                hint="Read it as af or rtfs; its owner may register it again with an endpoint.",
+                hint="Read it as af or rtfs. Its owner may register it again with an endpoint.",
             )
         body, losses = self._body(registration, dialect, now)
-        ends = expiry_of(registration)
-        changed_at = max(registration.changed_at, registration.renewed_at if ends is not None else 0.0)
+        expires_at = expiry_of(registration)
+        changed_at = max(registration.changed_at, registration.renewed_at if expires_at is not None else 0.0)
         is_unhealthy = registration.is_unhealthy
-        tag = representation_etag(registration.etag, ends, _representation(dialect), is_unhealthy=is_unhealthy)
+        tag = representation_etag(registration.etag, expires_at, _representation(dialect), is_unhealthy=is_unhealthy)
         trust = level_of(verdicts_of(registration))
         health = None if registration.health is None else registration.health.state
         rendering = _make_rendered(registration.revision, dialect, body, losses, tag, changed_at, trust, health)
-        self._keep((registration.id, dialect), rendering)
+        self._cache.put((registration.id, dialect), rendering)
         return rendering
 
     def render_agent_profile(self, registration: Registration, now: float) -> RenderedDocument:
@@ -132,16 +114,16 @@ class Renderer:
         )
 
     def render_received(self, entry: CatalogEntry, dialect: str, document: bytes) -> RenderedDocument:
-        """A document in its own dialect, from its bytes and what is in memory. For agents without a deadline."""
-        health = entry.health
-        tag = representation_etag(entry.etag, None, _representation(dialect), is_unhealthy=health == UNHEALTHY)
-        told = None if health == UNKNOWN else health
-        rendering = _make_rendered(entry.revision, dialect, document, (), tag, entry.changed_at, entry.trust, told)
-        self._keep((entry.id, dialect), rendering)
+        """A received document in its own dialect. The agent must not have a lease or an expiry date."""
+        is_unhealthy = entry.health == UNHEALTHY
+        tag = representation_etag(entry.etag, None, _representation(dialect), is_unhealthy=is_unhealthy)
+        health = None if entry.health == UNKNOWN else entry.health
+        rendering = _make_rendered(entry.revision, dialect, document, (), tag, entry.changed_at, entry.trust, health)
+        self._cache.put((entry.id, dialect), rendering)
         return rendering
 
     def document(self, registration: Registration, dialect: str, now: float) -> JsonObject:
-        """The same as a value, for answers that hold many."""
+        """The rendering as JSON."""
         return parse_rendered(self.render(registration, dialect, now).body)
 
     def context(self, registration: Registration, now: float) -> EncodeContext:
@@ -157,9 +139,9 @@ class Renderer:
     def _body(self, registration: Registration, dialect: str, now: float) -> tuple[bytes, tuple[MappingLoss, ...]]:
         source = registration.source(dialect)
         if source is not None:
-            own = received_document(source)
-            if own is not None:
-                return own, ()
+            received = received_document(source)
+            if received is not None:
+                return received, ()
         record = registration.record
         if registration.lease_expires_at is not None and record.expires_at is None:
             record = msgspec.structs.replace(record, expires_at=to_rfc3339(registration.lease_expires_at))
@@ -167,26 +149,16 @@ class Renderer:
             record = msgspec.structs.replace(record, status=registration.status)
         if dialect == "profile":
             record = _with_derived_dates(record, registration)
-        if TRUST_MEMBER in record.extra:  # ours to say, in what is ours to write
-            kept = {name: value for name, value in record.extra.items() if name != TRUST_MEMBER}
-            record = msgspec.structs.replace(record, extra=kept)
+        if TRUST_MEMBER in record.extra:  # only the service may set it in a document that it writes
+            extra = {name: value for name, value in record.extra.items() if name != TRUST_MEMBER}
+            record = msgspec.structs.replace(record, extra=extra)
         context = self.context(registration, now)
-        if dialect == "adp" and registration.hosted is not None:  # an agent is named by its own domain, if it has one
+        if dialect == "adp" and registration.hosted is not None:
             context = msgspec.structs.replace(context, host=registration.hosted)
         encoded = get_codec(dialect).encode(record, context)
         if dialect in _WITH_TRUST_METADATA:
             add_trust_metadata(encoded.document, registration, scalar=dialect == "ard")
         return dump_json(encoded.document), encoded.losses
-
-    def _keep(self, key: tuple[str, str], rendering: RenderedDocument) -> None:
-        before = self._kept.pop(key, None)
-        if before is not None:
-            self._size -= len(before.body)
-        self._kept[key] = rendering
-        self._size += len(rendering.body)
-        while self._size > limits.RENDERING_CACHE_BYTES:
-            _, dropped = self._kept.popitem(last=False)
-            self._size -= len(dropped.body)
 
 
 class ArdEntryWriter:
@@ -244,14 +216,14 @@ class DocumentReader:
 
 
 def _with_derived_dates(record: AgentRecord, registration: Registration) -> AgentRecord:
-    """An agent whose own format says neither is in use, and as new as its registration (rtfs.md §8, announce.md §13)."""
-    made = {"status": record.effective_status, "updated_at": to_rfc3339(registration.changed_at)}
-    missing = {name: value for name, value in made.items() if getattr(record, name) is None}
+    """Status and time for an agent whose dialect has neither (rtfs.md §8, announce.md §13)."""
+    derived = {"status": record.effective_status, "updated_at": to_rfc3339(registration.changed_at)}
+    missing = {name: value for name, value in derived.items() if getattr(record, name) is None}
     if not missing:
         return record
-    named = record.extra.get(DERIVED)  # a document may have carried anything there
-    derived = [*(name for name in (named if isinstance(named, list) else ()) if name not in missing), *missing]
-    return msgspec.structs.replace(record, extra=record.extra | {DERIVED: derived}, **missing)
+    before = record.extra.get(DERIVED)  # of any type, because it may come from the document
+    names = [*(name for name in (before if isinstance(before, list) else ()) if name not in missing), *missing]
+    return msgspec.structs.replace(record, extra=record.extra | {DERIVED: names}, **missing)
 
 
 def _representation(dialect: str) -> str:
@@ -268,7 +240,7 @@ def _make_rendered(
     trust: TrustState,
     health: str | None,
 ) -> RenderedDocument:
-    """How far the agent was verified, and whether it answers, stand beside the document, which is its publisher's alone."""
+    """Trust level and health are headers: the document contains only what its publisher says."""
     etag = f'"{tag}"'
     headers = (
         (b"etag", etag.encode()),
@@ -283,12 +255,12 @@ def _make_rendered(
 
 
 def is_served_verbatim(dialect: str) -> bool:
-    """True when a document of this dialect is served as it was received, without taking it out of an envelope."""
+    """True if documents of this dialect are served byte for byte, False if they are taken out of an envelope."""
     return dialect not in _ENVELOPES
 
 
 def received_document(source: SourceDocument) -> bytes | None:
-    """What was received, in its own dialect; None when it cannot be read any more. An RTFS profile text is served as its card."""
+    """The received document without its envelope; None if it cannot be parsed. A profile text is served as its card."""
     inner = _ENVELOPES.get(source.dialect)
     if inner is None:
         return source.document
@@ -302,9 +274,18 @@ def received_document(source: SourceDocument) -> bytes | None:
     return dump_json(document[inner]) if is_envelope else source.document
 
 
+def registered_card(source: SourceDocument) -> JsonObject:
+    """The agent_card of an RTFS source, as registered or derived from a profile text."""
+    if is_sexpr_text(source.document):
+        return derive_card(parse_profile(source.document), base=source.url)[0]
+    document: JsonObject = msgspec.json.decode(source.document)  # validated on registration
+    card: JsonObject = document[CARD] if is_envelope(document) else document
+    return card
+
+
 def add_trust_metadata(document: JsonObject, registration: Registration, *, scalar: bool = False) -> None:
-    """In formats with free `metadata`: what was found of the agent, in the place of any claim of that name. `scalar`: where
-    members may not be objects, the level alone."""
+    """Add the trust summary to the `metadata` of a document, replacing a claim of that name. `scalar`: only the level,
+    for dialects whose metadata must not contain objects."""
     claimed = document.get("metadata")
     metadata = dict(claimed) if isinstance(claimed, dict) else {}
     metadata.pop(TRUST_MEMBER, None)
@@ -317,13 +298,13 @@ def add_trust_metadata(document: JsonObject, registration: Registration, *, scal
 
 
 def parse_rendered(body: bytes) -> JsonObject:
-    """A document that was rendered here. It may go past the bounds of what is received: it says more than what came."""
+    """The JSON of a rendering. It has no size limit: mapping can make a document larger than the received one."""
     return msgspec.json.decode(body, type=dict[str, Any])
 
 
 def losses_header(losses: tuple[MappingLoss, ...]) -> bytes:
-    """The losses as a JSON array in ASCII, cut at a whole item when it would be too long for a header."""
-    items = [_ascii_json({"path": loss.path, "reason": loss.reason}) for loss in losses]
+    """The losses as a JSON array in ASCII. Items that would make the header too long are left out."""
+    items = [json.dumps({"path": loss.path, "reason": loss.reason}, separators=(",", ":")).encode() for loss in losses]
     shown: list[bytes] = []
     size = 2
     for item in items:
@@ -332,9 +313,3 @@ def losses_header(losses: tuple[MappingLoss, ...]) -> bytes:
             break
         shown.append(item)
     return b"[" + b",".join(shown) + b"]"
-
-
-def _ascii_json(value: dict[str, str]) -> bytes:
-    """With other letters as JSON writes them in ASCII: a header holds no others."""
-    text = msgspec.json.encode(value)
-    return text if text.isascii() else json.dumps(value, separators=(",", ":")).encode()

@@ -1,1 +1,1 @@
-"""TODO-PACKAGE waypost.server.api.mcp"""
+"""The service as an MCP server on `/mcp`."""
