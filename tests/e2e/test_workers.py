@@ -326,7 +326,7 @@ def test_an_address_in_use_is_refused_though_processes_share_it(server: RunningS
     for count in ("1", "2"):
         ended = run_serve("--workers", count, "--port", port, "--data", str(tmp_path))
         assert ended.returncode == 78
-        assert "cannot be listened on" in ended.stderr
+        assert "Cannot listen on" in ended.stderr
 
 
 def test_a_data_folder_with_a_long_name_will_do(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ from websockets.typing import Subprotocol
 
 from support.service import Bench, service
 from waypost.server.api.announce.websocket import AnnounceWebSocket
-from waypost.server.http.bounded_websocket import BoundedWebSocket
 from waypost.server.http.server import HttpServer, bind_socket
+from waypost.server.http.uvicorn_hooks import WebSocketProtocol
 
 ANSWER_SECONDS = 60.0
 OPCODE_CLOSE, OPCODE_PING, OPCODE_PONG, OPCODE_BINARY = 8, 9, 10, 2
@@ -202,7 +202,7 @@ async def open_session(url: str, token: str | None, **more: Any) -> ClientConnec
 async def socket_service(
     data: Path,
     *,
-    protocol: type[BoundedWebSocket] = BoundedWebSocket,
+    protocol: type[WebSocketProtocol] = WebSocketProtocol,
     recheck_seconds: float | None = None,
     stall_seconds: float | None = None,
     **settings: Any,
@@ -217,9 +217,12 @@ async def socket_service(
                 setattr(sockets, name, value)
         started = asyncio.Event()
         server = HttpServer(
-            bench.application.app, on_start=started.set, on_exit=bench.application.make_exit_handler(), signals=()
+            bench.application.app,
+            on_start=started.set,
+            on_exit=bench.application.make_exit_handler(),
+            signals=(),
+            websockets={b"/ws": protocol},
         )
-        server.config.ws = protocol
         serving = asyncio.ensure_future(server.serve(sockets=[bound]))
         await started.wait()
         made = SocketBench(bench, sockets, bench.application.base_url)

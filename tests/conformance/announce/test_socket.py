@@ -19,7 +19,7 @@ from support.transports import eventually
 from support.websocket_clients import Session, SocketBench, socket_service
 from waypost import limits
 from waypost.net.clock import SystemClock
-from waypost.server.http.bounded_websocket import BoundedWebSocket
+from waypost.server.http.uvicorn_hooks import WebSocketProtocol
 from waypost.trust.document_signatures import canonicalize
 
 ONE, TWO, OTHER = key("one"), key("two"), key("other")
@@ -282,7 +282,7 @@ async def test_agents_of_other_dialects_are_told_of_as_well(tmp_path: Path) -> N
 # --- Life of a session ----------------------------------------------------------------------------
 
 
-class Hurried(BoundedWebSocket):
+class Hurried(WebSocketProtocol):
     ping_seconds = 0.3
     silence_seconds = 3.0
 
@@ -297,7 +297,7 @@ async def test_a_quiet_peer_is_asked_and_a_silent_one_is_let_go(tmp_path: Path) 
         await eventually(lambda: bench.sockets.sessions == 1)
         assert (await quiet.query())[1]["status"] == "done"
         silent.connection.transport.resume_reading()
-        assert await silent.closed() == (4408, "nothing was heard for 3 seconds")
+        assert await silent.closed() == (4408, "nothing was received for 3 seconds")
 
 
 @pytest.mark.req("ANN-37")

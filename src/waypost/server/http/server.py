@@ -1,4 +1,4 @@
-"""Sockets, and the server that answers on them. It knows how a service is reached, not what it says."""
+"""The listening sockets of the service, and the uvicorn server behind them."""
 
 from __future__ import annotations
 
@@ -7,42 +7,42 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any, cast
 
 import uvicorn
 
 from waypost import limits
 from waypost.errors import ConfigurationError
-from waypost.server.http.connection import HttpConnection
+from waypost.server.http.asgi import App
 from waypost.server.http.tls import TlsContext
-from waypost.server.http.websockets import announce_protocol
+from waypost.server.http.uvicorn_hooks import HttpConfig, HttpProtocol, WebSocketProtocol
 
-WORKER_SOCKET = "workers.sock"  # in the data folder: the way from the processes that follow to the one that writes
+WORKER_SOCKET = "workers.sock"  # in the data folder: followers reach the leader process through it
 _PATH_BYTES = 100  # the system allows some 107 in the name of a socket
 
 
 class HttpServer(uvicorn.Server):
-    """Says when requests are answered, and when a signal asks it to stop, so that streams end and readiness turns.
+    """Calls `on_start` when requests are answered, and `on_exit` on a signal, so that streams end and readiness turns.
 
     `inner` is a second application on a socket of its own, for the other processes of this service.
     """
 
     def __init__(
         self,
-        app: Any,
+        app: App,
         *,
         on_start: Callable[[], None],
         on_exit: Callable[[], None],
         signals: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM),
-        inner: tuple[Any, socket.socket] | None = None,
+        inner: tuple[App, socket.socket] | None = None,
         tls: TlsContext | None = None,
+        websockets: Mapping[bytes, type[WebSocketProtocol]] | None = None,
     ) -> None:
-        super().__init__(uvicorn_config(app))
+        super().__init__(HttpConfig(app, websockets))
         self._tls = tls
-        self._looked_at = 0.0
+        self._tls_checked_at = 0.0
         self._on_start = on_start
         self._on_exit = on_exit
         self._signals = signals
@@ -52,40 +52,37 @@ class HttpServer(uvicorn.Server):
         await super().startup(sockets if self._tls is None else [])
         if self.started:
             if self._tls is not None:
-                await self._open_tls(self._tls, sockets or [])
+                await self._listen_tls(self._tls, sockets or [])
             if self._inner is not None:
-                await self._open_inner(*self._inner)
+                await self._listen_inner(*self._inner)
             self._on_start()
 
-    async def _open_tls(self, tls: TlsContext, sockets: Sequence[socket.socket]) -> None:
-        """As uvicorn would, but for the time that a handshake may take: before it no other bound holds."""
+    async def _listen_tls(self, tls: TlsContext, sockets: Sequence[socket.socket]) -> None:
+        """As uvicorn does, with a time limit for the handshake: no other bound holds before it."""
         loop = asyncio.get_running_loop()
         for listening in sockets:
-            opened = await loop.create_server(
-                self._connect(self.config),
+            server = await loop.create_server(
+                self._protocol_factory(self.config),
                 sock=listening,
                 ssl=tls.context,
                 ssl_handshake_timeout=limits.TLS_HANDSHAKE_SECONDS,
                 backlog=limits.BACKLOG,
             )
-            self.servers.append(opened)
+            self.servers.append(server)
 
-    async def _open_inner(self, app: Any, listening: socket.socket) -> None:
-        config = uvicorn_config(app)
-        config.load()
-        loop = asyncio.get_running_loop()
-        connect = self._connect(config)
-        self.servers.append(await loop.create_unix_server(connect, sock=listening, backlog=limits.BACKLOG))
+    async def _listen_inner(self, app: App, listening: socket.socket) -> None:
+        connect = self._protocol_factory(HttpConfig(app))
+        server = await asyncio.get_running_loop().create_unix_server(connect, sock=listening, backlog=limits.BACKLOG)
+        self.servers.append(server)
 
-    def _connect(self, config: uvicorn.Config) -> Callable[[], asyncio.Protocol]:
-        return lambda: HttpConnection(config=config, server_state=self.server_state, app_state=self.lifespan.state)
+    def _protocol_factory(self, config: uvicorn.Config) -> Callable[[], asyncio.Protocol]:
+        return lambda: HttpProtocol(config=config, server_state=self.server_state, app_state={})
 
     async def on_tick(self, counter: int) -> bool:
-        """Look from time to time whether the certificate was replaced. The other ticks are uvicorn's."""
         if self._tls is not None:
             now = asyncio.get_running_loop().time()
-            if now - self._looked_at >= limits.FILE_CHECK_SECONDS:
-                self._looked_at = now
+            if now - self._tls_checked_at >= limits.FILE_CHECK_SECONDS:
+                self._tls_checked_at = now
                 self._tls.refresh()
         return await super().on_tick(counter)
 
@@ -95,7 +92,7 @@ class HttpServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """As uvicorn's, but a signal is not raised again at the end: the store must be closed after the last answer."""
+        """As uvicorn's, but does not raise the signal again at the end: the store is closed after the last response."""
         before = {sig: signal.signal(sig, self.handle_exit) for sig in self._signals}
         try:
             yield
@@ -104,27 +101,8 @@ class HttpServer(uvicorn.Server):
                 signal.signal(sig, handler)
 
 
-def uvicorn_config(app: Any) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        http=HttpConnection,
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,  # nothing here trusts a forwarded address
-        timeout_keep_alive=limits.IDLE_SECONDS,
-        timeout_graceful_shutdown=5,
-        limit_concurrency=limits.CONNECTIONS,
-        backlog=limits.BACKLOG,
-        ws=cast(Any, announce_protocol),  # a class, or what makes one, is the same to uvicorn
-        ws_max_size=limits.SOCKET_MESSAGE_BYTES,
-        ws_per_message_deflate=False,  # W4
-    )
-
-
 def bind_socket(host: str, port: int) -> socket.socket:
-    """The address, for one process alone."""
+    """Bind the address for one process."""
     bound = _new_socket(host)
     _bind_address(bound, host, port)
     bound.set_inheritable(True)
@@ -132,14 +110,14 @@ def bind_socket(host: str, port: int) -> socket.socket:
 
 
 def reserve_address(host: str, port: int) -> socket.socket:
-    """The address, for several processes of one service. Whoever has it already keeps it: it is asked for alone first."""
+    """Bind the address for several processes of one service. It is bound alone first, which fails if another service has it."""
     with bind_socket(host, port) as alone:
         port = alone.getsockname()[1]
     return bind_reuse_port(host, port)
 
 
 def bind_reuse_port(host: str, port: int) -> socket.socket:
-    """One of several sockets with one address. The system deals connections out to those that listen."""
+    """One of several sockets with the same address. The kernel spreads connections over those that listen."""
     bound = _new_socket(host)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     _bind_address(bound, host, port)
@@ -158,9 +136,9 @@ def _bind_address(bound: socket.socket, host: str, port: int) -> None:
     except OSError as error:
         bound.close()
         raise ConfigurationError(
-            f"{host}:{port} cannot be listened on: {error.strerror}.",
+            f"Cannot listen on {host}:{port}: {error.strerror}.",
             path="port",
-            hint="Stop what uses it, or choose another --port (0 picks a free one).",
+            hint="Stop the program that uses it, or choose another --port (0 picks a free one).",
         ) from None
 
 
@@ -168,7 +146,7 @@ def _bind_address(bound: socket.socket, host: str, port: int) -> None:
 
 
 def worker_socket_path(folder: Path) -> str:
-    """The name of the socket in the data folder; by way of an open folder where the whole of it is too long."""
+    """The path of the socket in the data folder; relative to an open folder descriptor if the path is too long."""
     path = str(folder / WORKER_SOCKET)
     if len(os.fsencode(path)) <= _PATH_BYTES:
         return path
@@ -176,7 +154,7 @@ def worker_socket_path(folder: Path) -> str:
 
 
 def bind_worker_socket(path: str) -> socket.socket:
-    """For this user alone, before anybody can connect. By the process that holds the folder, so an old one is of nobody."""
+    """Bind the socket with mode 0600 before it listens. The caller has locked the folder, so an existing socket is stale."""
     remove_worker_socket(path)
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     bound.bind(path)

@@ -1,20 +1,14 @@
-"""Which paths are WebSockets, and how many are open in this process. The protocol classes are loaded with the first one."""
+"""WebSockets at the ASGI level: routing by path, refusals before the upgrade, and requests of a session to the service."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 from waypost.errors import WaypostError
-from waypost.lazy import lazy_module
 from waypost.model.json import JsonObject, parse_object
 from waypost.server.http.asgi import App, Message, Receive, Request, Scope, Send
-
-if TYPE_CHECKING:
-    from waypost.server.http import bounded_websocket
-else:
-    bounded_websocket = lazy_module("waypost.server.http.bounded_websocket")
 
 RefuseUpgrade = Callable[[Request, Send, WaypostError], Awaitable[None]]
 
@@ -44,39 +38,20 @@ def deny_upgrade(send: Send) -> Send:
     return send_denial
 
 
-class WebSocketCount:
-    """Sessions have a bound of their own, and take no place of a request."""
-
-    count = 0
-
-
-def announce_protocol(**given: Any) -> bounded_websocket.BoundedWebSocket:
-    return bounded_websocket.BoundedWebSocket(**given)
-
-
-def agp_protocol(**given: Any) -> bounded_websocket.AgpWebSocket:
-    return bounded_websocket.AgpWebSocket(**given)
-
-
-WEBSOCKET_PROTOCOLS: dict[bytes, Callable[..., bounded_websocket.BoundedWebSocket]] = {
-    b"/ws": announce_protocol,
-    b"/agent/chat": agp_protocol,
-}
-
-
-# ---- A request of a WebSocket session to the service that it runs in, under the session's own credential.
-#
-# What is announced over a socket takes the very way of `POST /agents`: one gate, one rate, one audit trail; and in a process
-# that follows it goes on to the one that writes, like every other write.
-
-VIA_SCOPE_KEY = "via"  # in the scope of a request: how it came, where that is not by HTTP
+VIA_SCOPE_KEY = "via"  # in the scope of a request: its transport, if that is not HTTP
 
 _FORWARDED_HEADERS = frozenset((b"authorization", b"host", b"x-forwarded-for", b"x-request-id"))
 
 
 class InProcessClient:
+    """Sends requests of a WebSocket session to the service it runs in, under the session's own credential.
+
+    An announcement over a WebSocket is a `POST /agents`: one admission check, one rate limit, one audit trail, and a
+    follower process forwards it to the leader like every other write.
+    """
+
     def __init__(self, app: App, outer: Scope, via: str) -> None:
-        """`outer`: the handshake of the session, whose headers hold its credential."""
+        """`outer` is the scope of the handshake, whose headers carry the credential."""
         self._app = app
         self._headers = [pair for pair in outer["headers"] if pair[0] in _FORWARDED_HEADERS]
         self._scope: dict[str, Any] = {
@@ -92,15 +67,15 @@ class InProcessClient:
         }
 
     async def post(self, path: str, body: bytes) -> tuple[int, JsonObject]:
-        """The status, and the answer: what was asked for, or a problem."""
+        """The status and the JSON body: the result, or a problem."""
         exchange = _InProcessExchange(body)
         headers = [
             *self._headers,
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
         ]
-        asked = {"method": "POST", "path": unquote(path), "raw_path": path.encode(), "headers": headers}
-        await self._app({**self._scope, **asked}, exchange.receive, exchange.send)
+        target = {"method": "POST", "path": unquote(path), "raw_path": path.encode(), "headers": headers}
+        await self._app({**self._scope, **target}, exchange.receive, exchange.send)
         return exchange.status, parse_object(b"".join(exchange.parts)) if exchange.parts else {}
 
 

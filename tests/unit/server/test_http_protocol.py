@@ -1,0 +1,208 @@
+"""Bounds of an HTTP connection below the application: idle time, heads, trailers, upgrades, and errors behind a request."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from uvicorn.server import ServerState
+
+from waypost import limits
+from waypost.server.http.asgi import Receive, Request, Response, Scope, Send
+from waypost.server.http.uvicorn_hooks import HttpConfig, HttpProtocol
+
+
+class Application:
+    """Answers with the path, the body and the names of the headers, when its gate is open."""
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        body = await request.body()
+        await self.gate.wait()
+        names = sorted(name.decode() for name, _ in scope["headers"])
+        answer = {"path": request.path, "body": body.decode(), "headers": names}
+        await Response(200, json.dumps(answer).encode()).send(send)
+
+
+class HurriedProtocol(HttpProtocol):
+    header_seconds = 0.2
+
+
+class Connection:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    async def send(self, *parts: bytes) -> None:
+        """Each part is received on its own."""
+        for part in parts:
+            self.writer.write(part)
+            await self.writer.drain()
+            await asyncio.sleep(0.02)
+
+    async def answer(self) -> tuple[int, bytes]:
+        async with asyncio.timeout(20):
+            head = await self.reader.readuntil(b"\r\n\r\n")
+            (length,) = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+            return int(head.split()[1]), await self.reader.readexactly(int(length.partition(b":")[2]))
+
+    async def rest(self) -> bytes:
+        """What arrives until the connection is closed."""
+        async with asyncio.timeout(20):
+            return await self.reader.read()
+
+
+@asynccontextmanager
+async def connected(app: Application | None = None, *, idle_seconds: int = 60) -> AsyncIterator[Connection]:
+    config = HttpConfig(app or Application())
+    config.timeout_keep_alive = idle_seconds
+    config.load()
+    state = ServerState()
+    server = await asyncio.get_running_loop().create_server(
+        lambda: HurriedProtocol(config=config, server_state=state, app_state={}), "127.0.0.1", 0
+    )
+    async with server:
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        try:
+            yield Connection(reader, writer)
+        finally:
+            writer.close()
+
+
+def request(start: str = "GET /", *headers: str, body: bytes = b"") -> bytes:
+    return "\r\n".join((f"{start} HTTP/1.1", "Host: a", *headers, "", "")).encode() + body
+
+
+# --- Time -----------------------------------------------------------------------------------------
+
+
+async def test_a_silent_connection_is_closed() -> None:
+    async with connected(idle_seconds=0) as connection:
+        assert await connection.rest() == b""
+
+
+async def test_a_slow_answer_is_not_idle_time() -> None:
+    app = Application()
+    app.gate.clear()
+    async with connected(app, idle_seconds=1) as connection:
+        await connection.send(request("GET /slow"))
+        await asyncio.sleep(1.5)
+        app.gate.set()
+        assert (await connection.answer())[0] == 200
+        assert await connection.rest() == b""
+
+
+async def test_requests_in_time_keep_the_connection() -> None:
+    async with connected(idle_seconds=1) as connection:
+        for _ in range(4):
+            await connection.send(request())
+            assert (await connection.answer())[0] == 200
+            await asyncio.sleep(0.4)
+
+
+async def test_half_a_head_is_refused_in_time() -> None:
+    async with connected() as connection:
+        await connection.send(request()[:10])
+        status, body = await connection.answer()
+        assert (status, json.loads(body)["path"]) == (408, "headers")
+        assert await connection.rest() == b""
+
+
+async def test_empty_lines_do_not_keep_a_connection() -> None:
+    async with connected() as connection:
+        await connection.send(b"\r\n", b"\r\n")
+        assert await connection.rest() == b""
+
+
+# --- Upgrades (THREATS E1) ------------------------------------------------------------------------
+
+SECOND = request("GET /second")
+BODIES = {
+    "length": ((f"Content-Length: {len(SECOND)}",), SECOND),
+    "chunks": (("Transfer-Encoding: chunked",), b"%x\r\n%s\r\n0\r\n\r\n" % (len(SECOND), SECOND)),
+}
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT"])
+@pytest.mark.parametrize("protocol", ["h2c", "websocket", "other"])
+@pytest.mark.parametrize("body", BODIES)
+async def test_a_body_behind_an_upgrade_is_not_the_next_request(method: str, protocol: str, body: str) -> None:
+    framing, sent = BODIES[body]
+    head = request(f"{method} /first", "Connection: Upgrade", f"Upgrade: {protocol}", *framing)
+    for parts in ((head + sent,), (head, sent)):
+        async with connected() as connection:
+            await connection.send(*parts)
+            status, refused = await connection.answer()
+            assert (status, json.loads(refused)["path"]) == (400, "Upgrade")
+            assert await connection.rest() == b""
+
+
+async def test_an_upgrade_that_is_not_offered_is_answered_and_the_connection_is_closed() -> None:
+    upgrade = request("GET /first", "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "Content-Length: 0")
+    for parts in ((upgrade + SECOND,), (upgrade, SECOND)):
+        async with connected() as connection:
+            await connection.send(*parts)
+            status, answer = await connection.answer()
+            assert (status, json.loads(answer)["path"]) == (200, "/first")
+            assert await connection.rest() == b""
+
+
+# --- Trailers (THREATS E2) ------------------------------------------------------------------------
+
+CHUNKED = request("POST /", "Transfer-Encoding: chunked", body=b"2\r\n{}\r\n0\r\n")
+
+
+async def test_trailers_are_not_headers() -> None:
+    async with connected() as connection:
+        await connection.send(CHUNKED + b"Authorization: Bearer x\r\nX-Forwarded-For: 10.0.0.1\r\n\r\n")
+        status, answer = await connection.answer()
+        assert status == 200
+        assert json.loads(answer) == {"path": "/", "body": "{}", "headers": ["host", "transfer-encoding"]}
+
+
+@pytest.mark.parametrize("trailer", [b"a" * 4096, b"X-A: b\r\n" * 512], ids=["one that is long", "many"])
+async def test_trailers_are_bounded(trailer: bytes) -> None:
+    async with connected() as connection:
+        await connection.send(CHUNKED, b"X-Trailer: ", *[trailer] * (limits.HEADER_BYTES // 4096 + 1))
+        assert (await connection.answer())[0] == 431
+        assert await connection.rest() == b""
+
+
+# --- Errors behind a request ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"\xff\xfe\r\n\r\n", b"GET /half HTTP/1.1\r\nHost:"], ids=["no request", "half a head"]
+)
+async def test_an_error_behind_a_request_does_not_lose_its_answer(garbage: bytes) -> None:
+    app = Application()
+    app.gate.clear()
+    async with connected(app) as connection:
+        await connection.send(request("POST /", "Content-Length: 2", body=b"{}" + garbage))
+        await asyncio.sleep(0.5)
+        app.gate.set()
+        status, answer = await connection.answer()
+        assert (status, json.loads(answer)["body"]) == (200, "{}")
+        assert await connection.rest() == b""
+
+
+async def test_a_broken_body_of_a_second_request_is_not_answered_as_the_first() -> None:
+    app = Application()
+    app.gate.clear()
+    async with connected(app) as connection:
+        broken = request("POST /second", "Transfer-Encoding: chunked", body=b"zz\r\n")
+        await connection.send(request("GET /first") + broken)
+        assert await connection.rest() == b""
+
+
+async def test_requests_in_a_row_are_answered_in_their_order() -> None:
+    async with connected() as connection:
+        await connection.send(b"".join(request(f"GET /{number}") for number in range(50)))
+        answers = [json.loads((await connection.answer())[1])["path"] for _ in range(50)]
+        assert answers == [f"/{number}" for number in range(50)]
