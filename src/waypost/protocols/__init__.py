@@ -1,1 +1,1 @@
-"""TODO-PACKAGE waypost.protocols"""
+"""One folder per specification: codec, schema, messages. `dialects.py` has the table of all dialects."""

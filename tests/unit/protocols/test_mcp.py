@@ -14,7 +14,7 @@ from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
 from waypost.model.record import AgentRecord, Binding
 from waypost.protocols.codec import DecodeContext
-from waypost.protocols.mcp.codec import CARRY, MCP, from_purl, server_name, to_purl
+from waypost.protocols.mcp.codec import CARRY, MCP, find_package, server_name, to_purl
 
 WEATHER, SMALLEST, LISTED = MCP.examples()
 
@@ -244,13 +244,13 @@ def test_a_package_has_a_package_url(package: tuple[str, str, str | None], purl:
 
 
 def test_a_package_url_is_taken_apart() -> None:
-    assert from_purl("pkg:npm/%40scope/name@1.0.2") == {
+    assert find_package("pkg:npm/%40scope/name@1.0.2") == {
         "registryType": "npm",
         "identifier": "@scope/name",
         "version": "1.0.2",
     }
-    assert from_purl("https://x.example/a.mcpb") is None
-    assert from_purl("pkg:npm") is None
+    assert find_package("https://x.example/a.mcpb") is None
+    assert find_package("pkg:npm") is None
 
 
 @pytest.mark.parametrize(

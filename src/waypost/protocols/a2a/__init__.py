@@ -1,1 +1,1 @@
-"""TODO-PACKAGE waypost.protocols.a2a"""
+"""A2A agent cards."""

@@ -1,7 +1,13 @@
-"""A2A's security schemes and requirements <-> the record's `auth` (neighbours.md §1, §5).
+"""A2A agent cards (neighbours.md §1, §5): 1.0 is written; 1.0, 0.3 and 0.2 are read.
 
-`auth` is `{"schemes": [{"id","type",…,"scopes"?}], "required": bool}`; types are OpenAPI's. It knows no transport and checks
-no credential.
+A card has no id. Its id is the URL it was fetched from, else that of its first interface (with `#tenant`).
+
+The remainder is one entry of `capabilities.extensions`, with the URI EXTENSION. A2A intends that list for additional data and
+clients ignore unknown entries; the entry is never `required`, and is left out if the card expresses the whole record.
+
+`signatures` are kept verbatim in the residue. The first is also the record's `signature`, with the source `a2a-jws`; `trust`
+verifies it. Security schemes and requirements map to the record's `auth`:
+`{"schemes": [{"id","type",…,"scopes"?}], "required": bool}` with OpenAPI's types.
 """
 
 from __future__ import annotations
@@ -55,169 +61,16 @@ from waypost.protocols.codec import (
 )
 from waypost.protocols.record_reader import MEDIA_TYPE_CHARS, check_times
 
-# scheme member -> (type in `auth`, member names there)
-_SCHEMES: dict[str, tuple[str, dict[str, str]]] = {
-    "apiKeySecurityScheme": ("apiKey", {"location": "in", "name": "name"}),
-    "httpAuthSecurityScheme": ("http", {"scheme": "scheme", "bearerFormat": "bearer_format"}),
-    "oauth2SecurityScheme": ("oauth2", {"flows": "flows", "oauth2MetadataUrl": "metadata_url"}),
-    "openIdConnectSecurityScheme": ("openIdConnect", {"openIdConnectUrl": "url"}),
-    "mtlsSecurityScheme": ("mutualTLS", {}),
-}
-
-_BY_TYPE = {kind: (name, members) for name, (kind, members) in _SCHEMES.items()}
-
-_SPELLINGS: dict[str, JsonObject] = {  # how other dialects name the same thing
-    "bearer": {"type": "http", "scheme": "bearer"},
-    "bearer_token": {"type": "http", "scheme": "bearer"},
-    "basic": {"type": "http", "scheme": "basic"},
-    "api-key": {"type": "apiKey"},
-    "apikey": {"type": "apiKey"},
-    "mtls": {"type": "mutualTLS"},
-}
-
-_API_KEY_DEFAULTS = {"location": "header", "name": "X-API-Key"}
-
-
-def read_auth(card: Mapping[str, Any]) -> JsonObject | None:
-    schemes = find_object(card, "securitySchemes") or {}
-    requirements = read_requirements(card)
-    if not schemes and not requirements:
-        return None
-    scopes = _scopes(requirements)
-    names = [*scopes, *sorted(schemes)]  # an object has no order: the requirements', then the alphabet's
-    listed = [_scheme(name, schemes[name], scopes.get(name)) for name in dict.fromkeys(names) if name in schemes]
-    return {"schemes": listed, "required": bool(requirements) and all(requirements)}
-
-
-def _scheme(name: str, value: Any, scopes: list[str] | None) -> JsonObject:
-    path = member("$.securitySchemes", name)
-    scheme = need_object(value, path)
-    known = [key for key in scheme if key in _SCHEMES]
-    if len(known) > 1:
-        raise InvalidDocument(
-            "A security scheme has exactly one key.", path=path, hint=f"Keep one of {', '.join(known)}."
-        )
-    if not known:
-        return {"id": name, "type": "other"}
-    kind, members = _SCHEMES[known[0]]
-    where = member(path, known[0])
-    body = need_object(scheme[known[0]], where)
-    for key in members:
-        if key == "flows":
-            find_object(body, key, where)
-        else:
-            find_text(body, key, where, most=limits.ENDPOINT_CHARS)
-    told = {members[key]: item for key, item in body.items() if key in members}
-    return {"id": name, "type": kind} | told | ({"scopes": scopes} if scopes else {})
-
-
-def read_requirements(holder: Mapping[str, Any], path: str = "$") -> list[dict[str, list[str]]]:
-    """Each requirement of a card or a skill as {scheme: scopes}; any one of them is enough."""
-    items = find_objects(holder, "securityRequirements", path, most=limits.JSON_ARRAY_ITEMS)
-    return [_requirement(item, where) for item, where in items]
-
-
-def _requirement(item: JsonObject, path: str) -> dict[str, list[str]]:
-    schemes = find_object(item, "schemes", path) or {}
-    return {name: _listed(value, member(f"{path}.schemes", name)) for name, value in schemes.items()}
-
-
-def _listed(value: Any, path: str) -> list[str]:
-    """`{"list": […]}`, or the array alone."""
-    holder = {"list": value} if isinstance(value, list) else need_object(value, path)
-    return list(find_texts(holder, "list", path, most=limits.JSON_ARRAY_ITEMS, chars=limits.ENDPOINT_CHARS))
-
-
-def _scopes(requirements: list[dict[str, list[str]]]) -> dict[str, list[str]]:
-    scopes: dict[str, list[str]] = {}
-    for requirement in requirements:
-        for name, listed in requirement.items():
-            known = scopes.setdefault(name, [])
-            known.extend(scope for scope in listed if scope not in known)
-    return scopes
-
-
-def write_auth(auth: Any) -> JsonObject:
-    """`securitySchemes` and `securityRequirements`, as far as `auth` names schemes that A2A has; else nothing."""
-    items = auth.get("schemes") if isinstance(auth, dict) else None
-    schemes: JsonObject = {}
-    requirements: list[JsonObject] = []
-    for item in items if isinstance(items, list) else ():
-        scheme = _spelled(item)
-        if scheme is None:
-            continue
-        own = scheme.get("id")
-        name = own if isinstance(own, str) else str(scheme["type"])
-        schemes[name] = _written(scheme)
-        requirements.append({"schemes": {name: {"list": _texts(scheme.get("scopes"))}}})
-    if not schemes:
-        return {}
-    required = auth.get("required") is True
-    return {"securitySchemes": schemes} | ({"securityRequirements": requirements} if required else {})
-
-
-def _spelled(item: Any) -> JsonObject | None:
-    kind = item.get("type") if isinstance(item, dict) else item
-    if not isinstance(kind, str):
-        return None
-    scheme = (item if isinstance(item, dict) else {}) | _SPELLINGS.get(kind.lower(), {"type": kind})
-    return scheme if scheme["type"] in _BY_TYPE else None
-
-
-def _written(scheme: JsonObject) -> JsonObject:
-    name, members = _BY_TYPE[scheme["type"]]
-    kinds = {"flows": dict}
-    body = {key: scheme[told] for key, told in members.items() if isinstance(scheme.get(told), kinds.get(key, str))}
-    if name == "apiKeySecurityScheme":
-        body = _API_KEY_DEFAULTS | body
-    elif name == "oauth2SecurityScheme" and "flows" not in body:
-        body["flows"] = {"authorizationCode": _code_flow(scheme)}
-    elif name == "httpAuthSecurityScheme":
-        body = {"scheme": "bearer"} | body
-    return {name: body}
-
-
-def _code_flow(scheme: JsonObject) -> JsonObject:
-    """The profile's own wording of OAuth (profile.md, gaps): two URLs and scopes."""
-    flow = {"authorizationUrl": scheme.get("authorization_url"), "tokenUrl": scheme.get("token_url")}
-    scopes = dict.fromkeys(_texts(scheme.get("scopes")), "")
-    return {name: url for name, url in flow.items() if isinstance(url, str)} | {"scopes": scopes}
-
-
-def _texts(value: Any) -> list[str]:
-    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
-
-
-# ---- A2A agent cards (neighbours.md §1, §5): 1.0 is written; 1.0, 0.3 and 0.2 are read.
-#
-# A card has no id: it is the URL it was fetched from, else that of its first interface (with `#tenant`).
-#
-# What a card has no word for rides in one entry of `capabilities.extensions`, under the URI of `EXTENSION`. A2A means that list
-# for data-only additions and tells clients to ignore what they do not know, the entry is never `required`, and it is left out
-# when the card alone says everything; so cards stay clean, and a card that we wrote reads back as the same record.
-#
-# `signatures` stay verbatim in the residue. The first also shows as the record's `signature`, with the source `a2a-jws`; whether
-# it holds is for trust to say, never for this module.
-
 EXTENSION = "urn:waypost:record"
-
 PROTOCOL_VERSION = "1.0"
-
 TAG = "a2a"
-
 _RESIDUE = residue_name("a2a")
-
 _PROTOCOLS = {"JSONRPC": "a2a+jsonrpc", "GRPC": "a2a+grpc", "HTTP+JSON": "a2a+http-json"}
-
 _BINDINGS = {protocol: binding for binding, protocol in _PROTOCOLS.items()}
-
 _FLAGS = ("streaming", "pushNotifications", "extendedAgentCard")
-
 _DEFAULT_MODES = ("text/plain",)
-
 _DEFAULT_VERSION = "1.0.0"
-
-_FACETS = (
+_GROUPS = (
     MemberGroup(
         ("supportedInterfaces", "capabilities", "defaultInputModes", "defaultOutputModes"), ("bindings", "constraints")
     ),
@@ -227,7 +80,6 @@ _FACETS = (
     MemberGroup(("provider", "documentationUrl", "iconUrl"), ()),
     MemberGroup(OLDER_NAMES, ()),
 )
-
 _NO_BINDING = "An A2A card needs an interface; the record has no binding."
 
 
@@ -242,41 +94,41 @@ class A2ACodec(Codec):
         return older and ("capabilities" in document or "defaultInputModes" in document)
 
     def decode(self, document: JsonObject, context: DecodeContext) -> Decoded:
-        card, carried, path = _uncarried(upgrade_card(document))
+        card, carried, path = _split_carried(upgrade_card(document))
         native = read_card(card)
         record = apply_remainder(_with_residue(native, card), carried, path)
         if carries_id(carried):
             aliases: tuple[str, ...] = ()
         else:
-            record, aliases = _located(record, context.source_url)
+            record, aliases = _with_source_url(record, context.source_url)
         check_times(record, context.now, updated_at=path, expires_at=path)
         return Decoded(record=record, source_id=record.id, aliases=aliases, warnings=tuple(_warnings(document, card)))
 
     def encode(self, record: AgentRecord, context: EncodeContext) -> Encoded:
         residue = residue_of(record, self.name, "capabilities")
-        card = restore_wording(_write(record), residue, record, _FACETS, _read_again)
+        card = restore_wording(_write(record), residue, record, _GROUPS, _read_written)
         if not record.bindings:
             return Encoded(document=card, losses=(MappingLoss("$.bindings", _NO_BINDING),))
         carried = make_remainder(record, _with_residue(read_card(card), card))
-        return Encoded(document=_carrying(card, carried) if carried else card)
+        return Encoded(document=_with_carried(card, carried) if carried else card)
 
 
 def _with_residue(record: AgentRecord, card: JsonObject) -> AgentRecord:
     return attach_residue(record, "a2a", residue_members(card, _write(record)))
 
 
-def _located(record: AgentRecord, source_url: str | None) -> tuple[AgentRecord, tuple[str, ...]]:
-    """A card that was fetched is named by its URL; the interface stays as an alias."""
+def _with_source_url(record: AgentRecord, source_url: str | None) -> tuple[AgentRecord, tuple[str, ...]]:
+    """Use the URL of a fetched card as its id; the interface stays as an alias."""
     if source_url is None or source_url == record.id:
         return record, ()
     from_card = record.id
     return replace(record, id=check_id(source_url, "$")), (from_card,)
 
 
-def _read_again(card: JsonObject) -> AgentRecord:
-    """What a card says that is about to be written. Older names would be read as others: nobody wrote those but by hand."""
+def _read_written(card: JsonObject) -> AgentRecord:
+    """Read a card that is about to be written. A residue edited by hand may have older names, which would be read differently."""
     if upgrade_card(card) != card:
-        raise InvalidDocument("The card has names of before 1.0.", path="$")
+        raise InvalidDocument("The card has member names from before 1.0.", path="$")
     return read_card(card)
 
 
@@ -289,7 +141,7 @@ def read_a2a_document(document: JsonObject) -> AgentRecord:
 
 
 def read_card(card: JsonObject) -> AgentRecord:
-    """What a 1.0 card says by its own members."""
+    """Read the native members of a 1.0 card."""
     capabilities = _capabilities(card)
     interfaces = _interfaces(card)
     skills = _skills(card)
@@ -328,7 +180,7 @@ def _interfaces(card: JsonObject) -> list[JsonObject]:
     items: list[JsonObject] = need_array(card.get("supportedInterfaces"), path, limits.JSON_ARRAY_ITEMS)
     if not items:
         raise InvalidDocument(
-            "The card names no interface.",
+            "The card has no interface.",
             path=path,
             hint='Add {"url":"https://…","protocolBinding":"JSONRPC","protocolVersion":"1.0"}.',
         )
@@ -345,7 +197,7 @@ def _check_interface(item: JsonObject, path: str) -> None:
 
 
 def _identity(interface: JsonObject) -> str:
-    """The interface's URL and tenant; a digest when they are longer than an id may be."""
+    """Return the interface's URL and tenant; a digest if they are too long for an id."""
     tenant = interface.get("tenant")
     name = interface["url"] + (f"#{tenant}" if tenant else "")
     return check_id(name if len(name) <= limits.ID_CHARS else hash_slug(name), "$.supportedInterfaces[0]")
@@ -396,7 +248,7 @@ def _skills(card: JsonObject) -> list[JsonObject]:
 
 
 def _description(card: JsonObject, skills: list[JsonObject]) -> str:
-    """The card's own text, then a line for each skill that adds to it, while they fit."""
+    """Return the card's text and a line for each skill that adds to it, up to the limit."""
     text = need_text(card, "description", most=limits.DESCRIPTION_CHARS)
     for skill in skills:
         line = f"\n{skill['name']}: {skill['description'].strip()}"
@@ -456,7 +308,7 @@ def _signature(card: JsonObject) -> JsonObject | None:
 
 def _warnings(document: JsonObject, card: JsonObject) -> list[str]:
     missing = ("capabilities", "defaultInputModes", "defaultOutputModes", "skills")
-    warnings = [f"$.{name}: A2A demands it; read as empty." for name in missing if name not in card]
+    warnings = [f"$.{name}: A2A requires it; read as empty." for name in missing if name not in card]
     if "supportedInterfaces" not in document and "supported_interfaces" not in document:
         warnings.append("$.url: a card from before A2A 1.0; it is written in the 1.0 form.")
     return warnings
@@ -466,7 +318,7 @@ def _warnings(document: JsonObject, card: JsonObject) -> list[str]:
 
 
 def _write(record: AgentRecord) -> JsonObject:
-    """The card by the record's own members alone, every REQUIRED member present."""
+    """Write the card from the record's members, with every REQUIRED member."""
     streaming = any(binding.interaction_model == "streaming" for binding in record.bindings)
     modes = list(dict.fromkeys(mode for binding in record.bindings for mode in binding.media_types))
     card: JsonObject = {
@@ -483,19 +335,19 @@ def _write(record: AgentRecord) -> JsonObject:
 
 
 def _write_interface(binding: Binding) -> JsonObject:
-    """A protocol that is not A2A's keeps its own name: the list is open, and to claim JSONRPC would be a lie."""
+    """Write an interface. A protocol that is not A2A's keeps its own name: the list is open."""
     interface = {
         "url": binding.endpoint,
         "protocolBinding": _BINDINGS.get(binding.protocol, binding.protocol),
         "protocolVersion": PROTOCOL_VERSION,
     }
     rest = binding.extra.get(_RESIDUE)
-    whole = (rest if isinstance(rest, dict) else {}) | unknown_members(interface, ("protocolVersion",))
+    restored = (rest if isinstance(rest, dict) else {}) | unknown_members(interface, ("protocolVersion",))
     try:
-        _check_interface(whole, "$")
-    except InvalidDocument:  # anybody may write our residue into a profile document
+        _check_interface(restored, "$")
+    except InvalidDocument:  # anyone can write a residue into a profile document
         return interface
-    return interface | whole
+    return interface | restored
 
 
 def _write_skill(record: AgentRecord) -> JsonObject:
@@ -513,15 +365,15 @@ def _write_skill(record: AgentRecord) -> JsonObject:
 # --- The remainder --------------------------------------------------------------------------------
 
 
-def _carrying(card: JsonObject, carried: JsonObject) -> JsonObject:
+def _with_carried(card: JsonObject, carried: JsonObject) -> JsonObject:
     capabilities = dict(card["capabilities"])
     entry = {"uri": EXTENSION, "description": "What A2A has no member for.", "params": carried}
     capabilities["extensions"] = [*(capabilities.get("extensions") or ()), entry]
     return card | {"capabilities": capabilities}
 
 
-def _uncarried(card: JsonObject) -> tuple[JsonObject, Any, str]:
-    """The card without our extension, the remainder in it, and its path."""
+def _split_carried(card: JsonObject) -> tuple[JsonObject, Any, str]:
+    """Return the card without our extension, the remainder in it, and its path."""
     capabilities = find_object(card, "capabilities")
     if capabilities is None:
         return unknown_members(card, ("capabilities",)), None, "$"
@@ -532,6 +384,140 @@ def _uncarried(card: JsonObject) -> tuple[JsonObject, Any, str]:
         bare = unknown_members(capabilities, ("extensions",)) | ({"extensions": rest} if rest else {})
         return card | {"capabilities": bare}, item.get("params"), f"$.capabilities.extensions[{index}].params"
     return card, None, "$"
+
+
+# --- Security schemes <-> auth --------------------------------------------------------------------
+
+# scheme member -> (type in `auth`, member names there)
+_SCHEMES: dict[str, tuple[str, dict[str, str]]] = {
+    "apiKeySecurityScheme": ("apiKey", {"location": "in", "name": "name"}),
+    "httpAuthSecurityScheme": ("http", {"scheme": "scheme", "bearerFormat": "bearer_format"}),
+    "oauth2SecurityScheme": ("oauth2", {"flows": "flows", "oauth2MetadataUrl": "metadata_url"}),
+    "openIdConnectSecurityScheme": ("openIdConnect", {"openIdConnectUrl": "url"}),
+    "mtlsSecurityScheme": ("mutualTLS", {}),
+}
+_BY_TYPE = {kind: (name, members) for name, (kind, members) in _SCHEMES.items()}
+_ALIASES: dict[str, JsonObject] = {  # names of the same schemes in other dialects
+    "bearer": {"type": "http", "scheme": "bearer"},
+    "bearer_token": {"type": "http", "scheme": "bearer"},
+    "basic": {"type": "http", "scheme": "basic"},
+    "api-key": {"type": "apiKey"},
+    "apikey": {"type": "apiKey"},
+    "mtls": {"type": "mutualTLS"},
+}
+_API_KEY_DEFAULTS = {"location": "header", "name": "X-API-Key"}
+
+
+def read_auth(card: Mapping[str, Any]) -> JsonObject | None:
+    schemes = find_object(card, "securitySchemes") or {}
+    requirements = read_requirements(card)
+    if not schemes and not requirements:
+        return None
+    scopes = _scopes(requirements)
+    names = [*scopes, *sorted(schemes)]  # objects have no order: first as in the requirements, then alphabetical
+    listed = [_scheme(name, schemes[name], scopes.get(name)) for name in dict.fromkeys(names) if name in schemes]
+    return {"schemes": listed, "required": bool(requirements) and all(requirements)}
+
+
+def _scheme(name: str, value: Any, scopes: list[str] | None) -> JsonObject:
+    path = member("$.securitySchemes", name)
+    scheme = need_object(value, path)
+    known = [key for key in scheme if key in _SCHEMES]
+    if len(known) > 1:
+        raise InvalidDocument(
+            "A security scheme has exactly one key.", path=path, hint=f"Keep one of {', '.join(known)}."
+        )
+    if not known:
+        return {"id": name, "type": "other"}
+    kind, members = _SCHEMES[known[0]]
+    where = member(path, known[0])
+    body = need_object(scheme[known[0]], where)
+    for key in members:
+        if key == "flows":
+            find_object(body, key, where)
+        else:
+            find_text(body, key, where, most=limits.ENDPOINT_CHARS)
+    known_members = {members[key]: item for key, item in body.items() if key in members}
+    return {"id": name, "type": kind} | known_members | ({"scopes": scopes} if scopes else {})
+
+
+def read_requirements(holder: Mapping[str, Any], path: str = "$") -> list[dict[str, list[str]]]:
+    """Return each requirement of a card or skill as {scheme: scopes}; one of them suffices."""
+    items = find_objects(holder, "securityRequirements", path, most=limits.JSON_ARRAY_ITEMS)
+    return [_requirement(item, where) for item, where in items]
+
+
+def _requirement(item: JsonObject, path: str) -> dict[str, list[str]]:
+    schemes = find_object(item, "schemes", path) or {}
+    return {name: _listed(value, member(f"{path}.schemes", name)) for name, value in schemes.items()}
+
+
+def _listed(value: Any, path: str) -> list[str]:
+    """Read `{"list": […]}`, or the array alone."""
+    holder = {"list": value} if isinstance(value, list) else need_object(value, path)
+    return list(find_texts(holder, "list", path, most=limits.JSON_ARRAY_ITEMS, chars=limits.ENDPOINT_CHARS))
+
+
+def _scopes(requirements: list[dict[str, list[str]]]) -> dict[str, list[str]]:
+    scopes: dict[str, list[str]] = {}
+    for requirement in requirements:
+        for name, listed in requirement.items():
+            known = scopes.setdefault(name, [])
+            known.extend(scope for scope in listed if scope not in known)
+    return scopes
+
+
+def write_auth(auth: Any) -> JsonObject:
+    """Return `securitySchemes` and `securityRequirements` for the schemes of `auth` that A2A has."""
+    items = auth.get("schemes") if isinstance(auth, dict) else None
+    schemes: JsonObject = {}
+    requirements: list[JsonObject] = []
+    for item in items if isinstance(items, list) else ():
+        scheme = _normalize_scheme(item)
+        if scheme is None:
+            continue
+        own = scheme.get("id")
+        name = own if isinstance(own, str) else str(scheme["type"])
+        schemes[name] = _write_scheme(scheme)
+        requirements.append({"schemes": {name: {"list": _texts(scheme.get("scopes"))}}})
+    if not schemes:
+        return {}
+    required = auth.get("required") is True
+    return {"securitySchemes": schemes} | ({"securityRequirements": requirements} if required else {})
+
+
+def _normalize_scheme(item: Any) -> JsonObject | None:
+    kind = item.get("type") if isinstance(item, dict) else item
+    if not isinstance(kind, str):
+        return None
+    scheme = (item if isinstance(item, dict) else {}) | _ALIASES.get(kind.lower(), {"type": kind})
+    return scheme if scheme["type"] in _BY_TYPE else None
+
+
+def _write_scheme(scheme: JsonObject) -> JsonObject:
+    name, members = _BY_TYPE[scheme["type"]]
+    kinds = {"flows": dict}
+    body = {
+        key: scheme[source] for key, source in members.items() if isinstance(scheme.get(source), kinds.get(key, str))
+    }
+    if name == "apiKeySecurityScheme":
+        body = _API_KEY_DEFAULTS | body
+    elif name == "oauth2SecurityScheme" and "flows" not in body:
+        body["flows"] = {"authorizationCode": _code_flow(scheme)}
+    elif name == "httpAuthSecurityScheme":
+        body = {"scheme": "bearer"} | body
+    return {name: body}
+
+
+def _code_flow(scheme: JsonObject) -> JsonObject:
+    """Write the profile's own form of OAuth (profile.md, gaps): two URLs and scopes."""
+    flow = {"authorizationUrl": scheme.get("authorization_url"), "tokenUrl": scheme.get("token_url")}
+    scopes = dict.fromkeys(_texts(scheme.get("scopes")), "")
+    return {name: url for name, url in flow.items() if isinstance(url, str)} | {"scopes": scopes}
+
+
+def _texts(value: Any) -> list[str]:
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
 A2A = A2ACodec()

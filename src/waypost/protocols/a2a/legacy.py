@@ -1,7 +1,6 @@
-"""A2A cards before 1.0, brought into the 1.0 form (neighbours.md §1): 0.3 and 0.2, in camelCase or snake_case.
+"""Upgrade of A2A cards from before 1.0 (neighbours.md §1): 0.3 and 0.2, in camelCase or snake_case.
 
-Only spellings and shapes change here; nothing is judged beyond what the move needs. Members that 1.0 does not have stay
-where they were, as unknown ones.
+Only names and structure change; the reader of 1.0 cards validates. Members that 1.0 does not have stay, as unknown members.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ CAMEL_CASE_NAMES = {
     "input_modes": "inputModes",
     "output_modes": "outputModes",
 }
-_SCHEME_SUFFIX = "SecurityScheme"  # ends the one key of a scheme since 1.0
+_SCHEME_SUFFIX = "SecurityScheme"  # of the one key of a scheme since 1.0
 _EXTENDED_CARD = ("supportsExtendedAgentCard", "supportsAuthenticatedExtendedCard")
-OLDER_NAMES = (*CAMEL_CASE_NAMES, *_EXTENDED_CARD, "security")  # of a card: each may be read as another member
+OLDER_NAMES = (*CAMEL_CASE_NAMES, *_EXTENDED_CARD, "security")  # names in a card that the upgrade changes
 _DEFAULT_TRANSPORT = "JSONRPC"
-_OLDEST = "0.2"  # cards that name no version: the member came with 0.2.5
+_OLDEST = "0.2"  # for cards without a version: the member was added in 0.2.5
 _OPENAPI_SCHEMES = {
     "apiKey": ("apiKeySecurityScheme", {"in": "location"}),
     "http": ("httpAuthSecurityScheme", {}),
@@ -50,7 +49,7 @@ _OPENAPI_SCHEMES = {
 
 
 def upgrade_card(document: JsonObject) -> JsonObject:
-    """The card in its 1.0 form; a 1.0 card comes back as it is."""
+    """Return the card in the 1.0 form; a 1.0 card is unchanged."""
     card = _camel(document, "$")
     for name in ("capabilities", "provider"):
         if isinstance(card.get(name), dict):
@@ -62,7 +61,7 @@ def upgrade_card(document: JsonObject) -> JsonObject:
                 for index, item in enumerate(card[name])
             ]
     if "supportedInterfaces" not in card:
-        card = _interfaces_first(card)
+        card = _collect_interfaces(card)
     return _security(_extended_card(card))
 
 
@@ -70,11 +69,11 @@ def _camel(value: JsonObject, path: str) -> JsonObject:
     return rename_members(value, CAMEL_CASE_NAMES, path)
 
 
-def _interfaces_first(card: JsonObject) -> JsonObject:
-    """`url`, `preferredTransport` and `additionalInterfaces` become one ordered list, the preferred one first."""
+def _collect_interfaces(card: JsonObject) -> JsonObject:
+    """Combine `url`, `preferredTransport` and `additionalInterfaces` into one list, the preferred interface first."""
     if "url" not in card:
         raise InvalidDocument(
-            "The card names no interface.",
+            "The card has no interface.",
             path="$.supportedInterfaces",
             hint='Add [{"url":"https://…","protocolBinding":"JSONRPC","protocolVersion":"1.0"}].',
         )
@@ -82,12 +81,12 @@ def _interfaces_first(card: JsonObject) -> JsonObject:
     version = find_text(card, "protocolVersion", most=limits.TAG_CHARS) or _OLDEST
     transport = find_text(card, "preferredTransport", most=limits.TAG_CHARS) or _DEFAULT_TRANSPORT
     others = find_objects(card, "additionalInterfaces", most=limits.JSON_ARRAY_ITEMS)
-    for holder, path in ((card, "$"), *others):  # here, where they still have the place that their author knows
+    for holder, path in ((card, "$"), *others):  # checked here, so that errors have the path of the older form
         need_endpoint(holder, "url", path)
     interfaces: list[JsonObject] = []
     for item in ({"url": card["url"], "transport": transport}, *(item for item, _ in others)):
         interface = _interface(item, version)
-        if interface not in interfaces:  # 0.3 asks to repeat the preferred one among the additional ones
+        if interface not in interfaces:  # 0.3 repeats the preferred one in the list
             interfaces.append(interface)
     return {"supportedInterfaces": interfaces} | {name: value for name, value in card.items() if name not in moved}
 
@@ -107,7 +106,7 @@ def _extended_card(card: JsonObject) -> JsonObject:
     return card
 
 
-# --- Security: OpenAPI's shapes become the one-key shapes of 1.0 ----------------------------------
+# --- Security: OpenAPI's objects become the one-key objects of 1.0 --------------------------------
 
 
 def _security(card: JsonObject) -> JsonObject:
@@ -137,7 +136,7 @@ def _scheme(value: Any) -> Any:
 
 
 def _authentication(card: JsonObject) -> JsonObject:
-    """0.2's first drafts only named schemes: `{"schemes": ["bearer"]}`."""
+    """Read the first drafts of 0.2, which only name schemes: `{"schemes": ["bearer"]}`."""
     names = card["authentication"].get("schemes")
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         return card

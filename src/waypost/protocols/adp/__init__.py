@@ -1,1 +1,1 @@
-"""TODO-PACKAGE waypost.protocols.adp"""
+"""ADP: metadata documents, TXT records, invitations; AGP in `agp`."""

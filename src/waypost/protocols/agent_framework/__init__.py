@@ -1,1 +1,1 @@
-"""TODO-PACKAGE waypost.protocols.agent_framework"""
+"""Agent Framework discovery: AgentMetadata."""

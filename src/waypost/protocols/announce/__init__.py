@@ -1,1 +1,1 @@
-"""TODO-PACKAGE waypost.protocols.announce"""
+"""The announce protocol: agent objects, messages, packets, WebSocket frames."""

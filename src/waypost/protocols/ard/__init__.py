@@ -1,1 +1,1 @@
-"""TODO-PACKAGE waypost.protocols.ard"""
+"""ARD and AI Catalog: entries, catalogs, queries."""

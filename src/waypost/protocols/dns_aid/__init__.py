@@ -1,1 +1,1 @@
-"""TODO-PACKAGE waypost.protocols.dns_aid"""
+"""DNS-AID and AID: SVCB, TXT and TLSA records."""

@@ -1,1 +1,1 @@
-"""TODO-PACKAGE waypost.protocols.mcp"""
+"""MCP: server.json and messages."""

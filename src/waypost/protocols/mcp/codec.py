@@ -1,4 +1,10 @@
-"""Package URLs for the packages of an MCP server: `pkg:npm/%40scope/name@1.0.2`. Only what the mapping needs."""
+"""MCP server.json (neighbours.md §2, §5): the form of 2025-12-11 is written; the snake_case form of 2025-07 and a registry's
+envelope `{"server": …, "_meta": …}` are read too.
+
+Remotes become `mcp` bindings, packages `mcp-package` bindings with a package URL; their other members are kept with the binding.
+`_meta` is the format's free-form place: the remainder is `org.waypost/record` in it, e.g. an id that is not a server name, or
+a description of more than 100 characters.
+"""
 
 from __future__ import annotations
 
@@ -50,131 +56,21 @@ from waypost.protocols.codec import (
 from waypost.protocols.mcp.legacy import OFFICIAL, OLDER_NAMES, is_wrapped, upgrade_server
 from waypost.protocols.record_reader import check_times
 
-
-def to_purl(registry_type: str, identifier: str, version: str | None) -> str:
-    """The package URL. What is fetched from a plain address (mcpb) is that address."""
-    if "://" in identifier:
-        return identifier
-    name, tag = _image_tag(identifier) if registry_type == "oci" else (identifier, None)
-    path = "/".join(quote(part, safe="._-~+") for part in name.split("/"))
-    version = version or tag
-    return f"pkg:{quote(registry_type, safe='')}/{path}" + (f"@{quote(version, safe='._-~+:')}" if version else "")
-
-
-def _image_tag(identifier: str) -> tuple[str, str | None]:
-    """`ghcr.io/org/image:1.0` apart; a digest stays with the name."""
-    head, colon, tag = identifier.rpartition(":")
-    return (head, tag) if colon and "/" not in tag and "@" not in head else (identifier, None)
-
-
-def from_purl(text: str) -> JsonObject | None:
-    """`registryType`, `identifier` and `version` behind a package URL, or None when it is not one."""
-    if not text.startswith("pkg:"):
-        return None
-    kind, slash, rest = text[4:].partition("/")
-    path, at, version = rest.partition("@")
-    if not kind or not slash or not path or "?" in rest or "#" in rest:
-        return None
-    package: JsonObject = {"registryType": unquote(kind), "identifier": unquote(path)}
-    if at:
-        package["version"] = unquote(version)
-    return package
-
-
-# ---- Remotes and packages of a server.json, and the inputs they ask for: what must be there, and of which type
-# (neighbours.md §2).
-#
-# A client builds a request or a command line out of them, so a part that it could not use is refused, with its place.
-
-REMOTE_TYPES: Final = ("streamable-http", "sse")
-
-_PACKAGE_TYPES: Final = ("stdio", *REMOTE_TYPES)
-
-
-def check_remote(item: JsonObject, path: str) -> None:
-    need_endpoint(item, "url", path)
-    _check_type(item, path, REMOTE_TYPES)
-    _check_inputs(item, "headers", path, named=True)
-    for name, value in (find_object(item, "variables", path) or {}).items():
-        where = member(f"{path}.variables", name)
-        _check_input(need_object(value, where), where)
-
-
-def check_package(item: JsonObject, path: str) -> None:
-    need_text(item, "registryType", path, most=limits.TAG_CHARS)
-    need_endpoint(item, "identifier", path)
-    find_text(item, "version", path, most=limits.VERSION_CHARS)
-    for name in ("registryBaseUrl", "fileSha256", "runtimeHint"):
-        find_text(item, name, path, most=limits.ENDPOINT_CHARS)
-    for name in ("runtimeArguments", "packageArguments"):
-        _check_inputs(item, name, path)
-    _check_inputs(item, "environmentVariables", path, named=True)
-    where = f"{path}.transport"
-    if "transport" not in item:
-        raise InvalidDocument("The package names no transport.", path=where, hint='Add {"type":"stdio"}.')
-    transport = need_object(item["transport"], where)
-    _check_type(transport, where, _PACKAGE_TYPES)
-    find_text(transport, "url", where, most=limits.ENDPOINT_CHARS)
-    _check_inputs(transport, "headers", where, named=True)
-
-
-def _check_type(item: JsonObject, path: str, known: tuple[str, ...]) -> None:
-    kind = need_text(item, "type", path, most=limits.TAG_CHARS)
-    if kind not in known:
-        raise InvalidDocument(f"{kind!r} is not a transport.", path=f"{path}.type", hint=f"Use {' or '.join(known)}.")
-
-
-def _check_inputs(item: JsonObject, name: str, path: str, *, named: bool = False) -> None:
-    """Arguments, or what goes by a name: a header or a variable without one cannot be set."""
-    for entry, where in find_objects(item, name, path, most=limits.JSON_ARRAY_ITEMS):
-        if named:
-            need_text(entry, "name", where, most=limits.ID_CHARS)
-        _check_input(entry, where)
-
-
-def _check_input(entry: JsonObject, path: str) -> None:
-    for name in ("name", "description", "value"):
-        find_text(entry, name, path, most=limits.DOCUMENT_BYTES)
-    for name in ("isRequired", "isSecret"):
-        find_flag(entry, name, path)
-
-
-# ---- MCP server.json (neighbours.md §2, §5): the 2025-12-11 form is written; the snake_case form of 2025-07 and a registry's
-# envelope `{"server": …, "_meta": …}` are read too.
-#
-# Remotes become `mcp` bindings, packages `mcp-package` bindings with a package URL; what else they say rides with the binding.
-# `_meta` is the format's free-form place: what is left of a record travels there as `org.waypost/record`, among it the id of a
-# record whose id is no server name, and a description of more than 100 characters.
-
 SCHEMA_URL = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
-
 CARRY = "org.waypost/record"
-
-REMOTE = "mcp"
-
-PACKAGE = "mcp-package"
-
-DESCRIPTION_CHARS = 100
-
-TITLE_CHARS = 100
-
-NAME_CHARS = 200
-
+_REMOTE = "mcp"
+_PACKAGE = "mcp-package"
+_DESCRIPTION_CHARS = 100
+_TITLE_CHARS = 100
+_NAME_CHARS = 200
 _RESIDUE = residue_name("mcp")
-
 _NAME = re.compile(r"[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+\Z")
-
 _RANGE = re.compile(r"[\^~<>=*|]|\b[xX]\b|\A(?:latest|next)\Z|\s-\s")
-
 _STATUSES = {"active": "active", "deprecated": "deprecated", "deleted": "inactive"}
-
 _DEFAULT_VERSION = "1.0.0"
-
 _PACKAGE_IDENTITY = ("registryType", "identifier", "version")
-
 _STDIO = {"type": "stdio"}
-
-_FACETS = (
+_GROUPS = (
     MemberGroup(("packages", "remotes"), ("bindings", "auth", "constraints")),
     MemberGroup(("title",), ("name",)),
     MemberGroup(("description",), ("description",)),
@@ -182,10 +78,8 @@ _FACETS = (
     MemberGroup(("websiteUrl", "icons", "repository"), ()),
     MemberGroup(OLDER_NAMES, ()),
 )
-
-_MARKS = ("packages", "remotes", "version_detail", "_meta", "repository", "version")
-
-_OTHERS = (
+_DISTINCTIVE = ("packages", "remotes", "version_detail", "_meta", "repository", "version")
+_FOREIGN = (  # members of other dialects
     "bindings",
     "skills",
     "schema_version",
@@ -196,10 +90,8 @@ _OTHERS = (
     "endpoints",
     "summary",
 )
-
-_OUTSIDE = ("$.server", "$._meta")  # paths into a registry's envelope; all others lead into the server inside it
-
-_NO_BINDING = "Neither a remote nor a package: the record has no binding."
+_ENVELOPE_PATHS = ("$.server", "$._meta")  # paths in a registry's envelope; others are in the server
+_NO_BINDING = "A server needs a remote or a package; the record has no binding."
 
 
 class McpCodec(Codec):
@@ -209,22 +101,22 @@ class McpCodec(Codec):
     def recognises(self, document: Mapping[str, Any]) -> bool:
         server = document["server"] if isinstance(document.get("server"), dict) else document
         name = server.get("name")
-        if not isinstance(name, str) or not _NAME.match(name) or any(other in server for other in _OTHERS):
+        if not isinstance(name, str) or not _NAME.match(name) or any(name in server for name in _FOREIGN):
             return False
-        return any(mark in server for mark in _MARKS)
+        return any(name in server for name in _DISTINCTIVE)
 
     def decode(self, document: JsonObject, context: DecodeContext) -> Decoded:
         try:
             return _decode(document, context)
         except InvalidDocument as error:
-            if is_wrapped(document) and not (error.path or "").startswith(_OUTSIDE):
+            if is_wrapped(document) and not (error.path or "").startswith(_ENVELOPE_PATHS):
                 error.path = f"$.server{(error.path or '$')[1:]}"
             raise
 
     def encode(self, record: AgentRecord, context: EncodeContext) -> Encoded:
         written = _write(record, context.host)
         residue = residue_of(record, self.name, "_meta")
-        server = restore_wording(written, residue, record, _FACETS, _read_again)
+        server = restore_wording(written, residue, record, _GROUPS, _read_written)
         carried = make_remainder(record, _with_residue(read_server(server), server))
         if carried:
             server = server | {"_meta": {**server.get("_meta", {}), CARRY: carried}}
@@ -241,7 +133,7 @@ def _decode(document: JsonObject, context: DecodeContext) -> Decoded:
             path="$.remotes",
             hint='Add [{"type":"streamable-http","url":"https://…"}], or a package.',
         )
-    record, aliases = (record, ()) if carries_id(carried) else _located(record, document, context.source_url)
+    record, aliases = (record, ()) if carries_id(carried) else _with_source_url(record, document, context.source_url)
     check_times(record, context.now, updated_at="$._meta", expires_at="$._meta")
     return Decoded(record=record, source_id=record.id, aliases=aliases, warnings=tuple(_warnings(document)))
 
@@ -262,8 +154,10 @@ def _uncarried(server: JsonObject) -> tuple[JsonObject, Any]:
     return unknown_members(server, ("_meta",)) | ({"_meta": rest} if rest else {}), meta[CARRY]
 
 
-def _located(record: AgentRecord, document: JsonObject, source_url: str | None) -> tuple[AgentRecord, tuple[str, ...]]:
-    """A server that came from a registry is named by its place there; its own name stays as an alias."""
+def _with_source_url(
+    record: AgentRecord, document: JsonObject, source_url: str | None
+) -> tuple[AgentRecord, tuple[str, ...]]:
+    """Use the URL in a registry as the id of a server from there; its own name stays as an alias."""
     base, found, _ = (source_url or "").partition("/servers")
     if not found or not is_wrapped(document):
         return record, ()
@@ -275,17 +169,17 @@ def _warnings(document: JsonObject) -> list[str]:
     server = document["server"] if is_wrapped(document) else document
     old = [name for name in ("version_detail", "status") if name in server]
     old += [name for name in ("packages", "remotes") for item in server.get(name) or () if _is_old(item)]
-    return [f"$.{old[0]}: the spelling of 2025; it is written in the present form."] if old else []
+    return [f"$.{old[0]}: a form of 2025; it is written in the current form."] if old else []
 
 
 def _is_old(item: Any) -> bool:
     return isinstance(item, dict) and any("_" in name for name in item)
 
 
-def _read_again(server: JsonObject) -> AgentRecord:
-    """What a server says that is about to be written. Older names would be read as others: nobody wrote those but by hand."""
+def _read_written(server: JsonObject) -> AgentRecord:
+    """Read a server that is about to be written. A residue edited by hand may have older names, read differently."""
     if upgrade_server(server) != server:
-        raise InvalidDocument("The server has names of 2025.", path="$")
+        raise InvalidDocument("The server has member names of 2025.", path="$")
     return read_server(server)
 
 
@@ -298,7 +192,7 @@ def read_mcp_document(document: JsonObject) -> AgentRecord:
 
 
 def read_server(server: JsonObject) -> AgentRecord:
-    """What a server.json in its present form says by its own members."""
+    """Read the native members of a server.json in the current form."""
     name = _name(server)
     remotes, packages = read_remotes(server), read_packages(server)
     official = find_object(find_object(server, "_meta") or {}, OFFICIAL, "$._meta") or {}
@@ -308,7 +202,7 @@ def read_server(server: JsonObject) -> AgentRecord:
         name=find_text(server, "title", most=limits.NAME_CHARS) or truncate_text(name, limits.NAME_CHARS),
         description=need_text(server, "description", most=limits.DESCRIPTION_CHARS),
         bindings=read_bindings(remotes, packages),
-        tags=collect_tags([REMOTE, name.partition("/")[2]], [item["registryType"] for item in packages]),
+        tags=collect_tags([_REMOTE, name.partition("/")[2]], [item["registryType"] for item in packages]),
         auth=_auth(remotes),
         constraints=_constraints(remotes, packages),
         status=_STATUSES.get(str(official.get("status"))),
@@ -318,7 +212,7 @@ def read_server(server: JsonObject) -> AgentRecord:
 
 
 def _name(server: JsonObject) -> str:
-    name = need_text(server, "name", most=NAME_CHARS)
+    name = need_text(server, "name", most=_NAME_CHARS)
     if not _NAME.match(name):
         raise InvalidDocument(
             f"{name[:60]!r} is not a server name.", path="$.name", hint="Write it like io.github.owner/server."
@@ -330,7 +224,7 @@ def _version(server: JsonObject) -> str:
     version = need_text(server, "version", most=limits.VERSION_CHARS)
     if _RANGE.search(version):
         raise InvalidDocument(
-            f"{version[:40]!r} is a range, not a version.", path="$.version", hint="Name one version, such as 1.0.2."
+            f"{version[:40]!r} is a range, not a version.", path="$.version", hint="Give one version, such as 1.0.2."
         )
     return version
 
@@ -369,23 +263,23 @@ def read_bindings(remotes: list[JsonObject], packages: list[JsonObject]) -> tupl
 
 
 def _remote_binding(item: JsonObject) -> Binding:
-    rest = unknown_members(item, ("url",) if item["type"] != REMOTE_TYPES[0] else ("url", "type"))
+    rest = unknown_members(item, ("url",) if item["type"] != _REMOTE_TYPES[0] else ("url", "type"))
     extra = {_RESIDUE: rest} if rest else {}
-    return Binding(protocol=REMOTE, endpoint=item["url"], interaction_model="streaming", extra=extra)
+    return Binding(protocol=_REMOTE, endpoint=item["url"], interaction_model="streaming", extra=extra)
 
 
 def _package_binding(item: JsonObject) -> Binding:
     endpoint = to_purl(item["registryType"], item["identifier"], item.get("version"))[: limits.ENDPOINT_CHARS]
-    told = from_purl(endpoint) or {}
-    exact = bool(told) and all(told.get(name) == item.get(name) for name in _PACKAGE_IDENTITY)
+    package = find_package(endpoint) or {}
+    exact = bool(package) and all(package.get(name) == item.get(name) for name in _PACKAGE_IDENTITY)
     rest = unknown_members(item, _PACKAGE_IDENTITY if exact else ())
     if rest.get("transport") == _STDIO:
         del rest["transport"]
-    return Binding(protocol=PACKAGE, endpoint=endpoint, extra={_RESIDUE: rest} if rest else {})
+    return Binding(protocol=_PACKAGE, endpoint=endpoint, extra={_RESIDUE: rest} if rest else {})
 
 
 def _auth(remotes: list[JsonObject]) -> JsonObject | None:
-    """Secret headers are what a caller must bring."""
+    """Secret headers are the credentials that a caller needs."""
     secret = [
         header
         for item in remotes
@@ -418,12 +312,12 @@ def _write(record: AgentRecord, host: str) -> JsonObject:
     name = server_name(record.id, host)
     server: JsonObject = {"$schema": SCHEMA_URL, "name": name}
     if record.name != name:
-        server["title"] = truncate_text(record.name, TITLE_CHARS)
-    server["description"] = truncate_text(record.description, DESCRIPTION_CHARS)
+        server["title"] = truncate_text(record.name, _TITLE_CHARS)
+    server["description"] = truncate_text(record.description, _DESCRIPTION_CHARS)
     version = record.version or ""
     server["version"] = version if version.strip() and not _RANGE.search(version) else _DEFAULT_VERSION
-    packages = [_write_package(binding) for binding in record.bindings if binding.protocol == PACKAGE]
-    remotes = [_write_remote(binding) for binding in record.bindings if binding.protocol == REMOTE]
+    packages = [_write_package(binding) for binding in record.bindings if binding.protocol == _PACKAGE]
+    remotes = [_write_remote(binding) for binding in record.bindings if binding.protocol == _REMOTE]
     return server | ({"packages": packages} if packages else {}) | ({"remotes": remotes} if remotes else {})
 
 
@@ -433,19 +327,19 @@ def _residue_of(binding: Binding) -> JsonObject:
 
 
 def _write_remote(binding: Binding) -> JsonObject:
-    plain = {"type": REMOTE_TYPES[0], "url": binding.endpoint}
-    return _worded(plain | _residue_of(binding) | {"url": binding.endpoint}, check_remote) or plain
+    plain = {"type": _REMOTE_TYPES[0], "url": binding.endpoint}
+    return _check_or_none(plain | _residue_of(binding) | {"url": binding.endpoint}, check_remote) or plain
 
 
 def _write_package(binding: Binding) -> JsonObject:
-    told = from_purl(binding.endpoint) or {"registryType": "mcpb", "identifier": binding.endpoint}
-    plain = told | {"transport": _STDIO}
+    package = find_package(binding.endpoint) or {"registryType": "mcpb", "identifier": binding.endpoint}
+    plain = package | {"transport": _STDIO}
     rest = {"transport": _STDIO} | _residue_of(binding)
-    return _worded(rest if "identifier" in rest else told | rest, check_package) or plain
+    return _check_or_none(rest if "identifier" in rest else package | rest, check_package) or plain
 
 
-def _worded(part: JsonObject, check: Callable[[JsonObject, str], None]) -> JsonObject | None:
-    """The part in the residue's words, unless somebody wrote them so that it would no longer be one."""
+def _check_or_none(part: JsonObject, check: Callable[[JsonObject, str], None]) -> JsonObject | None:
+    """Return the part, or None if its residue, which anyone can edit, makes it invalid."""
     try:
         check(part, "$")
     except InvalidDocument:
@@ -454,21 +348,108 @@ def _worded(part: JsonObject, check: Callable[[JsonObject, str], None]) -> JsonO
 
 
 def server_name(agent_id: str, host: str) -> str:
-    """The server name in an id, or one minted from it: its domain reversed (else the service's), then what is left."""
-    if _NAME.match(agent_id) and 3 <= len(agent_id) <= NAME_CHARS:
+    """Return the server name in an id, or mint one: its reversed domain (else the service's), then the rest of the id."""
+    if _NAME.match(agent_id) and 3 <= len(agent_id) <= _NAME_CHARS:
         return agent_id
-    listed = unquote(agent_id.rpartition("/servers/")[2])
-    if "/servers/" in agent_id and _NAME.match(listed) and 3 <= len(listed) <= NAME_CHARS:
-        return listed
+    registered = unquote(agent_id.rpartition("/servers/")[2])
+    if "/servers/" in agent_id and _NAME.match(registered) and 3 <= len(registered) <= _NAME_CHARS:
+        return registered
     domain = domain_of(agent_id)
     publisher = domain if domain and re.fullmatch(r"[a-z0-9.-]+", domain) else host
     space = ".".join(reversed(re.sub(r"[^a-zA-Z0-9.-]", "-", publisher).split("."))) or "localhost"
     rest = agent_id.partition(publisher)[2] if domain == publisher else agent_id
     local = re.sub(r"[^a-zA-Z0-9._-]+", "-", rest).strip("-")
-    if local == rest.lstrip("/") and len(space) + len(local) < NAME_CHARS and local:
+    if local == rest.lstrip("/") and len(space) + len(local) < _NAME_CHARS and local:
         return f"{space}/{local}"
     digest = hashlib.sha256(agent_id.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{space[:100]}/" + f"{local[:80]}-{digest}".lstrip("-")
+
+
+# --- Parts: a client builds requests and command lines from them, so unusable parts are rejected --
+
+_REMOTE_TYPES: Final = ("streamable-http", "sse")
+_PACKAGE_TYPES: Final = ("stdio", *_REMOTE_TYPES)
+
+
+def check_remote(item: JsonObject, path: str) -> None:
+    need_endpoint(item, "url", path)
+    _check_type(item, path, _REMOTE_TYPES)
+    _check_inputs(item, "headers", path, named=True)
+    for name, value in (find_object(item, "variables", path) or {}).items():
+        where = member(f"{path}.variables", name)
+        _check_input(need_object(value, where), where)
+
+
+def check_package(item: JsonObject, path: str) -> None:
+    need_text(item, "registryType", path, most=limits.TAG_CHARS)
+    need_endpoint(item, "identifier", path)
+    find_text(item, "version", path, most=limits.VERSION_CHARS)
+    for name in ("registryBaseUrl", "fileSha256", "runtimeHint"):
+        find_text(item, name, path, most=limits.ENDPOINT_CHARS)
+    for name in ("runtimeArguments", "packageArguments"):
+        _check_inputs(item, name, path)
+    _check_inputs(item, "environmentVariables", path, named=True)
+    where = f"{path}.transport"
+    if "transport" not in item:
+        raise InvalidDocument("The package has no transport.", path=where, hint='Add {"type":"stdio"}.')
+    transport = need_object(item["transport"], where)
+    _check_type(transport, where, _PACKAGE_TYPES)
+    find_text(transport, "url", where, most=limits.ENDPOINT_CHARS)
+    _check_inputs(transport, "headers", where, named=True)
+
+
+def _check_type(item: JsonObject, path: str, known: tuple[str, ...]) -> None:
+    kind = need_text(item, "type", path, most=limits.TAG_CHARS)
+    if kind not in known:
+        raise InvalidDocument(f"{kind!r} is not a transport.", path=f"{path}.type", hint=f"Use {' or '.join(known)}.")
+
+
+def _check_inputs(item: JsonObject, name: str, path: str, *, named: bool = False) -> None:
+    """Check arguments, headers or variables; `named` ones need a name to be set by."""
+    for entry, where in find_objects(item, name, path, most=limits.JSON_ARRAY_ITEMS):
+        if named:
+            need_text(entry, "name", where, most=limits.ID_CHARS)
+        _check_input(entry, where)
+
+
+def _check_input(entry: JsonObject, path: str) -> None:
+    for name in ("name", "description", "value"):
+        find_text(entry, name, path, most=limits.DOCUMENT_BYTES)
+    for name in ("isRequired", "isSecret"):
+        find_flag(entry, name, path)
+
+
+# --- Package URLs, e.g. pkg:npm/%40scope/name@1.0.2 -----------------------------------------------
+
+
+def to_purl(registry_type: str, identifier: str, version: str | None) -> str:
+    """Return the package URL; an identifier that is a URL (mcpb) stays as it is."""
+    if "://" in identifier:
+        return identifier
+    name, tag = _image_tag(identifier) if registry_type == "oci" else (identifier, None)
+    path = "/".join(quote(part, safe="._-~+") for part in name.split("/"))
+    version = version or tag
+    return f"pkg:{quote(registry_type, safe='')}/{path}" + (f"@{quote(version, safe='._-~+:')}" if version else "")
+
+
+def _image_tag(identifier: str) -> tuple[str, str | None]:
+    """Split `ghcr.io/org/image:1.0` into name and tag; a digest stays with the name."""
+    head, colon, tag = identifier.rpartition(":")
+    return (head, tag) if colon and "/" not in tag and "@" not in head else (identifier, None)
+
+
+def find_package(text: str) -> JsonObject | None:
+    """Return `registryType`, `identifier` and `version` of a package URL, or None."""
+    if not text.startswith("pkg:"):
+        return None
+    kind, slash, rest = text[4:].partition("/")
+    path, at, version = rest.partition("@")
+    if not kind or not slash or not path or "?" in rest or "#" in rest:
+        return None
+    package: JsonObject = {"registryType": unquote(kind), "identifier": unquote(path)}
+    if at:
+        package["version"] = unquote(version)
+    return package
 
 
 MCP = McpCodec()

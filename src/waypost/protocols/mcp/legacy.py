@@ -1,7 +1,6 @@
-"""MCP server.json before its camelCase days (2025-07 and earlier), and the registry's envelope around it (neighbours.md §2).
+"""Upgrade of MCP server.json from 2025-07 and earlier (snake_case), and of the registry's envelope (neighbours.md §2).
 
-Only spellings and places change here. The envelope's `_meta` joins the server's own: its names are reverse-DNS and cannot
-collide.
+Only names and places change. The envelope's `_meta` is merged into the server's own: names are reverse-DNS and cannot collide.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ OLDER_NAMES = (
     *CAMEL_CASE_NAMES,
     "status",
     "server",
-)  # of a server: each may be read as another member, or as an envelope
+)  # names in a server that the upgrade changes
 _MEMBERS = (
     "name",
     "title",
@@ -60,7 +59,7 @@ _OFFICIAL = {
 
 
 def upgrade_server(document: JsonObject) -> JsonObject:
-    """The bare server.json in its present form; one that has it already comes back as it is."""
+    """Return the bare server.json in the current form; a current one is unchanged."""
     server = _unwrapped(document)
     server = _status(_version(_camel(server, "$")))
     for name in ("packages", "remotes"):
@@ -83,7 +82,7 @@ def _unwrapped(document: JsonObject) -> JsonObject:
     for name in beside:
         if CAMEL_CASE_NAMES.get(name, name) in _MEMBERS:
             raise InvalidDocument(
-                f"{name!r} belongs to the server and stands beside it.", path="$.server", hint="Put it into `server`."
+                f"{name!r} must be inside `server`, not beside it.", path="$.server", hint="Move it into `server`."
             )
     official = {name: _official(value) for name, value in outer.items()}
     return server | beside | ({"_meta": inner | official} if inner or outer else {})
@@ -100,7 +99,7 @@ def _camel(value: Any, path: str) -> Any:
 
 
 def _version(server: JsonObject) -> JsonObject:
-    """`version_detail: {version, release_date, is_latest}`: the version moves up, the rest stays where it was."""
+    """Move the version out of `version_detail: {version, release_date, is_latest}`; the rest stays."""
     detail = server.get("version_detail")
     if isinstance(detail, dict) and "version" in detail and "version" not in server:
         server["version"] = detail["version"]
@@ -112,7 +111,7 @@ def _version(server: JsonObject) -> JsonObject:
 
 
 def _status(server: JsonObject) -> JsonObject:
-    """`status` at the top level became the registry's business."""
+    """Move a top-level `status` into the registry's `_meta`."""
     status = server.get("status")
     if status in ("active", "deprecated", "deleted"):
         del server["status"]
@@ -122,7 +121,7 @@ def _status(server: JsonObject) -> JsonObject:
 
 
 def _part(item: Any, path: str) -> Any:
-    """A package or a remote. A package of 2025-05 named its package `name` and had no transport: stdio."""
+    """Upgrade a package or remote. A package of 2025-05 has `name` for `identifier` and no transport: stdio."""
     if not isinstance(item, dict):
         return item
     part = _inputs(_camel(item, path), path)

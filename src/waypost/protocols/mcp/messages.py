@@ -1,7 +1,7 @@
-"""The Model Context Protocol without sockets: which revision a message speaks, and what its answers are made of.
+"""Model Context Protocol messages, without sockets: the revision of a request, and the results.
 
-Two eras are spoken. Since 2026-07-28 every request carries its revision (`params._meta`), its headers repeat what routes it,
-and there is no session; before that a client begins with `initialize`. Neither needs the server to remember anything.
+Two generations are supported. Since 2026-07-28 every request carries its revision (`params._meta`), headers repeat the routing
+members, and there is no session. Before, a client starts with `initialize`. Neither needs state in the server.
 """
 
 from __future__ import annotations
@@ -37,31 +37,31 @@ _STATUSES: Final = {
     -32601: 404,
 }
 _UNREADABLE: Final = (-32700, -32600, _UNSUPPORTED_VERSION)
-_ENCODED: Final = ("=?base64?", "?=")  # around a header value that could not stand there as it is
-_CACHE_MS: Final = 300_000  # tools change with the version of the service only
+_ENCODED: Final = ("=?base64?", "?=")  # around a header value that is not plain ASCII
+_CACHE_MS: Final = 300_000  # tools change only with the version of the service
 
 
 class McpHeaderMismatch(InvalidCall):
-    """A header says something else than the message that it is to route."""
+    """A header contradicts the message."""
 
 
 class UnsupportedMcpVersion(InvalidCall):
-    """A revision of the protocol that is not spoken here."""
+    """A revision of the protocol that is not supported."""
 
 
 class UnknownMethod(InvalidCall):
-    """A method that no server of ours has."""
+    """A method that this server does not have."""
 
 
 class McpEnvelope(msgspec.Struct, frozen=True):
-    """How a message is to be answered."""
+    """The revision of a request, which decides the form of the response."""
 
     version: str
     is_modern: bool
 
 
 def parse_envelope(call: RpcCall, headers: Mapping[str, str] | None) -> McpEnvelope:
-    """The revision of a message. Without headers (stdio) there is nothing that it could contradict."""
+    """Return the revision of a message. Over stdio there are no headers to compare with."""
     if not looks_modern(call, headers):
         return _handshake(call, None if headers is None else headers.get(VERSION_HEADER))
     params = call.params if isinstance(call.params, dict) else {}
@@ -69,12 +69,12 @@ def parse_envelope(call: RpcCall, headers: Mapping[str, str] | None) -> McpEnvel
     if headers is not None:
         _check_headers(call, params, version, headers)
     if version not in MODERN:
-        raise _unspoken(version)
+        raise _unsupported(version)
     return McpEnvelope(version, is_modern=True)
 
 
 def looks_modern(call: RpcCall, headers: Mapping[str, str] | None) -> bool:
-    """Whether a message says itself of which revision it is, or comes with a header that only such have."""
+    """Return whether a message or its headers state a revision since 2026-07-28."""
     meta = call.params.get("_meta") if isinstance(call.params, dict) else None
     header = None if headers is None else headers.get(VERSION_HEADER)
     return header in MODERN or (isinstance(meta, dict) and _VERSION in meta)
@@ -82,22 +82,22 @@ def looks_modern(call: RpcCall, headers: Mapping[str, str] | None) -> bool:
 
 def _handshake(call: RpcCall, header: str | None) -> McpEnvelope:
     if header is not None and header not in HANDSHAKE and call.method != "initialize":
-        raise _unspoken(header)
+        raise _unsupported(header)
     return McpEnvelope(header or HANDSHAKE[1], is_modern=False)
 
 
 def _checked_version(meta: object) -> str:
-    held: JsonObject = meta if isinstance(meta, dict) else {}
-    missing = [key for key in (_VERSION, _CAPABILITIES) if key not in held]
+    members: JsonObject = meta if isinstance(meta, dict) else {}
+    missing = [key for key in (_VERSION, _CAPABILITIES) if key not in members]
     if missing:
         raise InvalidParameter(
             f"params._meta lacks {', '.join(missing)}.",
             path="$.params._meta",
-            hint=f"Every request of {MODERN[-1]} carries them; older clients begin with initialize.",
+            hint=f"Every request of {MODERN[-1]} carries them; older clients start with initialize.",
         )
-    version = held[_VERSION]
+    version = members[_VERSION]
     if not isinstance(version, str):
-        raise InvalidParameter("The protocol version is a string.", path=f"$.params._meta[{_VERSION!r}]")
+        raise InvalidParameter("The protocol version must be a string.", path=f"$.params._meta[{_VERSION!r}]")
     return version
 
 
@@ -108,7 +108,7 @@ def _check_headers(call: RpcCall, params: JsonObject, version: str, headers: Map
     for name, value in expected.items():
         if _decoded(headers.get(name)) != value:
             raise McpHeaderMismatch(
-                f"The header {name} does not say what the message says.", path=name, hint="Send both alike."
+                f"The header {name} differs from the message.", path=name, hint="Send the same value in both."
             )
 
 
@@ -123,13 +123,13 @@ def _decoded(value: str | None) -> str | None:
 
 
 def encode_header(value: str) -> str:
-    """A value as it stands in a header; wrapped where it could not."""
+    """Encode a header value; in base64 if it is not plain ASCII."""
     plain = value.isascii() and value.isprintable() and value == value.strip() and not value.startswith(_ENCODED[0])
     return value if plain else _ENCODED[0] + base64.b64encode(value.encode()).decode() + _ENCODED[1]
 
 
 def routing_headers(message: object) -> dict[str, str]:
-    """What a client sends beside a message so that it can be routed unread."""
+    """Return the headers that repeat a message's routing members."""
     if not isinstance(message, dict) or not isinstance(message.get("method"), str):
         return {}
     params = message.get("params")
@@ -142,21 +142,21 @@ def routing_headers(message: object) -> dict[str, str]:
     return headers | ({NAME_HEADER: encode_header(name)} if isinstance(name, str) else {})
 
 
-def _unspoken(requested: object) -> UnsupportedMcpVersion:
+def _unsupported(requested: object) -> UnsupportedMcpVersion:
     supported = [*MODERN, *HANDSHAKE]
     return UnsupportedMcpVersion(
-        f"The protocol version {str(requested)[:40]!r} is not spoken here.",
+        f"The protocol version {str(requested)[:40]!r} is not supported.",
         path=VERSION_HEADER,
         hint=f"Use one of {', '.join(supported)}.",
         details={"supported": supported, "requested": requested},
     )
 
 
-# --- Answers --------------------------------------------------------------------------------------
+# --- Results --------------------------------------------------------------------------------------
 
 
 def initialize_result(params: JsonObject, server: JsonObject, instructions: str) -> JsonObject:
-    """The revision that the client offers, if it is spoken, else the newest of its era."""
+    """Return the client's revision if it is supported, else the newest of its generation."""
     offered = params.get("protocolVersion")
     return {
         "protocolVersion": offered if offered in HANDSHAKE else HANDSHAKE[-1],
@@ -181,13 +181,13 @@ def tools_list_result(tools: list[JsonObject], envelope: McpEnvelope) -> JsonObj
 
 
 def tool_result(value: Any) -> JsonObject:
-    """What a tool found, as text for every client and as a structure for those that read it."""
+    """Return the result of a tool, as text and, for an object, as structured content."""
     result: JsonObject = {"content": [{"type": "text", "text": dump_json(value).decode()}], "isError": False}
     return result | ({"structuredContent": value} if isinstance(value, dict) else {})
 
 
 def tool_error(error: WaypostError) -> JsonObject:
-    """An error of a tool is a result, so that whoever called it can do better (§ tools)."""
+    """Return an error of a tool as a result, so that the model can correct its call (§ tools)."""
     shown: JsonObject = {"code": error.code, "message": error.message}
     for name, value in (("path", error.path), ("hint", error.hint), ("retry_after", error.retry_after)):
         if value is not None:
@@ -200,7 +200,7 @@ def result_of(result: JsonObject, envelope: McpEnvelope) -> JsonObject:
 
 
 def error_response(call_id: bytes, error: WaypostError, *, is_modern: bool) -> tuple[int, bytes]:
-    """The status and the body of a message that was not executed."""
+    """Return status and body for a request that was not executed."""
     number = _number_of(error)
     shown = error_object(error, code=number)
     for name in ("supported", "requested"):

@@ -1,1 +1,1 @@
-"""TODO-PACKAGE waypost.protocols.oasf"""
+"""OASF records."""

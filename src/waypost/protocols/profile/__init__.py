@@ -1,1 +1,1 @@
-"""TODO-PACKAGE waypost.protocols.profile"""
+"""The discovery profile's Agent Metadata."""

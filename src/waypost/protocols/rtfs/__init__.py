@@ -1,1 +1,1 @@
-"""TODO-PACKAGE waypost.protocols.rtfs"""
+"""RTFS: agent cards, agent profiles, discovery criteria and forms."""

@@ -1,1 +1,1 @@
-"""TODO-PACKAGE waypost.protocols.adp.agp"""
+"""AGP: signed messages, the hello handshake and the session."""
