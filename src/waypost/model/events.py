@@ -1,7 +1,7 @@
 """Events of the change log, in the order of one revision counter, and entries of the audit trail.
 
-The hash tree of the audit trail is built over canonical JSON (RFC 8785) of its entries: members sorted, empty ones left out, no
-number except the entry's own. So anyone with an entry can compute its leaf.
+The hash tree of the audit trail is built over canonical JSON (RFC 8785) of its entries: members sorted, empty ones left
+out, no number except the entry's own. So anyone with an entry can compute its leaf.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def etag_for(event: Event, kind: EventType) -> str:
-    """Return the entity tag for a caller to whom the event is of this type. A caller that can no longer see the record gets its
-    previous tag: a new one would distinguish a hidden record from a removed one."""
+    """Return the entity tag for a caller to whom the event is of this type. A caller that can no longer see the record
+    gets its previous tag: a new one would distinguish a hidden record from a removed one."""
     if kind != event.type and kind == "withdrawn" and event.shown_before is not None:
         return event.shown_before
     return event.shown or event.etag
@@ -80,7 +80,8 @@ def etag_for(event: Event, kind: EventType) -> str:
 def event_type_for(event: Event, audience: frozenset[str] | None) -> EventType | None:
     """Return the event's type for an audience; None if the event is not visible to it.
 
-    A record that becomes private is `withdrawn` for those who could see it, and one that becomes visible is `registered`.
+    A record that becomes private is `withdrawn` for those who could see it, and one that becomes visible is
+    `registered`.
     """
     if audience is None:
         return event.type

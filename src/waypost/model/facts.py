@@ -1,7 +1,8 @@
 """Facts of a record that constraints match against: regions, languages, authentication methods, latency, price.
 
-The profile does not define the members of `constraints` and `auth`, so several names and shapes are understood for each, and
-others are ignored. A fact is a short string `kind:value`. Most records have none. `registry.constraints` matches them.
+The profile does not define the members of `constraints` and `auth`, so several names and shapes are understood for
+each, and others are ignored. A fact is a short string `kind:value`. Most records have none. `registry.constraints`
+matches them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The health of an agent's endpoint: states and transitions. Pure: the caller passes the time.
 
-One failure makes it suspect, three in a row unhealthy, two successes in a row healthy again (rtfs.md P-25). Heartbeats and the
-agent's own status have no effect on it.
+One failure makes it suspect, three in a row unhealthy, two successes in a row healthy again (rtfs.md P-25). Heartbeats
+and the agent's own status have no effect on it.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ def is_connect_only(scheme: str) -> bool:
 
 
 def failure_of(endpoint: str, status: int | None) -> str | None:
-    """Return the failure of a response as a code, or None. For a WebSocket any status is a success, and for other protocols a
-    connection."""
+    """Return the failure of a response as a code, or None. For a WebSocket any status is a success, and for other
+    protocols a connection."""
     if status is None or is_socket(scheme_of(endpoint)):
         return None
     if status == _GONE_STATUS:

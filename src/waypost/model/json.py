@@ -1,7 +1,7 @@
 """JSON: one strict parser, one writer, and single-line documents.
 
-Two parsers must never read two documents from the same bytes, so duplicate names, NaN, lone surrogates and integers that a
-double cannot represent are rejected before anything else uses the value. Errors carry a JSON path.
+Two parsers must never read two documents from the same bytes, so duplicate names, NaN, lone surrogates and integers
+that a double cannot represent are rejected before anything else uses the value. Errors carry a JSON path.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _LONG: Final = 16 * limits.KIB
 _ESCAPE: Final = re.compile(rb"\\.", re.DOTALL)
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"{}[]"))
 _STEPS: Final = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
-# To locate an error: text without a number that could be invalid, and text up to the end of an object. Quantifiers are possessive
-# (`++`), or the alternatives start with different characters, so nothing backtracks. Groups are not possessive, because Python
-# before 3.11.5 matches such groups wrongly.
+# To locate an error: text without a number that could be invalid, and text up to the end of an object. Quantifiers are
+# possessive (`++`), or the alternatives start with different characters, so nothing backtracks. Groups are not
+# possessive, because Python before 3.11.5 matches such groups wrongly.
 _STRING: Final = r'"(?:[^"\\]++|\\.)*"'
 _HARMLESS: Final = lazy_pattern(
     rf"""(?:[^"0-9NI-]++|{_STRING}
@@ -41,8 +41,8 @@ _HARMLESS: Final = lazy_pattern(
 _UP_TO_OBJECT_END: Final = lazy_pattern(rf'(?:[^"}}]++|{_STRING})*\}}', re.DOTALL)
 _CLOSING: Final = str.maketrans("[{", "]}")
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
-# Parsers that split lines as Unicode does (`str.splitlines`, httpx2's `iter_lines`) also split at these characters, which JSON
-# allows in strings. Escaped they mean the same.
+# Parsers that split lines as Unicode does (`str.splitlines`, httpx2's `iter_lines`) also split at these characters,
+# which JSON allows in strings. Escaped they mean the same.
 _DIVIDERS: Final = tuple((char.encode(), b"\\u%04x" % ord(char)) for char in "\x85\u2028\u2029")
 
 _encoder = msgspec.json.Encoder()
@@ -338,8 +338,8 @@ def _path_of_repeated_before(text: str, name: str) -> str:
 
 
 def _open_containers(prefix: str, last: str) -> list[Any]:
-    """Return the containers that are open at the end of a valid prefix, from the outermost: arrays as lists, objects as tuples
-    of pairs. The open container is the last item of the one around it."""
+    """Return the containers that are open at the end of a valid prefix, from the outermost: arrays as lists, objects as
+    tuples of pairs. The open container is the last item of the one around it."""
     brackets = _brackets(prefix.encode()).decode()
     while (fewer := brackets.replace("[]", "").replace("{}", "")) != brackets:
         brackets = fewer

@@ -22,7 +22,8 @@ def is_path_safe(agent_id: str) -> bool:
 
 
 def slug(agent_id: str) -> str:
-    """AF-13: return an injective, path-safe form. A path-safe id is its own slug unless it looks like a generated one."""
+    """AF-13: return an injective, path-safe form. A path-safe id is its own slug unless it looks like a generated
+    one."""
     if is_path_safe(agent_id) and not looks_like_slug(agent_id):
         return agent_id
     raw = agent_id.encode("utf-8", "surrogatepass")
@@ -62,7 +63,8 @@ def fold_tag(tag: str) -> str:
 
 
 def fold_tags(tags: Sequence[str]) -> tuple[str, ...]:
-    """Return the folded tags, each once, in order. One check of all tags shows whether only their case needs folding."""
+    """Return the folded tags, each once, in order. One check of all tags shows whether only their case needs
+    folding."""
     joined = "".join(tags)
     is_plain = joined.isascii() and joined.isprintable() and " " not in joined and ":" not in joined
     return tuple(dict.fromkeys(map(str.casefold if is_plain else fold_tag, tags)))

@@ -21,7 +21,8 @@ VISIBILITIES = (PUBLIC, INTERNAL, PRIVATE)
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
     """A subject with scopes. The anonymous caller has no subject.
 
-    `credential` names the credential (never the secret), `address` is the origin of the request: both for the audit trail.
+    `credential` names the credential (never the secret), `address` is the origin of the request: both for the audit
+    trail.
     """
 
     subject: str | None = None

@@ -1,7 +1,7 @@
 """The canonical record: the profile's Agent Metadata (profile.md §4), with unknown members preserved.
 
-Every dialect maps to it and from it. `extra` holds members that the profile does not define, among them the residue of each
-dialect under `org.waypost.<dialect>` (PRO-19: collision-resistant names), so that a round trip loses nothing.
+Every dialect maps to it and from it. `extra` holds members that the profile does not define, among them the residue of
+each dialect under `org.waypost.<dialect>` (PRO-19: collision-resistant names), so that a round trip loses nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The registry's data about one agent: record, owner, visibility, lease, sources and revision; and merging of sources."""
+"""The registry's data about one agent: record, owner, visibility, lease, sources and revision; and merging of
+sources."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Results of resolving a name to an agent: steps, documents, key and trust level. Values only.
 
-Each trust level has a verdict: passed, failed, unknown or not checked. The result is the highest level that passed. If one failed
-the agent is unverified: an agent that contradicts its DNS must not be trusted at all (ADP-51).
+Each trust level has a verdict: passed, failed, unknown or not checked. The result is the highest level that passed. If
+one failed the agent is unverified: an agent that contradicts its DNS must not be trusted at all (ADP-51).
 """
 
 from __future__ import annotations

@@ -14,11 +14,11 @@ TRUST_MEMBER: Final = "org.waypost.trust"  # member name in formats with free-fo
 
 BADGES: Final = {"verified": "verified", "self_asserted": "claimed", "failed": "FAILED"}  # for display
 
-# These checks show only that a document is consistent. Anyone can sign with a key of their own; `key-pinned` shows whose
-# key it is. A record in a domain shows where the agent is (ADP-48: without cryptography).
+# These checks show only that a document is consistent. Anyone can sign with a key of their own; `key-pinned` shows
+# whose key it is. A record in a domain shows where the agent is (ADP-48: without cryptography).
 CONSISTENT: Final = frozenset(("announce-signature", "dns-verified", "svcb-signature"))
-# These checks cover the whole document: a change that passes one was made by the holder of the key. An ADP proof and an ARD
-# manifest cover a name and themselves only, and stay valid when the rest of the document changes.
+# These checks cover the whole document: a change that passes one was made by the holder of the key. An ADP proof and an
+# ARD manifest cover a name and themselves only, and stay valid when the rest of the document changes.
 SIGNED: Final = frozenset(("key-pinned", "a2a-signature", "profile-signature"))
 
 

@@ -1,7 +1,8 @@
-"""Semantic versions 2.0, version ranges (`>=1.2.0 <2.0.0`, `^1.2`, `1.2 - 2.3`, `1.x || 3.*`; rtfs.md §6), and freshness.
+"""Semantic versions 2.0, version ranges (`>=1.2.0 <2.0.0`, `^1.2`, `1.2 - 2.3`, `1.x || 3.*`; rtfs.md §6), and
+freshness.
 
-Versions of agents are parsed leniently (`1.2`, `v1.2.0`), ranges strictly. A pre-release matches a range only if the range names
-a pre-release of the same release.
+Versions of agents are parsed leniently (`1.2`, `v1.2.0`), ranges strictly. A pre-release matches a range only if the
+range names a pre-release of the same release.
 """
 
 from __future__ import annotations
@@ -296,8 +297,8 @@ class Staleness(msgspec.Struct, frozen=True):
 def find_staleness(incoming: FreshnessMarks, current: FreshnessMarks) -> Staleness | None:
     """Return what makes the incoming version older than the current one, or None.
 
-    Order: sequence, then `updated_at`, then `version` (PRO-40…42). Only marks that both sides have are compared; the first that
-    differs decides. A newer `updated_at` with a lower version is a deliberate rollback, not stale.
+    Order: sequence, then `updated_at`, then `version` (PRO-40…42). Only marks that both sides have are compared; the
+    first that differs decides. A newer `updated_at` with a lower version is a deliberate rollback, not stale.
     """
     if incoming.sequence is not None and current.sequence is not None and incoming.sequence != current.sequence:
         if incoming.sequence < current.sequence:

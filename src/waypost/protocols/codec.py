@@ -139,8 +139,8 @@ def residue_name(dialect: str) -> str:
 def make_remainder(record: AgentRecord, decoded: AgentRecord) -> JsonObject:
     """Return what to carry so that `decoded`, which the native document decodes to, becomes `record` again.
 
-    `members` holds each top-level member whose value differs, `absent` names those that only decoding adds. The result is empty
-    when the native document expresses the whole record.
+    `members` holds each top-level member whose value differs, `absent` names those that only decoding adds. The result
+    is empty when the native document expresses the whole record.
     """
     expected, actual = record_to_json(record), record_to_json(decoded)
     members = {name: value for name, value in expected.items() if name not in actual or actual[name] != value}
@@ -157,8 +157,8 @@ def encode_with_remainder(
 ) -> tuple[JsonObject, JsonObject]:
     """Return the document in the dialect's own members, and the remainder for its free-form place.
 
-    `write` makes the native document from a residue; `read` decodes it. Anyone can write a residue into a profile document, so
-    a residue that does not make a valid document is left out here and carried in the remainder instead.
+    `write` makes the native document from a residue; `read` decodes it. Anyone can write a residue into a profile
+    document, so a residue that does not make a valid document is left out here and carried in the remainder instead.
     """
     try:
         document = write(residue)
@@ -267,8 +267,9 @@ def merge_missing_members(document: JsonObject, residue: Mapping[str, Any]) -> J
 
 
 # --- The original wording: restored while it still decodes to the record's values -----------------
-# A reader that condenses (skills into tags, headers into auth) cannot be undone from the record alone. So the members that a
-# codec's writer would word differently are kept in the residue, and are restored only while they decode to the record's values.
+# A reader that condenses (skills into tags, headers into auth) cannot be undone from the record alone. So the members
+# that a codec's writer would word differently are kept in the residue, and are restored only while they decode to the
+# record's values.
 
 
 class MemberGroup(NamedTuple):
@@ -332,7 +333,8 @@ def _decodes_to(
 
 
 def collect_tags(*groups: Iterable[Any]) -> tuple[str, ...]:
-    """Return lower-case tags without repeats, within the record's bounds (PRO-13). Other types and long texts are left out."""
+    """Return lower-case tags without repeats, within the record's bounds (PRO-13). Other types and long texts are left
+    out."""
     tags: dict[str, str] = {}
     for group in groups:
         for item in group:
@@ -370,7 +372,8 @@ def sort_by_priority(bindings: Sequence[Binding]) -> list[Binding]:
 
 
 def rename_members(value: JsonObject, current: Mapping[str, str], path: str) -> JsonObject:
-    """Rename the older names of members to `current` ones. A member under two names is rejected: readers would disagree."""
+    """Rename the older names of members to `current` ones. A member under two names is rejected: readers would
+    disagree."""
     renamed: JsonObject = {}
     for name, item in value.items():
         new = current.get(name, name)

@@ -1,4 +1,5 @@
-"""The table of dialects, and its use: detect the dialect of a document, decode bytes of any dialect, unpack collections.
+"""The table of dialects, and its use: detect the dialect of a document, decode bytes of any dialect, unpack
+collections.
 
 A new dialect is a folder under `protocols` (codec.py, schema.json, examples.json) and one row in DIALECTS. Only this
 module knows all protocols; they do not import each other.
@@ -34,8 +35,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     codec: Codec
     rank: int  # detection order: the dialect with the most distinctive members has the lowest rank
     outline: str  # its distinctive members, for the error about an unknown document
-    # Sets of members, each enough to recognise a document that lacks, or misspells, a distinctive member. It is then decoded as
-    # this dialect, so that the error names that member.
+    # Sets of members, each enough to recognise a document that lacks, or misspells, a distinctive member. It is then
+    # decoded as this dialect, so that the error names that member.
     fragments: tuple[str, ...]
     needs_bindings: bool = False  # the format cannot express an agent without an endpoint
     media_types: tuple[str, ...] = ()  # under which other documents embed one of this dialect

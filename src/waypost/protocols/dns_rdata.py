@@ -1,11 +1,13 @@
-"""What records of the DNS are made of: names and character-strings, from bytes and to bytes. Names here are never compressed
-(rdata of the types that we read must not be, or was taken apart before).
+"""DNS rdata: names, character-strings and SRV records (RFC 2782), from bytes and to bytes.
+
+Names are never compressed: the rdata of these types must not be, or was decompressed before.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -13,46 +15,45 @@ import msgspec
 from waypost.errors import InvalidDocument
 
 _LABEL_BYTES: Final = 63
-
 _NAME_BYTES: Final = 255
-
 _STRING_BYTES: Final = 255
-
 _PLAIN: Final = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-_")
 
 
-def malformed_record(kind: str, what: str) -> InvalidDocument:
-    """A record that breaks its format. Whoever reads several skips it, and says so."""
+def malformed_record(kind: str, problem: str) -> InvalidDocument:
+    """Return the error for an invalid record. Readers of several records skip it with a warning."""
     return InvalidDocument(
-        f"The {kind} record is malformed: {what}.", path=kind.lower(), details={"reason": "malformed"}
+        f"The {kind} record is malformed: {problem}.", path=kind.lower(), details={"reason": "malformed"}
     )
 
 
 def read_name(kind: str, data: bytes, start: int) -> tuple[str, int]:
-    """The name in lower case without its final dot (the root is empty), and where it ends."""
+    """Return the name in lower case without its final dot (the root is empty), and its end offset."""
     labels: list[str] = []
     at = start
     while True:
         if at >= len(data):
-            raise malformed_record(kind, "a name ends before it is over")
+            raise malformed_record(kind, "a name is truncated")
         size = data[at]
         if size > _LABEL_BYTES:
             raise malformed_record(kind, "a name is compressed, or has a label of more than 63 octets")
         label = data[at + 1 : at + 1 + size]
         at += 1 + size
         if len(label) < size or at - start > _NAME_BYTES:
-            raise malformed_record(kind, "a name ends before it is over, or never")
+            raise malformed_record(kind, "a name is truncated or too long")
         if not size:
             return ".".join(labels), at
         labels.append(_label_text(label.lower()))
 
 
 def write_name(name: str) -> bytes:
-    """Of a name as `read_name` gives it; a final dot is fine."""
+    """Encode a name as `read_name` returns it; a final dot is allowed."""
     bare = name.removesuffix(".").lower()
     labels = [label.encode("ascii", "replace") for label in bare.split(".")] if bare else []
     if any(not 0 < len(label) <= _LABEL_BYTES or not _PLAIN.issuperset(label) for label in labels):
-        raise malformed_record("name", f"{name[:64]!r} is not a name of letters, digits, hyphens and underscores")
+        raise malformed_record(
+            "name", f"{name[:64]!r} has characters other than letters, digits, hyphens and underscores"
+        )
     data = b"".join(bytes((len(label),)) + label for label in labels) + b"\0"
     if len(data) > _NAME_BYTES:
         raise malformed_record("name", "it has more than 255 octets")
@@ -60,12 +61,13 @@ def write_name(name: str) -> bytes:
 
 
 def _label_text(label: bytes) -> str:
-    """Odd octets are escaped, so that no two names look alike, and a dot inside a label is none between labels."""
+    """Escape other octets, so that different names have different texts, and a dot inside a label is not a
+    separator."""
     return "".join(chr(octet) if octet in _PLAIN else f"\\{octet:03d}" for octet in label)
 
 
 def is_hostname(name: str) -> bool:
-    """Whether certificates can be given for it: no escapes, no underscores (AID-4), not the root."""
+    """Return whether certificates can be issued for the name: no escapes, no underscores (AID-4), not the root."""
     return bool(name) and all(
         label and set(label.encode("ascii", "replace")) <= _PLAIN - {0x5F} and not label.startswith("-")
         for label in name.split(".")
@@ -73,21 +75,21 @@ def is_hostname(name: str) -> bool:
 
 
 def read_strings(data: bytes) -> tuple[bytes, ...]:
-    """The character-strings of a TXT record."""
-    found: list[bytes] = []
+    """Return the character-strings of a TXT record."""
+    strings: list[bytes] = []
     at = 0
     while at < len(data):
         size = data[at]
         text = data[at + 1 : at + 1 + size]
         if len(text) < size:
-            raise malformed_record("TXT", "a string ends before it is over")
-        found.append(text)
+            raise malformed_record("TXT", "a string is truncated")
+        strings.append(text)
         at += 1 + size
-    return tuple(found)
+    return tuple(strings)
 
 
 def read_text(data: bytes) -> str:
-    """A TXT record as one text: its strings joined, never those of others (C-6)."""
+    """Return a TXT record as one text: its own strings joined, never those of other records (C-6)."""
     try:
         return b"".join(read_strings(data)).decode("utf-8")
     except UnicodeDecodeError:
@@ -95,7 +97,7 @@ def read_text(data: bytes) -> str:
 
 
 def write_text(text: str) -> bytes:
-    """A text as character-strings of at most 255 octets; never broken inside a character."""
+    """Encode a text as character-strings of at most 255 octets, split at character boundaries."""
     data = text.encode()
     parts: list[bytes] = []
     while data or not parts:
@@ -107,14 +109,11 @@ def write_text(text: str) -> bytes:
     return b"".join(parts)
 
 
-# ---- SRV records (RFC 2782): rdata to values and back.
-
-
 class SrvRecord(msgspec.Struct, frozen=True, kw_only=True):
     priority: int
     weight: int
     port: int
-    target: str  # empty for ".": the service is decidedly not there
+    target: str  # empty for ".": the service is not available
 
 
 def parse_srv(data: bytes) -> SrvRecord:
@@ -123,7 +122,7 @@ def parse_srv(data: bytes) -> SrvRecord:
     priority, weight, port = struct.unpack_from("!HHH", data)
     target, end = read_name("SRV", data, 6)
     if end != len(data):
-        raise malformed_record("SRV", "something follows the name")
+        raise malformed_record("SRV", "it has bytes after the name")
     return SrvRecord(priority=priority, weight=weight, port=port, target=target)
 
 
@@ -132,11 +131,10 @@ def write_srv(record: SrvRecord) -> bytes:
 
 
 def select_srv(records: Iterable[bytes]) -> SrvRecord | None:
-    """The one to use first: lowest priority, then largest weight. A choice by chance would change answers between two looks."""
-    found = []
+    """Return the record with the lowest priority, then the largest weight: deterministic, unlike a weighted random
+    choice."""
+    valid = []
     for data in records:
-        try:
-            found.append(parse_srv(data))
-        except InvalidDocument:
-            continue
-    return min(found, key=lambda one: (one.priority, -one.weight, one.target, one.port), default=None)
+        with suppress(InvalidDocument):
+            valid.append(parse_srv(data))
+    return min(valid, key=lambda record: (record.priority, -record.weight, record.target, record.port), default=None)

@@ -1,7 +1,10 @@
-"""JSON-RPC 2.0 without sockets: bytes to calls, answers to bytes (rtfs.md RTFS-30…34).
+"""JSON-RPC 2.0 without sockets: bytes to calls, replies to bytes (rtfs.md RTFS-30…34).
 
-It knows requests, batches, notifications and error objects; it refuses to know any method. An id travels as the JSON text
-it was written in, so that `1`, `"1"`, `1.50` and an integer of thirty digits come back as they came.
+Requests, batches, notifications and error objects; no methods. An id is kept as JSON text, so that `1`, `"1"`, `1.50`
+and an integer of thirty digits are returned as received.
+
+The strict parser reads almost every request. If it rejects a duplicate name or a large integer, or if an id is a
+fraction, the text is parsed again with numbers as text, so that each call of a batch is checked on its own.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ NULL_ID = b"null"
 
 @dataclass(frozen=True, slots=True)
 class RpcCall:
-    """One request. `id` is its JSON text; None makes it a notification, which is executed and never answered."""
+    """One request. `id` is its JSON text; None is a notification, which gets no reply."""
 
     method: str
     params: JsonObject | list[Any]
@@ -33,12 +36,12 @@ class RpcCall:
     def named_params(self) -> JsonObject:
         if isinstance(self.params, dict):
             return self.params
-        raise InvalidParameter("Parameters are given by name, as an object.", path="params")
+        raise InvalidParameter("Parameters must be given by name, as an object.", path="params")
 
 
 @dataclass(frozen=True, slots=True)
-class RpcRefusal:
-    """What stands in the place of a call that is not one; it is always answered."""
+class RpcRejection:
+    """An invalid call; it always gets a reply."""
 
     error: WaypostError
     id: bytes = NULL_ID
@@ -46,57 +49,61 @@ class RpcRefusal:
 
 @dataclass(frozen=True, slots=True)
 class RpcBatch:
-    calls: tuple[RpcCall | RpcRefusal, ...]
+    calls: tuple[RpcCall | RpcRejection, ...]
     is_batch: bool
 
 
 def parse_calls(body: bytes) -> RpcBatch:
-    """The calls in a body. A body that is no JSON, or too many calls, is one refusal."""
+    """Parse a body. Invalid JSON, or too many calls, is one rejection."""
     try:
-        value, as_written = _parse(body)
+        value, numbers_as_text = _parse(body)
     except WaypostError as error:
-        return _one_refusal(error)
+        return _reject_body(error)
     if not isinstance(value, list):
-        return RpcBatch((_call(value, as_written),), is_batch=False)
+        return RpcBatch((_call(value, numbers_as_text),), is_batch=False)
     if not value:
-        return _one_refusal(InvalidCall("The batch is empty.", hint="Send at least one call."))
+        return _reject_body(InvalidCall("The batch is empty.", hint="Send at least one call."))
     if len(value) > limits.RPC_BATCH_CALLS:
-        return _one_refusal(_too_many())
-    return RpcBatch(tuple(_call(item, as_written) for item in value), is_batch=True)
+        return _reject_body(_too_many())
+    return RpcBatch(tuple(_call(item, numbers_as_text) for item in value), is_batch=True)
 
 
-def _one_refusal(error: WaypostError) -> RpcBatch:
-    return RpcBatch((RpcRefusal(error),), is_batch=False)
+def _reject_body(error: WaypostError) -> RpcBatch:
+    return RpcBatch((RpcRejection(error),), is_batch=False)
 
 
 def _too_many() -> InvalidCall:
     return InvalidCall(
-        f"A batch has at most {limits.RPC_BATCH_CALLS} calls.",
+        f"A batch must have at most {limits.RPC_BATCH_CALLS} calls.",
         hint="Send several batches.",
         details={"reason": "batch_too_large"},
     )
 
 
-def _call(value: Any, as_written: bool) -> RpcCall | RpcRefusal:
+def _call(value: Any, numbers_as_text: bool) -> RpcCall | RpcRejection:
     if not isinstance(value, dict):
-        return RpcRefusal(InvalidCall(f"A call is an object, not {kind_of(value)}."))
+        return RpcRejection(InvalidCall(f"A call must be an object, not {kind_of(value)}."))
     call_id = _find_id(value)
     if "id" in value and call_id is None:
-        return RpcRefusal(InvalidCall(f"An id is a string, a number or null, not {kind_of(value['id'])}.", path="id"))
+        return RpcRejection(
+            InvalidCall(f"An id must be a string, a number or null, not {kind_of(value['id'])}.", path="id")
+        )
     try:
-        if as_written:
-            value = {name: _settle(item, name) for name, item in _once(value, "$").items() if name != "id"}
+        if numbers_as_text:
+            value = {
+                name: _parse_numbers(item, name) for name, item in _check_members(value, "$").items() if name != "id"
+            }
         _check(value)
     except _RepeatedName as error:
-        return RpcRefusal(error)  # which of two ids is meant cannot be known
+        return RpcRejection(error)  # the id may be ambiguous
     except WaypostError as error:
-        return RpcRefusal(error, call_id or NULL_ID)
+        return RpcRejection(error, call_id or NULL_ID)
     params = value.get("params")
     return RpcCall(value["method"], {} if params is None else params, call_id)
 
 
 def _find_id(value: JsonObject) -> bytes | None:
-    """The JSON text of an id; None when there is none, or none that may be one."""
+    """Return the JSON text of an id; None if it is absent or invalid."""
     if "id" not in value:
         return None
     match value["id"]:
@@ -118,10 +125,10 @@ def _check(value: JsonObject) -> None:
     if not isinstance(value.get("method"), str):
         raise InvalidCall('"method" must be a string.', path="method")
     if not isinstance(value.get("params"), (dict, list, type(None))):
-        raise InvalidCall(f'"params" is an object, not {kind_of(value["params"])}.', path="params")
+        raise InvalidCall(f'"params" must be an object, not {kind_of(value["params"])}.', path="params")
 
 
-# --- Answers --------------------------------------------------------------------------------------
+# --- Replies --------------------------------------------------------------------------------------
 
 
 def result_reply(call_id: bytes, result: Any) -> bytes:
@@ -133,7 +140,7 @@ def error_reply(call_id: bytes, error: WaypostError, *, code: int | None = None)
 
 
 def error_object(error: WaypostError, *, code: int | None = None) -> JsonObject:
-    """The number is the face's; `data.code` is the profile's word, by which a client decides when numbers overlap."""
+    """`code` depends on the API; `data.code` is the profile's error code, which is unambiguous."""
     data: JsonObject = {"code": error.code}
     errors = error.details.get("errors")
     if errors is None and error.path is not None:
@@ -151,25 +158,23 @@ def error_object(error: WaypostError, *, code: int | None = None) -> JsonObject:
 
 
 def encode_replies(replies: Sequence[bytes], *, is_batch: bool) -> bytes | None:
-    """The body of the answer; None when there is nothing to say."""
+    """Return the body of the response; None without replies."""
     if not replies:
         return None
     return b"[" + b",".join(replies) + b"]" if is_batch else replies[0]
 
 
-# --- Reading --------------------------------------------------------------------------------------
-# The strict reader serves almost every request. Only where it refuses a repeated name or a large integer, or where an id is
-# a fraction, is the text read once more with numbers kept as they were written, so that each call of a batch is judged alone.
+# --- Parsing --------------------------------------------------------------------------------------
 
 
 class _Number(str):
-    """A number as it was written."""
+    """The text of a number."""
 
     __slots__ = ()
 
 
 class _Pairs(dict[str, Any]):
-    """An object in which a name appears twice."""
+    """An object with a duplicate name."""
 
     repeated: str
 
@@ -178,27 +183,27 @@ class _RepeatedName(InvalidCall):
     pass
 
 
-_Path: TypeAlias = "str | tuple[_Path, str | int]"  # written out when there is an error to be told
+_Path: TypeAlias = "str | tuple[_Path, str | int]"  # formatted only for an error
 
 
 def _parse(body: bytes) -> tuple[Any, bool]:
-    """The value, and whether its numbers are still as they were written."""
+    """Return the value, and whether its numbers are still text."""
     if _exceeds_batch_limit(body):
         raise _too_many()
     try:
         value = parse_json(body, max_bytes=limits.RPC_BYTES, depth=limits.RTFS_DEPTH)
     except MalformedJson as error:
-        return _parse_as_written(body, error), True
+        return _parse_numbers_as_text(body, error), True
     except TooLarge as error:
-        raise _refusal(body, error) from None
+        raise _size_error(body, error) from None
     calls = value if isinstance(value, list) else [value]
     if any(isinstance(call, dict) and isinstance(call.get("id"), float) for call in calls):
-        _write_ids(calls, body)
+        _restore_fraction_ids(calls, body)
     return value, False
 
 
 def _exceeds_batch_limit(body: bytes) -> bool:
-    """Whether a batch has more calls than are read: known quickly, before each is looked at."""
+    """Return whether a batch has too many calls, before they are checked one by one."""
     if body.count(b",") < limits.RPC_BATCH_CALLS or len(body) > limits.RPC_BYTES or body.lstrip()[:1] != b"[":
         return False
     with suppress(ValueError, RecursionError):
@@ -206,15 +211,15 @@ def _exceeds_batch_limit(body: bytes) -> bool:
     return False
 
 
-def _write_ids(calls: list[Any], body: bytes) -> None:
-    """An id that is a fraction, as it was written."""
-    written = _fraction_decoder.decode(body.decode("utf-8"))
-    for call, same in zip(calls, written if isinstance(written, list) else [written], strict=True):
+def _restore_fraction_ids(calls: list[Any], body: bytes) -> None:
+    """Replace ids that are fractions by their text."""
+    originals = _fraction_decoder.decode(body.decode("utf-8"))
+    for call, original in zip(calls, originals if isinstance(originals, list) else [originals], strict=True):
         if isinstance(call, dict) and isinstance(call.get("id"), float):
-            call["id"] = same["id"]
+            call["id"] = original["id"]
 
 
-def _refusal(body: bytes, error: TooLarge) -> WaypostError:
+def _size_error(body: bytes, error: TooLarge) -> WaypostError:
     if error.details.get("bound") == "depth":
         return MalformedJson(error.message, path=error.path)
     if error.path == "$" and body.lstrip()[:1] == b"[":
@@ -222,11 +227,11 @@ def _refusal(body: bytes, error: TooLarge) -> WaypostError:
     return error
 
 
-def _parse_as_written(body: bytes, refused: MalformedJson) -> Any:
+def _parse_numbers_as_text(body: bytes, original: MalformedJson) -> Any:
     try:
         return _decoder.decode(body.decode("utf-8"))
     except (ValueError, RecursionError):
-        raise refused from None
+        raise original from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> JsonObject:
@@ -246,36 +251,39 @@ _fraction_decoder = json.JSONDecoder(parse_float=_Number)
 _decoder = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant, parse_int=_Number, parse_float=_Number)
 
 
-def _once(value: JsonObject, path: _Path) -> JsonObject:
+def _check_members(value: JsonObject, path: _Path) -> JsonObject:
     if isinstance(value, _Pairs):
         raise _RepeatedName(
             f"The member {value.repeated[:64]!r} appears twice in one object.",
-            path=_written(path),
+            path=_format_path(path),
             hint="Keep one of them.",
         )
     if len(value) > limits.JSON_OBJECT_KEYS:
-        raise TooComplex(f"An object has more than {limits.JSON_OBJECT_KEYS} members.", path=_written(path))
+        raise TooComplex(f"An object has more than {limits.JSON_OBJECT_KEYS} members.", path=_format_path(path))
     return value
 
 
-def _settle(value: Any, path: _Path) -> Any:
-    """The value with its numbers made numbers, by the same rules as the strict reader's."""
+def _parse_numbers(value: Any, path: _Path) -> Any:
+    """Return the value with numbers parsed by the rules of the strict parser."""
     if isinstance(value, _Number):
         return _number(value, path)
     if isinstance(value, str):
-        return _whole(value, path)
+        return _check_surrogates(value, path)
     if isinstance(value, dict):
-        return {_whole(name, path): _settle(item, (path, name)) for name, item in _once(value, path).items()}
+        return {
+            _check_surrogates(name, path): _parse_numbers(item, (path, name))
+            for name, item in _check_members(value, path).items()
+        }
     if isinstance(value, list):
         if len(value) > limits.JSON_ARRAY_ITEMS:
-            raise TooComplex(f"An array has more than {limits.JSON_ARRAY_ITEMS} items.", path=_written(path))
-        return [_settle(item, (path, at)) for at, item in enumerate(value)]
+            raise TooComplex(f"An array has more than {limits.JSON_ARRAY_ITEMS} items.", path=_format_path(path))
+        return [_parse_numbers(item, (path, at)) for at, item in enumerate(value)]
     return value
 
 
-def _whole(text: str, path: _Path) -> str:
+def _check_surrogates(text: str, path: _Path) -> str:
     if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
-        raise MalformedJson("The text holds half of a surrogate pair.", path=_written(path))
+        raise MalformedJson("The text contains a lone surrogate.", path=_format_path(path))
     return text
 
 
@@ -283,11 +291,11 @@ def _number(text: _Number, path: _Path) -> int | float:
     try:
         return parse_number(text)
     except MalformedJson as error:
-        raise InvalidParameter(error.message, path=_written(path), hint=error.hint) from None
+        raise InvalidParameter(error.message, path=_format_path(path), hint=error.hint) from None
 
 
-def _written(path: _Path) -> str:
+def _format_path(path: _Path) -> str:
     if isinstance(path, str):
         return path
     parent, place = path
-    return f"{_written(parent)}[{place}]" if isinstance(place, int) else member(_written(parent), place)
+    return f"{_format_path(parent)}[{place}]" if isinstance(place, int) else member(_format_path(parent), place)

@@ -26,7 +26,8 @@ class CursorCipher:
         self._cipher = AESSIV(key)
 
     def seal(self, purpose: str, payload: bytes, *context: str) -> str:
-        """Encrypt the payload. `open` needs the same `context`, so a cursor of one caller or filter is invalid for another."""
+        """Encrypt the payload. `open` needs the same `context`, so a cursor of one caller or filter is invalid for
+        another."""
         sealed = self._cipher.encrypt(payload, [purpose.encode(), *(part.encode() for part in context)])
         return encode_base64url(sealed)
 

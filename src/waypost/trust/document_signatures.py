@@ -1,8 +1,8 @@
 """Signatures over JSON documents: canonical forms, the bytes that each dialect's signature covers, and signing.
 
-Canonicalization is RFC 8785, and the older form that some announcers still sign. Values come from `model/json.py`, which
-rejects everything that two parsers could read differently; other values are checked here. Strings are not normalised: NFC
-and NFD are two strings.
+Canonicalization is RFC 8785, and the older form that some announcers still sign. Values come from `model/json.py`,
+which rejects everything that two parsers could read differently; other values are checked here. Strings are not
+normalised: NFC and NFD are two strings.
 
 An A2A card is signed without its `signatures` and without members that only repeat a default (neighbours.md §1).
 `_DEFAULTED` lists these members for each object of a card; required members, and those where absent differs from the
@@ -61,7 +61,8 @@ def canonicalize_parsed(value: Any) -> bytes:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether sorting suffices: no float, whose text is defined by ECMAScript, and no name that UTF-16 sorts otherwise."""
+    """Return whether sorting suffices: no float, whose text is defined by ECMAScript, and no name that UTF-16 sorts
+    otherwise."""
     kind = type(value)
     if kind is dict:
         return all(type(name) is str and name.isascii() and _is_plain(item) for name, item in value.items())

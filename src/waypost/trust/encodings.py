@@ -1,7 +1,7 @@
 """Strict base64 and base64url: one spelling per value.
 
-A signature with two spellings could count as two signatures, so bits after the last byte, white space, mixed alphabets and
-wrong padding are rejected. All functions raise ValueError.
+A signature with two spellings could count as two signatures, so bits after the last byte, white space, mixed alphabets
+and wrong padding are rejected. All functions raise ValueError.
 """
 
 from __future__ import annotations

@@ -96,7 +96,8 @@ def parse_jose_key(value: Any, path: str = "jwk") -> JoseKey:
 
 
 def parse_jwks(data: bytes, path: str = "jwks") -> tuple[JoseKey, ...]:
-    """Return the usable keys of a JWK set. Others are skipped, as RFC 7517 §5 asks; a set without a usable key is an error."""
+    """Return the usable keys of a JWK set. Others are skipped, as RFC 7517 §5 asks; a set without a usable key is an
+    error."""
     keys = parse_object(data, max_bytes=limits.JWKS_BYTES).get("keys")
     if not isinstance(keys, list):
         raise InvalidKey("A JWK set must have an array `keys`.", path=f"{path}.keys", hint='Write {"keys": […]}.')

@@ -1,7 +1,9 @@
-"""Tokens (RFC 7519): claim checks, tokens that this service mints, and tokens of external issuers (J1…J10 of the threat list).
+"""Tokens (RFC 7519): claim checks, tokens that this service mints, and tokens of external issuers (J1…J10 of the threat
+list).
 
 The verifier's key decides the algorithm, never the token. Tokens of this service are signed with its one Ed25519 key.
-External issuers are verified with their configured keys; HS256 is accepted only from an issuer with a configured secret.
+External issuers are verified with their configured keys; HS256 is accepted only from an issuer with a configured
+secret.
 """
 
 from __future__ import annotations

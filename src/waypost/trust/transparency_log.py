@@ -1,14 +1,14 @@
 """A transparency log: the hash tree of RFC 6962 and 9162, its storage in tiles, and signed checkpoints.
 
-The tree has roots, proofs that an entry is in a tree, and proofs that a tree only grew. A proof is made in two steps: which
-spans of leaves it consists of, and then the hash of each span. Leaves are counted from 0.
+The tree has roots, proofs that an entry is in a tree, and proofs that a tree only grew. A proof is made in two steps:
+which spans of leaves it consists of, and then the hash of each span. Leaves are counted from 0.
 
-Hashes are stored in tiles of 256, so that the tree grows by one leaf in constant time and a proof needs few reads. A tile of
-level 0 holds the hashes of 256 leaves, one of level n + 1 the roots of 256 tiles of level n. Only full tiles are stored; a
-partial tile consists of the newest leaves, or of the roots of the full tiles below it.
+Hashes are stored in tiles of 256, so that the tree grows by one leaf in constant time and a proof needs few reads. A
+tile of level 0 holds the hashes of 256 leaves, one of level n + 1 the roots of 256 tiles of level n. Only full tiles
+are stored; a partial tile consists of the newest leaves, or of the roots of the full tiles below it.
 
-A checkpoint is origin, size and root of a log in three lines (C2SP tlog-checkpoint), in a signed note (C2SP signed-note)
-with an Ed25519 key. A saved checkpoint can prove later that the log was rewritten.
+A checkpoint is origin, size and root of a log in three lines (C2SP tlog-checkpoint), in a signed note (C2SP
+signed-note) with an Ed25519 key. A saved checkpoint can prove later that the log was rewritten.
 """
 
 from __future__ import annotations
@@ -240,7 +240,8 @@ def row_lengths(size: int) -> list[int]:
 
 
 def span_hash(span: Span, read_tile: Callable[[int, int], bytes]) -> bytes:
-    """Return the hash of a span of leaves. `read_tile` returns the hashes of a full or partial tile by level and number."""
+    """Return the hash of a span of leaves. `read_tile` returns the hashes of a full or partial tile by level and
+    number."""
     return fold_peaks([_peak_hash(peak, read_tile) for peak in split_into_peaks(span)])
 
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from waypost.errors import InvalidDocument, MalformedJson, NotFound, RateLimited, error_codes
-from waypost.protocols.jsonrpc import RpcCall, RpcRefusal, encode_replies, error_reply, parse_calls, result_reply
+from waypost.protocols.jsonrpc import RpcCall, RpcRejection, encode_replies, error_reply, parse_calls, result_reply
 
 
-def one(body: str | bytes) -> RpcCall | RpcRefusal:
+def one(body: str | bytes) -> RpcCall | RpcRejection:
     incoming = parse_calls(body.encode() if isinstance(body, str) else body)
     assert len(incoming.calls) == 1
     return incoming.calls[0]
@@ -17,7 +17,7 @@ def one(body: str | bytes) -> RpcCall | RpcRefusal:
 
 def refused(body: str | bytes) -> tuple[int, bytes]:
     found = one(body)
-    assert isinstance(found, RpcRefusal)
+    assert isinstance(found, RpcRejection)
     return error_codes(found.error).jsonrpc, found.id
 
 
@@ -95,7 +95,7 @@ def test_what_is_not_a_call_is_refused(body: bytes, code: int, call_id: bytes) -
 
 def test_a_refusal_names_the_place_of_a_large_integer() -> None:
     found = one('{"jsonrpc":"2.0","method":"m","params":{"a":[1,12345678901234567890]},"id":7}')
-    assert isinstance(found, RpcRefusal)
+    assert isinstance(found, RpcRejection)
     assert found.error.path == "params.a[1]"
 
 
@@ -119,7 +119,7 @@ def test_each_call_of_a_batch_is_judged_alone_and_in_order() -> None:
     assert incoming.is_batch
     first, second, third, fourth, fifth, sixth = incoming.calls
     assert first == RpcCall("a", {"x": 1.5}, b"1")
-    assert [error_codes(item.error).jsonrpc for item in (second, third, fifth) if isinstance(item, RpcRefusal)] == [
+    assert [error_codes(item.error).jsonrpc for item in (second, third, fifth) if isinstance(item, RpcRejection)] == [
         -32600
     ] * 3
     assert fourth == RpcCall("b", {}, None)
@@ -132,7 +132,7 @@ def test_a_batch_has_at_most_100_calls(count: int, taken: bool) -> None:
     assert incoming.is_batch is taken
     if not taken:
         (found,) = incoming.calls
-        assert isinstance(found, RpcRefusal)
+        assert isinstance(found, RpcRejection)
         assert error_codes(found.error).jsonrpc == -32600
         assert found.error.details == {"reason": "batch_too_large"}
 

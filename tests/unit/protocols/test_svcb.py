@@ -76,10 +76,10 @@ def test_what_an_authoritative_server_accepts_is_read_and_in_alias_mode_ignored(
     [
         (b"", "too short"),
         (b"\0\1", "too short"),
-        (b"\0\1\3fo", "ends before"),
+        (b"\0\1\3fo", "is truncated"),
         (b"\0\1\xc0\x0c", "compressed"),
-        (service() + b"\0\3\0", "ends before"),
-        (service() + b"\0\3\0\4\0\0", "ends before"),
+        (service() + b"\0\3\0", "is truncated"),
+        (service() + b"\0\3\0\4\0\0", "is truncated"),
         (service((3, b"\0\x35"), (3, b"\0\x35")), "repeated"),
         (service((3, b"\0\x35"), (1, b"\2h2")), "order"),
         (service((3, b"\0")), "port"),

@@ -2,12 +2,13 @@
 
 A card has no id. Its id is the URL it was fetched from, else that of its first interface (with `#tenant`).
 
-The remainder is one entry of `capabilities.extensions`, with the URI EXTENSION. A2A intends that list for additional data and
-clients ignore unknown entries; the entry is never `required`, and is left out if the card expresses the whole record.
+The remainder is one entry of `capabilities.extensions`, with the URI EXTENSION. A2A intends that list for additional
+data and clients ignore unknown entries; the entry is never `required`, and is left out if the card expresses the whole
+record.
 
-`signatures` are kept verbatim in the residue. The first is also the record's `signature`, with the source `a2a-jws`; `trust`
-verifies it. Security schemes and requirements map to the record's `auth`:
-`{"schemes": [{"id","type",…,"scopes"?}], "required": bool}` with OpenAPI's types.
+`signatures` are kept verbatim in the residue. The first is also the record's `signature`, with the source `a2a-jws`;
+`trust` verifies it. Security schemes and requirements map to the record's `auth`: `{"schemes":
+[{"id","type",…,"scopes"?}], "required": bool}` with OpenAPI's types.
 """
 
 from __future__ import annotations
@@ -126,7 +127,8 @@ def _with_source_url(record: AgentRecord, source_url: str | None) -> tuple[Agent
 
 
 def _read_written(card: JsonObject) -> AgentRecord:
-    """Read a card that is about to be written. A residue edited by hand may have older names, which would be read differently."""
+    """Read a card that is about to be written. A residue edited by hand may have older names, which would be read
+    differently."""
     if upgrade_card(card) != card:
         raise InvalidDocument("The card has member names from before 1.0.", path="$")
     return read_card(card)

@@ -1,6 +1,7 @@
 """Upgrade of A2A cards from before 1.0 (neighbours.md §1): 0.3 and 0.2, in camelCase or snake_case.
 
-Only names and structure change; the reader of 1.0 cards validates. Members that 1.0 does not have stay, as unknown members.
+Only names and structure change; the reader of 1.0 cards validates. Members that 1.0 does not have stay, as unknown
+members.
 """
 
 from __future__ import annotations

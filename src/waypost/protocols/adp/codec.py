@@ -58,7 +58,8 @@ _SPKI_PREFIX = bytes.fromhex("302a300506032b6570032100")
 
 
 def find_raw_key(full: str) -> bytes | None:
-    """The 32 raw bytes in a PEM, in base64url of an SPKI, or in base64url of themselves; None when it is none of these."""
+    """The 32 raw bytes in a PEM, in base64url of an SPKI, or in base64url of themselves; None when it is none of
+    these."""
     body = "".join(line.strip() for line in full.splitlines() if "-----" not in line)
     body = body.replace("+", "-").replace("/", "_").rstrip("=")
     try:
@@ -158,7 +159,8 @@ def _clipped(text: str, most: int) -> str:
 
 
 def write_capabilities(record: AgentRecord, own: Any) -> list[JsonObject]:
-    """The document's own wording while it still tells the record's tags and description, else one capability for each tag."""
+    """The document's own wording while it still tells the record's tags and description, else one capability for each
+    tag."""
     pricing = (record.constraints or {}).get("pricing") or {}
     if isinstance(own, list):
         try:
@@ -205,7 +207,8 @@ def need_address(endpoints: JsonObject, name: str, path: str) -> str:
 
 
 def write_endpoints(bindings: tuple[Binding, ...], well_known: str) -> JsonObject:
-    """Bindings that came from ADP go back to their place, AGP goes to `chat`; no other protocol is passed off as ADP's."""
+    """Bindings that came from ADP go back to their place, AGP goes to `chat`; no other protocol is passed off as
+    ADP's."""
     endpoints: JsonObject = {"wellKnown": well_known}
     for binding in bindings:
         place = binding.extra.get(PLACE)
@@ -264,8 +267,9 @@ def _methods(auth: Any) -> list[str]:
 
 # ---- The ADP metadata document of `/.well-known/agent.json` (adp.md §4, §10; neighbours.md §5).
 #
-# Read leniently, as the draft's own examples need (C-3, C-4); what a verifier would refuse is told as a warning. It proves no
-# key and no domain. Unknown members are the free-form place: clients ignore them (ADP-23), so the remainder is one of them.
+# Read leniently, as the draft's own examples need (C-3, C-4); what a verifier would refuse is told as a warning. It
+# proves no key and no domain. Unknown members are the free-form place: clients ignore them (ADP-23), so the remainder
+# is one of them.
 
 PROTOCOL = "ADP/1.1"
 

@@ -1,7 +1,8 @@
 """The TXT record of ADP at `_agent.{domain}`: `v=ADP1.1; pk=…; wk=…` (ADP-15), read and written.
 
-Others keep their records at the same name, and the order of records is not kept, so a value is joined from the strings of one
-record, and two that speak for ADP are no answer (C-6, D11). `pk` is checked strictly: a fingerprint is there to be trusted.
+Others keep their records at the same name, and the order of records is not kept, so a value is joined from the strings
+of one record, and two that speak for ADP are no answer (C-6, D11). `pk` is checked strictly: a fingerprint is there to
+be trusted.
 """
 
 from __future__ import annotations

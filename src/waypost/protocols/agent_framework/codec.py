@@ -1,4 +1,9 @@
-"""Texts as the Agent Framework surface shows them: no control characters (AF-53), a summary (P-13), in bounds (AF-20)."""
+"""AgentMetadata of Agent Framework discovery (agentframework.md §3, §4, §11).
+
+Ids are slugs, endpoints are paths on the service's own host (AF-16, AF-17), and the remainder is carried in `metadata`.
+Texts have no control characters (AF-53), a summary (P-13) and bounds (AF-20). Views by query, caching and access belong
+to the API.
+"""
 
 from __future__ import annotations
 
@@ -57,168 +62,7 @@ from waypost.protocols.record_reader import (
     read_visibility,
 )
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-
-_LINE_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-
-_ENDS = (re.compile(r"[.!?](?=\s|$)"), re.compile("[。！？]"))  # of a sentence: those of the second kind need no space
-
-SUMMARY_CHARS = 200
-
-
-def strip_control_characters(value: Any) -> Any:
-    """A JSON value without control characters in its texts; line ends and tabs inside them stay."""
-    if isinstance(value, str):
-        return value if value.isprintable() else _CONTROL.sub("", value)  # what can be printed holds no such character
-    if isinstance(value, dict):
-        return {strip_control_characters(name): strip_control_characters(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [strip_control_characters(item) for item in value]
-    return value
-
-
-def strip_line_controls(text: str, instead: str) -> str:
-    """A text for one line, never empty: a text of control characters alone gives way to `instead`."""
-    if text.isprintable() or not _LINE_CONTROL.search(text):
-        return text
-    return _LINE_CONTROL.sub(" ", text).strip() or instead
-
-
-def summarize(description: str) -> str:
-    """The first sentence, cut on a word boundary."""
-    text = " ".join(strip_control_characters(description).split())
-    ends = (end.search(text, 1) for end in _ENDS)
-    end = next(filter(None, ends), None)
-    sentence = text if end is None else text[: end.end()]
-    if len(sentence) <= SUMMARY_CHARS:
-        return sentence
-    head = sentence[: SUMMARY_CHARS - 1]
-    return (head.rsplit(" ", 1)[0] if " " in head else head) + "…"
-
-
-def truncate_bytes(text: str, most: int) -> str:
-    """The text in at most `most` UTF-8 bytes, never through a character."""
-    raw = text.encode("utf-8")
-    return text if len(raw) <= most else raw[:most].decode("utf-8", "ignore")
-
-
-# ---- Endpoints of the Agent Framework (AF-16, AF-17) and the profile's bindings: paths on one host against whole addresses.
-
-METHOD = "x.method"  # where a binding keeps the endpoint's method (agentframework.md §11)
-
-ENDPOINT = "x.endpoint"  # and its other members: description and what we do not know
-
-_KNOWN = ("method", "path")
-
-_PROTOCOL = "https"  # what an endpoint is called by as a binding, also where its host is reached without TLS (§11)
-
-_TOKEN = re.compile(r"[A-Za-z!#$%&'*+.^_`|~0-9-]{1,32}\Z")
-
-_PATH = re.compile(r"/(?!/)[^?#\\\s\x00-\x1f\x7f]*\Z")
-
-_DOTS = re.compile(r"(?:^|/)\.\.(?:/|$)")
-
-
-def origin_of(url: str) -> str | None:
-    """`scheme://authority` of an http(s) address, lower-cased; None for anything else."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return None
-    if parts.scheme not in ("http", "https") or not parts.netloc or "@" in parts.netloc:
-        return None
-    return f"{parts.scheme}://{parts.netloc.lower()}"
-
-
-def is_path(text: str) -> bool:
-    """AF-17: an absolute path with no authority, query, fragment, `..`, space or control character."""
-    return _PATH.match(text) is not None and not _DOTS.search(text)
-
-
-def is_http(endpoint: Mapping[str, Any]) -> bool:
-    """A reader passes over endpoints whose `transport` is not HTTP (AF-17)."""
-    transport = endpoint.get("transport")
-    if isinstance(transport, dict):
-        transport = transport.get("type", transport.get("name"))
-    return transport is None or (isinstance(transport, str) and transport.lower() in ("http", "https"))
-
-
-def to_endpoint(binding: Binding, origin: str | None) -> JsonObject | None:
-    """The endpoint that says the same as the binding, or None when the binding is not a path on this host."""
-    if origin is None or binding.protocol not in (_PROTOCOL, origin.split(":", 1)[0]):
-        return None
-    path = binding.endpoint[len(origin) :]
-    if not binding.endpoint.startswith(origin) or not is_path(path):
-        return None
-    method = binding.extra.get(METHOD)
-    if not isinstance(method, str) or not _TOKEN.match(method):
-        method = "POST"
-    return _with_extra_members({"method": method.upper(), "path": path}, binding.extra.get(ENDPOINT))
-
-
-def _with_extra_members(endpoint: JsonObject, more: Any) -> JsonObject:
-    """The endpoint with its other members, unless somebody wrote them so that it would no longer be one."""
-    if not isinstance(more, dict):
-        return endpoint
-    whole = {**endpoint, **unknown_members(more, _KNOWN)}
-    try:
-        return read_endpoint(whole, "$") if is_http(whole) else endpoint
-    except InvalidDocument:
-        return endpoint
-
-
-def read_endpoint(value: Any, path: str) -> JsonObject:
-    """An endpoint whose shape was checked."""
-    endpoint = need_object(value, path)
-    if not is_http(endpoint):
-        return endpoint
-    method = need_text(endpoint, "method", path, most=32)
-    if not _TOKEN.match(method):
-        raise InvalidDocument(f"{method!r} is not an HTTP method.", path=member(path, "method"))
-    where = need_text(endpoint, "path", path, most=limits.ENDPOINT_CHARS)
-    if not is_path(where):
-        raise InvalidDocument(
-            "An endpoint's path starts with one / and has no scheme, host, query, fragment, '..' or space.",
-            path=member(path, "path"),
-            hint="Put addresses on other hosts under metadata.bindings.",
-        )
-    find_text(endpoint, "description", path, most=limits.DESCRIPTION_CHARS)
-    return endpoint
-
-
-def to_binding(endpoint: JsonObject, origin: str) -> Binding:
-    extra: JsonObject = {METHOD: endpoint["method"].upper()}
-    more = unknown_members(endpoint, _KNOWN)
-    if more:
-        extra[ENDPOINT] = more
-    return Binding(
-        protocol=_PROTOCOL,
-        endpoint=origin + endpoint["path"],
-        interaction_model="streaming" if endpoint["path"].endswith(":stream") else "request-response",
-        extra=extra,
-    )
-
-
-def split_bindings(bindings: Iterable[Binding], origin: str | None) -> tuple[list[JsonObject], list[Binding]]:
-    """The endpoints of this host, and the bindings that must be told whole."""
-    endpoints: list[JsonObject] = []
-    others: list[Binding] = []
-    for binding in bindings:
-        endpoint = to_endpoint(binding, origin)
-        if endpoint is None:
-            others.append(binding)
-        else:
-            endpoints.append(endpoint)
-    return endpoints, others
-
-
-# ---- AgentMetadata of the Agent Framework's app-scoped discovery (agentframework.md §3, §4, §11).
-#
-# Ids are slugs, endpoints are paths on the service's own host, and what the format has no member for rides in `metadata`.
-# It knows the document, not the routes: views by query, caching and who may see what belong to the face.
-
 AGENTS_PATH = "/.well-known/agentframework/v1/agents/"
-
 MEMBERS = (
     "id",
     "name",
@@ -233,23 +77,17 @@ MEMBERS = (
     "updated_at",
     "metadata",
 )
-
 TRUNCATED = "truncated"
-
 SUMMARY_MEMBERS = ("id", "name", "version", "summary", "tags")
-
 _IN_METADATA = ("status", "expires_at", "auth", "constraints", "signature", "examples")
-
-_NAME_CHARS, _SUMMARY_CHARS, _DESCRIPTION_BYTES = 256, 512, 16 * limits.KIB  # AF-20, as are the next two lines
-
+_NAME_CHARS, _SUMMARY_CHARS, _DESCRIPTION_BYTES = 256, 512, 16 * limits.KIB  # AF-20, like the next two lines
 _TAGS, _TAG_CHARS, _ENDPOINTS = 64, 64, 128
-
 _METADATA_BYTES = 64 * limits.KIB
 
 
 class AfCodec(Codec):
     name = "af"
-    loses = ("$.*",)  # control characters, internal keys, and what 64 KiB of metadata do not hold
+    loses = ("$.*",)  # control characters, internal keys, and whatever exceeds 64 KiB of metadata
 
     def recognises(self, document: Mapping[str, Any]) -> bool:
         if not isinstance(document.get("id"), str) or "bindings" in document:
@@ -267,7 +105,7 @@ class AfCodec(Codec):
         metadata = find_object(document, "metadata") or {}
         return Decoded(
             record=record,
-            source_id=record.id,  # the id in the document means nothing outside its application
+            source_id=record.id,  # the document's own id is local to its application
             warnings=tuple(_warnings(record)),
             visibility=read_visibility(metadata, "$.metadata"),
         )
@@ -283,14 +121,14 @@ class AfCodec(Codec):
         document = _with_rest(document, rest)
         losses = tuple(
             MappingLoss(
-                member("$", name), "The Agent Framework surface serves neither control characters nor internal keys."
+                member("$", name), "Agent Framework responses contain no control characters and no internal keys."
             )
             for name in differing_members(record, served)
         )
         if len(dump_json(document["metadata"])) > _METADATA_BYTES:
             document = _bound_metadata(document)
             losses = tuple(
-                MappingLoss(member("$", name), f"AgentMetadata holds at most {_METADATA_BYTES} bytes of metadata.")
+                MappingLoss(member("$", name), f"AgentMetadata has at most {_METADATA_BYTES} bytes of metadata.")
                 for name in differing_members(record, _read(document, context.base_url))
             )
         return Encoded(document=_ordered(_with_times(document, context)), losses=losses)
@@ -302,12 +140,12 @@ def responses_schema(url: str) -> JsonObject:
 
 
 def to_summary(full: Mapping[str, Any]) -> JsonObject:
-    """The summary view of a full AgentMetadata (§4)."""
+    """Return the summary view of a full AgentMetadata (§4)."""
     return {name: full[name] for name in SUMMARY_MEMBERS if name in full}
 
 
 def summary_from_record(record: AgentRecord) -> JsonObject:
-    """The summary view straight from the record, for lists: equal to `to_summary` of the full view."""
+    """Return the summary view from the record, for lists: equal to `to_summary` of the full view."""
     summary = _text(residue_of(record, "af"), "summary")
     head = _head(record, None if summary is None else strip_control_characters(summary))
     head["name"] = head["name"][:_NAME_CHARS]
@@ -320,7 +158,7 @@ def summary_from_record(record: AgentRecord) -> JsonObject:
 
 
 def _base_of(context: DecodeContext) -> str | None:
-    """Where paths lead: what the caller says, else where the document was found."""
+    """Return the base URL of paths: from the caller, else from the URL of the document."""
     if context.base_url or not context.source_url:
         return context.base_url
     before, found, _ = context.source_url.partition("/.well-known/agentframework/")
@@ -331,7 +169,7 @@ def _read(document: JsonObject, base: str | None) -> AgentRecord:
     local_id = need_text(document, "id", most=limits.ID_CHARS)
     if not is_path_safe(local_id):
         raise InvalidDocument(
-            f"{local_id[:80]!r} does not fit one path segment.",
+            f"{local_id[:80]!r} is not a path segment.",
             path="$.id",
             hint="Use at most 128 letters, digits and . _ ~ -, starting with a letter or digit.",
         )
@@ -363,17 +201,17 @@ def _read(document: JsonObject, base: str | None) -> AgentRecord:
 
 
 def _absolute_id(local_id: str, base: str | None) -> str:
-    """Ids are local to their application, so the address of the representation is the id; alone without an origin."""
+    """Return the URL of the representation, because ids are local to an application; the id alone without an origin."""
     return check_id(base.rstrip("/") + AGENTS_PATH + local_id) if base else local_id
 
 
 def _derived_description(summary: str | None, name: str) -> str:
-    """§11: a record needs a description; the summary, else the name, must do."""
+    """§11: a record needs a description; use the summary, else the name."""
     return summary if summary and summary.strip() else name
 
 
 def _read_metadata(metadata: JsonObject) -> JsonObject:
-    """The members of `metadata` that are the profile's. It is free-form: one of another shape is the vendor's, and stays so."""
+    """Return the members of `metadata` that are the profile's. It is free-form: invalid ones belong to the vendor."""
     minimal = {"id": "x", "name": "x", "description": "x"}
     mapped: JsonObject = {}
     for name in (*_IN_METADATA, "bindings"):
@@ -392,7 +230,7 @@ def _read_metadata(metadata: JsonObject) -> JsonObject:
 def _read_bindings(
     document: JsonObject, metadata: JsonObject, mapped: JsonObject, base: str | None
 ) -> tuple[tuple[Binding, ...], list[JsonObject]]:
-    """The bindings, and the endpoints that give none: no origin is known, another transport, or too many."""
+    """Return the bindings, and the endpoints without one: unknown origin, another transport, or too many."""
     value = document.get("endpoints")
     endpoints = [
         read_endpoint(item, f"$.endpoints[{index}]")
@@ -433,7 +271,7 @@ def _residue(document: JsonObject, mapped: JsonObject, unbound: list[JsonObject]
 def _warnings(record: AgentRecord) -> list[str]:
     warnings = []
     if not record.bindings:
-        warnings.append("$.endpoints: no binding comes of them; name the origin that paths belong to (`base`).")
+        warnings.append("$.endpoints: they give no binding; set the origin of the paths (`base`).")
     if DERIVED in record.extra:
         warnings.append("$.description: missing; derived from the summary or the name.")
     return warnings
@@ -443,7 +281,7 @@ def _warnings(record: AgentRecord) -> list[str]:
 
 
 def _sanitized(record: AgentRecord) -> AgentRecord:
-    """The record as this surface may show it (AF-53): no control characters, no internal keys."""
+    """Return the record without control characters and internal keys (AF-53)."""
     document = strip_control_characters(record_to_json(record))
     document["name"] = strip_line_controls(record.name, slug(record.id))
     document["description"] = document["description"] if document["description"].strip() else document["name"]
@@ -470,7 +308,7 @@ def _text(document: Mapping[str, Any], name: str) -> str | None:
 
 
 def _head(record: AgentRecord, summary: str | None) -> JsonObject:
-    """The members of the summary view."""
+    """Return the members of the summary view."""
     local_id = slug(record.id)
     document: JsonObject = {"id": local_id, "name": strip_line_controls(record.name, local_id)}
     if record.version is not None:
@@ -485,8 +323,9 @@ def _write(record: AgentRecord, residue: JsonObject, context: EncodeContext) -> 
     if not _derives_again(record, residue):
         document["description"] = record.description
     endpoints, others = split_bindings(record.bindings, origin_of(context.base_url))
-    kept = residue.get("endpoints")
-    unbound = [item for item in kept if isinstance(item, dict) and not is_http(item)] if isinstance(kept, list) else []
+    original = residue.get("endpoints")
+    items = original if isinstance(original, list) else []
+    unbound = [item for item in items if isinstance(item, dict) and not is_http(item)]
     document["endpoints"] = endpoints + unbound
     document["capabilities"] = {}
     for name, text in (("created_at", _text(residue, "created_at")), ("updated_at", record.updated_at)):
@@ -498,7 +337,7 @@ def _write(record: AgentRecord, residue: JsonObject, context: EncodeContext) -> 
 
 
 def bound_members(document: JsonObject) -> JsonObject:
-    """AF-20: no member longer than the surface allows; `metadata.truncated` names those that were cut."""
+    """AF-20: cut members to their limits; `metadata.truncated` lists those that were cut."""
     within = dict(document)
     within["name"] = document["name"][:_NAME_CHARS]
     within["summary"] = document["summary"][:_SUMMARY_CHARS]
@@ -512,17 +351,17 @@ def bound_members(document: JsonObject) -> JsonObject:
 
 
 def _derives_again(record: AgentRecord, residue: JsonObject) -> bool:
-    """True when a reader that finds no description makes up this one."""
+    """Return whether a reader without a description would derive this one."""
     summary = _text(residue, "summary") or summarize(record.description)
     return DERIVED in record.extra and _derived_description(summary, record.name) == record.description
 
 
 def _metadata(record: AgentRecord, others: list[Binding]) -> JsonObject:
-    whole = record_to_json(msgspec.structs.replace(record, bindings=tuple(others)))
+    document = record_to_json(msgspec.structs.replace(record, bindings=tuple(others)))
     metadata: JsonObject = {"canonical_id": record.id}
-    metadata |= {name: whole[name] for name in _IN_METADATA if name in whole}
+    metadata |= {name: document[name] for name in _IN_METADATA if name in document}
     if others:
-        metadata["bindings"] = whole["bindings"]
+        metadata["bindings"] = document["bindings"]
     return metadata
 
 
@@ -533,7 +372,8 @@ def _with_rest(document: JsonObject, rest: JsonObject) -> JsonObject:
 
 
 def _with_times(document: JsonObject, context: EncodeContext) -> JsonObject:
-    """The registry's own times where the record has none. They are not the record's, so the remainder ignores them."""
+    """Add the registry's times where the record has none. They are not part of the record, so the remainder ignores
+    them."""
     filled = dict(document)
     for name, instant in (("created_at", context.created_at), ("updated_at", context.updated_at)):
         if name not in filled and instant is not None:
@@ -542,12 +382,12 @@ def _with_times(document: JsonObject, context: EncodeContext) -> JsonObject:
 
 
 def _bound_metadata(document: JsonObject) -> JsonObject:
-    """AF-20: metadata within its bound; the largest parts go first, and `truncated` says that some are gone."""
+    """AF-20: drop the largest members of `metadata` until it fits; `truncated` lists it."""
     cut = document["metadata"].get(TRUNCATED, [])
     metadata = {**document["metadata"], TRUNCATED: [*cut, "metadata"]}
     if CARRY in metadata:
-        room = _METADATA_BYTES - len(dump_json(unknown_members(metadata, (CARRY,)))) - len(CARRY) - 8
-        metadata[CARRY] = shrink_remainder(metadata[CARRY], max(room, 0))
+        free_bytes = _METADATA_BYTES - len(dump_json(unknown_members(metadata, (CARRY,)))) - len(CARRY) - 8
+        metadata[CARRY] = shrink_remainder(metadata[CARRY], max(free_bytes, 0))
     while len(dump_json(metadata)) > _METADATA_BYTES:
         sizes = {
             name: len(dump_json(part)) for name, part in metadata.items() if name not in ("canonical_id", TRUNCATED)
@@ -557,9 +397,157 @@ def _bound_metadata(document: JsonObject) -> JsonObject:
 
 
 def _ordered(document: JsonObject) -> JsonObject:
-    """AF-19: the order of the table, unknown members last."""
+    """AF-19: order members as in the table, unknown ones last."""
     ordered = {name: document[name] for name in MEMBERS if name in document}
     return {**ordered, **unknown_members(document, MEMBERS)}
+
+
+# --- Endpoints: paths on one host, and bindings ---------------------------------------------------
+
+METHOD = "x.method"  # member of a binding: the endpoint's method (agentframework.md §11)
+ENDPOINT = "x.endpoint"  # member of a binding: the endpoint's other members
+_KNOWN = ("method", "path")
+_PROTOCOL = "https"  # of the binding of an endpoint, also if its host has no TLS (§11)
+_TOKEN = re.compile(r"[A-Za-z!#$%&'*+.^_`|~0-9-]{1,32}\Z")
+_PATH = re.compile(r"/(?!/)[^?#\\\s\x00-\x1f\x7f]*\Z")
+_DOTS = re.compile(r"(?:^|/)\.\.(?:/|$)")
+
+
+def origin_of(url: str) -> str | None:
+    """Return `scheme://authority` of an http(s) URL in lower case, or None."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return None
+    if parts.scheme not in ("http", "https") or not parts.netloc or "@" in parts.netloc:
+        return None
+    return f"{parts.scheme}://{parts.netloc.lower()}"
+
+
+def is_path(text: str) -> bool:
+    """AF-17: an absolute path without authority, query, fragment, `..`, space or control character."""
+    return _PATH.match(text) is not None and not _DOTS.search(text)
+
+
+def is_http(endpoint: Mapping[str, Any]) -> bool:
+    """Return whether the endpoint uses HTTP. Readers skip endpoints with another `transport` (AF-17)."""
+    transport = endpoint.get("transport")
+    if isinstance(transport, dict):
+        transport = transport.get("type", transport.get("name"))
+    return transport is None or (isinstance(transport, str) and transport.lower() in ("http", "https"))
+
+
+def to_endpoint(binding: Binding, origin: str | None) -> JsonObject | None:
+    """Return the endpoint of a binding; None if the binding is not a path on this host."""
+    if origin is None or binding.protocol not in (_PROTOCOL, origin.split(":", 1)[0]):
+        return None
+    path = binding.endpoint[len(origin) :]
+    if not binding.endpoint.startswith(origin) or not is_path(path):
+        return None
+    method = binding.extra.get(METHOD)
+    if not isinstance(method, str) or not _TOKEN.match(method):
+        method = "POST"
+    return _with_extra_members({"method": method.upper(), "path": path}, binding.extra.get(ENDPOINT))
+
+
+def _with_extra_members(endpoint: JsonObject, extra: Any) -> JsonObject:
+    """Add the endpoint's other members, unless they, which anyone can edit, make it invalid."""
+    if not isinstance(extra, dict):
+        return endpoint
+    restored = {**endpoint, **unknown_members(extra, _KNOWN)}
+    try:
+        return read_endpoint(restored, "$") if is_http(restored) else endpoint
+    except InvalidDocument:
+        return endpoint
+
+
+def read_endpoint(value: Any, path: str) -> JsonObject:
+    """Check an endpoint and return it."""
+    endpoint = need_object(value, path)
+    if not is_http(endpoint):
+        return endpoint
+    method = need_text(endpoint, "method", path, most=32)
+    if not _TOKEN.match(method):
+        raise InvalidDocument(f"{method!r} is not an HTTP method.", path=member(path, "method"))
+    url_path = need_text(endpoint, "path", path, most=limits.ENDPOINT_CHARS)
+    if not is_path(url_path):
+        raise InvalidDocument(
+            "An endpoint's path must start with one / and must not have a scheme, host, query, fragment, '..' or space.",
+            path=member(path, "path"),
+            hint="Put URLs on other hosts under metadata.bindings.",
+        )
+    find_text(endpoint, "description", path, most=limits.DESCRIPTION_CHARS)
+    return endpoint
+
+
+def to_binding(endpoint: JsonObject, origin: str) -> Binding:
+    extra: JsonObject = {METHOD: endpoint["method"].upper()}
+    others = unknown_members(endpoint, _KNOWN)
+    if others:
+        extra[ENDPOINT] = others
+    return Binding(
+        protocol=_PROTOCOL,
+        endpoint=origin + endpoint["path"],
+        interaction_model="streaming" if endpoint["path"].endswith(":stream") else "request-response",
+        extra=extra,
+    )
+
+
+def split_bindings(bindings: Iterable[Binding], origin: str | None) -> tuple[list[JsonObject], list[Binding]]:
+    """Return the endpoints of this host, and the other bindings."""
+    endpoints: list[JsonObject] = []
+    others: list[Binding] = []
+    for binding in bindings:
+        endpoint = to_endpoint(binding, origin)
+        if endpoint is None:
+            others.append(binding)
+        else:
+            endpoints.append(endpoint)
+    return endpoints, others
+
+
+# --- Texts ----------------------------------------------------------------------------------------
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_LINE_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_ENDS = (re.compile(r"[.!?](?=\s|$)"), re.compile("[。！？]"))  # of a sentence: the second kind needs no space
+SUMMARY_CHARS = 200
+
+
+def strip_control_characters(value: Any) -> Any:
+    """Remove control characters from the strings of a JSON value, except line ends and tabs."""
+    if isinstance(value, str):
+        return value if value.isprintable() else _CONTROL.sub("", value)  # fast path
+    if isinstance(value, dict):
+        return {strip_control_characters(name): strip_control_characters(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [strip_control_characters(item) for item in value]
+    return value
+
+
+def strip_line_controls(text: str, fallback: str) -> str:
+    """Return the text on one line without control characters; `fallback` if nothing is left."""
+    if text.isprintable() or not _LINE_CONTROL.search(text):
+        return text
+    return _LINE_CONTROL.sub(" ", text).strip() or fallback
+
+
+def summarize(description: str) -> str:
+    """Return the first sentence, cut at a word boundary."""
+    text = " ".join(strip_control_characters(description).split())
+    ends = (end.search(text, 1) for end in _ENDS)
+    end = next(filter(None, ends), None)
+    sentence = text if end is None else text[: end.end()]
+    if len(sentence) <= SUMMARY_CHARS:
+        return sentence
+    head = sentence[: SUMMARY_CHARS - 1]
+    return (head.rsplit(" ", 1)[0] if " " in head else head) + "…"
+
+
+def truncate_bytes(text: str, max_bytes: int) -> str:
+    """Cut the text to `max_bytes` of UTF-8, at a character boundary."""
+    raw = text.encode("utf-8")
+    return text if len(raw) <= max_bytes else raw[:max_bytes].decode("utf-8", "ignore")
 
 
 AF = AfCodec()

@@ -1,4 +1,5 @@
-"""The announce protocol's `capabilities`: names with a version or a text, in the three shapes that are seen (announce.md §1)."""
+"""The announce protocol's `capabilities`: names with a version or a text, in the three shapes that are seen
+(announce.md §1)."""
 
 from __future__ import annotations
 
@@ -172,8 +173,8 @@ def _scheme(url: str, allowed: tuple[str, ...], path: str) -> str:
 
 # ---- The announce protocol's `agent` object, bare or in its Announce envelope (announce.md §1, §2, §13).
 #
-# It reads both and writes the bare object. Whether a signature holds, who may announce and how long a lease runs are decided
-# elsewhere: here a signature is only text beside the agent.
+# It reads both and writes the bare object. Whether a signature holds, who may announce and how long a lease runs are
+# decided elsewhere: here a signature is only text beside the agent.
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[1-8][0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}\Z")
 
@@ -409,7 +410,8 @@ def _write(record: AgentRecord, residue: JsonObject, room: int, context: EncodeC
 
 
 def _agent_id(record: AgentRecord, residue: JsonObject, context: EncodeContext) -> str:
-    """The agent's own UUID; else the one kept beside the record; else, for a caller who keeps none, one of version 5."""
+    """The agent's own UUID; else the one kept beside the record; else, for a caller who keeps none, one of version
+    5."""
     own = record.id.removeprefix("urn:uuid:")
     spelled = residue.get("agent_id")
     if own != record.id and _UUID.match(own):

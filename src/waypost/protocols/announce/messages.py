@@ -261,8 +261,9 @@ def encode_response(agent: bytes, signatures: AnnounceSignatures, *, version: st
 
 # ---- The announce protocol on a bus (announce.md §6.6, P-29): names of subjects, and where an answer may go.
 #
-# Pure. A message is JSON without prefix. A subject is never put together from what others wrote: a topic of a setting is refused
-# unless each of its words is plain, and an answer goes to an inbox or to the topic, nowhere else (THREATS B1).
+# Pure. A message is JSON without prefix. A subject is never put together from what others wrote: a topic of a setting
+# is refused unless each of its words is plain, and an answer goes to an inbox or to the topic, nowhere else (THREATS
+# B1).
 
 TOPIC = "/topic/discovery"  # ANN-38
 
@@ -345,8 +346,8 @@ def _refused() -> InvalidDocument:
 
 # ---- The way back to the registry when the LAN does not carry, and from it (announce.md §6.7, ANN-39, P-30).
 #
-# A pure state machine: what became of each announcement on the LAN goes in, the state that an agent is in comes out. It sends
-# nothing and knows no time; whoever calls it announces at once on each transition.
+# A pure state machine: what became of each announcement on the LAN goes in, the state that an agent is in comes out. It
+# sends nothing and knows no time; whoever calls it announces at once on each transition.
 
 State = Literal["LOCAL", "BOTH", "REGISTRY"]
 
@@ -362,8 +363,8 @@ GOOD_IN_A_ROW: Final = 3  # P-30: and that did, before the LAN is trusted again
 class Rollback(msgspec.Struct, frozen=True):
     """Where an agent that has both a LAN and a registry announces itself.
 
-    LOCAL: on the LAN alone (`strict`). BOTH: on the LAN, its entry in the registry is kept alive (`keepalive`). REGISTRY: the
-    LAN does not carry; it is only tried.
+    LOCAL: on the LAN alone (`strict`). BOTH: on the LAN, its entry in the registry is kept alive (`keepalive`).
+    REGISTRY: the LAN does not carry; it is only tried.
     """
 
     suppress: Suppress = "keepalive"

@@ -367,8 +367,8 @@ def compact_agent(agent: JsonObject) -> JsonObject:
 def fit_announcement(
     agent: JsonObject, sign: SignAgent, carrier: Carrier, *, can_point: bool = False
 ) -> FittedAnnouncement:
-    """The first rung that holds. A compact agent is signed anew, so `sign` gives it a stamp of its own: two contents under
-    one sequence would look like a stolen key (P-17)."""
+    """The first rung that holds. A compact agent is signed anew, so `sign` gives it a stamp of its own: two contents
+    under one sequence would look like a stolen key (P-17)."""
     whole = sign(agent)
     if _size(whole) <= limits.DATAGRAM_BYTES:
         return FittedAnnouncement(whole, "whole")
@@ -384,7 +384,8 @@ def fit_announcement(
 
 
 def _bare_key(pem: Any) -> Any:
-    """The base64 of a key without its PEM lines, which readers take too (§1): sixty bytes that a P-256 key needs here."""
+    """The base64 of a key without its PEM lines, which readers take too (§1): sixty bytes that a P-256 key needs
+    here."""
     if not isinstance(pem, str) or "-----BEGIN PUBLIC KEY-----" not in pem:
         return pem
     return "".join(line.strip() for line in pem.splitlines() if not line.startswith("-----"))

@@ -1,4 +1,5 @@
-"""Messages over a WebSocket (announce.md §6.5): one type byte, then JSON. Frames of the protocol below are not its business."""
+"""Messages over a WebSocket (announce.md §6.5): one type byte, then JSON. Frames of the protocol below are not its
+business."""
 
 from __future__ import annotations
 

@@ -29,8 +29,8 @@ def build_catalog(entries: Iterable[JsonObject], host: JsonObject | None) -> Jso
 
 
 def catalog_entry(entry: JsonObject) -> JsonObject:
-    """An entry as a catalog lists it (P-3, P-4, ARD-4, ARD-16), whatever its publisher sent. What only our own reader needs
-    is left out."""
+    """An entry as a catalog lists it (P-3, P-4, ARD-4, ARD-16), whatever its publisher sent. What only our own reader
+    needs is left out."""
     listed = {name: value for name, value in entry.items() if name != CARRY and value is not None}
     kind = listed.pop("mediaType", None)
     listed = {**listed, "identifier": str(parse_urn(entry["identifier"])), "type": listed.get("type", kind)}

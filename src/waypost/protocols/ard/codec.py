@@ -4,8 +4,8 @@ An entry points at an artifact. The artifact behind `url` is not fetched here: i
 Inline `data` is read by the dialect that its media type names. A written entry points at the best native document that
 this service has of the record.
 
-`metadata` holds scalars only, so the remainder is a member of its own, named CARRY: the entry's schema is open. Catalogs
-leave it out to stay small. A trust manifest is kept verbatim and never made here.
+`metadata` holds scalars only, so the remainder is a member of its own, named CARRY: the entry's schema is open.
+Catalogs leave it out to stay small. A trust manifest is kept verbatim and never made here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What is asked of an ARD registry (ard.md §4–6): the bodies of search and explore, and the filter that both share.
 
-Pure: a body in, a request out, or an error that names the member. What an entry holds at a path is asked of `values_at`.
+Pure: a body in, a request out, or an error that names the member. What an entry holds at a path is asked of
+`values_at`.
 """
 
 from __future__ import annotations
@@ -261,7 +262,8 @@ def check_path(path: str, where: str) -> None:
 
 
 def values_at(entry: Mapping[str, Any], path: str) -> Iterator[str]:
-    """What an entry has at a path, each value as the text that it is compared by; several where the path meets an array."""
+    """What an entry has at a path, each value as the text that it is compared by; several where the path meets an
+    array."""
     for value in _found(entry, path):
         text = value_text(value)
         if text is not None:

@@ -1,8 +1,8 @@
 """SVCB and HTTPS records (RFC 9460): rdata to values and back, with the keys of DNS-AID and ADP.
 
-Knows the format and its rules: order, repetition, mandatory keys, what AliasMode ignores. Which record is followed, and what
-is believed of it, is not known here. The keys of DNS-AID have no numbers of IANA yet, so they are written `keyNNNNN` (AID-13);
-their values are the bare text.
+Knows the format and its rules: order, repetition, mandatory keys, what AliasMode ignores. Which record is followed, and
+what is believed of it, is not known here. The keys of DNS-AID have no numbers of IANA yet, so they are written
+`keyNNNNN` (AID-13); their values are the bare text.
 """
 
 from __future__ import annotations
@@ -149,11 +149,11 @@ def _parse_params(data: bytes, at: int) -> dict[int, bytes]:
     last = -1
     while at < len(data):
         if len(data) - at < 4:
-            raise malformed_record(_KIND, "a parameter ends before it is over")
+            raise malformed_record(_KIND, "a parameter is truncated")
         key, size = struct.unpack_from("!HH", data, at)
         value = data[at + 4 : at + 4 + size]
         if len(value) < size:
-            raise malformed_record(_KIND, f"the value of {key_name(key)} ends before it is over")
+            raise malformed_record(_KIND, f"the value of {key_name(key)} is truncated")
         if key <= last:
             raise malformed_record(_KIND, f"{key_name(key)} is repeated, or the keys are not in their order")
         if key == _INVALID_KEY:

@@ -1,6 +1,7 @@
 """TLSA records (RFC 6698, RFC 7671): rdata to values and back, and whether a certificate is the one that they name.
 
-PKIX is not judged here: Waypost demands it in addition (ADP-54), so names and dates are looked at elsewhere, whatever the usage.
+PKIX is not judged here: Waypost demands it in addition (ADP-54), so names and dates are looked at elsewhere, whatever
+the usage.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ def tlsa_of(certificate: bytes, *, usage: int = DANE_EE, selector: int = SPKI, m
 
 
 def match_tlsa(record: TlsaRecord, chain: Sequence[bytes]) -> TlsaMatch:
-    """`chain` is in DER, leaf first. Usages of an authority need what comes after the leaf; without it they are unusable."""
+    """`chain` is in DER, leaf first. Usages of an authority need what comes after the leaf; without it they are
+    unusable."""
     if not record.is_usable or not chain:
         return "unusable"
     of_leaf = record.usage in (PKIX_EE, DANE_EE)
@@ -69,7 +71,8 @@ def match_tlsa(record: TlsaRecord, chain: Sequence[bytes]) -> TlsaMatch:
 
 
 def match_any(records: Iterable[TlsaRecord], chain: Sequence[bytes]) -> tuple[TlsaMatch, TlsaRecord | None]:
-    """One that matches is enough, so that keys can be exchanged; all that can be compared failing is a failure (AID-24)."""
+    """One that matches is enough, so that keys can be exchanged; all that can be compared failing is a failure
+    (AID-24)."""
     results = [(match_tlsa(record, chain), record) for record in records]
     for wanted in ("match", "mismatch"):
         for result, record in results:

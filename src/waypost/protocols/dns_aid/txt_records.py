@@ -1,5 +1,5 @@
-"""The TXT record that may stand beside a record of DNS-AID: `"capabilities=travel,booking" "version=1.0.0"` (AID-17, the last
-resort where no document describes the agent).
+"""The TXT record that may stand beside a record of DNS-AID: `"capabilities=travel,booking" "version=1.0.0"` (AID-17,
+the last resort where no document describes the agent).
 """
 
 from __future__ import annotations
@@ -103,7 +103,8 @@ class AidRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def select_aid(records: Iterable[bytes]) -> AidRecord | None:
-    """The one record of AID among those of a name; None when there is none. Several of the chosen version are no answer."""
+    """The one record of AID among those of a name; None when there is none. Several of the chosen version are no
+    answer."""
     texts = []
     for data in list(records)[: limits.AGENT_TXT_RECORDS]:
         try:

@@ -1,9 +1,9 @@
-"""MCP server.json (neighbours.md §2, §5): the form of 2025-12-11 is written; the snake_case form of 2025-07 and a registry's
-envelope `{"server": …, "_meta": …}` are read too.
+"""MCP server.json (neighbours.md §2, §5): the form of 2025-12-11 is written; the snake_case form of 2025-07 and a
+registry's envelope `{"server": …, "_meta": …}` are read too.
 
-Remotes become `mcp` bindings, packages `mcp-package` bindings with a package URL; their other members are kept with the binding.
-`_meta` is the format's free-form place: the remainder is `org.waypost/record` in it, e.g. an id that is not a server name, or
-a description of more than 100 characters.
+Remotes become `mcp` bindings, packages `mcp-package` bindings with a package URL; their other members are kept with the
+binding. `_meta` is the format's free-form place: the remainder is `org.waypost/record` in it, e.g. an id that is not a
+server name, or a description of more than 100 characters.
 """
 
 from __future__ import annotations
@@ -348,7 +348,8 @@ def _check_or_none(part: JsonObject, check: Callable[[JsonObject, str], None]) -
 
 
 def server_name(agent_id: str, host: str) -> str:
-    """Return the server name in an id, or mint one: its reversed domain (else the service's), then the rest of the id."""
+    """Return the server name in an id, or mint one: its reversed domain (else the service's), then the rest of the
+    id."""
     if _NAME.match(agent_id) and 3 <= len(agent_id) <= _NAME_CHARS:
         return agent_id
     registered = unquote(agent_id.rpartition("/servers/")[2])

@@ -1,6 +1,7 @@
 """Upgrade of MCP server.json from 2025-07 and earlier (snake_case), and of the registry's envelope (neighbours.md §2).
 
-Only names and places change. The envelope's `_meta` is merged into the server's own: names are reverse-DNS and cannot collide.
+Only names and places change. The envelope's `_meta` is merged into the server's own: names are reverse-DNS and cannot
+collide.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Model Context Protocol messages, without sockets: the revision of a request, and the results.
 
-Two generations are supported. Since 2026-07-28 every request carries its revision (`params._meta`), headers repeat the routing
-members, and there is no session. Before, a client starts with `initialize`. Neither needs state in the server.
+Two generations are supported. Since 2026-07-28 every request carries its revision (`params._meta`), headers repeat the
+routing members, and there is no session. Before, a client starts with `initialize`. Neither needs state in the server.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The discovery profile's Agent Metadata (profile.md §4): the record itself, as a document.
+"""The discovery profile's Agent Metadata (profile.md §4): the record itself as a document.
 
-It knows the profile's rules and warnings; it refuses nothing that Tables 2–4 allow, and loses nothing.
+The codec accepts everything that Tables 2–4 allow, and loses nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class ProfileCodec(Codec):
     name = "profile"
 
     def recognises(self, document: Mapping[str, Any]) -> bool:
-        """`bindings` is the profile's own word; without it, the other three that it demands."""
+        """`bindings` is distinctive; without it, the other three required members."""
         return "id" in document and ("bindings" in document or ("name" in document and "description" in document))
 
     def decode(self, document: JsonObject, context: DecodeContext) -> Decoded:
@@ -32,7 +32,7 @@ class ProfileCodec(Codec):
             raise InvalidDocument(
                 "A record needs at least one binding.",
                 path="$.bindings",
-                hint='Say how to reach the agent, e.g. [{"protocol":"https","endpoint":"https://…"}].',
+                hint='Add an endpoint of the agent, e.g. [{"protocol":"https","endpoint":"https://…"}].',
             )
         check_times(record, context.now)
         return Decoded(
@@ -49,16 +49,16 @@ class ProfileCodec(Codec):
 def _warnings(record: AgentRecord) -> Iterator[str]:
     upper = [tag for tag in record.tags if tag != tag.lower()]
     if upper:
-        yield f"$.tags: {', '.join(upper[:3])}: tags are lower-case; they match all the same (PRO-13)."
+        yield f"$.tags: {', '.join(upper[:3])}: tags should be lower-case; they match anyway (PRO-13)."
     found = _find_superlative(record.description)
     if found:
-        yield f"$.description: {found.group()!r} is a superlative nobody can check; leave it out (PRO-12)."
+        yield f"$.description: {found.group()!r} is a superlative that cannot be verified; leave it out (PRO-12)."
     if record.version is None:
-        yield "$.version: missing; without it readers cannot tell one state of the agent from the next (PRO-17)."
+        yield "$.version: missing; without it, readers cannot distinguish versions of the agent (PRO-17)."
 
 
 def _find_superlative(text: str) -> re.Match[str] | None:
-    """Most texts hold none, which is seen sooner without a pattern."""
+    """Search with the regex only if a word occurs: most texts have none."""
     folded = text.casefold()
     for word in _SUPERLATIVES:
         if word in folded:

@@ -1,7 +1,7 @@
 """The `(agent-profile …)` form: found in a text, taken apart, checked (rtfs.md RTFS-7, RTFS-8).
 
-It knows what a profile may say, not what a card makes of it (rtfs_derive). Only a missing `:id` and values of the wrong kind
-are errors; what can be read past is a warning.
+It knows what a profile may say, not what a card makes of it (rtfs_derive). Only a missing `:id` and values of the wrong
+kind are errors; what can be read past is a warning.
 """
 
 from __future__ import annotations
@@ -192,7 +192,8 @@ def _check_endpoint(endpoint: Map, path: str, declared: frozenset[str], warnings
 
 # ---- From an agent_card back to an `(agent-profile …)` text, for export (rtfs.md §3, reverse).
 #
-# Deriving the card of the profile gives the card again, apart from members that a card has and a profile has no place for.
+# Deriving the card of the profile gives the card again, apart from members that a card has and a profile has no place
+# for.
 
 _TIMES = {"last_updated_timestamp": "updated-at"}
 

@@ -1,6 +1,7 @@
 """RTFS type expressions as JSON Schema 2020-12 (rtfs.md RTFS-9, P-9).
 
-What JSON Schema has no word for is kept as text under `x-rtfs-type` or `x-rtfs-predicates`: a type never fails a profile.
+What JSON Schema has no word for is kept as text under `x-rtfs-type` or `x-rtfs-predicates`: a type never fails a
+profile.
 """
 
 from __future__ import annotations
@@ -402,7 +403,8 @@ class CardDerivation:
 def derive_card(
     profile: AgentProfile, *, base: str | None = None, endpoint_url: str | None = None, annotations: bool = False
 ) -> tuple[JsonObject, tuple[str, ...]]:
-    """The card of a profile, and what was read past. Relative references belong to `base`, else to an endpoint's origin."""
+    """The card of a profile, and what was read past. Relative references belong to `base`, else to an endpoint's
+    origin."""
     walk = CardDerivation(profile, base=base or _origin(endpoint_url), annotations=annotations)
     return walk.card(), tuple(walk.warnings)
 

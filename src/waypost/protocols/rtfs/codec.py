@@ -1,4 +1,5 @@
-"""What an agent_card may say: its rules and bounds (rtfs.md §3, P-18), and the older names that are read as today's (P-16).
+"""What an agent_card may say: its rules and bounds (rtfs.md §3, P-18), and the older names that are read as today's
+(P-16).
 
 Every fault of a card is found in one walk, so that its author mends it once.
 """
@@ -215,8 +216,8 @@ def split_version(capability_id: str) -> tuple[str, str | None]:
 
 # ---- RTFS agent cards <-> the record (rtfs.md §8), and agent profiles written as S-expressions, by way of their card.
 #
-# `metadata` is a card's free-form place: what a card has no word for rides there under CARRY. What a record has no word for
-# stays beside the part it belongs to, or in the residue.
+# `metadata` is a card's free-form place: what a card has no word for rides there under CARRY. What a record has no word
+# for stays beside the part it belongs to, or in the residue.
 
 _RESIDUE = residue_name("rtfs")
 
@@ -258,7 +259,8 @@ class RtfsCodec(Codec):
         return is_sexpr_text(data)
 
     def decode_text(self, data: bytes, context: DecodeContext) -> Decoded:
-        """Decode an `(agent-profile …)` text. Relative references belong to the context's base, or to the source URL."""
+        """Decode an `(agent-profile …)` text. Relative references belong to the context's base, or to the source
+        URL."""
         card, warnings = derive_card(parse_profile(data), base=context.base_url or context.source_url)
         if not card["communication"]["endpoints"]:
             raise InvalidDocument(
@@ -323,7 +325,8 @@ def _checked(card: JsonObject) -> JsonObject:
 
 
 def _read_checked(card: JsonObject) -> AgentRecord:
-    """What a card says that is about to be written. Older names would be read as others: nobody wrote those but by hand."""
+    """What a card says that is about to be written. Older names would be read as others: nobody wrote those but by
+    hand."""
     if upgrade_card(card) != card:
         raise InvalidDocument("The card has names of the earlier examples.", path="$")
     return read_card(_checked(card))

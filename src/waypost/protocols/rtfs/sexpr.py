@@ -1,4 +1,5 @@
-"""How bytes begin that are S-expressions and no JSON. Knows the first characters alone; reading them is `sexpr_read`'s."""
+"""How bytes begin that are S-expressions and no JSON. Knows the first characters alone; reading them is
+`sexpr_read`'s."""
 
 from __future__ import annotations
 
@@ -31,8 +32,8 @@ def is_sexpr_text(content: bytes) -> bool:
 
 # ---- S-expressions as RTFS has them: the values (rtfs.md §1).
 #
-# No form has a meaning here: what a profile or a query may say is decided by those who read one. `sexpr_read.py` makes them of
-# text, `sexpr_print.py` text of them.
+# No form has a meaning here: what a profile or a query may say is decided by those who read one. `sexpr_read.py` makes
+# them of text, `sexpr_print.py` text of them.
 
 
 class Keyword(msgspec.Struct, frozen=True, gc=False):
@@ -108,8 +109,8 @@ def _is_ident(text: str) -> bool:
 
 # ---- S-expressions as text: `read_form(print_form(x)) == x`.
 #
-# What fits a line stays on it; the rest is broken with two spaces for each level, entries of a map and pairs of a form one
-# to a line, in the order in which they stand.
+# What fits a line stays on it; the rest is broken with two spaces for each level, entries of a map and pairs of a form
+# one to a line, in the order in which they stand.
 
 LINE = 96
 
@@ -294,16 +295,17 @@ def json_to_form(value: Any, key: Callable[[str], Key] = Keyword) -> Form:
 
 
 def profile_key(name: str) -> Key:
-    """The key a JSON member has in a profile: `_` as `-`, so that `json_name` gives the name back; else the text itself."""
+    """The key a JSON member has in a profile: `_` as `-`, so that `json_name` gives the name back; else the text
+    itself."""
     renamed = name.replace("_", "-")
     return Keyword(renamed) if "-" not in name and is_name(renamed) else name
 
 
 # ---- One strict reader of S-expressions (rtfs.md §1): text in, frozen values out.
 #
-# Nothing is evaluated. Errors carry line and column. `lenient` reads what is seen in the wild besides: a JSON-style colon after
-# a string key, `#inst "…"` and `#uuid "…"`. Its work grows in step with the text, whatever the text is, and ends with the
-# number of forms that a text of its length may hold.
+# Nothing is evaluated. Errors carry line and column. `lenient` reads what is seen in the wild besides: a JSON-style
+# colon after a string key, `#inst "…"` and `#uuid "…"`. Its work grows in step with the text, whatever the text is, and
+# ends with the number of forms that a text of its length may hold.
 
 # What is well written in a string: no control character, no escape but those of JSON, no half of a surrogate pair.
 _CLEAN: Final = r'[^"\\\x00-\x08\x0b\x0c\x0e-\x1f\x7f]*+'
@@ -319,9 +321,9 @@ _IN_WORD: Final = r'[^ \t\r\n\f,()\[\]{}";]'
 
 _BEHIND: Final = rf"(?!{_IN_WORD})"
 
-# One token with the blanks and comments before it: the number of its group is its kind. Every character is of some token,
-# and nothing is given back once it was taken (`++`; groups are not possessive, see `json`): no text makes this go over it
-# often. Most words are plain, and are judged by this alone; the others are looked at again.
+# One token with the blanks and comments before it: the number of its group is its kind. Every character is of some
+# token, and nothing is given back once it was taken (`++`; groups are not possessive, see `json`): no text makes this
+# go over it often. Most words are plain, and are judged by this alone; the others are looked at again.
 _KEYWORD, _STRING, _SYMBOL, _INTEGER, _QUOTED, _FLOAT, _OPENING, _CLOSING, _DISCARD, _OTHER, _END = range(1, 12)
 
 _TOKEN: Final = lazy_pattern(

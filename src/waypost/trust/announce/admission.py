@@ -1,12 +1,12 @@
 """Admission of announcements (announce.md §4): revocations, allow-list, key, signature, replay, in this order.
 
-`admit` is pure: the announcement, the pin of its id and the policy go in; the trust store's new row and the verdicts come
-out, or an error. Cheap checks come first (ANN-13). It knows no record, owner or transport; the caller states whether the
-session is authenticated and whether the allow-list applies.
+`admit` is pure: the announcement, the pin of its id and the policy go in; the trust store's new row and the verdicts
+come out, or an error. Cheap checks come first (ANN-13). It knows no record, owner or transport; the caller states
+whether the session is authenticated and whether the allow-list applies.
 
-Replays (announce.md §5, THREATS C10…C13): a signature covers no time of its own, so a captured announcement could be sent
-again. The signed content decides: a sequence that only grows and the time of signing. Announcements without them are
-compared by content digest.
+Replays (announce.md §5, THREATS C10…C13): a signature covers no time of its own, so a captured announcement could be
+sent again. The signed content decides: a sequence that only grows and the time of signing. Announcements without them
+are compared by content digest.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class AnnouncementStamp(msgspec.Struct, frozen=True, kw_only=True):
 def check_replay(
     pin: AgentPin, stamp: AnnouncementStamp, key: PinnedKey, *, now: float, authenticated: bool, withdrawn: bool
 ) -> AgentPin:
-    """Return the pin with updated sequence and digest, or raise Replayed. `withdrawn`: the record was withdrawn, not expired."""
+    """Return the pin with updated sequence and digest, or raise Replayed. `withdrawn`: the record was withdrawn, not
+    expired."""
     if stamp.seq is None:
         return _check_digest_history(pin, stamp, now, authenticated)
     if stamp.seq > (now + limits.FUTURE_SKEW_SECONDS) * 1000:
@@ -59,8 +60,8 @@ def check_replay(
 
 
 def _lowest_sequence(pin: AgentPin, key: PinnedKey) -> int | None:
-    """Return the lowest acceptable sequence. A new key starts its own sequence (C11). The key that it replaced must exceed
-    both sequences but raises only its own: a thief of the old key cannot lock out the new one."""
+    """Return the lowest acceptable sequence. A new key starts its own sequence (C11). The key that it replaced must
+    exceed both sequences but raises only its own: a thief of the old key cannot lock out the new one."""
     active = pin.active
     return max((each.seq for each in (key, active) if each is not None and each.seq is not None), default=None)
 
@@ -262,7 +263,8 @@ def _admit_signed(
 def _admit_first_use(
     request: AdmissionRequest, signature: bytes, policy: AdmissionPolicy, now: float
 ) -> AdmissionResult:
-    """No key is bound yet. On a gated transport the first key is pinned; elsewhere the signature only has to be valid."""
+    """No key is bound yet. On a gated transport the first key is pinned; elsewhere the signature only has to be
+    valid."""
     if request.key is None:
         raise BadSignature(
             "The announcement has no key to verify its signature with.",

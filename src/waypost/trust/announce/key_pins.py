@@ -68,7 +68,8 @@ def pin_first_key(pin: AgentPin, key: PinnedKey, *, provisioned: bool) -> AgentP
 
 
 def rotate_key(pin: AgentPin, key: PinnedKey, now: float) -> AgentPin:
-    """Make `key` the active one, with its own sequence. Its predecessor stays valid for the grace period, but cannot rotate."""
+    """Make `key` the active one, with its own sequence. Its predecessor stays valid for the grace period, but cannot
+    rotate."""
     held = tuple(
         msgspec.structs.replace(each, state="retiring", until=now + limits.ROTATION_GRACE_SECONDS)
         if each.state == "active"

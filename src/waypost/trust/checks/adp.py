@@ -1,7 +1,7 @@
 """ADP documents: the key against its fingerprint (ADP-26, ADP-51), and the key's `proof` over the agent's URI.
 
-A document on its own can only be consistent. It is verified if something else binds the key to the domain: a pin, or the
-fingerprint in the domain's DNS.
+A document on its own can only be consistent. It is verified if something else binds the key to the domain: a pin, or
+the fingerprint in the domain's DNS.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def check_adp(
     *,
     fingerprints: Mapping[str, str] | None = None,
 ) -> tuple[Verdict, ...]:
-    """Return the verdicts on `identity.publicKey`. `fingerprints` maps fingerprints from the domain's DNS to their source."""
+    """Return the verdicts on `identity.publicKey`. `fingerprints` maps fingerprints from the domain's DNS to their
+    source."""
     identity = document.get("identity")
     stated = identity.get("publicKey") if isinstance(identity, dict) else None
     if not isinstance(identity, dict) or not isinstance(stated, dict):

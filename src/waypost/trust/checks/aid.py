@@ -1,8 +1,8 @@
 """Proof of the key in an AID record: the server at its address signs a response with it (RFC 9421).
 
 aid1: the signature covers our challenge, the method, the URL, the host and a date. Component names are repeated in the
-server's own order and spelling. aid2: the signature covers the method, the URL, the authority and the status, and has our
-nonce as a parameter. Neither covers the body.
+server's own order and spelling. aid2: the signature covers the method, the URL, the authority and the status, and has
+our nonce as a parameter. Neither covers the body.
 """
 
 from __future__ import annotations

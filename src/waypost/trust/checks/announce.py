@@ -23,7 +23,8 @@ _COVERS = "agent"
 def check_announcement(
     message: JsonObject, keys: Sequence[BoundKey], now: float, *, legacy: bool = False
 ) -> tuple[Verdict, ...]:
-    """Return the verdict on `{"agent", "signature"?, "previous_signature"?}`. Bound keys verify, never the embedded one."""
+    """Return the verdict on `{"agent", "signature"?, "previous_signature"?}`. Bound keys verify, never the embedded
+    one."""
     if message.get("signature") is None:
         return (make_verdict(CHECK, "not_checked", "the announcement is not signed", now),)
     try:

@@ -48,10 +48,11 @@ def find_bound_key(key: PublicKey, keys: Sequence[BoundKey]) -> BoundKey | None:
 
 
 def verify_jws_by_bound_keys(signed: Jws, keys: Sequence[BoundKey]) -> BoundKey | None:
-    """Return the bound key that signed; None if a key that is not bound signed. Raises InvalidJws for a wrong signature.
+    """Return the bound key that signed; None if a key that is not bound signed. Raises InvalidJws for a wrong
+    signature.
 
-    A `kid` is any string, and says nothing if no bound key has it. Then a signature that the agent's own key did not make
-    counts as invalid: changed content and a foreign key look the same.
+    A `kid` is any string, and says nothing if no bound key has it. Then a signature that the agent's own key did not
+    make counts as invalid: changed content and a foreign key look the same.
     """
     algorithm, kid = signed.header["alg"], signed.header.get("kid")
     if algorithm not in JOSE_ALGORITHMS:

@@ -1,4 +1,5 @@
-"""Signatures of DNS-AID: the `sig` of an SVCB record (dns-aid.md §7) and of an entry in an index (AID-25), by keys of a zone.
+"""Signatures of DNS-AID: the `sig` of an SVCB record (dns-aid.md §7) and of an entry in an index (AID-25), by keys of a
+zone.
 
 A valid signature is not enough: its claims must match the record, or entry, that it came with. Results: invalid or for
 something else (failed), key unavailable (unknown), expired (failed; the record must be published again).
@@ -31,7 +32,8 @@ UNSIGNED: Final = "unsigned"
 
 
 class SignedRecordFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of a record that a signature can cover. `params` are the DNS-AID keys, by name and by number, without `sig`."""
+    """The parts of a record that a signature can cover. `params` are the DNS-AID keys, by name and by number, without
+    `sig`."""
 
     owner: str
     target: str
@@ -77,8 +79,8 @@ def verify_record_signature(
 def verify_entry_signature(
     entry: JsonObject, names: frozenset[str], keys: Sequence[JoseKey], now: float
 ) -> SignatureResult:
-    """Verify an entry of an index: its own `sig` for one of the hosts that it links to, or the signed trust manifest of a
-    catalogue entry. `names` are those hosts; a manifest may link to no others."""
+    """Verify an entry of an index: its own `sig` for one of the hosts that it links to, or the signed trust manifest of
+    a catalogue entry. `names` are those hosts; a manifest may link to no others."""
     text, manifest = entry.get("sig"), entry.get("trustManifest")
     try:
         if isinstance(text, str):
@@ -156,7 +158,8 @@ def _check_names(claims: JsonObject, record: SignedRecordFacts) -> None:
 
 
 def _covers_params(claims: JsonObject, record: SignedRecordFacts) -> bool:
-    """Return whether the claim `svcb`, a digest over the other keys, is present; without it only the endpoint is signed."""
+    """Return whether the claim `svcb`, a digest over the other keys, is present; without it only the endpoint is
+    signed."""
     stated = claims.get("svcb")
     if stated is None:
         return False

@@ -3,9 +3,9 @@
 - The profile's `signature` is a detached JWS over the record without it (profile.md, gaps: `jws-jcs`).
 - An A2A card has `signatures` (neighbours.md §1); one of a bound key suffices. A `jku` in a header is never followed: a
   card must not choose the key that verifies it.
-- An ARD entry has a `trustManifest` with an identity (ARD-18) and a signature (ARD-19). The signature covers the manifest
-  and not the entry around it. It applies to this entry only if the manifest's identity is the entry's identifier; the
-  evidence states whether it is (`binds_entry`).
+- An ARD entry has a `trustManifest` with an identity (ARD-18) and a signature (ARD-19). The signature covers the
+  manifest and not the entry around it. It applies to this entry only if the manifest's identity is the entry's
+  identifier; the evidence states whether it is (`binds_entry`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Trust anchors: DS records of zones that are known in advance. Those of the root are built in; a file adds or replaces some.
+"""Trust anchors: DS records of zones that are known in advance. Those of the root are built in; a file adds or replaces
+some.
 
 A file holds DS or DNSKEY records in presentation form, or BIND's `trust-anchors`.
 """
@@ -41,8 +42,8 @@ _BIND_ENTRY: Final = re.compile(
 class TrustAnchors:
     """Trust anchors by name; the chain of a name starts at the closest one above it.
 
-    Configured anchors are required: their zones must be reachable. The built-in root may be unreachable, if a resolver serves
-    only a zone of its own. `unsigned` domains are not validated (RFC 7646), unless an anchor is closer.
+    Configured anchors are required: their zones must be reachable. The built-in root may be unreachable, if a resolver
+    serves only a zone of its own. `unsigned` domains are not validated (RFC 7646), unless an anchor is closer.
     """
 
     def __init__(

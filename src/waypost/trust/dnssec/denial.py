@@ -281,7 +281,8 @@ NsecOrNsec3Proofs = NsecProofs | Nsec3Proofs
 
 
 class DenialProofs:
-    """The denial records of one response. One invalid signature invalidates all: the record was meant as part of the proof."""
+    """The denial records of one response. One invalid signature invalidates all: the record was meant as part of the
+    proof."""
 
     def __init__(
         self,
@@ -336,7 +337,8 @@ class DenialProofs:
 
 
 def _is_in_zone(signed: SignedRRset, zone: dns.name.Name) -> bool:
-    """A response may have proofs of several zones, one per alias; unsigned records belong to the zone that contains them."""
+    """A response may have proofs of several zones, one per alias; unsigned records belong to the zone that contains
+    them."""
     if not signed.rrset.name.is_subdomain(zone):
         return False
     return not signed.signatures or any(signature.signer == zone for signature in signed.signatures)

@@ -157,7 +157,8 @@ def verify_rrset(
 
 
 def zone_keys(keys: Iterable[object]) -> tuple[DNSKEY, ...]:
-    """Return the keys that may sign records of a zone: zone keys that are not revoked (RFC 4034 §2.1, RFC 5011 §2.1)."""
+    """Return the keys that may sign records of a zone: zone keys that are not revoked (RFC 4034 §2.1, RFC 5011
+    §2.1)."""
     return tuple(
         key
         for key in keys

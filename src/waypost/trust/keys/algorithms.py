@@ -1,8 +1,8 @@
 """Signature verification, one function per algorithm, over keys of `cryptography`; Ed25519 is in `ed25519.py`.
 
 JOSE_ALGORITHMS lists the accepted algorithms of RFC 7518 and RFC 8037, each with its kind of key.
-`announcement_algorithms` lists those of announcements, in the order in which they are tried (announce.md P-9). SHA-1, MD5
-and shared secrets are not included, so no caller can use them.
+`announcement_algorithms` lists those of announcements, in the order in which they are tried (announce.md P-9). SHA-1,
+MD5 and shared secrets are not included, so no caller can use them.
 """
 
 from __future__ import annotations

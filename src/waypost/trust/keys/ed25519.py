@@ -63,7 +63,8 @@ def verify(key: bytes, signature: bytes, data: bytes) -> bool:
 def sign(key: Ed25519PrivateKey, data: bytes, public: bytes = b"") -> bytes:
     """Sign `data`; deterministic, so every library makes the same bytes.
 
-    `public` saves computing the public half. It must belong to `key`: two signatures with a wrong one reveal the secret.
+    `public` saves computing the public half. It must belong to `key`: two signatures with a wrong one reveal the
+    secret.
     """
     return _sign(_secret(key, public), data)
 

@@ -1,7 +1,7 @@
 """Private keys. A key of each kind signs with one algorithm.
 
-Ed25519 and P-256 keys are derived from random bytes that the caller passes. RSA keys and the nonces of ECDSA and PSS are
-drawn by the library itself.
+Ed25519 and P-256 keys are derived from random bytes that the caller passes. RSA keys and the nonces of ECDSA and PSS
+are drawn by the library itself.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class PrivateKey:
         return _ALGORITHMS[self.public.kind]
 
     def sign(self, data: bytes) -> bytes:
-        """Sign as announcements are signed (announce.md P-9): Ed25519, ECDSA in DER with low S, RSA-PSS with a 32-byte salt."""
+        """Sign as announcements are signed (announce.md P-9): Ed25519, ECDSA in DER with low S, RSA-PSS with a 32-byte
+        salt."""
         if self.public.kind == "ed25519":  # every AGP message is signed: `kind` is cheaper than isinstance
             return ed25519.sign(cast(Ed25519PrivateKey, self.native), data, self.public.spki[-ed25519.KEY_BYTES :])
         if isinstance(self.native, ec.EllipticCurvePrivateKey):

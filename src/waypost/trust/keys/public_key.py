@@ -285,7 +285,7 @@ _FINGERPRINTS = tuple((prime, powers) for prime in _PRIMES if len(powers := _pow
 def is_roca_weak(modulus: int) -> bool:
     """Return whether an RSA modulus comes from the generator of CVE-2017-15361, whose primes can be guessed.
 
-    Its primes are powers of 65537 modulo a product of small primes, and so is the modulus. Another modulus has this property
-    for all of them once in 2^27 keys.
+    Its primes are powers of 65537 modulo a product of small primes, and so is the modulus. Another modulus has this
+    property for all of them once in 2^27 keys.
     """
     return all(modulus % prime in powers for prime, powers in _FINGERPRINTS)

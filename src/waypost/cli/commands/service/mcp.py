@@ -16,7 +16,7 @@ from waypost.client.requests import JSON, ApiRequest
 from waypost.client.sync.connection import Connection
 from waypost.errors import TooLarge, WaypostError
 from waypost.model.json import parse_json
-from waypost.protocols.jsonrpc import NULL_ID, RpcRefusal, parse_calls
+from waypost.protocols.jsonrpc import NULL_ID, RpcRejection, parse_calls
 from waypost.protocols.mcp.messages import error_response, routing_headers
 
 _ACCEPTED = f"{JSON}, text/event-stream"
@@ -69,7 +69,7 @@ def _forward(connection: Connection, message: bytes) -> bytes:
 
 def _wants_answer(message: bytes) -> bool:
     call = parse_calls(message).calls[0]
-    return isinstance(call, RpcRefusal) or call.id is not None
+    return isinstance(call, RpcRejection) or call.id is not None
 
 
 def _id_of(message: bytes) -> bytes:

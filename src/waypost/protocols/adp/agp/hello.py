@@ -1,4 +1,5 @@
-"""The first message of each side (adp.md §6.6): who speaks, with which key, and the nonces that prove that it speaks now.
+"""The first message of each side (adp.md §6.6): who speaks, with which key, and the nonces that prove that it speaks
+now.
 
 Ours is a control message, so its content is signed like any other. Three older forms are read as well (`hello` and
 `adp_handshake` as types of their own, `body.action` "handshake"); what they lack in proof caps the session (P-2).
@@ -142,7 +143,8 @@ def _nested_json(content: object) -> JsonObject:
 
 
 def _decode_key(shown: object) -> bytes | None:
-    """The key itself, in any of the ways in which it was ever written: PEM, or base64 of its 32 bytes or its DER (C-3)."""
+    """The key itself, in any of the ways in which it was ever written: PEM, or base64 of its 32 bytes or its DER
+    (C-3)."""
     if not isinstance(shown, str) or FINGERPRINT.match(shown):
         return None
     text = "".join(_ARMOUR.sub("", shown).split()).rstrip("=")

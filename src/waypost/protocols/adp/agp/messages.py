@@ -79,7 +79,8 @@ def sign(key: SigningKey, covered: bytes) -> str:
 
 
 def sign_all(key: SigningKey, covered: Sequence[bytes], sharing: ParallelMap) -> list[str]:
-    """The same of several messages that leave together. Long ones are shared with whoever helps: they are hashed twice."""
+    """The same of several messages that leave together. Long ones are shared with whoever helps: they are hashed
+    twice."""
     is_long = sum(map(len, covered)) >= limits.AGP_POOL_MIN_BYTES
     signatures = sharing(key.sign, covered) if is_long else key.sign_each(covered)
     return [_written(signature) for signature in signatures]
@@ -107,8 +108,8 @@ def find_signature(text: object) -> bytes | None:
 
 # ---- Messages of AGP (adp.md §6.3–6.7): one JSON object in one text frame, signed.
 #
-# It reads, judges the shape (P-3) and writes. It verifies nothing: whose key that needs is found by the session, and what is not
-# signed (`contentType`, `replyTo`, other members) decides nothing but how a content is shown.
+# It reads, judges the shape (P-3) and writes. It verifies nothing: whose key that needs is found by the session, and
+# what is not signed (`contentType`, `replyTo`, other members) decides nothing but how a content is shown.
 
 SUBPROTOCOL: Final = "adp-v1"
 

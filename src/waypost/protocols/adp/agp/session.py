@@ -1,8 +1,8 @@
 """The life of a session as a table: (state, event) → state. What is not in it does not happen.
 
-Who connects is the caller and speaks first; the other is the answerer. The caller knows its peer from its hello with the right
-echo, the answerer from the acknowledgement of its own nonce. Older hellos carry no proof that somebody is there now: those
-sessions are open, but capped (P-2).
+Who connects is the caller and speaks first; the other is the answerer. The caller knows its peer from its hello with
+the right echo, the answerer from the acknowledgement of its own nonce. Older hellos carry no proof that somebody is
+there now: those sessions are open, but capped (P-2).
 """
 
 from __future__ import annotations
@@ -166,8 +166,9 @@ class ReplayCache:
 
 # ---- One session of AGP without its socket: frames and the time go in, what they mean comes out, frames to send come back.
 #
-# The handshake pauses where a key is needed (`Called`): who drives the session finds it and says `admit`. After that every
-# message is verified before anything is made of it. A fault is raised, never swallowed; `fault_frame` tells the other side.
+# The handshake pauses where a key is needed (`Called`): who drives the session finds it and says `admit`. After that
+# every message is verified before anything is made of it. A fault is raised, never swallowed; `fault_frame` tells the
+# other side.
 
 
 class PeerVerifyingKey(VerifyingKey, Protocol):
@@ -276,7 +277,8 @@ class AgpSession:
         return self.write("system", write_action(action, **members), now)
 
     def fault_frame(self, error: WaypostError, now: float, *, again: bool = False) -> str:
-        """What the other side is told of a fault, whoever it says that it is. `again`: it may come back with the same."""
+        """What the other side is told of a fault, whoever it says that it is. `again`: it may come back with the
+        same."""
         self._move(SessionEvent.FAULT)
         if self.peer is None:
             self.peer = self._named
@@ -384,7 +386,8 @@ class AgpSession:
             raise _replayed()
 
     def _remember(self, message: AgpMessage, now: float) -> None:
-        """An id that was here in an earlier session may come again, signed anew: that is how a message is sent again."""
+        """An id that was here in an earlier session may come again, signed anew: that is how a message is sent
+        again."""
         self._memory.take(message.sender, message.signature, now)
         self._seen.add(message.id)
         if len(self._seen) > 4096:

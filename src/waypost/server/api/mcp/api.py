@@ -15,7 +15,7 @@ from waypost.errors import InvalidCall, InvalidParameter, MethodNotAllowed, Unau
 from waypost.model.json import JsonObject, dump_json, kind_of, parse_json
 from waypost.model.principal import SCOPE_READ, SCOPE_WRITE, Principal
 from waypost.protocols.dialects import DIALECTS
-from waypost.protocols.jsonrpc import NULL_ID, RpcCall, RpcRefusal, error_reply, parse_calls, result_reply
+from waypost.protocols.jsonrpc import NULL_ID, RpcCall, RpcRejection, error_reply, parse_calls, result_reply
 from waypost.protocols.mcp.messages import (
     METHOD_HEADER,
     NAME_HEADER,
@@ -134,7 +134,7 @@ class McpApi:
             )
         check_media_type(request, "application/json")
         call = _parse_call(await request.body(limits.RPC_BYTES))
-        if isinstance(call, RpcRefusal):
+        if isinstance(call, RpcRejection):
             return _response(*error_response(call.id, call.error, is_modern=False))
         return await self._reply(call, request, principal, request_id)
 
@@ -202,13 +202,13 @@ class McpApi:
             self._rates.write(principal, principal.address)
 
 
-def _parse_call(body: bytes) -> RpcCall | RpcRefusal:
+def _parse_call(body: bytes) -> RpcCall | RpcRejection:
     incoming = parse_calls(body)
     if incoming.is_batch:
-        return RpcRefusal(InvalidCall("A batch is not supported.", path="$", hint="Send one message per request."))
+        return RpcRejection(InvalidCall("A batch is not supported.", path="$", hint="Send one message per request."))
     call = incoming.calls[0]
     if isinstance(call, RpcCall) and not isinstance(call.params, dict):
-        return RpcRefusal(InvalidCall("params must be an object.", path="$.params"), call.id or NULL_ID)
+        return RpcRejection(InvalidCall("params must be an object.", path="$.params"), call.id or NULL_ID)
     return call
 
 

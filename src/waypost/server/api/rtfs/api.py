@@ -34,7 +34,7 @@ from waypost.protocols.dialects import decode_document
 from waypost.protocols.jsonrpc import (
     NULL_ID,
     RpcCall,
-    RpcRefusal,
+    RpcRejection,
     encode_replies,
     error_reply,
     parse_calls,
@@ -157,7 +157,7 @@ class RtfsApi:
             budget=CardBudget(),
         )
 
-    def _limit_rate(self, calls: Sequence[RpcCall | RpcRefusal], principal: Principal) -> None:
+    def _limit_rate(self, calls: Sequence[RpcCall | RpcRejection], principal: Principal) -> None:
         """Count each call of a batch."""
         if self._rates is None:
             return
@@ -167,8 +167,8 @@ class RtfsApi:
         if len(calls) > reads:
             self._rates.write(principal, principal.address, len(calls) - reads)
 
-    async def _reply(self, call: RpcCall | RpcRefusal, caller: RtfsCaller) -> bytes | None:
-        if isinstance(call, RpcRefusal):
+    async def _reply(self, call: RpcCall | RpcRejection, caller: RtfsCaller) -> bytes | None:
+        if isinstance(call, RpcRejection):
             return error_reply(call.id, call.error)
         try:
             result = await self._methods.get(call.method)(call.named_params(), caller)
