@@ -61,7 +61,7 @@ async def test_a_commit_that_expects_something_else_writes_nothing(keeper: KeyVa
     assert await keeper.get("task", "a", NOW) == b"three"
 
 
-async def test_of_many_who_race_for_one_thing_one_has_it(keeper: KeyValueStore) -> None:
+async def test_of_many_concurrent_writers_one_succeeds(keeper: KeyValueStore) -> None:
     won = await asyncio.gather(*(keeper.commit([put("a", b"%d" % n, expected=None)], NOW) for n in range(50)))
     assert sum(won) == 1
     assert await keeper.get("task", "a", NOW) == b"%d" % won.index(True)
@@ -153,7 +153,7 @@ async def test_a_full_disk_refuses_writes_and_keeps_reads(tmp_path: Path) -> Non
     await keeper.close()
 
 
-async def test_a_disk_that_fails_ends_all_writing_and_nobody_is_told_otherwise(tmp_path: Path) -> None:
+async def test_a_failing_disk_stops_all_writes_and_none_is_acknowledged(tmp_path: Path) -> None:
     failing = False
 
     def failpoint(name: str) -> None:
@@ -175,7 +175,7 @@ async def test_a_disk_that_fails_ends_all_writing_and_nobody_is_told_otherwise(t
     await keeper.close()
 
 
-async def test_a_changed_row_is_noticed_and_touches_nobody_else(tmp_path: Path) -> None:
+async def test_a_changed_row_is_detected_and_affects_no_other(tmp_path: Path) -> None:
     keeper = SqliteKeyValueStore(tmp_path)
     await keeper.open()
     await keeper.commit([put("a", b"one"), put("b", b"two")], NOW)

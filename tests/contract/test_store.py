@@ -285,7 +285,7 @@ async def test_a_fault_in_a_decision_reaches_only_its_caller(store: Store) -> No
     assert set(await everything(store)) == {"a", "b"}
 
 
-async def test_refused_commands_in_a_group_touch_nobody_else(store: Store, listener: Listener) -> None:
+async def test_refused_commands_in_a_group_do_not_affect_the_others(store: Store, listener: Listener) -> None:
     commands = [put(make_registration(f"agent-{n}")) if n % 3 else refuse(f"agent-{n}") for n in range(60)]
     results = await asyncio.gather(*map(store.execute, commands), return_exceptions=True)
     assert [isinstance(result, Conflict) for result in results] == [n % 3 == 0 for n in range(60)]
@@ -339,7 +339,7 @@ async def test_the_listener_hears_of_a_change_before_its_caller(store: Store, li
     assert all(await asyncio.gather(*map(write, range(50))))
 
 
-async def test_what_the_listener_heard_can_be_fetched(tmp_path: Path) -> None:
+async def test_committed_registrations_can_be_fetched_by_the_listener(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
     heard: list[str] = []
     await store.open(lambda batch: heard.extend(committed.event.id for committed in batch))
@@ -365,7 +365,7 @@ async def test_a_listener_that_fails_does_not_cost_the_answer(tmp_path: Path) ->
 # --- The change log -------------------------------------------------------------------------------
 
 
-async def test_events_tell_what_changed_and_who_saw_it_before(store: Store, listener: Listener) -> None:
+async def test_events_carry_the_change_and_the_previous_audience(store: Store, listener: Listener) -> None:
     hidden = make_registration("x", visibility="private", invitees=("bob",), text="hidden")
     for command in (put(make_registration("x")), put(hidden, at=NOW + 1), renew("x", now=NOW + 2), withdraw("x")):
         await store.execute(command)
@@ -553,7 +553,7 @@ async def test_a_document_is_that_of_its_agent_however_old_the_entry_is(store: S
     assert await store.document(old[0], "a2a") is None
 
 
-async def test_whoever_hears_of_a_commit_reads_it(opened: SqliteStore, listener: Listener) -> None:
+async def test_a_notified_follower_reads_the_commit(opened: SqliteStore, listener: Listener) -> None:
     """Reads share a state of the file for a while; a commit ends that, for the process that makes it and for one that
     is told of it."""
     follower = SqliteFollowerStore(opened.path.parent)
@@ -722,7 +722,7 @@ def note(
     return Command(keys=(), notes=sees, decide=decide)
 
 
-async def test_a_note_is_seen_by_whoever_names_it_and_listed_by_its_prefix(store: Store) -> None:
+async def test_a_note_is_read_by_key_and_listed_by_prefix(store: Store) -> None:
     await store.execute(note({"allow:*": b"1", "allow:é": b"2", "pin:a": b"3", "allowed": b"no"}))
     held: list[StoreState] = []
     await store.execute(note({}, sees=("pin:a", "pin:b"), seen=held.append))
@@ -776,7 +776,7 @@ async def test_a_change_and_its_notes_are_one(store: Store) -> None:
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
-async def test_whoever_mirrors_notes_is_told_before_the_caller_and_only_of_notes(kind: str, tmp_path: Path) -> None:
+async def test_a_note_listener_is_notified_before_the_caller_and_of_notes_only(kind: str, tmp_path: Path) -> None:
     store: Store = MemoryStore() if kind == "memory" else SqliteStore(tmp_path)
     told: dict[str, bytes | None] = {}
     times = []

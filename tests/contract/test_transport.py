@@ -29,7 +29,7 @@ def ids(messages: list[JsonObject]) -> set[str]:
     return {message["agent"]["agent_id"] for message in messages}
 
 
-async def test_what_is_announced_is_seen_by_who_listens_as_it_was_signed(bed: Bed) -> None:
+async def test_a_subscriber_receives_an_announcement_exactly_as_signed(bed: Bed) -> None:
     alice, bob = await bed.open("alice"), await bed.open("bob")
     watched = Watched()
     await bob.subscribe(watched)
@@ -45,7 +45,7 @@ async def test_what_is_announced_is_seen_by_who_listens_as_it_was_signed(bed: Be
     assert [verdict.state for verdict in seen.verdicts] == ["passed", "unknown"]
 
 
-async def test_who_comes_late_is_told_what_is_there(bed: Bed) -> None:
+async def test_a_late_subscriber_receives_current_agents(bed: Bed) -> None:
     alice, bob = await bed.open("alice"), await bed.open("bob")
     await alice.announce(bed.message(), 30)
     await alice.announce(bed.message(B), 30)
@@ -95,7 +95,7 @@ async def test_a_new_key_that_the_old_one_vouches_for_is_a_rotation(bed: Bed) ->
     await eventually(lambda: watched.kinds() == ["added", "rotated"])
 
 
-async def test_an_agent_that_is_not_heard_of_again_expires_once(bed: Bed) -> None:
+async def test_an_agent_that_is_not_renewed_expires_once(bed: Bed) -> None:
     """ANN-41."""
     alice, bob = await bed.open("alice"), await bed.open("bob")
     watched = Watched()
@@ -205,7 +205,7 @@ async def test_a_callback_may_close_its_subscription_and_ask_again(bed: Bed) -> 
     subscription.close()
 
 
-async def test_a_callback_that_fails_stops_nobody_else(bed: Bed) -> None:
+async def test_a_failing_callback_does_not_stop_the_others(bed: Bed) -> None:
     alice, bob = await bed.open("alice"), await bed.open("bob")
     faults: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: faults.append(context.get("exception")))
@@ -222,7 +222,7 @@ async def test_a_callback_that_fails_stops_nobody_else(bed: Bed) -> None:
     assert [str(fault) for fault in faults] == ["a fault of the callback"] * 2
 
 
-async def test_who_serves_hears_every_announcement_of_others_and_answers_for_whom_it_knows(bed: Bed) -> None:
+async def test_a_server_receives_every_announcement_and_answers_for_known_agents(bed: Bed) -> None:
     alice, registry, bob = await bed.open("alice"), await bed.open("registry"), await bed.open("bob")
     known = bed.message(B)
     heard: list[tuple[JsonObject, MessageContext]] = []
@@ -248,7 +248,7 @@ async def test_who_serves_hears_every_announcement_of_others_and_answers_for_who
     assert (B in ids(await asked(bob, METRICS, {B} if bed.relays else set()))) is bed.relays
 
 
-async def test_other_minors_are_heard_and_other_majors_are_not(bed: Bed) -> None:
+async def test_other_minor_versions_are_accepted_and_other_majors_are_not(bed: Bed) -> None:
     """ANN-50, ANN-51."""
     alice, bob = await bed.open("alice"), await bed.open("bob")
     watched = Watched()
@@ -260,7 +260,7 @@ async def test_other_minors_are_heard_and_other_majors_are_not(bed: Bed) -> None
     assert watched.kinds(B) == []
 
 
-async def test_an_end_that_closes_takes_nobody_along(bed: Bed) -> None:
+async def test_closing_one_end_does_not_affect_the_others(bed: Bed) -> None:
     alice, bob, carol = await bed.open("alice"), await bed.open("bob"), await bed.open("carol")
     watched = Watched()
     await bob.subscribe(watched)

@@ -129,7 +129,7 @@ async def test_a_spoofer_on_the_link_takes_nobodys_place(hosts: Hosts) -> None:
     assert watched.kinds() == ["added"]
 
 
-async def test_a_source_that_is_not_of_the_link_is_not_heard(net: Lan) -> None:
+async def test_a_packet_from_outside_the_link_is_ignored(net: Lan) -> None:
     """L2."""
     clock = ManualClock(time.time())
     bob = _makers(clock)["udp"]("bob")

@@ -110,7 +110,7 @@ def test_an_agent_that_is_stopped_says_goodbye(folder: Path) -> None:
         assert seen.next()["type"] == "removed"
 
 
-def test_a_file_that_changes_is_announced_anew(folder: Path) -> None:
+def test_a_changed_file_is_announced_again(folder: Path) -> None:
     where = ("--udp", "--interface", "lo", "--udp-port", str(free_port()))
     with running(folder, "browse", *where) as (_, seen), running(folder, "announce", "agent.json", *where):
         assert seen.next()["type"] == "added"

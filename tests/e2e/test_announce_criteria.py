@@ -154,7 +154,7 @@ def tampered(message: dict[str, Any], other_id: str) -> list[dict[str, Any]]:
 
 @pytest.mark.req("ANN-3", "ANN-10", "ANN-31")
 @pytest.mark.parametrize("carrier", CARRIERS)
-def test_criterion_1_an_announcement_is_heard_as_it_was_signed_and_not_otherwise(world: World, carrier: str) -> None:
+def test_criterion_1_an_announcement_arrives_exactly_as_signed(world: World, carrier: str) -> None:
     agent_id, other_id, large_id = world.fresh(), world.fresh(), world.fresh()
     compact = said(agent_id, agent_name=None)
     assert len(dump_json(compact)) <= 512
@@ -176,7 +176,7 @@ def test_criterion_1_an_announcement_is_heard_as_it_was_signed_and_not_otherwise
 
 @pytest.mark.req("ANN-6", "ANN-7")
 @pytest.mark.parametrize("carrier", CARRIERS)
-def test_criterion_2_who_asks_is_answered_by_exactly_the_holders(world: World, carrier: str) -> None:
+def test_criterion_2_a_query_is_answered_by_exactly_the_matching_agents(world: World, carrier: str) -> None:
     wanted = f"spectra-{carrier}"
     first, second = said(world.fresh(), capabilities={wanted: "2.0"}), said(world.fresh(), capabilities={wanted: "1.0"})
     other = said(world.fresh(), capabilities={"optics": "1.0"})
@@ -281,7 +281,7 @@ def _told(line: str) -> str:
 
 
 @pytest.mark.req("ANN-50")
-def test_criterion_5_who_speaks_a_higher_major_is_told_the_own_one(world: World) -> None:
+def test_criterion_5_a_peer_with_a_higher_major_gets_our_version(world: World) -> None:
     repeated(world.carol, "udp", said(own := world.fresh()), lambda: world.held(own))
     wide = {**said(world.fresh(), metadata={"note": "n" * 300}), "protocol_version": "v2.0"}
     address = "127.255.255.255" if world._where.net is None else "10.77.0.255"
@@ -294,7 +294,7 @@ def test_criterion_5_who_speaks_a_higher_major_is_told_the_own_one(world: World)
 
 @pytest.mark.req("ANN-21")
 @pytest.mark.parametrize("carrier", CARRIERS)
-def test_criterion_6_who_is_not_listed_is_admitted_as_soon_as_it_is(world: World, carrier: str) -> None:
+def test_criterion_6_an_agent_is_admitted_as_soon_as_it_is_allowed(world: World, carrier: str) -> None:
     agent_id, mark_id = f"{next(_numbers):08x}-2fc2-4f7b-8d8c-5e3e6f5c9c1d", world.fresh()
     assert not (world.alice.announce(carrier, said(agent_id)) and carrier in BY_REGISTRY)
     repeated(world.alice, carrier, said(mark_id), lambda: world.held(mark_id))
@@ -305,7 +305,7 @@ def test_criterion_6_who_is_not_listed_is_admitted_as_soon_as_it_is(world: World
 
 @pytest.mark.req("ANN-41")
 @pytest.mark.parametrize("carrier", ["bus", "mdns", "udp"])
-def test_criterion_7_who_falls_silent_is_there_until_its_ttl_ends_and_not_after(world: World, carrier: str) -> None:
+def test_criterion_7_a_silent_agent_is_listed_until_its_ttl_ends(world: World, carrier: str) -> None:
     agent_id = world.fresh()
     message = dave_said(world, agent_id)
     repeated(world.alice, carrier, message, lambda: world.dave.kinds(agent_id, carrier), ttl=200)
@@ -317,7 +317,7 @@ def test_criterion_7_who_falls_silent_is_there_until_its_ttl_ends_and_not_after(
 
 
 @pytest.mark.req("ANN-41")
-def test_criterion_7_a_registry_forgets_who_was_killed_and_tells_so_once(world: World) -> None:
+def test_criterion_7_a_registry_expires_a_killed_agent_and_reports_it_once(world: World) -> None:
     """While its session is open, an agent stays; killed, it lives on until its ttl."""
     agents = {carrier: world.fresh() for carrier in BY_REGISTRY}
     eve = world.join("eve", ALICE)

@@ -256,7 +256,7 @@ def _until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
         time.sleep(0.01)
 
 
-def test_whoever_sends_a_body_that_is_too_long_reads_why(admin: httpx2.Client) -> None:
+def test_an_oversized_body_is_answered_with_the_reason(admin: httpx2.Client) -> None:
     """The answer comes before the body has ended; a connection that is closed at once would take it along."""
     for _ in range(5):
         answer = admin.post("/api/v1/agents", content=b"x" * 6_000_000)

@@ -164,7 +164,7 @@ def test_the_command_talks_to_the_service_line_by_line(server: RunningServer) ->
     assert [json.loads(line)["text"] for line in lines.stdout.splitlines()] == ["two"]
 
 
-def test_the_command_says_whom_it_does_not_know_and_who_is_not_whom_it_should_be(server: RunningServer) -> None:
+def test_the_command_reports_unknown_agents_and_wrong_keys(server: RunningServer) -> None:
     unknown = run(server, "agent:nobody.example", said="hello\n")
     assert unknown.returncode == 77
     assert "Nothing is known of agent:nobody.example" in unknown.stderr

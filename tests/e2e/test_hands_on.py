@@ -169,7 +169,7 @@ def test_a_missing_scope_is_named(server: RunningServer) -> None:
         assert "--scope discover:write" in told["hint"]
 
 
-def test_nobody_is_told_how_to_get_a_token(server: RunningServer) -> None:
+def test_a_missing_token_is_answered_with_how_to_mint_one(server: RunningServer) -> None:
     told = problem(httpx2.post(f"{server.url}/api/v1/agents", json=profile("x"), timeout=60), 401, "unauthorized")
     assert "waypost token mint" in told["hint"]
 
@@ -212,7 +212,7 @@ def test_a_data_folder_that_cannot_be_written_is_a_matter_of_configuration(tmp_p
     assert "--data" in said
 
 
-def test_a_folder_that_nobody_may_make_is_a_matter_of_configuration(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_a_configuration_error(tmp_path: Path) -> None:
     assert "--data" in failed_start(tmp_path, "--port", "0", "--data", "/proc/sealed")  # not even root may
 
 
@@ -224,7 +224,7 @@ def test_a_second_server_on_the_same_folder_is_refused_and_the_first_goes_on(
     assert admin.get("/readyz").status_code == 200
 
 
-def test_a_setting_that_nobody_knows_is_answered_with_the_nearest(tmp_path: Path) -> None:
+def test_an_unknown_setting_names_the_nearest_known_one(tmp_path: Path) -> None:
     (tmp_path / "waypost.toml").write_text("anonymus_read = true\n")
     assert "anonymous_read" in failed_start(tmp_path, "--data", str(tmp_path / "data"))
 

@@ -172,7 +172,7 @@ def test_a_revoked_certificate_ends_within_a_minute_also_on_a_connection_that_is
         assert "out of date" in kept.get("/api/v1/agents").text
 
 
-def test_whoever_never_finishes_the_handshake_is_cut_off(authority: Authority) -> None:
+def test_an_unfinished_handshake_is_cut_off(authority: Authority) -> None:
     """H3, before there is a request."""
     with running_server(*flags(authority, authority.server())) as server:
         address = (urlsplit(server.url).hostname or "", urlsplit(server.url).port or 0)

@@ -86,7 +86,7 @@ def test_every_process_shows_the_same_history_and_the_same_trail(server: Running
         assert diff == [{"path": "$.description", "before": "is of step 8", "after": "is of step 9"}]
 
 
-def test_every_connection_may_ask_anew(server: RunningServer) -> None:
+def test_new_connections_are_spread_over_the_processes(server: RunningServer) -> None:
     with httpx2.Client(base_url=server.url, headers=server.headers, timeout=60) as http:
         register(http, "anew", "knows the word obstreperous")
     answered: Counter[str] = Counter()
@@ -167,7 +167,7 @@ def test_a_body_that_is_too_long_is_refused_through_a_follower(server: RunningSe
         assert answer.headers["connection"] == "close"
 
 
-def test_each_face_answers_through_a_follower_as_it_does_itself(server: RunningServer) -> None:
+def test_each_api_answers_the_same_through_a_follower(server: RunningServer) -> None:
     call = {"jsonrpc": "2.0", "id": 7, "method": "agent_discovery_service/discover_agents", "params": {}}
     with both(server) as processes:
         for send in (
@@ -234,7 +234,7 @@ def test_no_process_outlives_the_one_that_started_it(tmp_path: Path) -> None:
     assert not alive
 
 
-def test_a_process_that_is_killed_is_started_anew(tmp_path: Path) -> None:
+def test_a_killed_process_is_restarted(tmp_path: Path) -> None:
     with running_server("--workers", "2") as server:
         with httpx2.Client(base_url=server.url, headers=server.headers, timeout=60) as http:
             register(http, "before", "stays through everything")
@@ -278,7 +278,7 @@ def _refusal(http: httpx2.Client) -> httpx2.Response | None:
     return answer if answer.status_code not in (200, 201) else None
 
 
-def test_a_writer_that_cannot_be_started_anew_ends_the_service_with_its_reason(tmp_path: Path) -> None:
+def test_a_writer_that_cannot_be_restarted_ends_the_service_with_its_reason(tmp_path: Path) -> None:
     server = start_server("--workers", "2", folder=tmp_path)
     processes, supervisor = children(server), psutil.Process(server.process.pid)
     supervisor.suspend()

@@ -119,7 +119,7 @@ def play(folder: Path) -> Iterator[Play]:
 
 
 @pytest.mark.req("ADP-50")
-def test_nothing_acknowledged_is_lost_or_seen_twice_whoever_is_killed(tmp_path: Path) -> None:
+def test_no_acknowledged_message_is_lost_or_delivered_twice_when_processes_are_killed(tmp_path: Path) -> None:
     with play(tmp_path) as made:
         made.start("echo")
         made.start("ask")

@@ -89,7 +89,7 @@ async def test_a_killed_store_opens_on_a_full_disk_and_serves(disk: Path) -> Non
     await again.close()
 
 
-async def test_a_file_that_may_not_grow_refuses_writes_until_room_is_made(tmp_path: Path) -> None:
+async def test_a_full_file_refuses_writes_until_space_is_freed(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path, max_pages=600)
     await store.open(Listener())
     done = await _fill(store, "agent")

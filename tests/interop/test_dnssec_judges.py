@@ -47,7 +47,7 @@ async def test_our_verdict_is_that_of_an_independent_judge(
 
 
 @pytest.mark.parametrize("damaged", [False, True], ids=["whole", "damaged"])
-async def test_zones_that_nobody_thought_of_are_judged_alike(damaged: bool, tmp_path: Path) -> None:
+async def test_random_zones_get_the_same_verdict(damaged: bool, tmp_path: Path) -> None:
     made = RandomZones(4, damaged=damaged)
     folders = [tmp_path / name for name in ("nsd", "unbound")]
     for folder in folders:

@@ -150,7 +150,7 @@ async def test_litestar_runs_it_as_middleware_of_its_own_routes() -> None:
 
 
 @pytest.mark.req("AF-73", "AF-50")
-async def test_starlettes_authentication_decides_who_sees_more() -> None:
+async def test_starlette_authentication_decides_the_visible_members() -> None:
     middleware = [Middleware(AuthenticationMiddleware, backend=Bearer()), Middleware(Discovery, agents=HELD)]
     async with client_of(Starlette(middleware=middleware)) as client:
         known = await client.get(f"{AGENTS}/image-annotator", headers={"Authorization": "Bearer alice"})

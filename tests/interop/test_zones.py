@@ -132,7 +132,7 @@ def _certificate(shell: Shell) -> str:
     return str(Authority(shell.folder).server_files(DESK)[0])
 
 
-def test_a_zone_that_somebody_changed_is_not_rolled_over(shell: Shell, zone_server: NameServer) -> None:
+def test_a_zone_changed_by_others_is_not_rolled_back(shell: Shell, zone_server: NameServer) -> None:
     where = _places(zone_server)
     assert shell("dns", "publish", DESK, *where).code == 0
     other = {"WAYPOST_DATA": str(shell.folder / "other"), "WAYPOST_TOKEN": _token(shell)}

@@ -17,7 +17,7 @@ ROW = json.loads((DATA / "checks.json").read_text(encoding="utf-8"))["eight_skil
 MANY_SIDED = registration("checks", {**ROW, "examples": [example for example, _ in ROW["skills"]]})
 
 
-async def test_an_agent_with_eight_skills_is_first_for_each_and_every_face_names_the_example(
+async def test_an_agent_with_eight_skills_is_first_for_each_and_every_api_names_the_example(
     tmp_path: Path, models: Path
 ) -> None:
     require_shared("data/retrieval/metatool")

@@ -141,7 +141,7 @@ def with_unknown(dialect: str, document: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("source", WRITTEN_IN)
-async def test_what_nobody_knows_is_alive_after_a_trip_through_another_registry(source: str, tmp_path: Path) -> None:
+async def test_unknown_members_survive_a_round_trip_through_another_registry(source: str, tmp_path: Path) -> None:
     """Read here in each dialect, registered there in that dialect, read there in the first one."""
     document = with_unknown(source, documents_of(source)[0][1])
     async with matrix(tmp_path / "here") as (_, here):

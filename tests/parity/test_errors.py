@@ -125,7 +125,7 @@ async def test_a_document_that_breaks_a_rule_of_its_dialect(apis: ServedApis) ->
     belongs_to(kind, "register", "register_many")
 
 
-async def test_an_id_that_nobody_holds(apis: ServedApis) -> None:
+async def test_an_unknown_id(apis: ServedApis) -> None:
     kind, caller = errors.NotFound, apis.subject("bob")
     for path in ("/api/v1/agents/nobody", "/profile/v1/agents/nobody", f"{AF_AGENTS}/nobody"):
         told_by_http(await caller.http.get(path), kind)
@@ -173,7 +173,7 @@ async def test_a_foreign_agent_is_neither_renewed_nor_withdrawn(apis: ServedApis
     belongs_to(kind, "renew", "withdraw")
 
 
-async def test_news_that_are_older_than_what_is_held(apis: ServedApis) -> None:
+async def test_stale_metadata_is_refused(apis: ServedApis) -> None:
     kind, caller = errors.StaleMetadata, apis.subject("alice")
     told_by_http(await caller.http.post("/api/v1/agents", json=OLDER), kind)
     told_by_http(await caller.http.put("/profile/v1/agents/held", json=OLDER), kind)
@@ -253,7 +253,7 @@ async def test_a_token_that_does_not_hold(apis: ServedApis) -> None:
         assert response.headers["www-authenticate"].startswith("Bearer")
 
 
-async def test_nobody_is_told_to_bring_a_token(apis: ServedApis) -> None:
+async def test_a_caller_without_a_token(apis: ServedApis) -> None:
     kind, caller = errors.Unauthorized, apis.caller(None)
     for path in READS:
         told_by_http(await caller.http.get(path), kind)
@@ -265,7 +265,7 @@ async def test_nobody_is_told_to_bring_a_token(apis: ServedApis) -> None:
     await told_by_command(caller, kind, "list")
 
 
-async def test_a_version_that_is_no_longer_held(apis: ServedApis) -> None:
+async def test_a_failed_precondition(apis: ServedApis) -> None:
     kind, caller = errors.PreconditionFailed, apis.subject("alice")
     newer = {**HELD, "version": "3.0.0", "updated_at": "2026-05-27T00:00:00Z"}
     guard = {"If-Match": '"another"'}
@@ -344,7 +344,7 @@ async def test_a_document_that_no_dialect_recognises(apis: ServedApis) -> None:
     belongs_to(kind, "register", "register_many")
 
 
-async def test_one_request_id_names_the_error_on_every_face(apis: ServedApis) -> None:
+async def test_one_request_id_names_the_error_in_every_api(apis: ServedApis) -> None:
     caller = apis.caller("not.a.token")
     for path in ("/api/v1/agents", "/profile/v1/agents", AF_AGENTS, "/nowhere"):
         answer = await caller.http.get(path, headers={"X-Request-Id": "mine-42"})

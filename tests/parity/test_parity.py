@@ -79,7 +79,7 @@ async def written_through_every_face(apis: ServedApis, agent_id: str, document: 
     return written
 
 
-async def test_an_agent_is_the_same_record_whatever_the_face_it_was_registered_by(tmp_path: Path) -> None:
+async def test_an_agent_is_the_same_record_whichever_api_registered_it(tmp_path: Path) -> None:
     document = dump_json(AGENT)
     async with serve_apis(tmp_path) as apis:
         written = await written_through_every_face(apis, AGENT["id"], document)
@@ -90,7 +90,7 @@ async def test_an_agent_is_the_same_record_whatever_the_face_it_was_registered_b
     assert {face: found for face, found in written.items() if found != expected} == {}
 
 
-async def test_a_card_is_the_same_record_by_rtfs_call_as_by_any_other_face(tmp_path: Path) -> None:
+async def test_a_card_is_the_same_record_by_rtfs_call_as_by_any_other_api(tmp_path: Path) -> None:
     document = card("parity-card", discovery_tags=["finance"], metadata={"owner": "acme", "updated_at": None})
     async with serve_apis(tmp_path) as apis:
         written = await written_through_every_face(apis, "parity-card", dump_json(document))
@@ -102,7 +102,7 @@ async def test_a_card_is_the_same_record_by_rtfs_call_as_by_any_other_face(tmp_p
     assert {face: found for face, found in written.items() if found != expected} == {}
 
 
-async def test_what_a_write_asks_for_is_granted_alike_by_every_face(tmp_path: Path) -> None:
+async def test_write_options_have_the_same_effect_in_every_api(tmp_path: Path) -> None:
     document = card("leased")
     async with serve_apis(tmp_path) as apis:
         alice = apis.subject("alice")
@@ -152,7 +152,7 @@ def one_answer(answers: dict[str, Any], expected: Any) -> None:
     assert {face: answer for face, answer in answers.items() if answer != expected} == {}
 
 
-async def test_an_agent_is_found_by_its_words_and_tags_through_every_face(
+async def test_an_agent_is_found_by_words_and_tags_through_every_api(
     tmp_path: Path, population: list[dict[str, Any]]
 ) -> None:
     async with serve_apis(tmp_path) as apis:
@@ -190,7 +190,7 @@ async def test_lists_agree_in_content_and_order(tmp_path: Path, population: list
         assert apis.bench.registry.stats(ADMIN)["agents"] == len(LISTED) + 1
 
 
-async def test_each_caller_sees_the_same_through_every_face_and_nothing_more(tmp_path: Path) -> None:
+async def test_each_caller_sees_the_same_through_every_api(tmp_path: Path) -> None:
     async with serve_apis(tmp_path, anonymous_read=True) as apis:
         alice = apis.subject("alice")
         for visibility in ("public", "internal", "private"):
@@ -241,7 +241,7 @@ async def present(apis: ServedApis) -> None:
 
 
 @pytest.mark.parametrize("face", ["api", "profile", "rtfs", "client", "command"])
-async def test_a_withdrawn_agent_is_gone_from_every_face_at_once(face: str, tmp_path: Path) -> None:
+async def test_a_withdrawn_agent_is_gone_from_every_api_at_once(face: str, tmp_path: Path) -> None:
     async with serve_apis(tmp_path) as apis:
         caller, agent_id = apis.admin, VANISHING["id"]
         await caller.http.post("/api/v1/agents", json=VANISHING)
@@ -261,7 +261,7 @@ async def test_a_withdrawn_agent_is_gone_from_every_face_at_once(face: str, tmp_
         await absent(apis, agent_id, command=face == "command")
 
 
-async def test_an_expired_agent_is_gone_from_every_face_at_the_same_moment(tmp_path: Path) -> None:
+async def test_an_expired_agent_is_gone_from_every_api_at_the_same_moment(tmp_path: Path) -> None:
     async with serve_apis(tmp_path) as apis:
         await apis.admin.http.post("/api/v1/agents", json=VANISHING, params={"ttl_seconds": "60"})
         apis.bench.clock.advance(59)
@@ -280,7 +280,7 @@ async def test_an_agent_whose_own_time_is_over_is_gone_as_well(tmp_path: Path) -
         await absent(apis, VANISHING["id"], command=False)
 
 
-async def test_a_change_shows_through_every_face_at_once(tmp_path: Path) -> None:
+async def test_a_change_is_visible_through_every_api_at_once(tmp_path: Path) -> None:
     async with serve_apis(tmp_path) as apis:
         caller = apis.admin
         await caller.http.post("/api/v1/agents", json=VANISHING)

@@ -47,7 +47,7 @@ def test_whatever_is_written_is_read_as_it_was_and_verifies(
 
 @settings(max_examples=100)
 @given(st.sampled_from(["id", "from", "to", "type", "timestamp", "signature", "content"]), texts)
-def test_whatever_is_changed_after_signing_is_never_heard(member: str, value: str) -> None:
+def test_a_message_changed_after_signing_is_never_delivered(member: str, value: str) -> None:
     changed = json.loads(json.dumps(GOOD))
     if member == "content":
         is_same = changed["body"]["content"] == value
@@ -105,7 +105,7 @@ def test_no_frame_breaks_the_reader(frame: str) -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["good", "again", "old", "forged"]), st.integers(0, 4)), max_size=12))
 @settings(max_examples=40)
-def test_no_order_of_messages_lets_one_be_heard_twice_or_a_bad_one_once(steps: list[tuple[str, int]]) -> None:
+def test_no_order_of_messages_delivers_one_twice_or_a_forged_one(steps: list[tuple[str, int]]) -> None:
     session, heard = opened(), []
     for kind, number in steps:
         at = NOW - 400 if kind == "old" else NOW + (kind == "again")

@@ -22,7 +22,7 @@ class _Part:
         return 2 * self.number
 
 
-def test_a_part_is_made_once_and_by_whoever_asks_it_first() -> None:
+def test_a_lazy_object_is_created_once_on_first_use() -> None:
     part = lazy_object(_Part)
     assert _Part.made == 0
     assert (part.twice(), part.number, part.twice()) == (14, 7, 14)

@@ -251,7 +251,7 @@ async def test_older_hellos_open_a_session_that_is_capped(bench: Bench) -> None:
 
 
 @pytest.mark.req("ADP-38", "ADP-41")
-async def test_whoever_gets_no_further_than_a_first_message_is_told_why(bench: Bench) -> None:
+async def test_a_failed_first_message_is_answered_with_the_reason(bench: Bench) -> None:
     now = bench.clock.now()
     hello = hello_text(ALICE)
     wrong = {
@@ -268,7 +268,7 @@ async def test_whoever_gets_no_further_than_a_first_message_is_told_why(bench: B
 
 
 @pytest.mark.req("ADP-41")
-async def test_an_answer_is_said_again_after_a_cut_line_and_not_to_who_left_in_order(bench: Bench) -> None:
+async def test_a_reply_is_resent_after_a_broken_connection_but_not_after_an_orderly_close(bench: Bench) -> None:
     """Others need not acknowledge: they are not told yesterday's answers first."""
     for code, told in ((1000, "echo fresh"), (1006, "echo second")):
         async with call(bench) as socket:

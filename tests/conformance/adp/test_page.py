@@ -158,7 +158,7 @@ async def test_the_elements_of_the_page_say_what_they_are(tmp_path: Path, host: 
 
 
 @pytest.mark.req("ADP-35")
-async def test_who_asks_to_connect_is_told_how_and_nobody_is_called(tmp_path: Path) -> None:
+async def test_a_connect_request_returns_the_endpoint_and_calls_no_agent(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await hosted(bench)
         client = bench.anonymous()

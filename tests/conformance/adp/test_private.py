@@ -59,7 +59,7 @@ def code_of(made: dict[str, Any]) -> str:
 
 
 @pytest.mark.req("ADP-55")
-async def test_a_private_agent_is_not_there_for_who_shows_nothing(here: Place) -> None:
+async def test_a_private_agent_is_absent_without_credentials(here: Place) -> None:
     bench = here.bench
     for path in (WELL_KNOWN, "/.well-known/agent-card.json", "/.well-known/ai-catalog.json"):
         assert (await at(bench.anonymous(), path)).status_code == 404, path
@@ -128,7 +128,7 @@ async def test_a_code_opens_the_document_once(here: Place, way: str) -> None:
 
 
 @pytest.mark.req("ADP-56")
-async def test_of_many_who_show_a_code_at_once_as_many_see_the_agent_as_it_has_uses(here: Place) -> None:
+async def test_concurrent_redemptions_succeed_as_often_as_the_code_has_uses(here: Place) -> None:
     for uses in (1, 3):
         code = code_of(await invite(here, uses=uses))
         anonymous = here.bench.anonymous()
@@ -172,7 +172,7 @@ async def test_a_code_that_does_not_hold_looks_like_none(here: Place) -> None:
 
 
 @pytest.mark.req("ADP-56")
-async def test_whoever_redeems_an_invitation_sees_the_agent_from_then_on(here: Place) -> None:
+async def test_a_redeemed_invitation_makes_the_agent_visible(here: Place) -> None:
     made = await invite(here)
     bob, carol = here.bench.as_("bob"), here.bench.as_("carol")
     answer = await bob.post(f"{INVITES}:redeem", json=made["invitation"])  # as the file holds it
@@ -238,7 +238,7 @@ async def test_an_invitation_has_its_bounds(here: Place, members: dict[str, Any]
 
 
 @pytest.mark.req("ADP-55", "ADP-56")
-async def test_an_agent_without_a_host_is_shown_by_its_id_to_who_is_invited(here: Place) -> None:
+async def test_an_invitee_reads_an_agent_without_a_host_by_its_id(here: Place) -> None:
     """Not even its domain is served here; its own document names its key."""
     _, document = theirs(here, key_of())
     bob = here.bench.as_("bob")
@@ -320,7 +320,7 @@ async def test_an_invitation_whose_key_or_name_is_another_is_refused(here: Place
 
 
 @pytest.mark.req("ADP-56")
-async def test_whoever_writes_an_invitation_puts_no_key_in_the_place_of_another_agents(here: Place) -> None:
+async def test_an_invitation_cannot_replace_the_key_of_another_agent(here: Place) -> None:
     """The document comes from a server of mallory's, who invites to an agent that is not hers."""
     here.names.set("bank.example.com", "A", ["192.0.2.1"])
     victim = "agent:bank.example.com"
@@ -335,7 +335,7 @@ async def test_whoever_writes_an_invitation_puts_no_key_in_the_place_of_another_
 
 
 @pytest.mark.req("ADP-56")
-async def test_nobody_maps_a_network_by_invitations(here: Place) -> None:
+async def test_invitations_cannot_be_used_to_scan_a_network(here: Place) -> None:
     """S1, S9: denied, closed, missing and refused look alike; readers make the service ask nobody."""
     here.bench.application.invitations.discreet_seconds = 0.01
     here.names.set("inner.example.com", "A", ["10.0.0.1"])

@@ -63,7 +63,7 @@ async def test_joining_again_changes_nothing_and_with_another_role_is_a_conflict
 
 
 @pytest.mark.req("ADP-47")
-async def test_nobody_joins_for_another_or_as_the_host(here: Place) -> None:
+async def test_no_agent_joins_for_another_or_as_the_host(here: Place) -> None:
     await here.trust(BOB, key_of())
     document = profile(CAROL.replace("agent:", "https://") + "/a", name="Carol")
     await here.bench.as_("carol").post("/api/v1/agents", json=document)
@@ -111,7 +111,7 @@ async def test_a_swarm_has_only_so_many_members(here: Place) -> None:
 
 
 @pytest.mark.req("ADP-47")
-async def test_many_who_join_at_once_are_all_in(here: Place) -> None:
+async def test_concurrent_joins_all_succeed(here: Place) -> None:
     alice = here.bench.as_("alice")
     answers = await asyncio.gather(*(join(alice, f"agent:a{n}.example.com") for n in range(20)))
     swarm = (await alice.get(f"/agent/swarm/{answers[0].json()['swarmId']}")).json()
@@ -135,7 +135,7 @@ async def test_only_members_see_a_swarm_and_the_last_one_to_leave_ends_it(here: 
 
 
 @pytest.mark.req("ADP-47")
-async def test_what_is_told_to_all_is_kept_and_brought_to_who_named_an_address(here: Place) -> None:
+async def test_a_broadcast_is_stored_and_delivered_to_members_with_an_address(here: Place) -> None:
     alice, carol = here.bench.as_("alice"), here.bench.as_("carol")
     joined = (await join(alice, BOB, callback=here.callback)).json()
     await join(carol, CAROL)

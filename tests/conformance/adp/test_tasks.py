@@ -115,7 +115,7 @@ async def test_a_task_that_fails_says_why(here: Place) -> None:
 
 
 @pytest.mark.req("ADP-45")
-async def test_tasks_need_the_right_to_write_and_are_seen_by_who_sent_them(here: Place) -> None:
+async def test_tasks_need_write_scope_and_are_visible_to_their_sender(here: Place) -> None:
     bench = here.bench
     assert (await bench.anonymous().post(TASKS, json={"task": "echo"})).status_code == 401
     assert (await bench.as_("alice", "discover:read").post(TASKS, json={"task": "echo"})).status_code == 403
@@ -159,7 +159,7 @@ async def test_a_task_is_cancelled_once_and_not_after_its_end(here: Place) -> No
 
 
 @pytest.mark.req("ADP-45")
-async def test_a_task_that_nobody_does_in_time_has_failed(here: Place) -> None:
+async def test_a_task_that_is_not_done_in_time_fails(here: Place) -> None:
     alice = here.bench.as_("alice")
     await alice.post("/api/v1/agents", json=profile(AGENT))
     sent = await alice.post(TASKS, params={"agent": AGENT}, json={"task": "read", "ttl_seconds": 60})
@@ -231,7 +231,7 @@ async def test_a_callback_that_fails_is_tried_three_times_more(here: Place) -> N
 
 
 @pytest.mark.req("ADP-46")
-async def test_a_callback_that_nobody_takes_is_given_up_and_the_result_stays(here: Place) -> None:
+async def test_an_undeliverable_callback_is_given_up_and_the_result_stays(here: Place) -> None:
     here.taking.answers = [("500 Oh", b"")] * 9
     alice = here.bench.as_("alice")
     sent = await alice.post(TASKS, json={"task": "echo", "input": 1, "callback": here.callback})
@@ -396,7 +396,7 @@ async def test_a_worker_waits_for_a_task_to_come(here: Place) -> None:
 
 
 @pytest.mark.req("ADP-55")
-async def test_a_hidden_agent_takes_tasks_from_nobody_who_may_not_see_it(here: Place) -> None:
+async def test_a_hidden_agent_accepts_no_tasks_from_callers_without_access(here: Place) -> None:
     await here.trust(BOB, key_of())
     alice = here.bench.as_("alice")
     await alice.post("/api/v1/agents", json=profile(AGENT), headers={"Waypost-Visibility": "private"})

@@ -220,7 +220,7 @@ async def test_a_task_goes_in_the_name_of_a_hosted_agent_and_its_result_comes_to
 
 
 @pytest.mark.req("ADP-44")
-async def test_nobody_sends_in_the_name_of_an_agent_that_is_not_its_own_or_not_served_here(here: Place) -> None:
+async def test_a_sender_must_own_an_agent_that_is_served_here(here: Place) -> None:
     admin, alice, carol = here.bench.admin(), here.bench.as_("alice"), here.bench.as_("carol")
     await alice.post("/api/v1/agents", json=profile("urn:agent:carol"))
     params = {"agent": BOB, "as": "urn:agent:carol"}

@@ -73,7 +73,7 @@ def test_an_organisation_lists_its_agents_as_aliases() -> None:
 
 
 @pytest.mark.req("ADP-13")
-def test_whoever_publishes_a_certificate_is_told_that_the_zone_must_be_signed() -> None:
+def test_publishing_a_certificate_warns_that_the_zone_must_be_signed() -> None:
     assert any("DNSSEC" in warning for warning in zone_of().warnings)
 
 

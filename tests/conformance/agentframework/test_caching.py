@@ -153,7 +153,7 @@ async def test_refusals_come_before_preconditions(opened: Opener) -> None:
 
 
 @pytest.mark.req("AF-39")
-async def test_who_may_keep_an_answer_and_for_how_long(opened: Opener) -> None:
+async def test_cache_headers_by_kind_of_answer(opened: Opener) -> None:
     async with opened([ANNOTATOR]) as served:
         anonymous = await served.client.get(AGENTS)
         known = await served.client.get(AGENTS, headers=ALICE)

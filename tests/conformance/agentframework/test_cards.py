@@ -41,7 +41,7 @@ async def test_the_only_agent_of_an_origin_has_its_card_at_both_addresses(opened
 
 
 @pytest.mark.req("AF-61")
-async def test_the_card_is_whole_for_anybody_but_the_owners_address(opened: Opener) -> None:
+async def test_the_card_is_complete_except_for_the_owners_address(opened: Opener) -> None:
     async with opened([ANNOTATOR]) as served:
         card = (await served.client.get(CARD)).json()
     assert card == {**ANNOTATOR, "owner": {"name": "Vision Team"}}

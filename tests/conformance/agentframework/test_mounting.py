@@ -119,7 +119,7 @@ async def test_what_an_application_says_at_length_is_cut_where_the_surface_ends(
 
 
 @pytest.mark.req("AF-17", "AF-20", "AF-22")
-async def test_what_stands_past_the_room_of_a_record_is_checked_and_found() -> None:
+async def test_members_beyond_the_record_limits_are_checked_and_found() -> None:
     tags = [f"t{number}" for number in range(40)]
     endpoints: list[Any] = [{"method": "GET", "path": f"/{number}"} for number in range(20)]
     wide = {"id": "wide", "summary": "S", "description": "d " * 3000 + "needle", "tags": tags, "endpoints": endpoints}

@@ -140,7 +140,7 @@ async def test_a_trailing_slash_is_redirected_away_and_a_body_on_get_ignored(ope
 
 
 @pytest.mark.req("AF-10")
-async def test_any_origin_may_read_what_anybody_may_see(opened: Opener) -> None:
+async def test_any_origin_may_read_public_agents(opened: Opener) -> None:
     async with opened([ANNOTATOR]) as served:
         anonymous = await served.client.get(AGENTS, headers={"Origin": "https://elsewhere.example"})
         known = await served.client.get(AGENTS, headers={"Origin": "https://elsewhere.example", **ALICE})

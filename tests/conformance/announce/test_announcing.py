@@ -149,7 +149,7 @@ async def test_an_announcement_without_a_signature_is_refused_unless_the_setting
 
 
 @pytest.mark.req("ANN-3")
-async def test_a_signature_that_is_given_must_hold_through_every_face(tmp_path: Path) -> None:
+async def test_a_given_signature_must_be_valid_in_every_api(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         alice = bench.as_("alice")
         forged = message()
@@ -168,7 +168,7 @@ async def test_a_signature_that_is_given_must_hold_through_every_face(tmp_path: 
 
 
 @pytest.mark.req("ANN-20")
-async def test_what_was_announced_is_verified_on_every_face(tmp_path: Path) -> None:
+async def test_an_announced_agent_is_verified_in_every_api(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await admit(bench)
         alice = bench.as_("alice")
@@ -181,7 +181,7 @@ async def test_what_was_announced_is_verified_on_every_face(tmp_path: Path) -> N
 
 @pytest.mark.req("ANN-20", "ANN-3")
 @pytest.mark.parametrize("face", ["own", "batch", "profile-of-announce"])
-async def test_an_id_with_a_key_is_changed_through_no_face_without_it(tmp_path: Path, face: str) -> None:
+async def test_an_id_with_a_bound_key_is_changed_through_no_api_without_it(tmp_path: Path, face: str) -> None:
     """C4, C15."""
     async with service(tmp_path) as bench:
         await admit(bench)
@@ -318,7 +318,7 @@ async def test_the_vector_of_the_specification_is_admitted_and_served_verbatim(t
 
 
 @pytest.mark.req("ANN-33")
-async def test_an_announcement_that_was_only_signed_anew_is_a_renewal_with_the_newest_signature(tmp_path: Path) -> None:
+async def test_a_re_signed_announcement_is_a_renewal_with_the_newest_signature(tmp_path: Path) -> None:
     """Agents sign anew each minute: that must not crowd their history, nor look like news to those who watch."""
     async with service(tmp_path) as bench:
         await admit(bench)

@@ -38,7 +38,7 @@ async def bed() -> AsyncIterator[Bed]:
 
 
 @pytest.mark.req("ANN-38", "ANN-7")
-async def test_two_announce_and_a_third_finds_exactly_who_fits(bed: Bed) -> None:
+async def test_two_agents_announce_and_a_third_finds_the_matching_one(bed: Bed) -> None:
     """Criterion 2."""
     alice, bob, carol = await bed.open("alice"), await bed.open("bob"), await bed.open("carol")
     first, second = bed.message(), bed.message(B, capabilities={"metrics": "2.0", "logs": "1"})
@@ -52,7 +52,7 @@ async def test_two_announce_and_a_third_finds_exactly_who_fits(bed: Bed) -> None
 
 
 @pytest.mark.req("ANN-38", "ANN-41")
-async def test_who_falls_silent_is_there_until_its_ttl_ends_and_not_after(bed: Bed) -> None:
+async def test_a_silent_agent_is_listed_until_its_ttl_ends(bed: Bed) -> None:
     """Criterion 7."""
     alice, bob = await bed.open("alice"), await bed.open("bob")
     watched = Watched()
@@ -70,7 +70,7 @@ async def test_who_falls_silent_is_there_until_its_ttl_ends_and_not_after(bed: B
 
 
 @pytest.mark.req("ANN-38", "ANN-5")
-async def test_anybody_can_ask_in_json_and_is_answered_where_it_says(server: NatsServer) -> None:
+async def test_a_json_query_is_answered_on_its_reply_subject(server: NatsServer) -> None:
     clock = ManualClock(time.time())
     alice = BusTransport(server.url, clock)
     await alice.open()

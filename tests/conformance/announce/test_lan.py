@@ -60,7 +60,7 @@ def test_the_names_and_numbers_of_the_protocol() -> None:
 
 
 @pytest.mark.req("ANN-30", "ANN-32", "ANN-7")
-async def test_two_announce_and_a_third_finds_exactly_who_fits(bed: Bed) -> None:
+async def test_two_agents_announce_and_a_third_finds_the_matching_one(bed: Bed) -> None:
     alice, bob, carol = await bed.open("alice"), await bed.open("bob"), await bed.open("carol")
     first, second = bed.message(), bed.message(B, capabilities={"logs": "1.0"})
     await alice.announce(first, 10)

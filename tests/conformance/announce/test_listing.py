@@ -136,7 +136,7 @@ async def test_capabilities_beyond_what_a_record_has_tags_for_are_found(tmp_path
 
 
 @pytest.mark.req("ANN-34")
-async def test_pages_hold_every_agent_once_and_their_cursors_fit_nobody_else(tmp_path: Path) -> None:
+async def test_pages_list_every_agent_once_and_cursors_belong_to_their_caller(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await admitted(bench, *(said(number) for number in range(12)))
         bob = bench.as_("bob")
@@ -271,7 +271,7 @@ async def test_withdrawing_is_for_the_owner_and_may_be_repeated(tmp_path: Path) 
 
 
 @pytest.mark.req("ANN-34")
-async def test_announced_agents_are_found_through_the_other_faces_as_before(tmp_path: Path) -> None:
+async def test_announced_agents_are_found_through_the_other_apis(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await admitted(bench, said(1))
         bob = bench.as_("bob")

@@ -144,7 +144,7 @@ async def test_the_revoked_are_listed_for_every_reader(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("ANN-23")
-async def test_a_revoked_agent_registers_through_no_face_and_with_no_key(tmp_path: Path) -> None:
+async def test_a_revoked_agent_registers_through_no_api_and_with_no_key(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await admit(bench)
         alice, admin = bench.as_("alice"), bench.admin()
@@ -263,7 +263,7 @@ async def test_two_contents_under_one_sequence_raise_an_alarm(tmp_path: Path) ->
 
 
 @pytest.mark.req("ANN-20")
-async def test_a_replay_through_another_face_is_refused_too(tmp_path: Path) -> None:
+async def test_a_replay_through_another_api_is_refused(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await admit(bench)
         alice = bench.as_("alice")

@@ -67,7 +67,7 @@ def test_an_empty_catalog_is_written_and_read() -> None:
 
 
 @pytest.mark.req("ARD-3")
-def test_the_host_says_who_publishes() -> None:
+def test_the_catalog_host_names_the_publisher() -> None:
     assert written_catalog()["host"] == {"displayName": "Registry", "identifier": "registry.example.org"}
     with pytest.raises(InvalidDocument) as caught:
         read_catalog({"specVersion": "1.0", "entries": [], "host": {"identifier": "x"}})

@@ -210,7 +210,7 @@ async def test_a_page_holds_ten_unless_asked_and_a_hundred_at_most(reader: httpx
 
 
 @pytest.mark.req("ARD-20")
-async def test_the_score_is_of_relevance_and_not_of_who_was_verified(reader: httpx2.AsyncClient) -> None:
+async def test_verification_does_not_change_the_score(reader: httpx2.AsyncClient) -> None:
     found = (await search(reader, "weather"))["results"]
     plain = (
         await reader.post("/profile/v1/discover", json={"query": "weather", "limit": 50, "diversity": False})

@@ -66,7 +66,7 @@ def test_a_manifest_has_its_members_or_is_refused_where_they_are_missing(manifes
 
 
 @pytest.mark.req("ARD-17")
-def test_members_of_a_manifest_that_nobody_knows_stay_and_are_covered() -> None:
+def test_unknown_manifest_members_are_kept_and_signed() -> None:
     """The two specifications disagree on which these are; a signature covers them all."""
     told = {**MANIFEST, "privacyPolicyUrl": "https://acme.com/privacy", "metadata": {"a": 1}}
     signed = entry(sign_manifest(told, key_of()))
@@ -188,7 +188,7 @@ def test_an_identity_of_the_publisher_fits(identity: str) -> None:
         7,
     ],
 )
-def test_an_identity_of_anybody_else_is_a_mismatch(identity: Any) -> None:
+def test_an_identity_of_another_agent_is_a_mismatch(identity: Any) -> None:
     found = verdict(entry(sign_manifest({**MANIFEST, "identity": identity}, key_of())), key_of())
     assert (found.state, found.reason) == ("failed", IDENTITY_MISMATCH)
 

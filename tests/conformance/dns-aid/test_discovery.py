@@ -318,7 +318,7 @@ async def test_a_capability_document_of_no_dialect_is_kept_and_the_agent_is_in_t
 
 
 @pytest.mark.req("AID-17")
-async def test_metadata_of_dns_aid_is_recognised_and_held_to_its_name(bench: Bench) -> None:
+async def test_dns_aid_metadata_is_recognised_and_must_match_its_name(bench: Bench) -> None:
     document = {"aid_version": "1.0", "identity": {"name": "Alice", "fqdn": bench.domain}, "connection": {}}
     bench.web.put("/.well-known/agent.json", document)
     bench.set_svcb('key65409="agent.json"')

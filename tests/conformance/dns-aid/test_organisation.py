@@ -79,7 +79,7 @@ async def test_a_list_of_text_is_the_last_resort(bench: Bench) -> None:
 
 
 @pytest.mark.req("AID-25")
-async def test_an_index_of_another_organisation_is_followed_only_when_signed_and_wanted(bench: Bench) -> None:
+async def test_an_index_of_another_organisation_is_followed_only_if_signed_and_requested(bench: Bench) -> None:
     point(bench, target="host.provider.net.", more='key65409="ai-catalog.json"')
     bench.web.put("/.well-known/ai-catalog.json", {"specVersion": "1.0", "entries": [ENTRY]})
     index = await bench.organisations.read(ORG)

@@ -32,7 +32,7 @@ def test_walkable_names_are_aliases_of_the_primary_owner() -> None:
 
 
 @pytest.mark.req("AID-3")
-def test_the_index_of_an_organisation_names_who_serves_it() -> None:
+def test_the_index_of_an_organisation_names_its_server() -> None:
     found = read_zone(zone_of(organisation="example.com", index=INDEX, index_host="agents.example.com"))
     (record,) = found["_index._agents.example.com", "SVCB"]
     assert (record.priority, record.target.to_text()) == (1, "agents.example.com.")

@@ -86,7 +86,7 @@ async def test_a_map_of_names_is_judged_in_the_same_way(bench: Bench) -> None:
 
 
 @pytest.mark.req("AID-25")
-async def test_without_keys_of_the_organisation_nobody_else_is_asked(bench: Bench) -> None:
+async def test_without_keys_of_the_organisation_nothing_is_fetched(bench: Bench) -> None:
     point(bench, entry("signed", bench.url("/a.json"), sig=sign(claims(bench))), keys=False)
     index = await reader(bench).read(ORG)
     assert (index.told.outcome, index.documents) == ("not_found", ())
@@ -94,7 +94,7 @@ async def test_without_keys_of_the_organisation_nobody_else_is_asked(bench: Benc
 
 
 @pytest.mark.req("AID-25")
-async def test_where_the_pointer_is_signed_and_wanted_what_is_not_signed_counts_and_what_is_forged_does_not(
+async def test_a_signed_pointer_accepts_unsigned_records_and_refuses_forged_ones(
     bench: Bench,
 ) -> None:
     point(

@@ -46,7 +46,7 @@ def test_the_preferred_binding_that_the_rules_admit_is_chosen() -> None:
         ("", "scheme"),
     ],
 )
-def test_an_endpoint_that_nobody_should_call_unasked_is_refused_with_the_reason(endpoint: str, told: str) -> None:
+def test_an_endpoint_that_must_not_be_called_unasked_is_refused_with_the_reason(endpoint: str, told: str) -> None:
     with pytest.raises(NotAllowed) as refused:
         BindingPolicy().choose(candidate({"protocol": "https", "endpoint": endpoint}))
     assert told in refused.value.message

@@ -81,7 +81,7 @@ def ids(found: dict[str, Any]) -> set[str]:
         ({"region": "eu", "max_latency_ms": 100, "language": "de"}, {"vienna"}),
     ],
 )
-async def test_a_constraint_leaves_out_whoever_does_not_state_to_fulfil_it(
+async def test_a_constraint_excludes_agents_that_do_not_state_it(
     tmp_path: Path, constraints: dict[str, Any], fit: set[str]
 ) -> None:
     async with service(tmp_path) as bench:
@@ -175,7 +175,7 @@ async def test_results_are_as_young_as_was_asked_for_by_change_or_renewal(tmp_pa
 
 
 @pytest.mark.req("PRO-28")
-async def test_a_context_orders_equals_and_leaves_nobody_out(tmp_path: Path) -> None:
+async def test_a_context_orders_equal_agents_and_excludes_none(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         client = bench.as_("alice")
         for agent in AGENTS[1:3]:
@@ -234,7 +234,7 @@ async def test_facets_count_all_that_the_hard_filters_admit_not_only_the_candida
 
 @pytest.mark.req("PRO-19", "PRO-24")
 @pytest.mark.parametrize("member", ["required_tags", "preferred_tags", "excluded_tags"])
-async def test_a_tag_that_nobody_carries_brings_a_suggestion(tmp_path: Path, member: str) -> None:
+async def test_an_unknown_tag_brings_a_suggestion(tmp_path: Path, member: str) -> None:
     async with service(tmp_path) as bench:
         client = await filled(bench)
         found = await discover(client, **{member: ["transaltion", "invoice"]})
@@ -245,7 +245,7 @@ async def test_a_tag_that_nobody_carries_brings_a_suggestion(tmp_path: Path, mem
 
 
 @pytest.mark.req("PRO-24")
-async def test_an_empty_answer_says_which_filter_left_nobody(tmp_path: Path) -> None:
+async def test_an_empty_result_names_the_filter_that_emptied_it(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         client = bench.as_("alice")
         empty = (await discover(client))["empty"]

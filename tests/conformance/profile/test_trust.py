@@ -203,7 +203,7 @@ async def test_what_an_adp_document_says_of_its_dns_is_a_claim(tmp_path: Path) -
 
 
 @pytest.mark.req("PRO-55")
-async def test_every_face_shows_the_same_level(tmp_path: Path) -> None:
+async def test_every_api_shows_the_same_level(tmp_path: Path) -> None:
     async with service(tmp_path, anonymous_read=True) as bench:
         await bind(bench)
         await register(bench, sign_profile(profile(), KEY))
@@ -340,7 +340,7 @@ async def test_a_question_may_demand_what_was_verified(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("PRO-38")
-async def test_verified_agents_that_nobody_sees_change_no_answer(tmp_path: Path) -> None:
+async def test_hidden_verified_agents_change_no_result(tmp_path: Path) -> None:
     """V1: neither by lifting others nor by their names."""
     async with service(tmp_path) as bench:
         await register(bench, profile("seen", name="Minimal Helper"))

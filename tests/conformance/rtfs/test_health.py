@@ -202,7 +202,7 @@ async def test_a_day_of_silence_on_both_sides_removes_the_agent(
 
 
 @pytest.mark.req("RTFS-45")
-async def test_nobody_is_removed_where_the_settings_say_so(bench: Bench, site: ExternalServer, rpc: Rpc) -> None:
+async def test_delisting_can_be_turned_off(bench: Bench, site: ExternalServer, rpc: Rpc) -> None:
     checks = make_checks(bench, evict_seconds=0)
     client = bench.as_("alice")
     document = {
@@ -218,7 +218,7 @@ async def test_nobody_is_removed_where_the_settings_say_so(bench: Bench, site: E
 
 
 @pytest.mark.req("RTFS-45")
-async def test_a_service_that_was_not_told_to_asks_nobody(bench: Bench, site: ExternalServer, rpc: Rpc) -> None:
+async def test_a_service_without_health_checks_probes_no_endpoint(bench: Bench, site: ExternalServer, rpc: Rpc) -> None:
     await rpc.register(card(**at(serve(site, "/", 200))))
     assert await health(rpc) == "unknown"
     assert (await bench.as_("bob").get("/api/v1/agents/weather")).headers.get("waypost-health") is None

@@ -177,7 +177,7 @@ async def test_an_id_belongs_to_its_owner_while_it_lives_and_for_a_while_after(b
 
 
 @pytest.mark.req("RTFS-42")
-async def test_where_nobody_is_authenticated_a_token_proves_the_creator(tmp_path: Path) -> None:
+async def test_without_authentication_a_token_proves_the_creator(tmp_path: Path) -> None:
     async with service(tmp_path, open=True) as bench:
         anybody = Rpc(bench.anonymous())
         token = (await anybody.register(card()))["registration_token"]
@@ -232,7 +232,7 @@ async def test_deregistering_removes_at_once_and_may_be_repeated(bench: Bench, r
 
 
 @pytest.mark.req("RTFS-44")
-async def test_a_hidden_agent_looks_absent_to_those_who_may_not_see_it(bench: Bench, rpc: Rpc) -> None:
+async def test_a_hidden_agent_looks_absent_to_callers_without_access(bench: Bench, rpc: Rpc) -> None:
     await rpc.register(card(metadata={"visibility": "private"}))
     assert await rpc.found(agent_id="weather") == ["weather"]
     other = Rpc(bench.as_("mallory"))

@@ -203,7 +203,7 @@ async def test_each_call_needs_its_own_scope(bench: Bench) -> None:
 
 
 @pytest.mark.req("RTFS-34")
-async def test_anybody_may_search_where_reading_is_open_and_nobody_may_write(tmp_path: Path) -> None:
+async def test_anonymous_read_allows_search_and_no_write(tmp_path: Path) -> None:
     async with service(tmp_path, anonymous_read=True) as bench:
         await Rpc(bench.as_("alice")).register(card())
         anybody = Rpc(bench.anonymous())

@@ -102,7 +102,7 @@ def test_a_swarm_is_joined_seen_told_and_left(shell: Shell, bob: list[str]) -> N
     assert shell("swarm", "members", swarm, *bob).code == 1
 
 
-def test_somebody_is_invited_to_a_private_agent(
+def test_a_subject_is_invited_to_a_private_agent(
     shell: Shell, server: RunningServer, agent: dict[str, Any], bob: list[str]
 ) -> None:
     shell("register", shell.write("agent.json", agent), "--visibility", "private")

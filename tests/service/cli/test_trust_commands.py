@@ -103,7 +103,7 @@ def test_a_change_that_waits_is_shown_confirmed_and_rejected(shell: Shell, agent
     assert shell("get", agent["id"], "-o", "json").json["bindings"] == moved["bindings"]
 
 
-def test_a_domain_that_nobody_could_be_asked_for_is_to_be_tried_again(shell: Shell) -> None:
+def test_a_domain_whose_dns_is_unreachable_is_reported_as_temporary(shell: Shell) -> None:
     for command in ("resolve", "verify"):
         ran = shell(command, "alice.example.test", "--resolver", "127.0.0.1:1", "-o", "json")
         assert (ran.code, ran.json["code"]) == (75, "dns_failed")

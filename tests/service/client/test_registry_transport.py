@@ -86,7 +86,7 @@ def test_what_a_listener_bound_is_kept_without_how_far_it_has_come(tmp_path: Pat
     assert again.keys_of("unknown") is None
 
 
-def test_a_trust_file_forgets_the_oldest_of_those_that_nobody_vouched_for() -> None:
+def test_a_trust_file_evicts_the_oldest_unconfirmed_keys() -> None:
     kept = TrustFile(most=3)
     kept.take(AgentPin(agent_id="named", provisioned=True))
     for number in range(4):

@@ -176,7 +176,7 @@ async def test_entries_of_agents_that_share_a_host_stay_apart(bench: Bench, regi
 # --- What ties nothing ----------------------------------------------------------------------------
 
 
-async def test_a_catalogue_of_somebody_else_joins_nothing(bench: Bench, registering: Registering) -> None:
+async def test_a_catalog_of_another_origin_is_not_linked(bench: Bench, registering: Registering) -> None:
     bench.publish()
     await registering.take(bench.domain)
     bench.web.put("/catalogue", {"specVersion": "1.0", "entries": [entry(bench.url(DOCUMENT), "urn:air:evil.net:a:b")]})
@@ -402,7 +402,7 @@ async def test_the_document_of_a_domain_is_worth_as_much_from_its_address(
     ("stated", "alias"),
     [("agent:bob.example.com", False), ("https://bob.example.com/", False), ("urn:agent:alice", True)],
 )
-async def test_what_is_proven_of_a_domain_is_told_of_nobody_else(
+async def test_a_domain_proof_does_not_apply_to_another_id(
     bench: Bench, registering: Registering, stated: str, alias: bool
 ) -> None:
     document = bench.alice.document()

@@ -36,9 +36,7 @@ async def test_a_domain_is_registered_with_its_rungs_as_verdicts(bench: Bench, r
     assert (watched.domain, watched.subject) == (bench.domain, "alice")
 
 
-async def test_who_sends_the_same_document_takes_nothing_from_what_its_domain_proved(
-    bench: Bench, registering: Registering
-) -> None:
+async def test_resending_a_document_keeps_its_domain_proof(bench: Bench, registering: Registering) -> None:
     bench.publish()
     await registering.take(bench.domain)
     before = await registering.checks("agent:alice.example.com")
@@ -150,7 +148,7 @@ async def test_an_organisation_is_registered_with_all_that_it_lists(bench: Bench
     ]
 
 
-async def test_who_is_not_an_admin_learns_nothing_of_a_network(bench: Bench, registering: Registering) -> None:
+async def test_only_admin_learns_network_details(bench: Bench, registering: Registering) -> None:
     bench.zones.fail(bench.domain, "SVCB")
     with pytest.raises(FetchFailed) as told:
         await registering.take(bench.domain)

@@ -54,7 +54,7 @@ def document(agent: str) -> dict[str, object]:
     }
 
 
-async def test_the_domain_is_believed_before_a_pin_a_pin_before_a_document_and_the_verdict_says_which(
+async def test_key_sources_rank_domain_then_pin_then_document_and_the_verdict_names_one(
     tmp_path: Path,
 ) -> None:
     async with service(tmp_path) as bench:
@@ -98,7 +98,7 @@ async def test_a_document_that_is_served_under_its_domain_tells_its_key_unless_i
         assert await keys.key_of(ALICE) is None  # another key is bound to it
 
 
-async def test_a_domain_that_says_two_things_or_cannot_be_believed_ends_the_search() -> None:
+async def test_an_ambiguous_or_bogus_domain_ends_the_lookup() -> None:
     failed = Verdict(check="key-verified", state="failed")
     with pytest.raises(FingerprintMismatch):
         await DomainKeys(Told(level="unverified", verdicts=(failed,))).key_of(ALICE)

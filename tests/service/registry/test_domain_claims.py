@@ -194,7 +194,7 @@ async def test_only_the_claimer_or_an_admin_gives_a_claim_up(bench: Bench, names
 
 
 @pytest.mark.parametrize("domain", ["com", "co.uk", "127.0.0.1", "localhost", "a b", 7])
-async def test_what_nobody_owns_is_refused(bench: Bench, domain: object) -> None:
+async def test_names_that_cannot_be_registered_are_refused(bench: Bench, domain: object) -> None:
     """D15."""
     answered = await bench.as_("alice").post("/api/v1/domains", json={"domain": domain})
     assert (answered.status_code, answered.json()["path"]) == (400, "$.domain")
@@ -377,7 +377,7 @@ async def test_a_proof_outlives_a_restart(tmp_path: Path, names: DnsServer) -> N
         assert await served(bench, "example.com") == "agent:example.com"
 
 
-async def test_who_may_not_know_is_not_told_why_a_file_cannot_be_read(bench: Bench, names: DnsServer) -> None:
+async def test_only_admin_learns_why_a_file_cannot_be_read(bench: Bench, names: DnsServer) -> None:
     """S1: denied, closed and missing look alike."""
     domains = make_domains(bench, names.address, port=free_port())
     names.set("denied.example.com", "A", ["10.0.0.1"])

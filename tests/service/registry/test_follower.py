@@ -228,7 +228,7 @@ async def test_it_refuses_to_write(tmp_path: Path) -> None:
             await pair.follower.execute(Command(keys=("a",), decide=lambda held: 1 / 0))  # type: ignore[arg-type, return-value]
 
 
-async def test_whoever_follows_tells_of_health_what_the_writer_found(tmp_path: Path) -> None:
+async def test_a_follower_reports_the_health_state_of_the_writer(tmp_path: Path) -> None:
     """One process asks the endpoints; the others read it in the log."""
     async with following(tmp_path) as pair:
         prober = DeadEndpoints()

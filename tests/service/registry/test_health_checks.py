@@ -124,7 +124,7 @@ async def test_different_paths_of_one_server_take_turns(bench: Bench, site: Exte
     assert listed == {f"agent-{number}": "healthy" for number in range(3)}
 
 
-async def test_where_more_than_half_fail_at_once_nobody_is_delisted_for_an_hour(bench: Bench) -> None:
+async def test_if_more_than_half_fail_at_once_no_agent_is_delisted_for_an_hour(bench: Bench) -> None:
     """It may be our own network. Those that never answered fall all the same."""
     prober = DeadEndpoints()
     checks = make_checks(bench, prober)
@@ -162,7 +162,7 @@ def test_checks_are_spread_and_what_stays_dead_is_asked_more_seldom() -> None:
     assert pauses == pytest.approx([48, 72, 60, 120, 240, 480, 480])
 
 
-def test_a_schedule_forgets_who_left_and_follows_who_moved() -> None:
+def test_a_schedule_drops_withdrawn_agents_and_follows_changed_endpoints() -> None:
     schedule = HealthSchedule(60.0, lambda: 0.5)
     schedule.watch("a", "https://one.example/", None, 0.0)
     schedule.watch("b", "https://one.example/", None, 0.0)
@@ -184,9 +184,7 @@ def test_a_schedule_forgets_who_left_and_follows_who_moved() -> None:
 # --- What is told ----------------------------------------------------------------------------------
 
 
-async def test_watchers_hear_of_who_leaves_the_lists_and_comes_back_and_of_nothing_else(
-    bench: Bench, site: ExternalServer
-) -> None:
+async def test_watchers_see_delisting_and_relisting_only(bench: Bench, site: ExternalServer) -> None:
     checks = make_checks(bench)
     await register(bench.as_("alice"), agent("a", serve(site, "/", 200)))
     await check(bench, checks, 3)

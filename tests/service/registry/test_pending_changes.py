@@ -73,7 +73,7 @@ async def test_a_change_of_text_does_not_wait(tmp_path: Path) -> None:
     assert receipt.outcome == "updated"
 
 
-async def test_an_agent_that_nobody_verified_changes_at_once(tmp_path: Path) -> None:
+async def test_an_unverified_agent_changes_at_once(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await publish(bench)
         assert (await publish(bench, bindings=ELSEWHERE)).outcome == "updated"
@@ -128,7 +128,7 @@ async def test_the_owner_confirms_what_waits_by_its_name(tmp_path: Path) -> None
             await bench.registry.pending_change(OWNER, ID)
 
 
-async def test_an_admin_confirms_for_the_owner_who_stays_the_owner(tmp_path: Path) -> None:
+async def test_an_admin_confirms_and_the_owner_stays_the_same(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await publish(bench, *BOUND)
         waiting = (await publish(bench, bindings=ELSEWHERE)).held
@@ -150,7 +150,7 @@ async def test_what_is_rejected_is_forgotten(tmp_path: Path) -> None:
         assert await endpoints(bench) == SAFE
 
 
-async def test_nobody_else_sees_confirms_or_rejects(tmp_path: Path) -> None:
+async def test_no_other_subject_sees_confirms_or_rejects(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await publish(bench, *BOUND)
         waiting = (await publish(bench, bindings=ELSEWHERE)).held
@@ -163,7 +163,7 @@ async def test_nobody_else_sees_confirms_or_rejects(tmp_path: Path) -> None:
             await bench.registry.reject(OTHER, ID, waiting.etag)
 
 
-async def test_what_nobody_confirms_in_a_week_is_over(tmp_path: Path) -> None:
+async def test_a_pending_change_expires_after_a_week(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await publish(bench, *BOUND)
         waiting = (await publish(bench, bindings=ELSEWHERE)).held
@@ -198,7 +198,7 @@ async def test_the_same_document_is_taken_again_when_it_is_judged_otherwise(tmp_
         assert (await publish(bench, *BOUND)).outcome == "unchanged"
 
 
-async def test_what_waits_is_confirmed_for_the_version_it_was_held_against_alone(tmp_path: Path) -> None:
+async def test_a_pending_change_is_confirmed_only_against_its_base_version(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await publish(bench, *BOUND)
         waiting = (await publish(bench, bindings=ELSEWHERE)).held

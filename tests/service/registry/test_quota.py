@@ -11,7 +11,7 @@ from support.service import profile, service
 from waypost import limits
 
 
-async def test_one_agent_past_the_quota_is_refused_and_room_is_made_by_withdrawing(tmp_path: Path) -> None:
+async def test_one_agent_past_the_quota_is_refused_until_another_is_withdrawn(tmp_path: Path) -> None:
     async with service(tmp_path, agents_per_owner=3) as bench:
         alice, bob = bench.as_("alice"), bench.as_("bob")
         answers = [await alice.post("/api/v1/agents", json=profile(f"a{number}")) for number in range(4)]
@@ -36,7 +36,7 @@ async def test_many_at_once_do_not_slip_past(tmp_path: Path) -> None:
         assert (bob.text.count('"created"'), bob.text.count("rate_limited")) == (10, 10)
 
 
-async def test_an_agent_whose_lease_ran_out_makes_room(tmp_path: Path) -> None:
+async def test_an_expired_agent_frees_its_quota(tmp_path: Path) -> None:
     async with service(tmp_path, agents_per_owner=1) as bench:
         alice = bench.as_("alice")
         await alice.post("/api/v1/agents", json=profile("a"), params={"ttl_seconds": 10})

@@ -96,7 +96,7 @@ async def test_hidden_changes_are_not_told(tmp_path: Path) -> None:
         assert await nothing_more(nobody)
 
 
-async def test_a_change_of_visibility_is_a_withdrawal_or_a_registration_for_those_whom_it_concerns(
+async def test_a_change_of_visibility_is_a_withdrawal_or_a_registration_for_affected_watchers(
     tmp_path: Path,
 ) -> None:
     async with service(tmp_path) as bench:

@@ -185,7 +185,7 @@ async def test_a_host_selects_its_agent_and_another_host_is_refused(bench: Bench
         assert await refused(socket) == 403
 
 
-async def test_a_private_agent_is_here_for_who_is_invited_or_may_see_it_and_for_nobody_else(bench: Bench) -> None:
+async def test_a_private_agent_is_served_to_invitees_and_readers_only(bench: Bench) -> None:
     now, admin, secret = bench.clock.now(), bench.admin(), "agent:secret.example.com"
     record = "https%3A%2F%2Fagents.example.net%2Fid%2Fhidden"
     assert (await admin.post(f"/api/v1/agents/{record}:host", json={"domain": "secret.example.com"})).is_success

@@ -61,7 +61,7 @@ async def _some_life(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
-async def test_every_change_that_is_no_renewal_is_one_entry_with_who_what_and_how(tmp_path: Path, store: str) -> None:
+async def test_every_change_but_a_renewal_is_one_audit_entry(tmp_path: Path, store: str) -> None:
     async with service(tmp_path, store=store) as bench:
         await _some_life(bench)
         entries = await _entries(bench.admin())
@@ -133,7 +133,7 @@ async def test_a_checkpoint_is_a_signed_note_of_the_service_key(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
-async def test_proofs_convince_somebody_who_trusts_only_the_checkpoint(tmp_path: Path, store: str) -> None:
+async def test_proofs_verify_against_the_checkpoint_alone(tmp_path: Path, store: str) -> None:
     async with service(tmp_path, store=store) as bench:
         admin = bench.admin()
         empty = await _checkpoint(admin)

@@ -74,7 +74,7 @@ async def test_a_callback_to_the_service_itself_is_refused(tmp_path: Path) -> No
         assert answer.status_code == 422
 
 
-async def test_what_a_callback_answers_is_told_to_nobody(tmp_path: Path) -> None:
+async def test_the_response_of_a_callback_is_not_disclosed(tmp_path: Path) -> None:
     """S9."""
     async with place(tmp_path) as here:
         here.taking.answers = [("200 OK", b"a secret of the inside")]

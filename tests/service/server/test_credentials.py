@@ -159,7 +159,7 @@ def test_a_running_service_writes_no_token_to_its_log_or_its_folder(tmp_path: Pa
 # --- Caches ----------------------------------------------------------------------------------------
 
 
-async def test_what_depends_on_the_caller_is_kept_by_nobody_for_another(tmp_path: Path) -> None:
+async def test_caller_dependent_answers_are_not_cached_for_others(tmp_path: Path) -> None:
     """H9: on every route that asks who is there."""
     async with service(tmp_path) as bench:
         alice = bench.as_("alice")

@@ -45,7 +45,7 @@ async def test_one_document_at_a_bound_breaks_no_list(tmp_path: Path, extension:
             assert response.status_code == 200, (path, response.text[:200])
 
 
-async def test_a_profile_text_is_held_to_the_depth_of_its_card(tmp_path: Path) -> None:
+async def test_a_profile_text_has_the_depth_limit_of_its_card(tmp_path: Path) -> None:
     endpoint = ':communication-endpoints [{:protocol :http :uri "https://a.example/"}]'
     async with service(tmp_path) as bench:
         client = bench.as_("alice")

@@ -227,9 +227,7 @@ def importer(bench: Bench, names: DnsServer) -> Importer:
     return Importer(bench.registry, fetcher, discreet_seconds=0.4)
 
 
-async def test_behind_a_name_denied_closed_and_missing_look_alike_to_who_is_not_admin(
-    importer: Importer, names: DnsServer
-) -> None:
+async def test_denied_closed_and_missing_names_look_alike_without_admin(importer: Importer, names: DnsServer) -> None:
     """S1, S9: neither text nor time tells them apart."""
     closed = free_port()
     names.set("denied.test", "A", ["10.0.0.1"])

@@ -52,7 +52,7 @@ async def send(client: httpx2.AsyncClient, token: str, method: str = "GET") -> h
 
 
 @pytest.mark.req("ANN-60")
-async def test_no_forged_token_is_accepted_and_nobody_is_asked(tmp_path: Path) -> None:
+async def test_no_forged_token_is_accepted_and_nothing_is_fetched(tmp_path: Path) -> None:
     async with both_issuers(tmp_path) as (bench, canary, own):
         anonymous = bench.anonymous()
         asked = 0
@@ -87,7 +87,7 @@ async def test_a_token_of_an_outside_issuer_is_accepted_with_some_leeway(tmp_pat
         assert (await send(anonymous, ours)).status_code == 401, "ours is minted by the same clock"
 
 
-async def test_a_token_that_held_is_refused_once_it_is_over(tmp_path: Path) -> None:
+async def test_a_token_is_refused_after_it_expires(tmp_path: Path) -> None:
     async with both_issuers(tmp_path) as (bench, _, own):
         anonymous = bench.anonymous()
         for issuer, end in ((own, 600), (IDP, 630)):  # an outside issuer has a clock of its own
@@ -166,7 +166,7 @@ async def test_a_revoked_token_is_refused_at_once(tmp_path: Path) -> None:
             assert (await send(anonymous, issuer.token(jti="another"))).status_code == 200
 
 
-async def test_who_is_not_the_owner_changes_nothing(tmp_path: Path) -> None:
+async def test_only_the_owner_changes_an_agent(tmp_path: Path) -> None:
     """J8: through every method, for a token that holds."""
     async with both_issuers(tmp_path) as (bench, _, own):
         await bench.client(IDP.token()).post("/api/v1/agents", json=profile("a"))

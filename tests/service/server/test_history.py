@@ -68,7 +68,7 @@ async def test_answers_fit_their_shapes(tmp_path: Path) -> None:
             assert set(answer) <= set(shape["properties"])
 
 
-async def test_a_stranger_is_not_told_who_wrote_it(tmp_path: Path) -> None:
+async def test_a_stranger_does_not_learn_the_author(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await _write(bench.as_("alice"), "One.")
         await _write(bench.as_("alice"), "Two.")

@@ -73,7 +73,7 @@ async def test_a_new_key_is_looked_for_at_most_once_a_minute(tmp_path: Path) -> 
         assert site.connections == 2
 
 
-async def test_a_bad_signature_by_a_known_key_asks_nobody(tmp_path: Path) -> None:
+async def test_a_bad_signature_by_a_known_key_fetches_nothing(tmp_path: Path) -> None:
     async with fetched(tmp_path, OLD.jwks()) as (bench, site):
         assert await status(bench, OLD.token()) == 200
         bench.clock.advance(limits.JWKS_REFRESH_SECONDS)

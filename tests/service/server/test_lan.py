@@ -36,7 +36,7 @@ def end(settings: dict[str, Any], clock: ManualClock) -> UdpTransport:
     return UdpTransport(["lo"], clock, port=settings["udp_port"])
 
 
-async def test_what_is_heard_is_registered_with_its_source_and_expires_by_its_ttl(tmp_path: Path) -> None:
+async def test_a_lan_announcement_is_registered_with_its_source_and_expires_by_its_ttl(tmp_path: Path) -> None:
     settings = lan(trust_mode="tofu")
     async with service(tmp_path, **settings) as bench:
         transport = end(settings, bench.clock)
@@ -93,7 +93,7 @@ async def test_a_replay_another_key_and_a_broken_signature_change_nothing(tmp_pa
         await transport.close()
 
 
-async def test_a_query_on_the_lan_is_answered_with_what_anybody_may_read(tmp_path: Path) -> None:
+async def test_a_lan_query_is_answered_with_public_agents_only(tmp_path: Path) -> None:
     """An agent of the registry is told of only where reading needs no token; a private one never."""
     private = "7b0c6a52-41f1-4c66-9a0e-0f5d2ce0a511"
     for anonymous_read, told in ((False, set()), (True, {AGENT_ID})):
@@ -275,7 +275,7 @@ class FoundOutSoon(UnknownSender):
         return self._is_found
 
 
-async def test_an_agent_that_was_never_heard_of_waits_until_a_flood_would_be_found_out(tmp_path: Path) -> None:
+async def test_an_unknown_agent_waits_until_a_flood_would_be_detected(tmp_path: Path) -> None:
     """L3. One that was heard of does not: its lease may be about to end."""
     async with service(tmp_path, trust_mode="tofu", store="sqlite") as bench:
         made = LanBridge(bench.registry, bench.application.renderer, [])
@@ -288,7 +288,7 @@ async def test_an_agent_that_was_never_heard_of_waits_until_a_flood_would_be_fou
         assert len(bench.registry.entries) == 1
 
 
-async def test_the_same_words_again_keep_an_agent_and_are_judged_anew_when_something_else_is_held(
+async def test_a_repeated_announcement_renews_and_is_verified_again_after_a_change(
     tmp_path: Path,
 ) -> None:
     """An agent that was withdrawn does not come back by what it said before."""

@@ -76,7 +76,7 @@ async def test_an_unknown_revision_is_answered_with_the_newest_of_the_era(caller
     assert (await ask(caller, "initialize", protocolVersion="1999-01-01"))["protocolVersion"] == HANDSHAKE[-1]
 
 
-async def test_who_begins_without_a_handshake_is_told_what_is_spoken(caller: httpx2.AsyncClient) -> None:
+async def test_a_peer_without_a_handshake_gets_the_supported_versions(caller: httpx2.AsyncClient) -> None:
     found = await ask_modern(caller, "server/discover")
     assert set(found["supportedVersions"]) == {*MODERN, *HANDSHAKE}
     assert found["cacheScope"] == "public"

@@ -18,7 +18,7 @@ async def test_a_service_that_can_keep_no_tasks_is_not_ready(tmp_path: Path) -> 
         assert (await bench.anonymous().get("/healthz")).status_code == 200
 
 
-async def test_admin_sees_how_much_there_is_and_nobody_else_does(tmp_path: Path) -> None:
+async def test_only_admin_sees_the_totals(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         alice = bench.as_("alice")
         assert (await alice.post("/api/v1/agents", json=profile("urn:agent:vault"))).is_success

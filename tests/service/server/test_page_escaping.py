@@ -118,7 +118,7 @@ async def pages(bench: Bench) -> list[httpx2.Response]:
     ]
 
 
-async def test_a_page_runs_nothing_of_others_and_is_framed_by_nobody(tmp_path: Path) -> None:
+async def test_a_page_runs_no_foreign_script_and_cannot_be_framed(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         for answer, rules in zip(await pages(bench), (STRICT | SCRIPTED, STRICT, STRICT), strict=True):
             policy = dict(rule.split(" ", 1) for rule in answer.headers["content-security-policy"].split("; "))

@@ -111,7 +111,7 @@ async def test_a_session_ends_by_signing_out_by_time_and_with_its_token(tmp_path
         assert "Sign out" not in (await admin.get("/")).text
 
 
-async def test_a_token_that_does_not_hold_signs_nobody_in(tmp_path: Path) -> None:
+async def test_an_invalid_token_does_not_sign_in(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         for token in ("", "nonsense", "x" * 5000):
             answer = await visitor(bench).post("/sign-in", data={"token": token})
@@ -173,7 +173,7 @@ async def test_a_form_of_another_session_is_refused(tmp_path: Path) -> None:
         assert answer.status_code == 400, "a form, and nothing that a script of another site could send as easily"
 
 
-async def test_who_may_not_write_registers_nothing(tmp_path: Path) -> None:
+async def test_a_caller_without_write_scope_registers_nothing(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         reader = await signed_in(bench, bench.token("bob", "discover:read"))
         assert "needs a token" in (await reader.get("/register")).text
@@ -183,7 +183,7 @@ async def test_who_may_not_write_registers_nothing(tmp_path: Path) -> None:
         assert (await visitor(bench).post("/register", data={"document": "{}"})).status_code == 403
 
 
-async def test_what_one_sees_who_signed_in_is_kept_for_nobody_else(tmp_path: Path) -> None:
+async def test_pages_of_signed_in_users_are_not_cached_for_others(tmp_path: Path) -> None:
     """H9, P8."""
     async with service(tmp_path) as bench:
         hidden = profile("hidden", name="Hidden Falcon", tags=["falcon"])

@@ -118,7 +118,7 @@ async def test_the_announced_name_of_a_hidden_agent_tells_nothing_either(tmp_pat
             assert answers[0].text.replace(name, unknown) == answers[1].text
 
 
-async def test_whoever_sees_an_agent_reads_it_through_every_face(tmp_path: Path) -> None:
+async def test_a_visible_agent_is_readable_through_every_api(tmp_path: Path) -> None:
     shared = "https://agents.example/id/shared-1"
     async with callers(tmp_path) as made:
         for route in made.routes():
@@ -133,7 +133,7 @@ async def test_whoever_sees_an_agent_reads_it_through_every_face(tmp_path: Path)
 
 
 @pytest.mark.parametrize("caller", ["invitee", "bob", "reader", "anonymous"])
-async def test_nobody_but_owner_and_admin_changes_an_agent(tmp_path: Path, caller: str) -> None:
+async def test_only_owner_and_admin_change_an_agent(tmp_path: Path, caller: str) -> None:
     """J8, J12."""
     async with callers(tmp_path) as made:
         for name in ("shared-1", "seen-001", "hidden-1"):

@@ -207,7 +207,7 @@ async def steps(client: httpx2.AsyncClient, ask: Ask) -> Counter[str]:
     return calls
 
 
-async def test_nothing_is_done_for_them_whoever_else_asks(pair: Pair) -> None:
+async def test_hidden_agents_cost_no_work_for_other_callers(pair: Pair) -> None:
     clients = [bench.as_("bob") for bench in pair]
     for name, ask in asked():
         for client in clients:

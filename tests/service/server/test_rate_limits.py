@@ -89,7 +89,7 @@ ASKED: dict[str, tuple[str, str, Any]] = {
 
 
 @pytest.mark.parametrize("face", ASKED)
-async def test_every_face_refuses_a_caller_who_asks_too_often(tmp_path: Path, face: str) -> None:
+async def test_every_api_refuses_a_caller_over_its_rate_limit(tmp_path: Path, face: str) -> None:
     method, path, body = ASKED[face]
     async with service(tmp_path, anonymous_read=True, rate_limit_reads=3) as bench, far(bench) as client:
         answers = [await client.request(method, path, json=body) for _ in range(4)]

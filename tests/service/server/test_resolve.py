@@ -69,7 +69,7 @@ async def test_the_depth_is_the_callers_choice(bench: Bench, names: DnsServer, w
     assert web.connections == 0
 
 
-async def test_what_is_remembered_is_told_and_can_be_asked_anew(bench: Bench, names: DnsServer, web: Site) -> None:
+async def test_a_cached_resolution_is_marked_and_can_be_refreshed(bench: Bench, names: DnsServer, web: Site) -> None:
     publish(names, web)
     client = bench.admin()
     assert not (await client.get(RESOLVE, params={"name": DOMAIN})).json()["remembered"]
@@ -100,7 +100,7 @@ async def test_it_needs_the_right_to_read_and_does_not_answer_another_registry(b
     assert (await hop.get(RESOLVE, params={"name": DOMAIN})).status_code == 508
 
 
-async def test_closed_and_denied_look_alike_to_who_is_not_an_admin(bench: Bench, names: DnsServer) -> None:
+async def test_closed_and_denied_look_alike_without_admin(bench: Bench, names: DnsServer) -> None:
     face = next(route for route in bench.application.http_app.router.routes if route.path == RESOLVE).handler
     face.__self__.discreet_seconds = 0.1  # type: ignore[union-attr]
     seen = []

@@ -43,7 +43,7 @@ async def share(bench: Bench, caller: str = "alice", **asked: Any) -> httpx2.Res
 
 
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
-async def test_whoever_is_invited_sees_the_agent_everywhere_until_no_longer(tmp_path: Path, store: str) -> None:
+async def test_an_invitee_sees_the_agent_everywhere_until_uninvited(tmp_path: Path, store: str) -> None:
     async with service(tmp_path, store=store) as bench:
         alice, bob, carol = (bench.as_(name) for name in ("alice", "bob", "carol"))
         await alice.post("/api/v1/agents", json=SECRET, headers=PRIVATE)

@@ -166,7 +166,7 @@ async def test_an_open_service_lets_everyone_write_but_not_a_page_of_another_sit
 
 
 @pytest.mark.parametrize("credential", ["Bearer of-another-service", "Bearer a.b.c", "Basic YTpi", "nonsense"])
-async def test_an_open_service_refuses_nobody_for_a_credential_of_elsewhere(tmp_path: Path, credential: str) -> None:
+async def test_an_open_service_ignores_foreign_credentials(tmp_path: Path, credential: str) -> None:
     async with service(tmp_path, open=True) as bench:
         anybody = bench.client(Authorization=credential)
         assert (await anybody.post("/api/v1/agents", json=profile("a"))).status_code == 201

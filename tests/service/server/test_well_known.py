@@ -89,7 +89,7 @@ async def test_an_adp_document_of_an_admin_is_served_under_its_domain_at_once(tm
         ] == "Waypost"
 
 
-async def test_nobody_else_can_claim_a_host(tmp_path: Path) -> None:
+async def test_no_other_subject_can_claim_a_host(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         assert (await bench.as_("mallory").post("/api/v1/agents", json=ALICE)).status_code == 201
         found = await at(bench.anonymous(), "/.well-known/agent.json", "alice.example.com")

@@ -106,7 +106,7 @@ async def test_it_announces_repeats_within_a_tenth_of_half_its_ttl_and_says_good
 
 
 @pytest.mark.req("ANN-10")
-async def test_it_signs_anew_at_least_every_minute_each_time_under_a_higher_sequence() -> None:
+async def test_it_signs_again_every_minute_with_a_higher_sequence() -> None:
     clock, pauses, registry = ManualClock(NOW), Pauses(), Registry()
     async with Announcer(agent(), key("a"), [registry], clock=clock, pause=pauses):
         for count in range(1, 5):
@@ -283,7 +283,7 @@ def test_an_agent_that_names_another_key_is_refused(tmp_path: Path) -> None:
         Announcer.of(identity, [])._signed.message("http", NOW)
 
 
-def test_carriers_with_little_room_hear_the_same_and_people_find_its_name_in_it() -> None:
+def test_small_transports_get_a_shortened_signed_message() -> None:
     large = agent(metadata={"description": "Plans. " * 100, "org.waypost.record": "x" * 2000})
     signed = AnnouncementSigner(large, key("a"), MemorySequence(), previous=None, carriers=["mdns", "udp", "http"])
     whole, lan = signed.message("http", NOW), signed.message("mdns", NOW)

@@ -17,7 +17,7 @@ def test_what_time_cannot_heal_is_final() -> None:
         assert RETRY.delay(error, 1, repeatable=True, chance=0.5) is None
 
 
-def test_who_waited_for_the_whole_timeout_is_told_and_not_made_to_wait_again() -> None:
+def test_a_timeout_is_not_retried() -> None:
     assert RETRY.delay(Timeout("x"), 1, repeatable=True, chance=0.5) is None
 
 

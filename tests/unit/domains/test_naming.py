@@ -110,5 +110,5 @@ def test_a_path_stays_on_its_host(value: str, path: str | None) -> None:
         ("example.com.evil.net", "example.com", False),
     ],
 )
-def test_an_organisation_is_what_somebody_registered(one: str, other: str, *, same: bool) -> None:
+def test_hosts_of_one_registrable_domain_are_one_organisation(one: str, other: str, *, same: bool) -> None:
     assert is_same_organisation(one, other) is same

@@ -53,7 +53,7 @@ def test_the_other_agents_of_an_organisation_stay_in_its_lists() -> None:
     assert merge_record_sets(index, live).data == ('"agents=a:a2a,b:mcp"', '"something else"')
 
 
-def test_who_is_withdrawn_leaves_the_others_and_the_host_of_its_provider() -> None:
+def test_a_withdrawn_agent_leaves_siblings_and_provider_host_untouched() -> None:
     there = [
         held("a.example", "SVCB", "1 host.example."),
         held("_443._tcp.host.example", "TLSA", "3 1 1 00"),

@@ -79,7 +79,7 @@ def test_what_is_not_known_is_refused_with_what_is(setting: str) -> None:
 # --- Loading --------------------------------------------------------------------------------------
 
 
-def test_a_model_is_loaded_once_whoever_asks() -> None:
+def test_a_model_is_loaded_once_for_all_callers() -> None:
     gate, loads = threading.Event(), []
 
     def load() -> dict[str, Counting]:

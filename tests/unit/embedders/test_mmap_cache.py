@@ -37,7 +37,7 @@ def test_without_a_folder_nothing_is_kept() -> None:
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "emptied", "renamed"])
-def test_a_damaged_copy_is_made_anew(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_copy_is_rebuilt(tmp_path: Path, damage: str) -> None:
     make = Maker()
     cached_arrays(tmp_path, "kind", "1", make)
     (path,) = tmp_path.iterdir()

@@ -50,7 +50,7 @@ def products(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("products")
-def test_every_stage_of_a_pass_has_the_digits_of_its_twin() -> None:
+def test_every_stage_of_a_pass_equals_the_fallback_bit_for_bit() -> None:
     quick, plain = made(network), made(network_fallback)
     for seed in range(25):
         numbers, sizes = lines(seed, 3)
@@ -64,13 +64,13 @@ def test_every_stage_of_a_pass_has_the_digits_of_its_twin() -> None:
 
 @pytest.mark.usefixtures("products")
 @pytest.mark.parametrize("size", range(1, 15))
-def test_texts_of_any_length_have_the_digits_of_the_twin(size: int) -> None:
+def test_texts_of_any_length_equal_the_fallback_bit_for_bit(size: int) -> None:
     line = np.random.default_rng(size).normal(size=(size, use_model.HIDDEN)).astype(np.float32)
     assert np.array_equal(made(network).hidden(line, [size]), made(network_fallback).hidden(line, [size]))
 
 
 @pytest.mark.usefixtures("products")
-def test_rows_have_the_digits_of_the_twin_whatever_is_pushed_out_meanwhile() -> None:
+def test_rows_equal_the_fallback_bit_for_bit_despite_evictions() -> None:
     quick, plain, fresh = made(network), made(network_fallback), made(network)
     numbers, sizes = np.array([1, 77, 900, 900, 12, 5, 2]), [3, 4]
     wanted = fresh.line(numbers, sizes)
@@ -84,7 +84,7 @@ def test_rows_have_the_digits_of_the_twin_whatever_is_pushed_out_meanwhile() -> 
             each.made(np.array([2**40]))
 
 
-def test_a_network_without_a_projection_has_the_digits_of_its_twin() -> None:
+def test_a_network_without_a_projection_equals_the_fallback_bit_for_bit() -> None:
     arrays = {name: array for name, array in layers().items() if not name.startswith("carry.")}
     quick, plain = made(network, arrays), made(network_fallback, arrays)
     hidden = np.random.default_rng(1).normal(size=(5, use_model.HIDDEN)).astype(np.float32)
@@ -151,7 +151,7 @@ def test_layers_of_another_shape_are_refused(name: str) -> None:
         made(network, {**layers(), name: layers()[name][:-16].copy()})
 
 
-def test_means_have_the_digits_of_their_twin_and_refuse_what_is_not_there() -> None:
+def test_means_equal_the_fallback_bit_for_bit_and_refuse_bad_indices() -> None:
     noise = np.random.default_rng(2)
     codes, scales = noise.integers(-127, 128, (128_000, 256), np.int8), noise.random(128_000, np.float32)
     quick, plain = (kind.Means(codes, scales) for kind in (network, network_fallback))

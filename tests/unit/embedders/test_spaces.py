@@ -63,7 +63,7 @@ def test_like_sentences_are_nearer_than_others(encode: Encode) -> None:
     assert made[0] @ made[1] > made[0] @ made[2] + 0.1
 
 
-def test_the_projection_keeps_who_is_near() -> None:
+def test_the_projection_preserves_nearest_neighbours() -> None:
     whole = TokenEncoder(tokenizer(), UseNetwork(model()).encode, 512)(TEXTS)
     carried = encoders()[projections.NETWORK](TEXTS)
     assert np.corrcoef(_angles(whole), _angles(carried))[0, 1] > 0.95

@@ -69,7 +69,7 @@ async def test_an_answer_comes_in_parts() -> None:
         assert parts == ["0", "1", "2", ""]
 
 
-async def test_what_was_said_while_nobody_was_there_is_delivered_once_on_the_next_line() -> None:
+async def test_messages_for_an_offline_agent_are_delivered_once_on_its_next_connection() -> None:
     heard: list[str] = []
 
     async def note(letter: AgentMessage, conversation: AgpConnection | None) -> AsyncIterator[MessageContent]:
@@ -122,7 +122,7 @@ async def heard(near: MemoryLink, now: float, text: str) -> list[str]:
     return said
 
 
-async def test_who_left_in_order_and_is_back_at_once_is_not_told_again_what_it_was_told_last() -> None:
+async def test_a_peer_that_reconnects_after_an_orderly_close_gets_no_duplicate() -> None:
     keeper, clock = Hesitant(), ManualClock()
     bob = await correspondent(BOB, ALICE, chat=echo, keeper=keeper, clock=clock, keeping=RetentionPolicy(only_cut=True))
     near, first = await called(bob, clock.now())
@@ -230,9 +230,7 @@ async def test_a_flood_waits_on_the_side_of_the_sender() -> None:
         assert meeting.ends[0].closed is None
 
 
-async def test_of_messages_that_came_together_none_behind_a_forged_one_is_heard_and_none_is_acknowledged_unheard() -> (
-    None
-):
+async def test_in_a_batch_messages_after_a_forged_one_are_neither_delivered_nor_acknowledged() -> None:
     heard: list[str] = []
 
     async def note(letter: AgentMessage, conversation: AgpConnection | None) -> AsyncIterator[MessageContent]:

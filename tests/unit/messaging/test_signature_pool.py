@@ -33,7 +33,7 @@ def test_what_the_helper_has_done_is_not_done_again() -> None:
     assert sorted(verified) == list(range(5))
 
 
-def test_nobody_waits_for_a_helper_that_is_held_up() -> None:
+def test_a_delayed_helper_thread_blocks_no_caller() -> None:
     taken, free = threading.Event(), threading.Event()
 
     def job_of(job: int) -> int:

@@ -55,11 +55,11 @@ def test_a_state_that_was_kept_is_taken_up_where_it_was() -> None:
     assert restore_endpoint_health(None) == EndpointHealth()
 
 
-def test_whoever_says_that_it_is_gone_is_believed_at_once() -> None:
+def test_an_endpoint_that_answers_gone_is_unhealthy_at_once() -> None:
     assert health_after_failure(EndpointHealth(), GONE, 1.0).state == "unhealthy"
 
 
-def test_while_it_may_be_us_nobody_falls() -> None:
+def test_no_endpoint_becomes_unhealthy_while_our_own_network_may_be_at_fault() -> None:
     assert health_after_failure(failing(EndpointHealth(), 2), "refused", 1.0, hold=True).state == "suspect"
 
 

@@ -112,7 +112,7 @@ async def test_bytes_that_are_no_message_are_a_failure(rest: bytes) -> None:
         await refused(server.address, "malformed")
 
 
-async def test_a_port_where_nobody_listens_is_a_failure_at_once() -> None:
+async def test_a_closed_port_fails_at_once() -> None:
     with socket.socket(type=socket.SOCK_DGRAM) as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]

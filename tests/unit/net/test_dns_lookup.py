@@ -54,7 +54,7 @@ async def test_an_answer_and_its_whole_chain_take_one_round_trip() -> None:
     assert (beside.outcome, beside.security, beside.queries, beside.round_trips) == ("nxdomain", "secure", 1, 1)
 
 
-async def test_whoever_asks_what_is_being_asked_waits_for_the_same_answer() -> None:
+async def test_concurrent_identical_lookups_share_one_answer() -> None:
     book = ZoneBook(top(AGENT), AGENT)
     dns_ = resolver(book)
     found = await asyncio.gather(*(dns_.lookup("www.agent.test", "TXT") for _ in range(50)))
@@ -130,7 +130,7 @@ async def test_two_resolvers_share_no_memory() -> None:
 # --- Change ---------------------------------------------------------------------------------------
 
 
-async def test_keys_that_were_replaced_at_once_are_asked_for_anew_before_anything_is_called_bogus() -> None:
+async def test_replaced_keys_are_fetched_again_before_an_answer_is_bogus() -> None:
     clock = ManualClock(NOW)
     book = ZoneBook(top(AGENT), AGENT)
     dns_ = resolver(book, clock)
@@ -160,7 +160,7 @@ async def test_a_change_of_keys_step_by_step_is_never_noticed() -> None:
             clock.advance(seconds)
 
 
-async def test_a_bogus_answer_is_not_held_on_to() -> None:
+async def test_a_bogus_answer_is_not_cached() -> None:
     clock = ManualClock(NOW)
     bad = SignedZone("agent.test.", AGENT.body, AGENT.keys, edit=tampered('"hello"', '"hacked"'))
     book = ZoneBook(top(AGENT), bad)
@@ -197,7 +197,7 @@ async def test_a_resolver_that_fails_says_nothing_of_the_name(code: dns.rcode.Rc
 @pytest.mark.parametrize(
     "silent", [("www.agent.test", "TXT"), ("agent.test", "DS"), ("agent.test", "DNSKEY"), ("test", "DNSKEY")]
 )
-async def test_whoever_holds_an_answer_of_the_chain_back_makes_nothing_insecure(silent: tuple[str, str]) -> None:
+async def test_withholding_an_answer_of_the_chain_makes_nothing_insecure(silent: tuple[str, str]) -> None:
     book = ZoneBook(top(AGENT), AGENT)
     book.fail.add(silent)
     found = await resolver(book).lookup("www.agent.test", "TXT")

@@ -330,7 +330,9 @@ async def test_an_endpoint_is_checked_once_in_ten_seconds_however_many_agents_na
     assert site.connections == 2
 
 
-async def test_whoever_answers_410_is_left_alone_for_a_day(site: ExternalServer, make_fetcher: MakeFetcher) -> None:
+async def test_an_endpoint_that_answers_410_is_not_probed_for_a_day(
+    site: ExternalServer, make_fetcher: MakeFetcher
+) -> None:
     """S8: the opt-out that the User-Agent names."""
     now, clock = movable_clock()
     site.pages["/"] = answer(b"", status="410 Gone")

@@ -78,7 +78,7 @@ async def test_a_zone_that_is_not_signed_is_insecure_or_unproven(tmp_path: Path)
         assert server.folder.anchors.read_text() == ""
 
 
-async def test_proofs_are_sent_to_who_asks_for_them_only(server: Running) -> None:
+async def test_dnssec_records_are_sent_only_on_request(server: Running) -> None:
     plain = await server.ask(ALICE, "SVCB", dnssec=False)
     assert [rrset.rdtype for rrset in plain.answer] == [dns.rdatatype.SVCB]
     denied = await server.ask("nobody.example.test", "A", dnssec=False)
@@ -147,7 +147,7 @@ async def test_a_port_that_is_taken_is_told(server: Running, tmp_path: Path) -> 
             )
 
 
-async def test_signatures_are_made_anew_before_they_run_out(server: Running) -> None:
+async def test_signatures_are_renewed_before_they_expire(server: Running) -> None:
     now = SystemClock().now()
     assert not server.zone.is_stale(now)
     assert server.zone.is_stale(now + SIGNED_SECONDS / 2 + 60)
@@ -225,7 +225,7 @@ async def test_an_update_that_changes_nothing_leaves_the_serial(server: Running)
     assert server.zone.serial == 1
 
 
-async def test_who_does_not_hold_the_key_changes_nothing(server: Running) -> None:
+async def test_an_update_without_the_key_changes_nothing(server: Running) -> None:
     unsigned = dns.update.UpdateMessage("example.test")
     unsigned.add("bob", 60, "TXT", "hello")
     assert (await server.send(unsigned)).rcode() == dns.rcode.REFUSED

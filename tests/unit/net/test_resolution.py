@@ -114,7 +114,7 @@ async def test_an_answer_that_does_not_fit_is_asked_for_over_tcp(names: DnsServe
         ("https://DNS.test", "https://dns.test:443/dns-query", True),
     ],
 )
-def test_a_path_is_trusted_where_nobody_else_can_speak(text: str, shown: str, trusted: bool) -> None:
+def test_a_resolver_path_is_trusted_if_no_one_else_can_inject_answers(text: str, shown: str, trusted: bool) -> None:
     [server] = parse_resolvers(text) or ()
     assert (str(server), server.is_trusted_path) == (shown, trusted)
 
@@ -149,7 +149,7 @@ async def test_a_name_of_several_aliases_has_the_addresses_at_their_end(names: D
     assert list(map(str, await StubResolver(names.address).addresses("alias.test"))) == ["8.8.8.8"]
 
 
-def test_what_asks_nobody_loads_nothing_for_it() -> None:
+def test_unused_network_libraries_are_not_imported() -> None:
     """A service starts sooner without what it may never need; a mistake in the settings is told at the start all the same."""
     program = (
         "import sys, waypost.app\n"

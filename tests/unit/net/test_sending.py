@@ -15,7 +15,7 @@ from waypost.errors import AddressDenied, FetchFailed, InvalidParameter
 VECTORS = load_own_vectors("ssrf_targets")
 
 
-async def test_a_message_arrives_with_our_headers_and_nobody_elses(
+async def test_a_message_arrives_with_our_headers_only(
     names: DnsServer, make_fetcher: MakeFetcher, authority: Authority
 ) -> None:
     names.set("bob.test", "A", ["127.0.0.1"])

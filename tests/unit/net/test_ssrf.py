@@ -48,7 +48,7 @@ def kind(text: str) -> str:
     return "AAAA" if ":" in text else "A"
 
 
-async def test_the_canary_sings_when_somebody_comes(canary: ExternalServer, make_fetcher: MakeFetcher) -> None:
+async def test_the_canary_counts_a_connection(canary: ExternalServer, make_fetcher: MakeFetcher) -> None:
     fetcher = make_fetcher(allow=("127.0.0.0/8", "::1/128"))
     for host in ("127.0.0.1", "127.3.2.1", "[::1]", "localhost"):
         assert (await fetcher.fetch(f"http://{host}:{canary.port}/", "card")).status == 404

@@ -115,7 +115,7 @@ def test_a_written_card_has_all_required_members_and_an_honest_interface() -> No
     assert decode(card) == record
 
 
-def test_the_remainder_rides_in_one_extension_that_nobody_must_understand() -> None:
+def test_the_remainder_is_one_optional_extension() -> None:
     card = A2A.encode(replace(decode(FULL), status="testing"), ENCODE).document
     (ours,) = [item for item in card["capabilities"]["extensions"] if item["uri"] == EXTENSION]
     assert ours["params"] == {"members": {"status": "testing"}}
@@ -123,7 +123,7 @@ def test_the_remainder_rides_in_one_extension_that_nobody_must_understand() -> N
     assert decode(card).status == "testing"
 
 
-def test_an_own_wording_that_no_longer_holds_is_written_anew_and_not_forgotten() -> None:
+def test_a_changed_member_is_rewritten_and_the_rest_of_the_card_kept() -> None:
     record = replace(decode(FULL), tags=("only-this",))
     card = A2A.encode(record, ENCODE).document
     assert card["skills"][0]["tags"] == ["only-this"]

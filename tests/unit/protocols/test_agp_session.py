@@ -112,7 +112,7 @@ def test_an_answer_that_echoes_another_nonce_is_a_replay() -> None:
     assert isinstance(caller.receive(hello, NOW), HelloReceived)  # the same draws, so the same nonce
 
 
-def test_whoever_answers_for_another_is_refused() -> None:
+def test_an_answer_signed_by_another_agent_is_refused() -> None:
     caller = session(ALICE, BOB)
     with pytest.raises(Forbidden):
         caller.receive(signed(CAROL, ALICE, hello_text(CAROL, echo="x" * 32), kind="system", at=NOW), NOW)
@@ -140,7 +140,7 @@ def test_a_hello_for_another_agent_or_of_another_protocol_is_refused() -> None:
         session(BOB).receive(signed(ALICE, BOB, hello_text(ALICE, nonce="short"), kind="system", at=NOW), NOW)
 
 
-def test_nothing_is_heard_before_the_hello() -> None:
+def test_nothing_is_accepted_before_the_hello() -> None:
     with pytest.raises(Unauthorized):
         session(BOB).receive(signed(ALICE, BOB, "hi", at=NOW), NOW)
     refused = session(ALICE, BOB).receive(
@@ -307,7 +307,7 @@ def test_an_older_hello_without_a_key_is_refused(text: str) -> None:
         )
 
 
-def test_a_hello_as_a_type_of_its_own_may_say_who_speaks_in_its_content() -> None:
+def test_a_hello_message_may_name_the_sender_in_its_content() -> None:
     said = {"agent": CAROL, "fingerprint": key_of(CAROL).public.fingerprint(), "nonce": "bm9uY2U"}
     called = session(BOB).receive(signed(CAROL, BOB, json.dumps(said), kind="hello", at=NOW), NOW)
     assert isinstance(called, HelloReceived)

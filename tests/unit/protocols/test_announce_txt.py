@@ -99,7 +99,7 @@ def test_a_pointer_is_read_back() -> None:
         TxtPointer(AGENT_ID, "https://registry.example/", "sha256:ab"),
     ],
 )
-def test_a_pointer_that_nobody_could_follow_is_not_written(pointer: TxtPointer) -> None:
+def test_a_pointer_that_cannot_be_followed_is_not_written(pointer: TxtPointer) -> None:
     with pytest.raises(InvalidDocument):
         write_txt_pointer(pointer)
 

@@ -244,7 +244,7 @@ def test_odd_spellings_are_read_with_a_warning() -> None:
     assert "ARD-4" in ARD.decode(entry_with(representativeQueries=["one"]), DECODE).warnings[0]
 
 
-def test_the_older_name_of_the_type_is_read_and_written_anew() -> None:
+def test_the_older_type_name_is_read_and_the_current_one_written() -> None:
     entry = entry_with(mediaType=ASSISTANT["type"])
     del entry["type"]
     assert ARD.recognises(entry)

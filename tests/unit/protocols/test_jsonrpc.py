@@ -169,7 +169,7 @@ def test_an_error_tells_when_to_try_again() -> None:
     assert reply["error"]["data"] == {"code": "rate_limited", "retry_after": 3}
 
 
-def test_a_face_may_choose_the_number() -> None:
+def test_an_api_may_choose_the_error_code() -> None:
     assert answer(error_reply(b"1", MalformedJson("x"), code=-32001))["error"]["code"] == -32001
     assert answer(error_reply(b"1", NotFound("x")))["error"]["code"] == -32002
 

@@ -46,7 +46,7 @@ def test_every_form_matches_its_certificate_and_no_other(
         TlsaRecord(usage=255, selector=255, matching=255, data=b""),
     ],
 )
-def test_parameters_that_nobody_knows_are_unusable(chain: tuple[bytes, bytes], record: TlsaRecord) -> None:
+def test_unknown_parameters_are_unusable(chain: tuple[bytes, bytes], record: TlsaRecord) -> None:
     assert match_tlsa(record, chain) == "unusable"
 
 

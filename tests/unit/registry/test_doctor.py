@@ -55,7 +55,7 @@ def test_a_hardened_deployment_misses_nothing() -> None:
     assert [each for each in findings if each.severity != "ok"] == []
 
 
-def test_who_vouches_for_the_dns_is_told() -> None:
+def test_the_doctor_reports_who_validates_dnssec() -> None:
     told = [
         [(each.severity, each.setting) for each in found(trust_ad=ad) if each.layer == "dnssec"] for ad in (False, True)
     ]

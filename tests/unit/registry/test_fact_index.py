@@ -62,7 +62,7 @@ def test_what_is_removed_is_stated_no_more() -> None:
     assert not stated.at_most("cost:eur", 10)
 
 
-def test_an_agent_was_last_heard_of_when_it_changed_or_was_renewed() -> None:
+def test_last_seen_is_the_last_change_or_renewal() -> None:
     stated = FactIndex()
     stated.load([(0, entry(0, changed_at=10)), (2, entry(2, changed_at=5, renewed_at=30))])
     assert list(stated.active_since(10)) == [0, 2]

@@ -59,7 +59,7 @@ async def test_little_that_is_new_is_joined_once_nothing_changes_for_a_while(tmp
     assert segments(ranker) == [61]
 
 
-async def test_a_change_begins_the_rest_anew(tmp_path: Path) -> None:
+async def test_a_change_restarts_the_idle_period(tmp_path: Path) -> None:
     keeper, ranker = await kept_at(tmp_path / "index", 60, 1)
     for _ in range(3 * _IDLE_ROUNDS):
         await keeper.compact_if_due(1)

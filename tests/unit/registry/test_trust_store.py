@@ -196,7 +196,7 @@ async def test_a_revocation_that_a_crash_interrupted_is_finished_at_the_next_sta
         assert [row.unfinished for row in await held.trust.revocations()] == [False]
 
 
-async def test_the_row_of_an_id_that_is_silent_for_long_is_forgotten_unless_somebody_named_it() -> None:
+async def test_the_row_of_a_long_silent_id_is_dropped_unless_pinned() -> None:
     async with registry() as held:
         await held.trust.allow(ADMIN, "*")
         await announce(held)
@@ -215,7 +215,7 @@ async def test_the_row_of_an_id_that_is_silent_for_long_is_forgotten_unless_some
         assert [pin.agent_id for pin in await held.trust.pins()] == ["agents.example"]
 
 
-async def test_who_changed_what_is_in_the_trail() -> None:
+async def test_the_audit_trail_names_subject_and_object() -> None:
     store = MemoryStore()
     async with registry(store) as held:
         await held.trust.allow(ADMIN, "*")

@@ -52,7 +52,7 @@ def test_a_sample_fits_the_schema_of_its_own_dialect(sample: Sample) -> None:
 
 
 @pytest.mark.parametrize("sample", EVERY_SAMPLE)
-def test_a_sample_reaches_nobody_real(sample: Sample) -> None:
+def test_sample_agents_use_reserved_domains_only(sample: Sample) -> None:
     record = decode_document(sample.data, sample.dialect, DECODE)[2].record
     for binding in record.bindings:
         assert "example" in binding.endpoint

@@ -27,7 +27,7 @@ def test_a_figure_of_nothing_scores_next_to_nothing(rules: ScoreCurve) -> None:
 
 
 @pytest.mark.parametrize("rules", MIXES)
-def test_a_preferred_tag_lifts_alike_in_every_mix_and_lowers_nobody(rules: ScoreCurve) -> None:
+def test_a_preferred_tag_raises_scores_equally_and_lowers_none(rules: ScoreCurve) -> None:
     figures = np.array([0.1, 0.2, 0.3], dtype=np.float32)
     lift = np.array([0, SignalWeights().preferred, 0], dtype=np.float32)
     plain, lifted = calibrate(figures, NO_LIFT, rules), calibrate(figures, lift, rules)

@@ -173,13 +173,13 @@ def test_a_registry_of_one_owner_lists_its_different_agents_in_order() -> None:
     assert shown_of(ranked(list(range(30)), owners=[7] * 30), 10) == list(range(10))
 
 
-def test_a_flood_of_one_owner_leaves_room_for_others_that_are_as_good() -> None:
+def test_a_flood_of_one_owner_does_not_displace_equally_good_agents() -> None:
     owners = [1] * 50 + [2, 3]
     scores = [0.9] * 50 + [0.85, 0.82]
     assert shown_of(ranked(list(range(52)), owners=owners, scores=scores), 10)[:5] == [0, 1, 50, 51, 2]
 
 
-def test_an_owner_who_knows_the_matter_best_is_not_pushed_behind_strangers() -> None:
+def test_the_best_owner_is_not_ranked_behind_strangers() -> None:
     owners = [1] * 4 + [2, 3]
     scores = [0.9, 0.89, 0.88, 0.87, 0.3, 0.2]
     assert shown_of(ranked(list(range(6)), owners=owners, scores=scores), 6) == list(range(6))

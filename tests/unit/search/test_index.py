@@ -200,7 +200,7 @@ def test_a_question_in_a_bulk_load_says_what_it_could_not_look_at() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("damage", ["gone", "cut", "flipped", "longer", "empty"])
-def test_a_damaged_index_is_given_up_and_built_anew(folder: Path, kind: str, damage: str) -> None:
+def test_a_damaged_index_is_discarded_and_rebuilt(folder: Path, kind: str, damage: str) -> None:
     path = next(path for path in folder.iterdir() if path.suffix == kind)
     content = bytearray(path.read_bytes())
     if damage == "gone":
@@ -453,7 +453,7 @@ def test_a_step_of_a_rebuild_leaves_what_is_larger_where_it_is(tmp_path: Path) -
     assert names.isdisjoint(written[0])
 
 
-def test_what_a_bulk_load_left_apart_is_joined_once_nobody_works(tmp_path: Path) -> None:
+def test_segments_of_a_bulk_load_are_merged_when_idle(tmp_path: Path) -> None:
     ranker = HybridRanker(tmp_path / "index")
     ranker.open()
     dice = random.Random(6)

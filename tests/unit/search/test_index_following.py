@@ -136,7 +136,7 @@ def test_whenever_it_follows_a_reader_answers_as_the_writer_does(
     assert ask(reader, question, limit=50) == ask(writer, question, limit=50)
 
 
-def test_a_reader_keeps_open_what_was_not_written_anew(writer: HybridRanker, reader: HybridRanker) -> None:
+def test_a_reader_keeps_unchanged_files_open(writer: HybridRanker, reader: HybridRanker) -> None:
     reader.follow()
     agents = {f"a{number}": agent(f"a{number}", "Weather", revision=number) for number in range(1, 31)}
     for each in agents.values():

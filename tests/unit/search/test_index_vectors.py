@@ -153,7 +153,7 @@ def test_vectors_survive_a_restart_and_every_merge(tmp_path: Path) -> None:
     assert embedder.encoded == ["regen", "factura"]
 
 
-def test_an_embedder_of_another_name_makes_all_vectors_anew(tmp_path: Path) -> None:
+def test_a_new_embedder_recomputes_all_vectors(tmp_path: Path) -> None:
     ranker = opened(slow_space(BagOfWords("one")), folder=tmp_path)
     fill(ranker, RAIN, MUSIC)
     embed_all(ranker, RAIN, MUSIC)
@@ -207,7 +207,7 @@ def sizes(ranker: HybridRanker) -> list[int]:
     return [block.size for live in ranker.index.look(None)[0] for blocks in live.blocks.values() for block, _ in blocks]
 
 
-def test_vectors_that_came_in_parts_are_joined_once_nobody_works(tmp_path: Path) -> None:
+def test_partial_vector_blocks_are_merged_when_idle(tmp_path: Path) -> None:
     ranker = opened(slow_space(BagOfWords()), folder=tmp_path / "index")
     agents = [agent(f"a{number:02d}", "Rain", f"Rain rain {number}.") for number in range(21)]
     fill(ranker, *agents)

@@ -36,7 +36,7 @@ def test_leaks_and_active_markup_are_marked(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["gnp.\u202eexe", "pay\u200bpal", "a\u2066b\u2069", "\ufeffmark", "a\U000e0041b"])
-def test_letters_that_nobody_sees_are_marked(text: str) -> None:
+def test_invisible_characters_are_flagged(text: str) -> None:
     """X2."""
     assert lint_flags(record(text)) == (HIDDEN_TEXT,)
 

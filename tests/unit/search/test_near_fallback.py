@@ -165,7 +165,7 @@ def test_rows_are_as_near_to_each_unit_of_a_question(seed: int, units: int) -> N
         ]
 
 
-def test_a_question_that_stands_on_no_grid_is_answered_by_the_twin() -> None:
+def test_a_query_off_the_grid_is_answered_by_the_fallback() -> None:
     twin, kernel = both(filed())
     chance = np.random.RandomState(8)
     odd = unit(chance, 1) + np.float32(1e-5)

@@ -88,7 +88,7 @@ def test_thirty_agents_of_one_owner_hold_two_of_ten_places_where_others_do_the_s
     assert sum(each.startswith("honest") for each in shown) == 8
 
 
-def test_places_that_nobody_else_can_fill_are_the_owners(opened: Callable[..., HybridRanker]) -> None:
+def test_places_without_competition_go_to_the_owner(opened: Callable[..., HybridRanker]) -> None:
     ranker = opened(*many("importer"), *honest()[:2], *elsewhere())
     shown = ids(ask(ranker, ASKED, limit=10))
     assert sum(each.startswith("importer") for each in shown) == 8

@@ -89,7 +89,7 @@ def test_any_text_is_read_within_bounds(text: str) -> None:
 @given(
     st.lists(st.sampled_from(["chat", "bot", "machin", "learn", "deep", "veri", "long", "name", "of", "one", "tag"]))
 )
-def test_the_taxonomy_alone_and_with_tags_that_nobody_has_name_the_same(terms: list[str]) -> None:
+def test_unused_tags_do_not_change_the_taxonomy_matches(terms: list[str]) -> None:
     assert dict(find_tag_names(terms, TAXONOMY)) == dict(find_tag_names(terms, TAXONOMY, lambda _: False))
 
 

@@ -34,7 +34,7 @@ def test_the_share_of_the_wishes_that_are_met(context: dict[str, Any], share: fl
     assert preference_share(GERMAN, context) == pytest.approx(share)
 
 
-def test_who_states_nothing_is_not_preferred() -> None:
+def test_an_agent_without_the_attribute_is_not_preferred() -> None:
     assert preference_share(record(), {"locale": "de", "domain": "finance"}) == 0.0
 
 

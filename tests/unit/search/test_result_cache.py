@@ -39,7 +39,7 @@ def test_a_change_is_seen_by_the_next_question() -> None:
     assert ids(ask(ranker, house).hits) == ["b"]
 
 
-def test_who_no_longer_lives_is_not_told_again() -> None:
+def test_a_cached_result_omits_agents_that_ended() -> None:
     ranker, house = opened(agent("a", "Weather"), agent("b", "Weather")), House()
     assert len(ask(ranker, house).hits) == 2
     house.dead.add("a")
@@ -57,7 +57,7 @@ def test_another_audience_filter_limit_or_hour_is_another_question() -> None:
     assert ask(ranker, house) is first
 
 
-def test_a_hidden_change_makes_nobody_wait_who_may_not_see_it() -> None:
+def test_a_hidden_change_does_not_invalidate_the_results_of_others() -> None:
     ranker, house = opened(agent("a", "Weather"), maintained=True), House()
     first = ask(ranker, house)
     ranker.put(agent("p", "Weather", visibility="private", owner="eve"))

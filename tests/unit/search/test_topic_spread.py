@@ -47,11 +47,11 @@ def test_few_examples_tell_nothing() -> None:
     assert sides(DIRECTIONS[:0], unrelated(3)) == [0.0, 0.0]
 
 
-def test_whoever_claims_very_many_skills_is_believed_less_in_each() -> None:
+def test_many_claimed_skills_share_a_bounded_credit() -> None:
     assert sides(unrelated(int(MAX_CREDITED_EXAMPLES)), unrelated(2 * int(MAX_CREDITED_EXAMPLES))) == [1.0, 0.5]
 
 
-def test_what_is_found_of_an_agent_does_not_depend_on_who_else_is_looked_at() -> None:
+def test_topic_spread_does_not_depend_on_other_rows() -> None:
     chance = np.random.RandomState(4)
     agents = [chance.standard_normal((count, DIMS)).astype(np.float32) + 0.6 for count in range(1, 30)]
     arrays = block(*(each / np.linalg.norm(each, axis=1, keepdims=True) for each in agents)).arrays
@@ -71,5 +71,5 @@ def test_a_damaged_file_is_no_trouble() -> None:
         topic_spread({**arrays, "row_starts": beyond}, np.arange(3, dtype=np.uint32))
 
 
-def test_nobody_is_no_trouble() -> None:
+def test_no_rows_have_no_topic_spread() -> None:
     assert topic_spread(block(unrelated(8)).arrays, np.zeros(0, dtype=np.uint32)).tolist() == []

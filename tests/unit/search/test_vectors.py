@@ -215,7 +215,7 @@ def same_arrays(one: VectorBlock, other: VectorBlock) -> bool:
 
 @given(st.integers(0, 2**31 - 1), st.lists(st.integers(0, 40), min_size=1, max_size=4))
 @settings(max_examples=40, deadline=None)
-def test_a_merge_equals_a_block_built_anew(seed: int, counts: list[int]) -> None:
+def test_a_merged_block_equals_a_block_built_from_scratch(seed: int, counts: list[int]) -> None:
     chance = np.random.RandomState(seed)
     sizes = [chance.randint(0, 4, size=count) for count in counts]
     parts = [unit(chance, int(each.sum())) for each in sizes]

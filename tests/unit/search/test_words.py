@@ -70,7 +70,7 @@ def same(ours: Any, theirs: Any) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 700, 3000])
-def test_the_kernel_answers_as_its_twin(count: int) -> None:
+def test_the_kernel_equals_the_fallback(count: int) -> None:
     segment, dice = made(count, seed=count), random.Random(count)
     kernel, twin = tables(segment.arrays)
     counts = segment.arrays["containing"]

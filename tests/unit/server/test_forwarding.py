@@ -144,7 +144,7 @@ async def test_a_connection_that_the_other_side_ends_is_not(tmp_path: Path) -> N
     assert writer.connections == 3
 
 
-async def test_nobody_at_the_other_side_is_told_as_a_passing_trouble(tmp_path: Path) -> None:
+async def test_an_unreachable_writer_process_is_a_temporary_error(tmp_path: Path) -> None:
     application = build(Settings(data=tmp_path, workers=2), slot=WorkerTable(2).slot(1))
     sent = await ask(application, b"", method="DELETE")
     assert sent[0]["status"] == 503
@@ -171,7 +171,7 @@ class Seen:
         self.scope = scope
 
 
-async def test_the_origin_is_believed_on_the_inner_socket() -> None:
+async def test_the_forwarded_origin_is_trusted_on_the_internal_socket() -> None:
     seen = Seen()
     scope = {
         "type": "http",

@@ -45,7 +45,7 @@ def test_what_is_not_there_or_no_file_is_passed_over(tmp_path: Path) -> None:
     assert prefetch_files([tmp_path / "nowhere", tmp_path, path]) >= 100
 
 
-def test_more_than_there_is_room_for_is_left_alone(tmp_path: Path) -> None:
+def test_files_beyond_the_memory_limit_are_not_read_ahead(tmp_path: Path) -> None:
     vast, small = tmp_path / "vast", tmp_path / "small"
     with vast.open("wb") as file:
         file.truncate(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))  # a hole: it takes no room on the disk

@@ -31,7 +31,7 @@ async def _filled(folder: Path, count: int = 1) -> None:
     await store.close()
 
 
-async def test_a_second_store_on_the_same_folder_is_refused_and_told_who_holds_it(tmp_path: Path) -> None:
+async def test_a_second_store_on_the_same_folder_is_refused_with_the_holder(tmp_path: Path) -> None:
     first, second = SqliteStore(tmp_path), SqliteStore(tmp_path)
     await first.open(Listener())
     with pytest.raises(ConfigurationError, match=r"in use by another process \(pid \d+\)") as refusal:

@@ -106,7 +106,7 @@ async def test_what_changed_since_is_read_from_the_entries(stopped: Path) -> Non
     assert found == await _without_snapshot(stopped)
 
 
-async def test_few_changes_do_not_make_a_stop_take_it_anew(stopped: Path) -> None:
+async def test_few_changes_do_not_rewrite_the_snapshot_at_shutdown(stopped: Path) -> None:
     before = _taken_at(stopped)
     store = await _opened(stopped)
     await store.execute(put(make_registration("one-more")))
@@ -157,7 +157,7 @@ async def test_one_that_is_lost_or_damaged_is_passed_over(stopped: Path, harm: s
     await store.close()
 
 
-async def test_one_of_another_release_is_passed_over_and_taken_anew_at_the_next_stop(stopped: Path) -> None:
+async def test_a_snapshot_of_another_release_is_ignored_and_rewritten_at_shutdown(stopped: Path) -> None:
     expected = _snapshot(stopped)
     connection = sqlite3.connect(stopped / FILE_NAME)
     with connection:

@@ -78,7 +78,7 @@ async def plain(server: NatsServer) -> AsyncIterator[Inbox]:
         await client.close()
 
 
-async def test_a_restart_of_the_bus_loses_nobody(server: NatsServer, clock: ManualClock) -> None:
+async def test_a_restart_of_the_bus_loses_no_agent(server: NatsServer, clock: ManualClock) -> None:
     async with ends(server, clock, "", "") as (alice, bob):
         watched = Watched()
         await bob.subscribe(watched)
@@ -99,7 +99,7 @@ async def test_a_restart_of_the_bus_loses_nobody(server: NatsServer, clock: Manu
         assert {found["agent"]["agent_id"] for found in await asked(bob, METRICS, {A, B, C})} == {A, B, C}
 
 
-async def test_who_was_turned_out_comes_again(tmp_path: Path, clock: ManualClock) -> None:
+async def test_an_end_reconnects_after_the_bus_disconnected_it(tmp_path: Path, clock: ManualClock) -> None:
     config = tmp_path / "nats.conf"
     config.write_text("max_connections: 10\n")
     with nats_server(config) as server:
@@ -135,7 +135,9 @@ async def test_an_end_that_is_closed_sends_nothing_and_may_be_closed_again(
 @pytest.mark.parametrize(
     "reply_to", ["orders.create", "orders.>", "*", "_INBOX.*", "$SYS.REQ.USER.INFO", "_INBOX.a\r\nPUB orders 2"]
 )
-async def test_nobody_makes_a_registry_publish_elsewhere(server: NatsServer, clock: ManualClock, reply_to: str) -> None:
+async def test_no_reply_subject_makes_a_registry_publish_elsewhere(
+    server: NatsServer, clock: ManualClock, reply_to: str
+) -> None:
     """B1."""
     async with ends(server, clock, "") as (alice,), plain(server) as inbox:
         await alice.announce(signed(clock), 60)
@@ -178,7 +180,7 @@ async def test_what_is_no_message_ends_nothing(server: NatsServer, clock: Manual
         assert bob.parked == ()
 
 
-async def test_poison_is_parked_after_three_tries_while_others_are_heard(
+async def test_a_poison_message_is_parked_after_three_tries_while_others_are_delivered(
     server: NatsServer, clock: ManualClock
 ) -> None:
     """B3."""
@@ -205,7 +207,7 @@ async def test_poison_is_parked_after_three_tries_while_others_are_heard(
         assert {parked.reason for parked in registry.parked} == {"It cannot be written.", "RuntimeError"}
 
 
-async def test_what_comes_twice_is_heard_once(server: NatsServer, clock: ManualClock) -> None:
+async def test_a_duplicate_message_is_delivered_once(server: NatsServer, clock: ManualClock) -> None:
     """B5."""
     heard: list[JsonObject] = []
 

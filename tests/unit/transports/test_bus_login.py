@@ -94,7 +94,7 @@ def with_certificate(folder: Path) -> tuple[str, BusCredentials]:
 
 
 @pytest.mark.parametrize("make", [with_nkey, with_token, with_creds, with_certificate])
-async def test_a_bus_that_asks_who_one_is_is_told_and_a_stranger_is_not_let_in(
+async def test_a_bus_with_authentication_accepts_credentials_and_refuses_strangers(
     tmp_path: Path, make: Callable[[Path], tuple[str, BusCredentials]]
 ) -> None:
     settings, login = make(tmp_path)

@@ -59,7 +59,7 @@ def test_the_same_words_again_only_move_the_time() -> None:
     assert listener.directory.sweep(listener.now) == []
 
 
-def test_the_same_words_keep_nobody_alive_for_ever() -> None:
+def test_a_repeated_old_announcement_does_not_renew_forever() -> None:
     """P-17."""
     listener = Listener()
     listener.hear(said(), ttl=3600)
@@ -70,7 +70,7 @@ def test_the_same_words_keep_nobody_alive_for_ever() -> None:
         listener.hear(said())
 
 
-def test_content_that_was_only_signed_anew_is_no_news() -> None:
+def test_re_signed_content_is_no_change() -> None:
     listener = Listener()
     listener.hear(said(1))
     assert listener.hear(said(2)) is None
@@ -117,7 +117,7 @@ def test_another_key_needs_the_word_of_the_first_one() -> None:
     assert listener.known() == [said(2, signer=TWO, previous=ONE)]
 
 
-def test_unsigned_and_badly_signed_words_are_not_believed() -> None:
+def test_unsigned_and_badly_signed_messages_are_ignored() -> None:
     """ANN-10."""
     listener = Listener()
     unsigned = said()
@@ -131,7 +131,7 @@ def test_unsigned_and_badly_signed_words_are_not_believed() -> None:
     assert listener.known() == []
 
 
-def test_a_goodbye_of_anybody_makes_suspect_and_the_next_word_of_the_agent_clears_it() -> None:
+def test_an_unsigned_goodbye_makes_an_agent_suspect_until_its_next_message() -> None:
     """L4."""
     listener = Listener()
     listener.hear(said(1))
@@ -170,13 +170,13 @@ def test_keys_that_a_trust_store_names_count_from_the_start() -> None:
     assert [verdict.state for verdict in told] == ["passed", "passed"]
 
 
-def test_what_is_revoked_is_not_believed() -> None:
+def test_revoked_keys_are_not_trusted() -> None:
     terms = AdmissionPolicy(mode="tofu", authenticated=False, revoked_keys={ONE.public.key_id})
     with pytest.raises(Revoked):
         Listener(terms=terms).hear(said())
 
 
-def test_a_full_directory_takes_nobody_new_and_loses_nobody() -> None:
+def test_a_full_directory_accepts_no_new_agent_and_loses_none() -> None:
     listener = Listener(most=3)
     ids = [str(uuid.UUID(int=number, version=4)) for number in range(4)]
     for agent_id in ids[:3]:
@@ -188,7 +188,7 @@ def test_a_full_directory_takes_nobody_new_and_loses_nobody() -> None:
     assert listener.hear(said(agent_id=ids[3])) == "added"
 
 
-def test_who_is_there_keeps_its_key_however_many_others_come_and_go() -> None:
+def test_a_present_agent_keeps_its_key_despite_churn() -> None:
     """L1."""
     listener = Listener(most=3)
     listener.hear(said(1), ttl=100)

@@ -43,7 +43,7 @@ def test_made_up_sources_share_one_bound() -> None:
     assert sum(one.lets_in("10.0.0.1", 0.0) for _ in range(20_000)) == limits.SOURCE_PACKETS_BURST
 
 
-def test_those_that_say_much_leave_room_for_those_that_say_little() -> None:
+def test_verbose_sources_do_not_displace_quiet_ones() -> None:
     """L3."""
     door = PacketAdmission()
     loud = [f"10.0.0.{number}" for number in range(10)]
@@ -63,7 +63,7 @@ def test_of_a_flood_next_to_nothing_is_let_in() -> None:
     assert door.lets_in("10.0.0.2", 10.0)
 
 
-def test_made_up_sources_leave_room_for_those_that_were_believed_before() -> None:
+def test_spoofed_sources_do_not_evict_known_sources() -> None:
     """L3."""
     door = PacketAdmission()
     for number in range(20_000):

@@ -14,7 +14,7 @@ from waypost.net.clock import ManualClock
 from waypost.transports.http import HttpTransport
 
 
-async def test_a_registry_that_does_not_answer_is_told_once_to_whoever_listens(
+async def test_an_unreachable_registry_is_reported_once_to_each_listener(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     url = f"http://127.0.0.1:{free_port()}"

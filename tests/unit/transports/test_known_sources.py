@@ -10,7 +10,7 @@ def host(number: int) -> PacketSource:
     return PacketSource(f"10.0.{number // 250}.{number % 250}")
 
 
-def test_only_those_count_that_were_believed_some_time_before() -> None:
+def test_only_sources_known_for_some_time_count() -> None:
     believed = KnownSources()
     believed.add(host(1), 0.0)
     believed.add(host(2), 3.0)

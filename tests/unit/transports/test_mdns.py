@@ -136,7 +136,7 @@ async def test_an_agent_that_another_tool_publishes_is_seen(
     assert watched.sightings[0].ttl == 10
 
 
-async def test_a_goodbye_that_anybody_can_send_only_makes_suspect(
+async def test_an_unsigned_goodbye_only_makes_an_agent_suspect(
     make: Callable[..., Any], service: str, clock: ManualClock
 ) -> None:
     """L4."""
@@ -275,7 +275,7 @@ async def test_without_anything_to_point_at_a_large_announcement_is_refused(
     assert "1300" in ack.reason
 
 
-async def test_a_name_that_is_taken_is_left_to_who_has_it(
+async def test_a_taken_name_stays_with_its_holder(
     make: Callable[..., Any], other: AsyncZeroconf, service: str, clock: ManualClock
 ) -> None:
     taken = f"{instance_label(A, 'data-processor', random.Random(1).getrandbits(16))}.{service}"
@@ -311,7 +311,7 @@ async def test_a_record_that_is_not_repeated_is_asked_for_before_it_ends(
     assert watched.kinds() == ["added"]
 
 
-async def test_records_end_when_nobody_renews_them(make: Callable[..., Any], clock: ManualClock) -> None:
+async def test_records_expire_without_renewal(make: Callable[..., Any], clock: ManualClock) -> None:
     alice, bob = await make(), await make()
     await alice.announce(signed(clock), 10)
     assert len(await asked(bob, AgentQuery(agent_id=A), {A}, 5.0)) == 1
@@ -332,7 +332,7 @@ async def test_own_words_come_back(make: Callable[..., Any], clock: ManualClock)
     await eventually(lambda: alice.echoed_at() == clock.now())
 
 
-async def test_another_major_is_not_heard_and_sees_ours_once_a_minute(
+async def test_another_major_version_is_ignored_and_gets_ours_once_a_minute(
     make: Callable[..., Any], service: str, clock: ManualClock
 ) -> None:
     """ANN-50, P-32."""

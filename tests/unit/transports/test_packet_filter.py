@@ -140,7 +140,7 @@ async def test_many_sources_at_once_are_thinned_out_together(made: Made) -> None
     sieve.close()
 
 
-async def test_whoever_was_believed_before_is_not_thinned_out_with_made_up_sources(made: Made) -> None:
+async def test_known_sources_are_not_dropped_with_spoofed_ones(made: Made) -> None:
     """L3. And whoever was believed only now is: it may be one of them."""
     listener, honest, late = made(), made(), made()
     time_now = 100.0

@@ -97,7 +97,7 @@ def test_what_was_removed_is_in_no_answer_any_more() -> None:
     assert memory.find(METRICS, NOW) == [answer(agent_id=OTHER)]
 
 
-def test_old_answers_are_there_for_who_asks_for_old_ones() -> None:
+def test_stale_responses_are_returned_on_request() -> None:
     memory = ResponseCache()
     memory.put(METRICS, [(answer(), 10.0)], NOW)
     assert memory.find(METRICS, NOW + 60) is None
@@ -105,7 +105,7 @@ def test_old_answers_are_there_for_who_asks_for_old_ones() -> None:
     assert memory.find_stale(AgentQuery()) == []
 
 
-def test_who_asks_makes_no_difference_to_an_answer() -> None:
+def test_the_cache_key_ignores_the_query_id() -> None:
     memory = ResponseCache()
     memory.put(AgentQuery(wanted=METRICS.wanted, query_id="one", minor=1), [(answer(), 60.0)], NOW)
     assert memory.find(METRICS, NOW) == [answer()]

@@ -42,7 +42,7 @@ async def test_a_subscriber_that_closes_is_not_told_what_was_already_on_its_way(
     listening.close()
 
 
-async def test_nothing_is_judged_or_kept_while_nobody_listens() -> None:
+async def test_nothing_is_verified_or_stored_without_subscribers() -> None:
     listening = Subscriptions(AgentDirectory("test"), ManualClock(NOW))
     listening.hear(said(), "a", 10)
     assert len(listening.directory) == 0

@@ -106,7 +106,7 @@ def small(clock: ManualClock, agent_id: str = A) -> JsonObject:
     return sign_announcement(said, key(agent_id), now=clock.now())
 
 
-async def test_an_answer_goes_to_who_asked_after_a_moment_and_only_when_there_is_one(
+async def test_a_response_is_sent_to_the_requester_after_a_delay_and_only_if_agents_match(
     agent: UdpTransport, stranger: Stranger, clock: ManualClock
 ) -> None:
     """P-24."""
@@ -185,7 +185,7 @@ async def test_rubbish_stops_nothing(agent: UdpTransport, stranger: Stranger, cl
     assert heard == [message]
 
 
-async def test_a_flood_of_one_process_is_cut_off_and_others_are_heard(
+async def test_a_flooding_process_is_cut_off_and_others_are_processed(
     agent: UdpTransport, stranger: Stranger, clock: ManualClock, port: int
 ) -> None:
     """L3."""

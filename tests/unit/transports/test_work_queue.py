@@ -31,7 +31,7 @@ async def test_what_waits_of_one_source_can_be_left_out() -> None:
     assert set(done) == {"of 1"}
 
 
-async def test_there_is_room_for_so_much_and_a_close_ends_it() -> None:
+async def test_the_queue_is_bounded_and_ends_on_close() -> None:
     turns, done = WorkQueue(), list[int]()
     for number in range(limits.PACKET_QUEUE):
         assert turns.have_room()

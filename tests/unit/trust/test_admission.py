@@ -109,7 +109,7 @@ def test_an_id_that_a_rule_admits_is_admitted_and_its_first_key_is_bound() -> No
 
 
 @pytest.mark.parametrize("mode", ["allowlist-tofu", "pinned", "ca"])
-def test_an_empty_list_admits_nobody_but_admin(mode: str) -> None:
+def test_an_empty_allow_list_admits_only_admin(mode: str) -> None:
     empty = AdmissionPolicy(mode=mode)
     assert refused(NotAllowed, said(), None, empty, NOW) == "not_allowed"
     admitted = admit(said(), None, AdmissionPolicy(mode=mode, admin=True), NOW)
@@ -151,7 +151,7 @@ def test_the_subject_must_be_the_agent_where_that_is_asked_for() -> None:
     assert admit(said(), None, terms(bind_subject=True, subject="root", admin=True), NOW).pin
 
 
-def test_through_another_face_the_list_does_not_apply_and_nothing_is_bound() -> None:
+def test_the_allow_list_and_key_binding_apply_to_announcements_only() -> None:
     admitted = admit(said(), None, AdmissionPolicy(gated=False), NOW)
     assert admitted.pin is None
     assert [(verdict.check, verdict.state) for verdict in admitted.verdicts] == [
@@ -163,7 +163,7 @@ def test_through_another_face_the_list_does_not_apply_and_nothing_is_bound() -> 
 # --- Signatures -----------------------------------------------------------------------------------
 
 
-def test_a_signature_that_does_not_hold_is_refused_on_every_face() -> None:
+def test_an_invalid_signature_is_refused_with_and_without_the_gate() -> None:
     """ANN-3."""
     message = announcement(ONE, seq=1, at=NOW)
     message["agent"]["capabilities"] = {"payments": "1.0"}
@@ -301,7 +301,7 @@ def test_a_rotation_resets_the_sequence_but_not_for_the_key_that_was_replaced() 
 # --- Revocation -----------------------------------------------------------------------------------
 
 
-def test_a_revoked_key_is_refused_on_every_face_and_by_every_mode() -> None:
+def test_a_revoked_key_is_refused_in_every_mode() -> None:
     gone = frozenset((ONE.public.key_id,))
     for changes in ({"gated": False}, {"mode": "tofu"}, {"admin": True}, {}):
         assert refused(Revoked, said(), None, terms(revoked_keys=gone, **changes), NOW) == "revoked"

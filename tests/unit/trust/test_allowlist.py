@@ -54,7 +54,7 @@ def test_an_agent_id_is_a_uuid() -> None:
     assert find_agent_id("../../etc/passwd") is None
 
 
-def test_the_empty_list_admits_nobody() -> None:
+def test_an_empty_allow_list_admits_no_agent() -> None:
     assert AllowList().find_rule(Applicant(agent_id=ID, key_id=KEY)) is None
 
 

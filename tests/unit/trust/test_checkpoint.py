@@ -40,7 +40,7 @@ def test_a_note_has_the_lines_that_the_format_asks_for() -> None:
     assert lines[5:] == [""]
 
 
-def test_what_was_signed_is_believed() -> None:
+def test_a_signed_checkpoint_verifies_beside_unknown_witnesses() -> None:
     assert verify_checkpoint(NOTE, KEY) == parse_checkpoint(NOTE) == CHECKPOINT
     other = NOTE[:-1] + "\n\u2014 witness.example AAAAAAAAAAAAAAAA\n"
     assert verify_checkpoint(other, KEY) == CHECKPOINT

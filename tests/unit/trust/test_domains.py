@@ -71,7 +71,7 @@ def test_a_domain_of_ones_own_can_be_proven(domain: str) -> None:
         7,
     ],
 )
-def test_what_nobody_owns_cannot_be_proven(domain: object) -> None:
+def test_only_registrable_names_can_be_proven(domain: object) -> None:
     """D15: no address, no single label, no public suffix, A-labels of at most 253 characters."""
     with pytest.raises(InvalidParameter):
         parse_provable_domain(domain)
