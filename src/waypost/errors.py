@@ -1,66 +1,66 @@
-"""One error tree, and one table from each leaf to every face's code.
+"""One error tree, and one table with the codes of each error in every API.
 
     WaypostError
-    ├── InvalidRequest            what was sent cannot be used as it is
-    │   ├── MalformedJson         not JSON, or JSON that two readers could read differently
-    │   ├── InvalidCall           a JSON-RPC request that is not one
-    │   ├── InvalidDocument       a document breaks a rule of its dialect
-    │   │   ├── InvalidCapability one capability of an otherwise good card
-    │   │   ├── UnsupportedVersion a message of a version that is not spoken here
-    │   │   └── UnsupportedType   a message of a type that is not spoken here
-    │   ├── EndpointRejected      the address of an agent breaks the address policy
-    │   ├── AddressDenied         an address that this service connects to for nobody
-    │   ├── LoopDetected          a fetch that came from a fetch
+    ├── InvalidRequest            the request cannot be processed as it is
+    │   ├── MalformedJson         not JSON, or JSON that parsers read differently
+    │   ├── InvalidCall           not a JSON-RPC request
+    │   ├── InvalidDocument       a document violates a rule of its dialect
+    │   │   ├── InvalidCapability one capability of an otherwise valid card
+    │   │   ├── UnsupportedVersion a message of an unsupported version
+    │   │   └── UnsupportedType   a message of an unsupported type
+    │   ├── EndpointRejected      the endpoint of an agent violates the address policy
+    │   ├── AddressDenied         an address that the service never connects to
+    │   ├── LoopDetected          a fetch caused by a fetch
     │   ├── UnknownDialect        no dialect recognises the document
-    │   ├── InvalidKey            a key that cannot be read, or is too weak to stand for anybody
-    │   ├── InvalidParameter      a query parameter or header has a bad value
-    │   ├── InvalidCursor         a cursor that this service never gave to this caller
+    │   ├── InvalidKey            a key that cannot be parsed, or is too weak
+    │   ├── InvalidParameter      a query parameter or header has an invalid value
+    │   ├── InvalidCursor         a cursor that was not issued to this caller
     │   ├── UnsupportedFilter     a hard filter that cannot be applied
     │   ├── TooLarge              more bytes than `limits` allows
     │   │   └── TooComplex        more members, items or depth than `limits` allows
     │   ├── UriTooLong            the query string is longer than `limits` allows
     │   ├── HeadTooLarge          the request line and the headers are longer than `limits` allows
-    │   ├── TooSlow               the request did not arrive in the time that `limits` allows
-    │   │   └── HandshakeTimeout  a session was not opened in the time that `limits` allows
-    │   ├── UnsupportedMediaType  the body's Content-Type is not one that is read here
-    │   ├── NotAcceptable         no representation fits the Accept header
+    │   ├── TooSlow               the request did not arrive within the time that `limits` allows
+    │   │   └── HandshakeTimeout  a session was not opened within the time that `limits` allows
+    │   ├── UnsupportedMediaType  the Content-Type of the body is not supported
+    │   ├── NotAcceptable         no representation matches the Accept header
     │   ├── MethodNotAllowed      the path exists, the method does not
-    │   ├── Misdirected           the request names a host that is not this service
-    │   └── UpgradeRequired       the path is a WebSocket, and speaks version 13
-    ├── Unauthorized              no credential, or one that does not hold
-    │   ├── BadSignature          a document whose signature does not hold
-    │   ├── UnknownPeer           nothing tells the key of an agent that opens a session
-    │   └── FingerprintMismatch   an agent shows another key than the one that is known of it
-    ├── Forbidden                 the credential holds, the right is missing
+    │   ├── Misdirected           the Host header names another service
+    │   └── UpgradeRequired       the path is a WebSocket (version 13)
+    ├── Unauthorized              no credential, or an invalid one
+    │   ├── BadSignature          the signature of a document is invalid
+    │   ├── UnknownPeer           the key of an agent that opens a session is unknown
+    │   └── FingerprintMismatch   an agent presents another key than the known one
+    ├── Forbidden                 the credential is valid, but has no permission
     │   ├── MissingScope          the token lacks a scope
     │   ├── NotOwner              the record belongs to another subject
     │   ├── NotAllowed            no rule of the allow-list admits the agent
     │   └── Revoked               the key, the certificate or the id was revoked
-    ├── NotFound                  nothing the caller may see has this name
-    ├── Conflict                  the write collides with what is held
-    │   ├── OwnerConflict         the id is held by another owner
-    │   ├── ConfusableName        the name could be taken for that of another owner's verified agent
+    ├── NotFound                  the caller can see nothing with this name
+    ├── Conflict                  the write conflicts with the stored state
+    │   ├── OwnerConflict         the id belongs to another owner
+    │   ├── ConfusableName        the name looks like that of another owner's verified agent
     │   ├── KeyConflict           the id is bound to another key
     │   ├── PreconditionFailed    If-Match names another version
-    │   ├── ProofMissing          the proof of a domain is not where it was asked for
-    │   ├── AgentRefused          the agent of a domain is not who its DNS says
+    │   ├── ProofMissing          the proof of a domain was not found
+    │   ├── AgentRefused          the agent of a domain is not the one in its DNS
     │   └── IdempotencyConflict   the key was used for another request
-    ├── StaleMetadata             what is held is newer than what was sent
-    │   └── Replayed              a signed message that was seen before, or is too old to be news
-    │       └── OutOfTime         a message of a conversation, signed too long ago or ahead of time
-    ├── Gone                      it was here, and is past the time it is kept
+    ├── StaleMetadata             the stored version is newer
+    │   └── Replayed              a signed message that was received before, or is too old
+    │       └── OutOfTime         a message of a conversation with a timestamp outside the window
+    ├── Gone                      it existed, but is no longer available
     │   └── CursorTooOld          the change log no longer reaches back to the cursor
     ├── RateLimited               too many requests from one caller
     │   └── QuotaExceeded         too many records of one owner
     ├── Unavailable               try again later
     │   ├── StoreUnavailable      the store cannot be written or read now
-    │   ├── StorageFull           the disk is full: writes are refused, reads go on
-    │   ├── FetchFailed           another server did not give what was asked of it
-    │   └── Timeout               the other side did not answer in time
-    ├── ConfigurationError        settings that cannot be used (never sent over the wire)
-    └── InternalError             a fault of ours
+    │   ├── StorageFull           the disk is full: writes are rejected, reads continue
+    │   ├── FetchFailed           another server did not return the document
+    │   └── Timeout               the peer did not answer in time
+    ├── ConfigurationError        invalid settings (never sent over the wire)
+    └── InternalError             a fault of this service
 
-Every error says what was wrong (`message`), where (`path`, a JSON path or a parameter name) and what to do (`hint`).
+Every error says what is wrong (`message`), where (`path`, a JSON path or a parameter name) and what to do (`hint`).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ from typing import Any, ClassVar
 
 
 class WaypostError(Exception):
-    """The root. Raise a leaf; catch a branch."""
+    """The root of the tree. Raise a leaf, catch a branch."""
 
     code: ClassVar[str] = "internal"
 
@@ -92,8 +92,8 @@ class WaypostError(Exception):
 
     def __str__(self) -> str:
         where = f" (at {self.path})" if self.path else ""
-        what_to_do = f" {self.hint}" if self.hint else ""
-        return f"{self.message}{where}{what_to_do}"
+        hint = f" {self.hint}" if self.hint else ""
+        return f"{self.message}{where}{hint}"
 
 
 class InvalidRequest(WaypostError):
@@ -205,7 +205,7 @@ class Unauthorized(WaypostError):
 
 
 class BadSignature(Unauthorized):
-    """Its `details` name the reason, so that a caller tells it from a token that does not hold."""
+    """Its `details` name the reason, which distinguishes it from an invalid token."""
 
     def __init__(
         self,
@@ -216,8 +216,8 @@ class BadSignature(Unauthorized):
         retry_after: int | None = None,
         details: dict[str, Any] | None = None,
     ) -> None:
-        told = {"reason": "bad_signature"} | (details or {})
-        super().__init__(message, path=path, hint=hint, retry_after=retry_after, details=told)
+        details = {"reason": "bad_signature"} | (details or {})
+        super().__init__(message, path=path, hint=hint, retry_after=retry_after, details=details)
 
 
 class UnknownPeer(Unauthorized):
@@ -342,7 +342,7 @@ class InternalError(WaypostError):
 
 @dataclass(frozen=True, slots=True)
 class ErrorCodes:
-    """How one error looks on each face."""
+    """The codes of one error in each API."""
 
     http: int
     jsonrpc: int
@@ -413,7 +413,7 @@ ERROR_CODES: dict[type[WaypostError], ErrorCodes] = {
     AgentRefused: ErrorCodes(409, -32007, "ErrForbidden", 4409, 1, "INVALID_ARGUMENT", "Agent refused"),
     ProofMissing: ErrorCodes(409, -32007, "ErrForbidden", 4409, 75, "INVALID_ARGUMENT", "Proof missing"),
     StaleMetadata: ErrorCodes(409, -32007, "ErrDuplicateID", 4409, 1, "INVALID_ARGUMENT", "Stale metadata"),
-    # 409 would say that the id is bound to another key (ANN-35); here the proof is not good enough.
+    # Not 409, which would mean that the id is bound to another key (ANN-35).
     Replayed: ErrorCodes(401, -32007, "ErrAuth", 4401, 1, "UNAUTHENTICATED", "Replayed"),
     OutOfTime: ErrorCodes(401, -32007, "ErrAuth", 4401, 1, "UNAUTHENTICATED", "Out of time"),
     Gone: ErrorCodes(410, -32002, "ErrNotFound", 4404, 1, "NOT_FOUND", "Gone"),
@@ -431,7 +431,7 @@ ERROR_CODES: dict[type[WaypostError], ErrorCodes] = {
 
 
 def error_codes(error: WaypostError) -> ErrorCodes:
-    """The row of an error: its own, or that of its nearest ancestor."""
+    """The codes of an error: its own, or those of its nearest ancestor."""
     for kind in type(error).__mro__:
         row = ERROR_CODES.get(kind)
         if row is not None:
@@ -439,7 +439,7 @@ def error_codes(error: WaypostError) -> ErrorCodes:
     return ERROR_CODES[InternalError]
 
 
-# What an error is called in a conversation (adp.md §6.6); its close code is `ws_close`.
+# The code of an error in a conversation (adp.md §6.6); its close code is `ws_close`.
 AGP_CODES: dict[type[WaypostError], str] = {
     InvalidRequest: "bad_message",
     UnsupportedType: "unsupported_type",

@@ -1,4 +1,4 @@
-"""Files for their owner alone, written whole or not at all. What stands in them it does not know."""
+"""Private files (mode 0600), written atomically."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from waypost.errors import ConfigurationError
 
 
 def write_atomic(path: Path, content: bytes) -> None:
-    """The old file or the new one, never half of it."""
+    """Replace the file atomically. Raises ConfigurationError."""
     try:
         _write_temporary(path, content).replace(path)
     except OSError as error:
         raise ConfigurationError(
-            f"{path} cannot be written: {error.strerror}.", path="data", hint="Name a folder of your own with --data."
+            f"{path} cannot be written: {error.strerror}.", path="data", hint="Choose a writable folder with --data."
         ) from None
 
 
 def create_atomic(path: Path, content: bytes) -> None:
-    """Never over one that is there, also when another process made it meanwhile. Raises OSError."""
+    """Create the file atomically; an existing one stays, even if another process creates it meanwhile. Raises OSError."""
     fresh = _write_temporary(path, content)
     try:
         with suppress(FileExistsError):
@@ -31,7 +31,7 @@ def create_atomic(path: Path, content: bytes) -> None:
 
 
 def create_private(path: Path, content: bytes) -> None:
-    """A file that is not there yet, mode 0600 and on the disk. Raises OSError."""
+    """Create a new file with mode 0600 and sync it. Raises OSError, also if it exists."""
     _make_folder(path.parent)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)
@@ -46,6 +46,6 @@ def _write_temporary(path: Path, content: bytes) -> Path:
 
 
 def _make_folder(folder: Path) -> None:
-    """For its owner alone, and so are the folders above it that are not there yet."""
-    for missing in reversed([place for place in (folder, *folder.parents) if not place.exists()]):
+    """Create the folder and its missing parents with mode 0700."""
+    for missing in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
         missing.mkdir(mode=0o700, exist_ok=True)

@@ -187,7 +187,7 @@ def test_the_command_talks_to_a_hosted_agent_before_there_is_any_dns_and_never_t
         found = run(server, wanted, said="hello\n")
         assert found.returncode == 0, found.stderr
         assert "is hosted here" in found.stdout
-        assert "hosted.example.com is there: peer-verified" in found.stderr
+        assert "Connected to hosted.example.com: peer-verified" in found.stderr
     homeless = run(server, "urn:agent:homeless", said="hello\n")
     assert homeless.returncode == 69
     assert "has no domain" in homeless.stderr

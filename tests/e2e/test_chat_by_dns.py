@@ -77,7 +77,7 @@ def test_two_agents_found_by_dns_are_peer_verified_by_their_domains_on_both_side
                 document = http.get("/.well-known/agent.json", headers={"Host": NAMES[1]}).json()
             bob = ("--as", "agent:bob.example.test", "--key", str(data / "keys/hosted/bob.example.test.pem"))
             told = run("chat", NAMES[0], *bob, *looking, "-o", "jsonl", said="are you there?\n")
-            assert "alice.example.test is there: peer-verified, its key is known by its domain" in told
+            assert "Connected to alice.example.test: peer-verified, key from its domain" in told
             answer = json.loads(next(line for line in told.splitlines() if line.startswith("{")))
             assert answer["from"] == "agent:alice.example.test"
             assert answer["verified"] is True

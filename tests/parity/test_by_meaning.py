@@ -42,7 +42,7 @@ async def test_an_agent_with_eight_skills_is_first_for_each_and_every_api_names_
         assert (by_sync.id, by_sync.matched_examples[0].text) == (MANY_SIDED.id, example)
         shown = (await bob.run("find", asked, "--explain", "-n", "1")).out
         assert MANY_SIDED.id in shown
-        assert f"like its example: “{example}”" in shown
+        assert f"similar example: “{example}”" in shown
 
 
 async def test_a_new_agent_is_found_by_the_next_question_and_its_vectors_are_counted_until_they_are_there(

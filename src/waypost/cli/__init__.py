@@ -1,1 +1,1 @@
-"""The command: one module per command."""
+"""The command `waypost`."""

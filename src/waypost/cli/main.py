@@ -1,6 +1,6 @@
-"""The command `waypost`: finds the command that was asked for, runs it, and turns what went wrong into an exit code.
+"""The entry point of the command `waypost`: run a subcommand and turn errors into exit codes.
 
-Commands are loaded by name when they are used, so that `waypost version` does not load a server.
+Subcommands are loaded on use, so that `waypost version` does not load a server.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from waypost.cli.commands.service.version import describe_version
+from waypost.cli.commands.service.installation import describe_version
 from waypost.cli.options import shared_options
 from waypost.cli.output import report_error
 from waypost.errors import ERROR_CODES, InvalidParameter, WaypostError, error_codes
@@ -23,13 +23,13 @@ EXIT_USAGE = ERROR_CODES[InvalidParameter].exit
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
 
-# Read by libraries when they are loaded, which no command is before `run`. Requests are answered side by side already:
-# threads of a single product would only fight over the cores.
+# Libraries read these when they are loaded, which happens after `run`. Requests already run in parallel: threads within one
+# matrix product would only compete for the cores.
 _ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
 class LazyCommand(NamedTuple):
-    """Where a command is defined: a module below `waypost.cli.commands`, its attribute, and the line that `--help` shows."""
+    """Where a command is defined: a module below `waypost.cli.commands`, its attribute, and its line in `--help`."""
 
     module: str
     attribute: str
@@ -38,46 +38,44 @@ class LazyCommand(NamedTuple):
 
 COMMANDS = {
     "serve": LazyCommand("service.serve", "serve", "Run the service."),
-    "demo": LazyCommand("service.serve", "demo", "Try it: a service in memory, open, with sample agents."),
+    "demo": LazyCommand("service.serve", "demo", "Try Waypost: a service in memory, open, with sample agents."),
     "register": LazyCommand("agents.register", "register", "Register agents from documents of any dialect."),
     "get": LazyCommand("agents.get", "get", "Show one agent, in any dialect."),
     "diff": LazyCommand("agents.get", "diff", "Show how two versions of an agent differ."),
     "list": LazyCommand("agents.list", "list_agents", "List agents."),
     "find": LazyCommand("agents.find", "find", "Find agents for a task."),
     "facets": LazyCommand("agents.find", "facets", "Count agents by tag, protocol, status and owner."),
-    "renew": LazyCommand("agents.lifecycle", "renew", "Prolong the lease of an agent."),
-    "share": LazyCommand("agents.lifecycle", "share", "Choose who sees a private agent."),
-    "host": LazyCommand("network.domain", "host", "Answer for an agent under a domain."),
+    "renew": LazyCommand("agents.lifecycle", "renew", "Renew the lease of an agent."),
+    "share": LazyCommand("agents.lifecycle", "share", "Share a private agent with other subjects."),
+    "host": LazyCommand("network.domain", "host", "Serve an agent under a domain."),
     "domain": LazyCommand("network.domain", "domain_group", "Prove that a domain is yours."),
-    "dns": LazyCommand("network.dns.group", "dns", "Write, publish and check the DNS records of an agent."),
+    "dns": LazyCommand("network.dns", "dns", "Write, publish and check the DNS records of an agent."),
     "withdraw": LazyCommand("agents.lifecycle", "withdraw", "Remove agents."),
-    "confirm": LazyCommand("agents.lifecycle", "confirm", "Confirm a change of a verified agent that waits."),
-    "watch": LazyCommand("agents.watch", "watch", "Follow the changes."),
+    "confirm": LazyCommand("agents.lifecycle", "confirm", "Confirm or reject a pending change."),
+    "watch": LazyCommand("agents.watch", "watch", "Follow the changes of the registry."),
     "import": LazyCommand("agents.bulk", "import_agents", "Register many agents from files and folders."),
     "export": LazyCommand("agents.bulk", "export", "Write all agents as JSON lines."),
     "announce": LazyCommand("network.announce", "announce", "Announce an agent on the LAN and to a registry."),
     "browse": LazyCommand("network.browse", "browse", "Show the agents on the LAN."),
-    "resolve": LazyCommand(
-        "network.resolve", "resolve_name", "Follow a domain to its agent, and see how far that is proven."
-    ),
+    "resolve": LazyCommand("network.resolve", "resolve_name", "Resolve a domain to its agent and its trust level."),
     "chat": LazyCommand("messaging.chat", "chat", "Talk to an agent."),
-    "task": LazyCommand("messaging.task", "task", "Give agents tasks, and ask how they go."),
-    "swarm": LazyCommand("messaging.swarm", "swarm_group", "Let agents work on one task together."),
+    "task": LazyCommand("messaging.task", "task", "Send tasks to agents, and read their status."),
+    "swarm": LazyCommand("messaging.swarm", "swarm_group", "Manage swarms: agents that work on one task together."),
     "invite": LazyCommand("messaging.invite", "invite", "Invite others to a private agent."),
-    "verify": LazyCommand("trust.verify", "verify", "Check signatures, and that the audit trail was not rewritten."),
-    "audit": LazyCommand("trust.audit", "audit", "Show who changed what."),
-    "token": LazyCommand("trust.token", "token", "Make access tokens."),
-    "allow": LazyCommand("trust.allow", "allow", "Say who may announce."),
-    "keys": LazyCommand("trust.keys", "keys", "Make keys; bind, list and revoke those of agents."),
-    "mcp": LazyCommand("service.mcp", "mcp", "Speak MCP on stdin and stdout, for hosts that start a server."),
-    "doctor": LazyCommand("service.doctor", "doctor", "List what protects a deployment, and what does not."),
-    "completion": LazyCommand("service.completion", "completion", "Print the completion script of a shell."),
-    "version": LazyCommand("service.version", "version", "Show the version."),
+    "verify": LazyCommand("trust.verify", "verify", "Verify signatures, or the integrity of the audit trail."),
+    "audit": LazyCommand("trust.audit", "audit", "Show the audit trail."),
+    "token": LazyCommand("trust.token", "token", "Mint access tokens."),
+    "allow": LazyCommand("trust.allow", "allow", "Manage the allow-list of announcers."),
+    "keys": LazyCommand("trust.keys", "keys", "Create keys; trust, list and revoke the keys of agents."),
+    "mcp": LazyCommand("service.mcp", "mcp", "Run an MCP server on stdin and stdout."),
+    "doctor": LazyCommand("service.doctor", "doctor", "Check the security and health of a deployment."),
+    "completion": LazyCommand("service.installation", "completion", "Print the completion script of a shell."),
+    "version": LazyCommand("service.installation", "version", "Show the version."),
 }
 
 
 class LazyGroup(click.Group):
-    """Loads a command's module when the command is used; names and summaries come from the table."""
+    """Loads the module of a command on use; names and summaries come from the table."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -85,7 +83,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        gc.disable()  # what is loaded stays: there is nothing to collect in it
+        gc.disable()  # loaded modules live as long as the process
         try:
             module = import_module(f"waypost.cli.commands.{COMMANDS[cmd_name].module}")
         finally:
@@ -96,8 +94,8 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:  # before click sees it, to whom it is a failure
-            return _forget_stdout()
+        except BrokenPipeError:  # click would report a failure
+            return _discard_stdout()
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -123,7 +121,7 @@ def _show_version(context: click.Context, _option: click.Parameter, is_given: bo
     cls=LazyGroup,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
-    epilog="Start with `waypost demo`. Every command tells more with --help.",
+    epilog="Start with `waypost demo`. Every command has --help.",
 )
 @shared_options
 @click.option(
@@ -143,7 +141,7 @@ def cli(context: click.Context, /, **given: Any) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command line; the exit code."""
+    """Run a command line; return the exit code."""
     try:
         outcome = cli.main(args=arguments, prog_name="waypost", standalone_mode=False)
         sys.stdout.flush()
@@ -159,12 +157,12 @@ def main(arguments: list[str] | None = None) -> int:
         report_error(error)
         return error_codes(error).exit
     except BrokenPipeError:
-        return _forget_stdout()
+        return _discard_stdout()
     return outcome if isinstance(outcome, int) else 0
 
 
-def _forget_stdout() -> int:
-    """The reader wanted no more, which is no failure; what is still buffered has no place to go."""
+def _discard_stdout() -> int:
+    """The reader of the pipe closed it, which is no failure: discard what is still buffered."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 

@@ -1,4 +1,4 @@
-"""The options that commands share, read off the table of settings. Loads neither a client nor a server."""
+"""Options that commands share, derived from the table of settings. Loads neither a client nor a server."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def shared_options(function: Function) -> Function:
             "-o",
             "--output",
             type=click.Choice(FORMATS),
-            help="How to print data.  [default: human]",
+            help="The output format.  [default: human]",
         ),
         *(_option(setting) for setting in _SHARED),
         _config_option(),
@@ -47,7 +47,7 @@ def shared_options(function: Function) -> Function:
 
 
 def service_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A flag for every setting of the service, and `--config`; they arrive as `settings`."""
+    """A flag for every setting of the service, and `--config`; the command receives them as `settings`."""
 
     @click.pass_context
     @functools.wraps(function)
@@ -65,7 +65,7 @@ def service_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def merge_options(context: click.Context, given: dict[str, Any]) -> dict[str, Any]:
-    """What was given to the command wins over what was given before it (`waypost -o json list`)."""
+    """Options after the command override those before it (`waypost -o json list`)."""
     before = context.find_root().obj or {}
     values = {name: before.get(name) if value is None else value for name, value in given.items()}
     return {name: value for name, value in values.items() if value is not None}
@@ -79,7 +79,7 @@ def _option(setting: Setting) -> Callable[[Function], Function]:
         names = f"{setting.flag}/--no-{setting.flag[2:]}"
         return click.option(names, setting.name, default=None, help=text)
     if setting.kind == "list":
-        text = f"{text}  Repeat it, or put commas between."
+        text = f"{text}  Repeatable, or separated by commas."
         metavar = setting.metavar or "TEXT"
         return click.option(
             setting.flag, setting.name, multiple=True, metavar=metavar, help=text, callback=_none_when_empty
@@ -102,7 +102,7 @@ def _renamed_option(old: str, new: str) -> Callable[[Function], Function]:
 
 
 def _none_when_empty(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> Any:
-    """A flag that may be repeated is never None by itself, and would win over the variable without having been given."""
+    """A repeatable flag that is not given must be None: an empty tuple would override the variable."""
     return value or None
 
 
@@ -111,12 +111,12 @@ def _config_option() -> Callable[[Function], Function]:
         "--config",
         type=click.Path(path_type=Path, dir_okay=False),
         metavar="FILE",
-        help="The settings file.  [default: ./waypost.toml, if it is there]",
+        help="The settings file.  [default: ./waypost.toml, if it exists]",
     )
 
 
 def example(*lines: str) -> str:
-    """The epilog of a command: examples, kept line by line."""
+    """The epilog of a command: one example per line."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
@@ -125,12 +125,53 @@ def split_values(values: Iterable[str]) -> tuple[str, ...]:
     return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
 
 
-# ---- Durations on the command line: `90`, `90s`, `15m`, `1h`, `1d`.
-
-
 def parse_duration_option(text: str) -> int:
-    """The type of an option that takes a duration: whole seconds."""
+    """The type of a duration option (`90`, `90s`, `15m`, `1h`, `1d`), in whole seconds."""
     try:
         return parse_duration(text)
     except InvalidParameter as error:
         raise click.BadParameter(str(error)) from None
+
+
+def signer_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`--as AGENT --key FILE`: the agent signs the request instead of a token (P-5).
+
+    The command receives the result as `signer`, or None.
+    """
+
+    @functools.wraps(function)
+    def command(*arguments: Any, as_agent: str | None, key: Path | None, **given: Any) -> Any:
+        if as_agent is not None and key is None:
+            raise click.UsageError("--as needs --key.")
+        return function(*arguments, signer=_signer(as_agent, key), **given)
+
+    return _with_signer_options(command, "Sign as this agent, instead of using a token.")
+
+
+def signer_or_hosted_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same; without a key the command receives the agent as `hosted`: the service that hosts it signs."""
+
+    @functools.wraps(function)
+    def command(*arguments: Any, as_agent: str | None, key: Path | None, **given: Any) -> Any:
+        signer = _signer(as_agent, key)
+        return function(*arguments, signer=signer, hosted=None if signer is not None else as_agent, **given)
+
+    return _with_signer_options(command, "Act as this agent: signed with --key, else by the service that hosts it.")
+
+
+def _with_signer_options(command: Callable[..., Any], text: str) -> Callable[..., Any]:
+    path = click.Path(path_type=Path, dir_okay=False)
+    command = click.option("--key", type=path, metavar="FILE", help="Its Ed25519 key.")(command)
+    return click.option("--as", "as_agent", metavar="AGENT", help=text)(command)
+
+
+def _signer(agent: str | None, key: Path | None) -> Any:
+    if key is None:
+        return None
+    if agent is None:
+        raise click.UsageError("--key needs --as.")
+    # Loading the key code takes longer than the rest of the command: import it on use only.
+    from waypost.client.agent_signer import AgentSigner
+    from waypost.client.identity import read_key
+
+    return AgentSigner(agent, read_key(key))

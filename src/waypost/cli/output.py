@@ -1,4 +1,7 @@
-"""Texts of strangers, made fit for a terminal."""
+"""Output of commands: data on stdout, all else on stderr; tables and colours on a terminal only.
+
+Much of the data was written by strangers, so control characters never reach the terminal.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ _JOINERS = "\u200c\u200d"  # part of some scripts and of composed emoji
 
 
 def sanitize(text: Any) -> str:
-    """One line without characters that command a terminal or turn the direction of a text."""
+    """Return one line without control characters and bidirectional overrides."""
     line = " ".join(str(text).split())
     if line.isascii() and line.isprintable():
         return line
@@ -33,7 +36,7 @@ def sanitize(text: Any) -> str:
 
 
 def sanitize_lines(text: str) -> str:
-    """The same of a text whose lines and spaces stay as they are."""
+    """The same, keeping line breaks and spaces."""
     return "".join(
         "�" if unicodedata.category(char) in _UNPRINTABLE and char not in _JOINERS and char not in "\n\t" else char
         for char in text.replace("\r\n", "\n")
@@ -41,14 +44,10 @@ def sanitize_lines(text: str) -> str:
 
 
 def truncate(text: Any, most: int) -> str:
-    """The same, cut at `most` characters."""
+    """`sanitize`, truncated to `most` characters."""
     line = sanitize(text)
     return line if len(line) <= most else line[: most - 1].rstrip() + "…"
 
-
-# ---- Printing: data on stdout, all else on stderr; tables and colours on a terminal only.
-#
-# What is printed was often written by strangers, so control characters never reach a terminal.
 
 _INDENT = 2
 
@@ -67,7 +66,7 @@ class Printer:
 
     @property
     def is_terminal(self) -> bool:
-        """True when a person looks at stdout."""
+        """Whether stdout is a terminal with human output."""
         return self.is_human and self.console.is_terminal
 
     def value(self, value: Any) -> None:
@@ -76,35 +75,35 @@ class Printer:
         self.raw(to_single_line(content) if self.output == "jsonl" else msgspec.json.format(content, indent=_INDENT))
 
     def values(self, values: Iterable[Any]) -> None:
-        """Many JSON values: lines, or one array."""
+        """Several JSON values: as lines, or as one array."""
         if self.output == "json":
             self.value(list(values))
             return
         for value in values:
             self.raw(to_single_line(dump_json(value)))
 
-    def parts(self, whole: Any, lines: Iterable[Any]) -> None:
-        """One JSON value, or as lines what it lists."""
+    def parts(self, document: Any, items: Iterable[Any]) -> None:
+        """A document as JSON; with jsonl, its items as lines."""
         if self.output == "json":
-            self.value(whole)
+            self.value(document)
         else:
-            self.values(lines)
+            self.values(items)
 
     def raw(self, content: bytes) -> None:
-        """Bytes as they are, as one or more whole lines, at once."""
+        """Bytes unchanged, as one or more complete lines, flushed."""
         sys.stdout.flush()
         sys.stdout.buffer.write(content if content.endswith(b"\n") else content + b"\n")
         sys.stdout.buffer.flush()
 
     def line(self, text: Text | str) -> None:
-        """A line for people; in a pipe it is neither coloured, broken nor cut."""
+        """A line for people; in a pipe without colours, wrapping or truncation."""
         if self.console.is_terminal:
             self.console.print(text, soft_wrap=True)
         else:
             click.echo(str(text))
 
     def rows(self, rows: Iterable[Sequence[str]]) -> None:
-        """Columns between tabs, for other programs."""
+        """Tab-separated columns, for other programs."""
         for row in rows:
             self.line("\t".join(row))
 
@@ -116,7 +115,7 @@ class Printer:
         self.console.print(table)
 
     def note(self, text: str, style: str = "dim") -> None:
-        """A remark that is not data."""
+        """A message on stderr."""
         self.notes.print(Text(sanitize(text), style=style), soft_wrap=True)
 
 
@@ -124,11 +123,8 @@ def without_none(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-# ---- How an error looks to a person: what, where, what to do. On stderr.
-
-
 def report_error(error: WaypostError, subject: str | None = None) -> None:
-    """`subject` is the file or the id that the error is about, where there are several."""
+    """Print an error on stderr: what, where, what to do. `subject` names the file or id, if there are several."""
     named = f"{sanitize(subject)}: " if subject else ""
     _echo(_styled("error: ", fg="red", bold=True) + named + sanitize(error.message))
     for label, text in _error_details(error):
@@ -154,4 +150,4 @@ def _styled(text: str, **style: object) -> str:
 
 
 def _echo(line: str) -> None:
-    click.echo(line, err=True)  # takes the colours out where stderr is no terminal
+    click.echo(line, err=True)  # click removes colours if stderr is not a terminal

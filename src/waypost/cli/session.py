@@ -1,4 +1,4 @@
-"""What the shared options add up to: a session with a service, and a way to print."""
+"""A session of a command: connection to a service and output format, from the shared options."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from waypost.settings import ConnectionSettings, Settings, load_connection_setti
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command needs besides its own arguments."""
+    """The shared options of one command."""
 
     server: str | None = None
     token: str | None = None
@@ -56,7 +56,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def with_session(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the shared options and hands them to the command as its first argument, a `Session`."""
+    """Add the shared options; the command receives them as its first argument, a `Session`."""
 
     @click.pass_context
     @functools.wraps(function)

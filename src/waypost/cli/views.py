@@ -1,4 +1,4 @@
-"""How far an agent was verified, as one word for people."""
+"""Human-readable output of agents, candidates, facets, receipts, versions and differences."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TRUST_STYLES = {"verified": "bold green", "self_asserted": "yellow", "failed": "
 
 
 def trust_word(level: str | None) -> str:
-    """`verified`, `claimed` or `FAILED`; a level that is not known here is not made better than it is."""
+    """`verified`, `claimed` or `FAILED`; an unknown level is shown as `claimed`."""
     return BADGES.get(level or "self_asserted", "claimed")
 
 
@@ -30,11 +30,11 @@ def trust_badge(level: str | None) -> Text:
     return Text(trust_word(level), style=TRUST_STYLES.get(level or "self_asserted", ""))
 
 
-# ---- An agent, drawn for a terminal.
+# --- Agents ---
 
 
 def agent_card(agent: Agent, trust: str | None = None) -> Group:
-    """Name, how far it was verified, description, and the rest in two columns."""
+    """Name, trust level, description, and the other members in two columns."""
     return Group(*_card_parts(agent, trust))
 
 
@@ -81,7 +81,7 @@ def _card_facts(agent: Agent) -> Iterator[tuple[str, str]]:
         yield "also", ", ".join(others) + "  (-o json shows all)"
 
 
-# ---- Why a candidate was chosen, drawn with bars.
+# --- Candidates ---
 
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
@@ -89,14 +89,14 @@ _WIDTH = 20
 
 
 def bar(share: float, width: int = _WIDTH) -> str:
-    """A share of 0..1 as a bar of `width` cells."""
+    """Draw a share of 0..1 as a bar of `width` cells."""
     eighths = round(max(0.0, min(1.0, share)) * width * 8)
     whole, part = divmod(eighths, 8)
     return ("█" * whole + (_EIGHTHS[part] if part else "")).ljust(width)
 
 
 def show_candidate(printer: Printer, place: int, candidate: Candidate, *, explain: bool) -> None:
-    """Rank, score, name and id, then what it does, then each signal that spoke for it."""
+    """Print rank, score, name and id, then the description, then the evidence."""
     score = candidate.score or 0.0
     head = Text(f"{place:>2}  ").append(bar(score, 8), style="green").append(f" {score:.2f}  ")
     head.append(sanitize(candidate.name) or sanitize(candidate.id), style="bold")
@@ -126,14 +126,14 @@ def _evidence_lines(candidate: Candidate) -> Iterator[Text]:
         yield _evidence_line("related tags", ", ".join(candidate.expanded_tags))
     for example in candidate.matched_examples:
         score = "" if example.score is None else f"  {example.score:.2f}"
-        yield _evidence_line("like its example", f"“{sanitize(example.text)}”{score}")
+        yield _evidence_line("similar example", f"“{sanitize(example.text)}”{score}")
     if candidate.flags:
-        yield _evidence_line("take care", ", ".join(flag.replace("_", " ") for flag in candidate.flags))
+        yield _evidence_line("warning", ", ".join(flag.replace("_", " ") for flag in candidate.flags))
     for snippet in candidate.snippets:
-        yield _evidence_line("in its words", truncate(snippet, 160))
+        yield _evidence_line("excerpt", truncate(snippet, 160))
     for check in candidate.trust.get("checks", ()):
         reason = f": {check['reason']}" if check.get("reason") else ""
-        yield _evidence_line("checked", f"{check['check']} {check['state'].replace('_', ' ')}{reason}")
+        yield _evidence_line("check", f"{check['check']} {check['state'].replace('_', ' ')}{reason}")
     updated = candidate.freshness.get("metadata_updated_at")
     if updated:
         yield _evidence_line("updated", str(updated))
@@ -143,12 +143,13 @@ def _evidence_line(label: str, text: str) -> Text:
     return Text().append(f"    {label}: ", style="dim").append(sanitize(text))
 
 
-# ---- Counts by tag, protocol, status and owner, drawn with bars on a terminal and as rows in a pipe.
+# --- Facets ---
 
 _FACET_CHARS = 32
 
 
 def show_facets(printer: Printer, facets: Mapping[str, Sequence[FacetBucket]]) -> None:
+    """Print counts: bars on a terminal, rows in a pipe."""
     if not printer.is_terminal:
         printer.rows((name, truncate(found.value, 256), str(found.count)) for name in facets for found in facets[name])
         return
@@ -161,7 +162,7 @@ def show_facets(printer: Printer, facets: Mapping[str, Sequence[FacetBucket]]) -
             printer.line(line.append(bar(found.count / most, 12), style="green").append(f" {found.count}"))
 
 
-# ---- How the answer to a write looks.
+# --- Receipts of writes ---
 
 OUTCOME_STYLES = {
     "created": "green",
@@ -174,7 +175,7 @@ OUTCOME_STYLES = {
 
 
 def show_receipt(printer: Printer, receipt: Receipt, subject: str | None = None) -> None:
-    """One receipt; its warnings and losses go to stderr."""
+    """Print a receipt; its warnings and losses go to stderr."""
     if not printer.is_human:
         printer.value(receipt_value(receipt))
     else:
@@ -193,29 +194,29 @@ def show_warnings(printer: Printer, receipt: Receipt, subject: str | None = None
     for warning in receipt.warnings:
         printer.note(f"{where}warning: {warning}", style="yellow")
     if receipt.held is not None:
-        printer.note(f"{where}`waypost confirm {receipt.id}` shows what waits, and lets it pass.", style="yellow")
+        printer.note(f"{where}`waypost confirm {receipt.id}` shows the pending change and confirms it.", style="yellow")
     for loss in receipt.losses:
-        printer.note(f"{where}not carried: {loss.path} ({loss.reason})")
+        printer.note(f"{where}lost: {loss.path} ({loss.reason})")
 
 
 def receipt_value(receipt: Receipt) -> dict[str, Any]:
     return without_none(msgspec.to_builtins(receipt))
 
 
-# ---- How an agent's endpoint answers, for people.
+# --- Health ---
 
 
 def show_health(printer: Printer, health: AgentHealth) -> None:
-    told = msgspec.to_builtins(health)
+    values = msgspec.to_builtins(health)
     if not printer.is_human:
-        printer.value(told)
+        printer.value(values)
         return
-    printer.rows((name, sanitize(str(value))) for name, value in told.items())
+    printer.rows((name, sanitize(str(value))) for name, value in values.items())
     if health.state == "unknown":
-        printer.note("Its endpoint was not checked: `serve --health-checks` turns checks on.")
+        printer.note("The endpoint was never checked; `serve --health-checks` turns checks on.")
 
 
-# ---- Versions of an agent, and how two of them differ, for people.
+# --- Versions and differences ---
 
 _VALUE_CHARS = 200
 
@@ -250,9 +251,9 @@ def show_diff(printer: Printer, comparison: DiffResult) -> None:
     for difference in comparison.differences:
         _show_difference(printer, difference)
     if not comparison.differences:
-        printer.note("The records are equal; visibility, invitees or names may differ.")
+        printer.note("The records are equal; visibility, invitees or aliases may differ.")
     if not comparison.complete:
-        printer.note("There are more differences than are shown.", style="yellow")
+        printer.note("Not all differences are shown.", style="yellow")
 
 
 def _show_difference(printer: Printer, difference: JsonDifference) -> None:

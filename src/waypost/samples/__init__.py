@@ -1,4 +1,4 @@
-"""Believable sample agents in mixed dialects, for `waypost demo` and the tutorial.
+"""Sample agents in several dialects, for `waypost demo` and the tutorial.
 
 The documents are package data, one folder for each dialect: `data/<dialect>/<name>.json`, or `.rtfs` for an agent profile.
 """
@@ -19,7 +19,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 def load() -> list[Sample]:
-    """Every sample, in the order of dialect and name."""
+    """All samples, ordered by dialect and name."""
     folders = sorted((files(__package__) / "data").iterdir(), key=lambda folder: folder.name)
     return [
         Sample(name=document.name.rpartition(".")[0], dialect=folder.name, data=document.read_bytes())

@@ -110,7 +110,7 @@ def test_a_service_with_another_key_or_a_shorter_trail_fails(tmp_path: Path, age
     with running_server("--port", port, data=tmp_path / "second"):
         found = shell("verify", "--log")
         assert found.code == 1
-        assert "cut or replaced" in found.out
+        assert "truncated or replaced" in found.out
 
 
 def _told(folder: Path, signer: Ed25519PrivateKey, named: Ed25519PrivateKey) -> None:

@@ -123,7 +123,7 @@ def test_a_subject_is_invited_to_a_private_agent(
     assert "revoked" in shell("invite", "list", "--agent", "agent:invited.example.com").out
     code = json.loads(made.out)["invite"]["code"]
     assert shell("invite", "redeem", code).code == 1
-    assert "no file other.json" in shell("invite", "redeem", "other.json").err
+    assert "other.json is neither a file nor an invitation code" in shell("invite", "redeem", "other.json").err
     assert "invite list" in shell("invite", "revoke", "4d2f6a1b9c3e8f70").err
     assert "invitation.json" in shell("invite", "--help").out
     wrapped = shell("invite", agent["id"], "-o", "json")

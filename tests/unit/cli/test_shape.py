@@ -16,6 +16,31 @@ RUNNER = CliRunner()
 ALONE = ("serve", "demo", "completion")  # these ask nothing of a service
 
 
+# The commands of 0.1: scripts of users rely on them.
+RELEASED = """
+serve · host · demo · find · get · register · withdraw · list · watch · announce · browse · resolve · verify
+dns zone · dns publish · dns check · keys new · keys list · keys trust · keys revoke · keys rotate · token mint
+allow add · allow remove · allow list · invite · invite make · invite list · invite revoke · invite redeem
+chat · import · export · doctor · mcp · version · diff · facets · renew · share · confirm · audit · completion
+domain prove · domain check · domain list · domain remove · dns serve
+task send · task status · task cancel · task list · task take · task report
+swarm join · swarm leave · swarm list · swarm members · swarm broadcast · swarm messages
+"""
+
+
+def released() -> list[tuple[str, ...]]:
+    return [tuple(name.split()) for line in RELEASED.split("\n") for name in line.split("·") if name.strip()]
+
+
+@pytest.mark.parametrize("words", released(), ids=" ".join)
+def test_every_released_command_still_exists(words: tuple[str, ...]) -> None:
+    command = cli.get_command(click.Context(cli), words[0])
+    for name in words[1:]:
+        assert isinstance(command, click.Group)
+        command = command.commands[name]
+    assert command is not None
+
+
 def leaves() -> list[tuple[str, ...]]:
     """Every command, and of a group each of its own."""
     found: list[tuple[str, ...]] = []

@@ -1,1 +1,1 @@
-"""One module for each command; `waypost.cli.main` loads them by name."""
+"""The commands by subject; `waypost.cli.main` loads a module when its command is used."""

@@ -1,1 +1,1 @@
-"""TODO-PACKAGE waypost.cli.commands.agents"""
+"""Commands for agents: register, find, list, change, watch."""

@@ -1,4 +1,7 @@
-"""Progress of long work: on a terminal only, on stderr, never in the data."""
+"""`waypost import SOURCE…` and `waypost export`.
+
+Import splits files, folders and standard input into single documents: one per file, one per line, an array or a catalogue.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ Item = TypeVar("Item")
 def show_progress(
     printer: Printer, label: str, items: Iterable[Item], *, total: int | None = None, visible: bool = True
 ) -> Iterator[Item]:
-    """The items, counted before the reader's eyes as they pass."""
+    """Pass the items through; on a terminal show their count on stderr."""
     if not (visible and printer.notes.is_terminal):
         yield from items
         return
@@ -55,23 +58,21 @@ def show_progress(
             yield item
 
 
-# ---- Documents to import: from files, folders and standard input to single documents, each with its origin.
-#
-# Knows how documents are packed (one to a file, one to a line, in an array, in a catalogue); not what they say.
+# --- Sources ---
 
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".rtfs")
 
 
 class ImportDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """One document, or the reason why there is none."""
+    """One document, or the error of reading it."""
 
-    origin: str  # the file, and the line or the place in it
+    origin: str  # the file, with the line or index in it
     content: bytes = b""
     error: WaypostError | None = None
 
     @property
     def goes_in_batch(self) -> bool:
-        """A JSON document can stand on one line; an S-expression may hold comments, which end with their line."""
+        """JSON fits on one line; an S-expression may contain comments, which end with their line."""
         return self.error is None and not is_sexpr_text(self.content)
 
 
@@ -86,7 +87,9 @@ def read_sources(names: Iterable[str]) -> Iterator[ImportDocument]:
             files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
             if not files:
                 raise InvalidParameter(
-                    f"There is nothing to import in {path}.", path="FOLDER", hint=f"It reads {', '.join(SUFFIXES)}."
+                    f"There is nothing to import in {path}.",
+                    path="FOLDER",
+                    hint=f"Known suffixes: {', '.join(SUFFIXES)}.",
                 )
         else:
             files = [path]
@@ -107,7 +110,7 @@ def _unpack(origin: str, content: bytes, suffix: str) -> Iterator[ImportDocument
         error = TooLarge(f"More than {limits.BATCH_BYTES} bytes.", hint="Split the file.")
         yield ImportDocument(origin=origin, error=error)
     elif not content.strip() and not suffix:
-        return  # the export of an empty registry, through a pipe
+        return  # the export of an empty registry in a pipe
     elif suffix == ".rtfs" or is_sexpr_text(content):
         yield _check_size(origin, content)
     elif suffix in (".jsonl", ".ndjson"):
@@ -123,7 +126,7 @@ def _split_lines(origin: str, content: bytes) -> Iterator[ImportDocument]:
 
 
 def _split_json(origin: str, content: bytes) -> Iterator[ImportDocument]:
-    """One document, an array or a catalogue of them, or, where that cannot be read, lines."""
+    """One document, an array, a catalogue, or else JSON lines."""
     try:
         packed = unpack_documents(content)
     except msgspec.DecodeError as error:
@@ -142,14 +145,12 @@ def _split_json(origin: str, content: bytes) -> Iterator[ImportDocument]:
 
 def _check_size(origin: str, content: bytes) -> ImportDocument:
     if len(content) > limits.DOCUMENT_BYTES:
-        most = limits.DOCUMENT_BYTES
-        return ImportDocument(
-            origin=origin, error=TooLarge(f"The document has {len(content)} bytes; at most {most} are taken.")
-        )
+        message = f"The document has {len(content)} bytes; the limit is {limits.DOCUMENT_BYTES}."
+        return ImportDocument(origin=origin, error=TooLarge(message))
     return ImportDocument(origin=origin, content=content)
 
 
-# ---- `waypost import SOURCE…`.
+# --- Import ---
 
 OUTCOMES = ("created", "updated", "refreshed", "unchanged", "failed")
 
@@ -164,38 +165,40 @@ OUTCOMES = ("created", "updated", "refreshed", "unchanged", "failed")
     )
 )
 @click.argument("sources", nargs=-1, required=True, metavar="FILE|FOLDER|URL|DOMAIN|-...")
-@click.option("--visibility", type=click.Choice(("public", "internal", "private")), help="Who may see them.")
-@click.option("--yes", is_flag=True, help="Register what is at an address without a question.")
-@click.option("--dry-run", is_flag=True, help="Show what is at addresses, and register nothing.")
+@click.option(
+    "--visibility", type=click.Choice(("public", "internal", "private")), help="The visibility of the agents."
+)
+@click.option("--yes", is_flag=True, help="Register what an address offers without asking.")
+@click.option("--dry-run", is_flag=True, help="Show what addresses offer, and register nothing.")
 @with_session
 def import_agents(session: Session, sources: tuple[str, ...], visibility: str | None, yes: bool, dry_run: bool) -> int:
     """Register many agents: JSON documents, JSON lines, RTFS profiles, AI catalogues, and folders of those.
 
-    What is at an address is fetched by the service, and on a terminal shown before it is registered. A domain stands for
+    The service fetches documents at addresses; on a terminal they are shown before they are registered. A domain means
     every agent that its organisation lists in the DNS.
 
-    A document that is refused does not stop the others; it is named on stderr, and the exit code is 1.
+    A rejected document does not stop the others; it is reported on stderr, and the exit code is 1.
     """
     printer = session.printer()
     addresses = [source for source in sources if is_address(source)]
     if dry_run and len(addresses) < len(sources):
-        raise click.UsageError("--dry-run is for addresses.")
-    pieces = list(read_sources(source for source in sources if not is_address(source)))
+        raise click.UsageError("--dry-run is for URLs and domains only.")
+    documents = list(read_sources(source for source in sources if not is_address(source)))
     choice = FetchOptions(yes=yes, dry_run=dry_run, visibility=visibility, organisation=True)
     with session.client() as client:
         fetched = [*_import_urls(client, printer, addresses, choice)]
-        everything = chain(fetched, _import_results(client, pieces, visibility))
-        results = show_progress(printer, "Importing", everything, total=len(pieces) + len(fetched))
-        told = (_show_result(printer, piece, result) for piece, result in results)
+        everything = chain(fetched, _import_results(client, documents, visibility))
+        results = show_progress(printer, "Importing", everything, total=len(documents) + len(fetched))
+        values = (_show_result(printer, document, result) for document, result in results)
         if printer.is_human:
-            counts = Counter(value["outcome"] for value in told)
+            counts = Counter(value["outcome"] for value in values)
             if counts or not dry_run:
                 printer.line(_summary(counts))
             return 1 if counts["failed"] else 0
-        values = list(told)
-    if values or not dry_run:
-        printer.values(values)
-    return 1 if any(value["outcome"] == "failed" for value in values) else 0
+        listed = list(values)
+    if listed or not dry_run:
+        printer.values(listed)
+    return 1 if any(value["outcome"] == "failed" for value in listed) else 0
 
 
 def _import_urls(
@@ -208,52 +211,52 @@ def _import_urls(
             yield ImportDocument(origin=url), Failure(error=error)
             continue
         for number, agent in enumerate(found.agents if found is not None else ()):
-            piece = ImportDocument(origin=url if found is None or len(found.agents) == 1 else f"{url}[{number}]")
+            document = ImportDocument(origin=url if found is None or len(found.agents) == 1 else f"{url}[{number}]")
             if isinstance(agent, Failure):
-                yield piece, agent
+                yield document, agent
             elif agent.receipt is not None:
-                yield piece, agent.receipt
+                yield document, agent.receipt
 
 
 def _import_results(
-    client: SyncClient, pieces: list[ImportDocument], visibility: str | None
+    client: SyncClient, documents: list[ImportDocument], visibility: str | None
 ) -> Iterator[tuple[ImportDocument, Receipt | Failure]]:
-    """Each piece with what became of it, in order: JSON in batches, texts one by one, what cannot be sent not at all."""
-    contents = (piece.content for piece in pieces if piece.goes_in_batch)
+    """Each document with its result, in order: JSON in batches, S-expressions one by one."""
+    contents = (document.content for document in documents if document.goes_in_batch)
     answers = client.register_many(contents, visibility=visibility)
-    for piece in pieces:
-        if piece.error is not None:
-            yield piece, Failure(error=piece.error)
-        elif piece.goes_in_batch:
-            yield piece, _next_result(answers)
+    for document in documents:
+        if document.error is not None:
+            yield document, Failure(error=document.error)
+        elif document.goes_in_batch:
+            yield document, _next_result(answers)
         else:
-            yield piece, _register_document(client, piece, visibility)
+            yield document, _register_document(client, document, visibility)
 
 
 def _next_result(answers: Iterator[Receipt | Failure]) -> Receipt | Failure:
     answer = next(answers, None)
     if answer is None:
         raise InternalError(
-            "The service answered fewer lines than were sent.", hint="Import again; nothing is doubled."
+            "The service answered fewer lines than were sent.", hint="Import again; this creates no duplicates."
         )
     return answer
 
 
-def _register_document(client: SyncClient, piece: ImportDocument, visibility: str | None) -> Receipt | Failure:
+def _register_document(client: SyncClient, document: ImportDocument, visibility: str | None) -> Receipt | Failure:
     try:
-        return client.register(piece.content, visibility=visibility)
+        return client.register(document.content, visibility=visibility)
     except (Unauthorized, Forbidden, Unavailable):
         raise
     except WaypostError as error:
         return Failure(error=error)
 
 
-def _show_result(printer: Printer, piece: ImportDocument, result: Receipt | Failure) -> dict[str, Any]:
+def _show_result(printer: Printer, document: ImportDocument, result: Receipt | Failure) -> dict[str, Any]:
     if isinstance(result, Receipt):
-        show_warnings(printer, result, piece.origin)
-        return {"source": piece.origin, **receipt_value(result)}
-    report_error(result.error, piece.origin)
-    return {"source": piece.origin, "outcome": "failed", "error": _error_value(result.error)}
+        show_warnings(printer, result, document.origin)
+        return {"source": document.origin, **receipt_value(result)}
+    report_error(result.error, document.origin)
+    return {"source": document.origin, "outcome": "failed", "error": _error_value(result.error)}
 
 
 def _error_value(error: WaypostError) -> dict[str, Any]:
@@ -262,11 +265,11 @@ def _error_value(error: WaypostError) -> dict[str, Any]:
 
 
 def _summary(counts: Counter[str]) -> str:
-    told = ", ".join(f"{counts[outcome]} {outcome}" for outcome in OUTCOMES if counts[outcome])
-    return f"{counts.total()} read: {told}" if told else "Nothing to import."
+    outcomes = ", ".join(f"{counts[outcome]} {outcome}" for outcome in OUTCOMES if counts[outcome])
+    return f"{counts.total()} read: {outcomes}" if outcomes else "Nothing to import."
 
 
-# ---- `waypost export`.
+# --- Export ---
 
 
 @click.command(
@@ -276,16 +279,22 @@ def _summary(counts: Counter[str]) -> str:
         "waypost export --as source | waypost import - --server https://other.example",
     )
 )
-@click.option("--as", "as_", default="profile", show_default=True, metavar="DIALECT", help="Or `source`: as received.")
 @click.option(
-    "--to", "target", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Instead of stdout."
+    "--as", "as_", default="profile", show_default=True, metavar="DIALECT", help="A dialect, or `source`: as received."
+)
+@click.option(
+    "--to",
+    "target",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write to this file instead of stdout.",
 )
 @with_session
 def export(session: Session, as_: str, target: Path | None) -> None:
-    """Write every agent that you may see, one JSON document on each line (with -o json: one array).
+    """Write every agent that you may see, one JSON document per line (with -o json: one array).
 
-    An agent that has no document of the dialect is left out, and counted on stderr. Who may see an agent stands in no document:
-    whoever imports them says so, with --visibility.
+    Agents without a document of the dialect are omitted, and counted on stderr. Documents do not contain the visibility:
+    set it with `import --visibility`.
     """
     printer = session.printer()
     with session.client() as client, _open_target(target) as file:
@@ -297,10 +306,12 @@ def export(session: Session, as_: str, target: Path | None) -> None:
         hidden = stats.agents - seen_by.get("public", 0)
     if left_out > 0:
         agents = "1 agent has" if left_out == 1 else f"{left_out} agents have"
-        printer.note(f"warning: {agents} no {as_} document; --as source writes what was received", "yellow")
+        printer.note(f"warning: {agents} no {as_} document; --as source writes the received documents", "yellow")
     if hidden > 0:
         agents = "1 agent is" if hidden == 1 else f"{hidden} agents are"
-        printer.note(f"warning: {agents} not public, and would be after `import` without --visibility", "yellow")
+        printer.note(
+            f"warning: {agents} not public, but would become public by `import` without --visibility", "yellow"
+        )
 
 
 @contextlib.contextmanager
@@ -318,7 +329,7 @@ def _open_target(path: Path | None) -> Iterator[BinaryIO]:
 
 
 def _write_lines(file: BinaryIO, lines: Iterator[bytes], *, array: bool) -> int:
-    """How many were written."""
+    """Return how many were written."""
     written = 0
     for line in lines:
         if array:

@@ -1,4 +1,4 @@
-"""`waypost facets`."""
+"""`waypost find TEXT` and `waypost facets`."""
 
 from __future__ import annotations
 
@@ -37,8 +37,10 @@ from waypost.protocols.rtfs.discover_form import (
 
 
 @click.command(epilog=example("waypost facets", "waypost facets --by tag --protocol a2a", "waypost facets -o json"))
-@click.option("--by", "names", multiple=True, type=click.Choice(FACETS), help="Count by this; repeat for more.  [all]")
-@click.option("-t", "--tag", "tags", multiple=True, metavar="TAG", help="Only agents with this tag; repeat for more.")
+@click.option(
+    "--by", "names", multiple=True, type=click.Choice(FACETS), help="Count by this. Repeatable.  [default: all]"
+)
+@click.option("-t", "--tag", "tags", multiple=True, metavar="TAG", help="Only agents with this tag. Repeatable.")
 @click.option("-p", "--protocol", metavar="NAME", help="Only agents that speak this protocol.")
 @click.option("--status", metavar="STATUS", help="active, inactive, suspended, deprecated or testing.")
 @click.option("--owner", metavar="SUBJECT", help="Only agents of this owner.")
@@ -59,12 +61,9 @@ def facets(
         printer.value(overview.document)
         return
     show_facets(printer, overview.facets)
-    printer.note(f"{overview.total} agents in all." if overview.total != 1 else "1 agent in all.")
+    printer.note(f"{overview.total} agents in total." if overview.total != 1 else "1 agent in total.")
     for warning in overview.warnings:
         printer.note(f"warning: {warning}", style="yellow")
-
-
-# ---- `waypost find TEXT`.
 
 
 @click.command(
@@ -77,30 +76,50 @@ def facets(
     )
 )
 @click.argument("text")
-@click.option("-t", "--tag", "tags", multiple=True, metavar="TAG", help="Must have this tag; repeat for more.")
-@click.option("--prefer", multiple=True, metavar="TAG", help="Better with this tag.")
-@click.option("--exclude", multiple=True, metavar="TAG", help="Not with this tag.")
-@click.option("-p", "--protocol", "protocols", multiple=True, metavar="NAME", help="Must speak one of these protocols.")
+@click.option("-t", "--tag", "tags", multiple=True, metavar="TAG", help="Only agents with this tag. Repeatable.")
+@click.option("--prefer", multiple=True, metavar="TAG", help="Rank agents with this tag higher. Repeatable.")
+@click.option("--exclude", multiple=True, metavar="TAG", help="No agents with this tag. Repeatable.")
+@click.option(
+    "-p",
+    "--protocol",
+    "protocols",
+    multiple=True,
+    metavar="NAME",
+    help="Only agents that speak one of these protocols. Repeatable.",
+)
 @click.option(
     "--status",
     "statuses",
     multiple=True,
     type=click.Choice(LISTED),
-    help="Of this status; repeat for more. All, if not said.",
+    help="Only agents with this status. Repeatable.  [default: all]",
 )
-@click.option("-c", "--constraint", "constraints", multiple=True, metavar="NAME=VALUE", help="E.g. region=eu.")
-@click.option("--context", multiple=True, metavar="NAME=VALUE", help="Prefer among equals: locale, language, domain.")
-@click.option("--min-score", type=click.FloatRange(0, 1), metavar="SCORE", help="Leave out what scores lower, 0 to 1.")
-@click.option("-n", "--limit", type=click.IntRange(1, 100), default=10, show_default=True, help="At most so many.")
+@click.option(
+    "-c",
+    "--constraint",
+    "constraints",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A hard constraint, e.g. region=eu. Repeatable.",
+)
+@click.option(
+    "--context", multiple=True, metavar="NAME=VALUE", help="Tie-breakers: locale, language, domain. Repeatable."
+)
+@click.option("--min-score", type=click.FloatRange(0, 1), metavar="SCORE", help="Omit lower scores, 0 to 1.")
+@click.option(
+    "-n", "--limit", type=click.IntRange(1, 100), default=10, show_default=True, help="The maximum number of results."
+)
 @click.option("--detail", type=click.Choice(("minimal", "summary", "full")), default="summary", show_default=True)
-@click.option("--explain", is_flag=True, help="Show why each was chosen.")
-@click.option("--all-similar", is_flag=True, help="Show near duplicates too, not only two in each ten.")
-@click.option("--facets", is_flag=True, help="Count all that the filters admit, by tag, protocol, status and owner.")
+@click.option("--explain", is_flag=True, help="Show the evidence of each result.")
+@click.option("--all-similar", is_flag=True, help="Do not limit near duplicates to two in ten results.")
+@click.option(
+    "--facets", is_flag=True, help="Also count the agents that pass the filters, by tag, protocol, status and owner."
+)
 @with_session
-def find(session: Session, text: str, constraints: tuple[str, ...], **how: Any) -> int:
+def find(session: Session, text: str, constraints: tuple[str, ...], **options: Any) -> int:
     """Find agents for a task, best first.
 
-    TEXT is the task in words, or an RTFS form (discover-agents {criteria} {options}). A form takes no other options; it
+    TEXT is the task in words, or an RTFS form (discover-agents {criteria} {options}). A form takes no other options and
     prints its value: a vector of cards, or [:error …].
     """
     printer = session.printer()
@@ -109,35 +128,35 @@ def find(session: Session, text: str, constraints: tuple[str, ...], **how: Any) 
     with session.client() as client:
         found = client.find(
             text,
-            tags=split_values(how["tags"]),
-            preferred_tags=split_values(how["prefer"]),
-            excluded_tags=split_values(how["exclude"]),
-            protocols=split_values(how["protocols"]),
-            statuses=how["statuses"],
+            tags=split_values(options["tags"]),
+            preferred_tags=split_values(options["prefer"]),
+            excluded_tags=split_values(options["exclude"]),
+            protocols=split_values(options["protocols"]),
+            statuses=options["statuses"],
             constraints=dict(map(_constraint, constraints)),
-            limit=how["limit"],
-            detail=how["detail"],
-            explain=how["explain"],
-            min_score=how["min_score"],
-            context=dict(map(_constraint, how["context"])),
-            facets=FACETS if how["facets"] else (),
-            diversity=not how["all_similar"],
+            limit=options["limit"],
+            detail=options["detail"],
+            explain=options["explain"],
+            min_score=options["min_score"],
+            context=dict(map(_constraint, options["context"])),
+            facets=FACETS if options["facets"] else (),
+            diversity=not options["all_similar"],
         )
-    _show_result(printer, found, explain=how["explain"])
-    if how["facets"] and printer.is_terminal:
+    _show_result(printer, found, explain=options["explain"])
+    if options["facets"] and printer.is_terminal:
         show_facets(printer, found.facets)
-    elif how["facets"] and printer.is_human:
+    elif options["facets"] and printer.is_human:
         printer.note("Facets are shown on a terminal and in -o json; `waypost facets` prints them as rows.")
     for name in found.unsupported_filters:
-        printer.note(f"warning: the filter {name!r} could not be applied", style="yellow")
+        printer.note(f"warning: the filter {name!r} is not supported", style="yellow")
     for warning in found.warnings:
         printer.note(f"warning: {warning}", style="yellow")
-    for name, count in found.rejected_constraints.items() if how["explain"] else ():
-        printer.note(f"{name} left out {count} {'agent' if count == 1 else 'agents'} that pass the other filters.")
+    for name, count in found.rejected_constraints.items() if options["explain"] else ():
+        printer.note(f"{name} excluded {count} {'agent' if count == 1 else 'agents'} that pass the other filters.")
     return 0
 
 
-# The errors that the failures of a form stand for: their exit codes, and how -o json reports them.
+# The error of each failure of a form, for its exit code and for -o json.
 _FORM_ERRORS: dict[str, type[WaypostError]] = {
     QUERY_FAILED: InvalidRequest,
     UNAUTHORIZED: Unauthorized,
@@ -171,15 +190,15 @@ def _evaluate_form(session: Session, printer: Printer, text: str) -> int:
 
 
 _HINTS = {
-    "nothing_registered": "Nothing to find yet. Register an agent with `waypost register FILE`.",
+    "nothing_registered": "No agents are registered. Register one with `waypost register FILE`.",
     "filtered": "Nothing fits. Use fewer --tag, --protocol and --constraint.",
-    "no_match": "Nothing fits. Use other words; `waypost facets` shows what there is.",
+    "no_match": "Nothing fits. Use other words; `waypost facets` shows what is registered.",
     "below_min_score": "Nothing fits well enough. Use a lower --min-score, or other words.",
 }
 
 
 def _constraint(text: str) -> tuple[str, Any]:
-    """NAME=VALUE, where the value is JSON if it can be read as JSON, else a text."""
+    """Parse NAME=VALUE; the value is JSON if it parses as JSON, else text."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise click.UsageError(f"{text!r} is not NAME=VALUE.")

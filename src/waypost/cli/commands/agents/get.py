@@ -1,4 +1,4 @@
-"""`waypost get ID`."""
+"""`waypost get ID` and `waypost diff ID [FROM [TO]]`."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from waypost.client.results import Document
 @click.option(
     "--form", type=click.Choice(("card", "profile")), help="With --as rtfs: the card, or the (agent-profile …) text."
 )
-@click.option("--history", is_flag=True, help="List the versions of it that are kept, the newest first.")
-@click.option("--health", is_flag=True, help="How its endpoint answers, where the service checks it.")
+@click.option("--history", is_flag=True, help="List its stored versions, newest first.")
+@click.option("--health", is_flag=True, help="Show the health of its endpoint, if the service checks it.")
 @with_session
 def get(session: Session, id: str, as_: str | None, form: str | None, *, history: bool, health: bool) -> None:  # noqa: A002
     """Show the agent with this id or alias.
 
-    With --as, its document in that dialect; the dialect in which it was registered gives back what was received.
+    --as shows its document in that dialect; in the dialect of its registration, as it was received.
     """
     printer = session.printer()
     if form is not None and as_ != "rtfs":
         raise click.UsageError("--form needs --as rtfs.")
     if history or health:
         if as_ is not None or (history and health):
-            raise click.UsageError("--history, --health and --as are three questions: ask one.")
+            raise click.UsageError("--history, --health and --as cannot be combined.")
         with session.client() as client:
             if history:
                 show_history(printer, client.history(id))
@@ -51,9 +51,9 @@ def get(session: Session, id: str, as_: str | None, form: str | None, *, history
         document = client.document(id, as_ or "profile", form)
     _show_document(printer, document, card=as_ is None)
     if printer.is_human and document.trust is not None:
-        printer.note(f"trust: {trust_word(document.trust)}  (`waypost verify` tells why)")
+        printer.note(f"trust: {trust_word(document.trust)}  (`waypost verify ID` explains it)")
     if printer.is_human and document.health is not None:
-        printer.note(f"health: {document.health}  (`waypost get ID --health` tells more)")
+        printer.note(f"health: {document.health}  (details: `waypost get ID --health`)")
     for loss in document.losses:
         printer.note(f"lost in {document.dialect}: {loss.path} ({loss.reason})")
 
@@ -67,9 +67,6 @@ def _show_document(printer: Printer, document: Document, *, card: bool) -> None:
         printer.console.print(agent_card(Agent.from_document(document.body), document.trust))
     else:
         printer.value(document.body)
-
-
-# ---- `waypost diff ID [FROM [TO]]`.
 
 
 @click.command(
@@ -86,8 +83,8 @@ def _show_document(printer: Printer, document: Document, *, card: bool) -> None:
 def diff(session: Session, id: str, from_: str | None, to: str | None) -> None:  # noqa: A002
     """Show how two versions of an agent differ.
 
-    FROM and TO are etags as `waypost get ID --history` lists them. Without TO it is the current version, without FROM the one
-    before that. Put -- before an etag that begins with a dash.
+    FROM and TO are etags of `waypost get ID --history`. TO defaults to the current version, FROM to the one before. Put --
+    before an etag that begins with a dash.
     """
     with session.client() as client:
         show_diff(session.printer(), client.diff(id, from_, to))

@@ -15,10 +15,10 @@ from waypost.cli.output import Printer, sanitize
 from waypost.cli.session import Session, with_session
 from waypost.client.agent import Agent
 
-HEALTH_STATUSES = ("suspect", "unhealthy")  # instead of what an agent says of itself
+HEALTH_STATUSES = ("suspect", "unhealthy")  # shown instead of the status that the agent declares
 TERMINAL_ROWS = 100
 GAP = 2  # between columns
-TAGS_LEAST = 14  # characters below which a column of tags says nothing
+MIN_TAG_WIDTH = 14  # a narrower column of tags is useless
 
 Cells: TypeAlias = tuple[str, str, str, str, str]  # id, name, protocols, tags, status
 
@@ -26,11 +26,13 @@ Cells: TypeAlias = tuple[str, str, str, str, str]  # id, name, protocols, tags, 
 @click.command(
     epilog=example("waypost list", "waypost list --tag finance --protocol https", "waypost list -o jsonl | jq -r .id")
 )
-@click.option("-t", "--tag", "tags", multiple=True, metavar="TAG", help="Only agents with this tag; repeat for more.")
+@click.option("-t", "--tag", "tags", multiple=True, metavar="TAG", help="Only agents with this tag. Repeatable.")
 @click.option("-p", "--protocol", metavar="NAME", help="Only agents that speak this protocol.")
 @click.option("--status", metavar="STATUS", help="active, inactive, suspended, deprecated or testing.")
 @click.option("--owner", metavar="SUBJECT", help="Only agents of this owner.")
-@click.option("-n", "--limit", type=click.IntRange(min=1), help="At most so many.  [default: all; 100 on a terminal]")
+@click.option(
+    "-n", "--limit", type=click.IntRange(min=1), help="The maximum number.  [default: all; 100 on a terminal]"
+)
 @with_session
 def list_agents(
     session: Session,
@@ -49,13 +51,15 @@ def list_agents(
         if not printer.is_human:
             printer.values(islice(agents, limit))
         else:
-            _show(printer, agents, limit or (TERMINAL_ROWS if printer.is_terminal else None), told=limit is not None)
+            _show(
+                printer, agents, limit or (TERMINAL_ROWS if printer.is_terminal else None), is_limited=limit is not None
+            )
         if tags and not first:
             for warning in client.facets("status", tags=split_values(tags)).warnings:
                 printer.note(f"warning: {warning}", style="yellow")
 
 
-def _show(printer: Printer, agents: Iterator[Agent], limit: int | None, *, told: bool) -> None:
+def _show(printer: Printer, agents: Iterator[Agent], limit: int | None, *, is_limited: bool) -> None:
     chosen = islice(agents, limit)
     if not printer.is_terminal:
         printer.rows(_cells(agent) for agent in chosen)
@@ -66,8 +70,8 @@ def _show(printer: Printer, agents: Iterator[Agent], limit: int | None, *, told:
         return
     columns = _columns(shown, printer.console.width)
     printer.table([column for column, _ in columns], [_row(cells, [index for _, index in columns]) for cells in shown])
-    if not told and next(agents, None) is not None:
-        printer.note(f"The first {len(shown)} are shown; --limit N shows more.")
+    if not is_limited and next(agents, None) is not None:
+        printer.note(f"Only the first {len(shown)} are shown; --limit N shows more.")
 
 
 def _cells(agent: Agent) -> Cells:
@@ -81,7 +85,7 @@ def _cells(agent: Agent) -> Cells:
 
 
 def _columns(rows: list[Cells], width: int) -> list[tuple[Column, int]]:
-    """Columns, each with its place in the cells. People copy ids, so ids stay whole; protocols and tags give way."""
+    """Columns with their index in the cells. Ids are never truncated, because people copy them; protocols and tags are."""
     longest = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
     ids, names, protocols = min(longest[0], 64), min(longest[1], 32), max(9, min(longest[2], 16))
     columns = [
@@ -92,7 +96,7 @@ def _columns(rows: list[Cells], width: int) -> list[tuple[Column, int]]:
     if room >= protocols:
         columns.append((Column("PROTOCOLS", no_wrap=True, overflow="ellipsis", max_width=protocols), 2))
         room -= protocols + GAP
-    if room >= TAGS_LEAST:
+    if room >= MIN_TAG_WIDTH:
         columns.append((Column("TAGS", style="dim", no_wrap=True, overflow="ellipsis", max_width=room - GAP), 3))
     return [*columns, (Column("STATUS", no_wrap=True), 4)]
 

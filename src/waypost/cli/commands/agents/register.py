@@ -1,4 +1,8 @@
-"""What is at an address, shown before it is registered, and the question whether it should be."""
+"""`waypost register FILE|URL|DOMAIN|-…`.
+
+The service fetches a document at an address, and on a terminal the command shows it and asks before it is registered. With
+--local the command fetches it, for networks that the service cannot reach.
+"""
 
 from __future__ import annotations
 
@@ -32,18 +36,18 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 _STATES = {"passed": "green", "failed": "red", "unknown": "yellow", "not_checked": "dim"}
 
-_CARDS_SHOWN = 5  # of a catalogue, as cards; the others as lines
+_CARDS_SHOWN = 5  # of a catalogue; the others are shown as lines
 
 
 class FetchOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How to treat what is found: `dry_run` never registers, `yes` asks nothing."""
+    """What to do with the fetched documents: `dry_run` never registers, `yes` never asks."""
 
     yes: bool = False
     dry_run: bool = False
     dialect: str | None = None
     visibility: str | None = None
     ttl_seconds: int | None = None
-    organisation: bool = False  # of a domain: all that it lists
+    organisation: bool = False  # all agents that the domain lists
 
 
 def is_url(name: str) -> bool:
@@ -51,16 +55,16 @@ def is_url(name: str) -> bool:
 
 
 def is_address(name: str) -> bool:
-    """An address, a domain or an agent URI. What is a file, or is called like one, is a file."""
+    """Whether it is a URL, a domain or an agent URI, and neither a file nor named like one."""
     if is_url(name) or name.lower().startswith("agent:"):
         return True
     return not name.lower().endswith(_FILES) and not Path(name).exists() and is_domain(name)
 
 
 def register_url(client: SyncClient, printer: Printer, url: str, choice: FetchOptions) -> FetchResult | None:
-    """Show and, unless it is declined, register. None when nothing was registered."""
-    asking = printer.is_terminal and sys.stdin.isatty() and not choice.yes
-    if not choice.dry_run and not asking:
+    """Fetch, show and register; None if the user declined or `dry_run` is set."""
+    is_interactive = printer.is_terminal and sys.stdin.isatty() and not choice.yes
+    if not choice.dry_run and not is_interactive:
         found = _fetch(client, url, choice, save=True)
         for agent in found.agents:
             if isinstance(agent, FetchedAgent):
@@ -110,7 +114,7 @@ def _agent_lines(agent: FetchedAgent) -> Iterator[Text]:
         yield _labelled(str(check.get("check", "")), f"{state}{reason}", _STATES.get(state, ""))
     yield _labelled("trust", str(agent.trust.get("level", "self_asserted")))
     for loss in agent.losses:
-        yield _labelled("not carried", f"{loss.path} ({loss.reason})")
+        yield _labelled("lost", f"{loss.path} ({loss.reason})")
     for warning in agent.warnings:
         yield _labelled("warning", warning, "yellow")
     if agent.existing is not None:
@@ -123,7 +127,7 @@ def _labelled(label: str, text: str, style: str = "") -> Text:
 
 
 def fetched_value(found: FetchResult) -> dict[str, Any]:
-    """As JSON, without what is not there."""
+    """The JSON value, without absent members."""
     agents = [
         {"outcome": "failed", "error": {"code": agent.error.code, "message": agent.error.message}}
         if isinstance(agent, Failure)
@@ -133,26 +137,23 @@ def fetched_value(found: FetchResult) -> dict[str, Any]:
     return {"url": found.url, "digest": found.digest, "agents": agents}
 
 
-# ---- A document at an address, fetched from this machine: for networks that the person sees and the service does not.
-
-# Whoever types an address may go wherever this machine may; what nobody may is denied all the same.
+# The user may connect wherever this machine may, except to addresses that are always denied (metadata services).
 _ALL_NETWORKS = ("0.0.0.0/0", "::/0", "127.0.0.0/8", "::1/128")
 
 
 def fetch_locally(url: str, settings: Settings) -> tuple[bytes, str]:
-    """The document, and the address that gave it after redirects."""
+    """The document, and its URL after redirects."""
     options = msgspec.structs.replace(OutboundOptions.of(settings), allow_cidrs=_ALL_NETWORKS)
     fetched = asyncio.run(OutboundClient(options).fetch(url, "peer"))
     if not fetched.is_success:
-        raise FetchFailed(f"{url} answered with status {fetched.status}.", path="URL", hint="Is the document there?")
+        raise FetchFailed(
+            f"{url} answered with status {fetched.status}.", path="URL", hint="Check the URL of the document."
+        )
     return fetched.body, fetched.url
 
 
-# ---- `waypost register FILE|URL|DOMAIN|-…`.
-
-
 class RegisterOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How addresses are treated."""
+    """How documents at addresses are fetched and registered."""
 
     yes: bool
     dry_run: bool
@@ -170,37 +171,41 @@ class RegisterOptions(msgspec.Struct, frozen=True, kw_only=True):
     )
 )
 @click.argument("files", nargs=-1, required=True, metavar="FILE|URL|DOMAIN|-...")
-@click.option("--dialect", metavar="NAME", help="Read it as this dialect, whatever its content says.")
-@click.option("--visibility", type=click.Choice(("public", "internal", "private")), help="Who may see it.")
-@click.option(
-    "--ttl", type=parse_duration_option, metavar="DURATION", help="Let it expire after so long, e.g. 15m, 1h."
-)
-@click.option("--if-match", metavar="ETAG", help="Only if this is still the version that is held.")
-@click.option("--base", metavar="URL", help="The origin that relative references in the document belong to.")
-@click.option("--yes", is_flag=True, help="Register what is at an address without a question.")
-@click.option("--dry-run", is_flag=True, help="Show what is at an address, and register nothing.")
-@click.option("--local", is_flag=True, help="Fetch addresses from this machine instead of from the service.")
+@click.option("--dialect", metavar="NAME", help="The dialect, if it should not be recognised from the content.")
+@click.option("--visibility", type=click.Choice(("public", "internal", "private")), help="The visibility of the agent.")
+@click.option("--ttl", type=parse_duration_option, metavar="DURATION", help="The lease, e.g. 15m, 1h.")
+@click.option("--if-match", metavar="ETAG", help="Only if this is the current version.")
+@click.option("--base", metavar="URL", help="The base of relative URLs in the document.")
+@click.option("--yes", is_flag=True, help="Register what an address offers without asking.")
+@click.option("--dry-run", is_flag=True, help="Show what an address offers, and register nothing.")
+@click.option("--local", is_flag=True, help="Fetch URLs from this machine instead of from the service.")
 @with_session
 def register(
-    session: Session, files: tuple[str, ...], ttl: int | None, yes: bool, dry_run: bool, local: bool, **how: str | None
+    session: Session,
+    files: tuple[str, ...],
+    ttl: int | None,
+    yes: bool,
+    dry_run: bool,
+    local: bool,
+    **write: str | None,
 ) -> int:
     """Register agents from files, from addresses, or from standard input (-).
 
-    A document at an address is fetched by the service, which reaches public addresses, and private ones that its setting
-    allow_cidrs names. An origin alone stands for its well-known documents, a domain for the agent that its DNS names, which
-    is looked up again from time to time. On a terminal what was found is shown before it is registered.
+    The service fetches documents at addresses: public ones, and private ones in its setting allow_cidrs. An origin means its
+    well-known documents, a domain the agent that its DNS names, which is resolved again regularly. On a terminal the
+    documents are shown before they are registered.
 
     The dialect of each document is recognised from its content. To register many documents at once, use import.
     """
     printer = session.printer()
-    writing = WriteOptions(ttl_seconds=ttl, **how)
+    write_options = WriteOptions(ttl_seconds=ttl, **write)
     receipts: list[Receipt] = []
     code = 0
     with session.client() as client:
         for name in files:
             try:
                 for receipt in _register(
-                    session, client, name, writing, RegisterOptions(yes=yes, dry_run=dry_run, local=local)
+                    session, client, name, write_options, RegisterOptions(yes=yes, dry_run=dry_run, local=local)
                 ):
                     receipts.append(receipt)
                     _show_progress(printer, receipt, name if len(files) > 1 else None)
@@ -209,20 +214,20 @@ def register(
                     raise
                 report_error(error, name if len(files) > 1 else None)
                 if isinstance(error, AddressDenied) and not local:
-                    printer.note("  or:   --local fetches it from this machine.")
+                    printer.note("  or:   use --local to fetch it from this machine.")
                 code = code or error_codes(error).exit
     _show_receipts(printer, receipts, single=len(files) == 1)
     return code
 
 
 def _register(
-    session: Session, client: SyncClient, name: str, writing: WriteOptions, manner: RegisterOptions
+    session: Session, client: SyncClient, name: str, write_options: WriteOptions, options: RegisterOptions
 ) -> Iterator[Receipt]:
-    if is_address(name) and not (manner.local and is_url(name)):
-        yield from _from_url(session.printer(), client, name, writing, manner)
+    if is_address(name) and not (options.local and is_url(name)):
+        yield from _from_url(session.printer(), client, name, write_options, options)
         return
-    if manner.dry_run:
-        raise click.UsageError("--dry-run is for addresses that the service fetches.")
+    if options.dry_run:
+        raise click.UsageError("--dry-run is for URLs and domains that the service fetches.")
     content: bytes | Path
     fetched_from = None
     if is_url(name):
@@ -231,24 +236,24 @@ def _register(
         content = sys.stdin.buffer.read() if name == "-" else Path(name)
     yield client.register(
         content,
-        dialect=writing.dialect,
-        visibility=writing.visibility,
-        ttl_seconds=writing.ttl_seconds,
-        if_match=writing.if_match,
-        base=writing.base,
+        dialect=write_options.dialect,
+        visibility=write_options.visibility,
+        ttl_seconds=write_options.ttl_seconds,
+        if_match=write_options.if_match,
+        base=write_options.base,
         fetched_from=fetched_from,
     )
 
 
 def _from_url(
-    printer: Printer, client: SyncClient, url: str, writing: WriteOptions, manner: RegisterOptions
+    printer: Printer, client: SyncClient, url: str, write_options: WriteOptions, options: RegisterOptions
 ) -> Iterator[Receipt]:
     choice = FetchOptions(
-        yes=manner.yes,
-        dry_run=manner.dry_run,
-        dialect=writing.dialect,
-        visibility=writing.visibility,
-        ttl_seconds=writing.ttl_seconds,
+        yes=options.yes,
+        dry_run=options.dry_run,
+        dialect=write_options.dialect,
+        visibility=write_options.visibility,
+        ttl_seconds=write_options.ttl_seconds,
     )
     found = register_url(client, printer, url, choice)
     for agent in found.agents if found is not None else ():

@@ -20,19 +20,19 @@ STYLES = {"registered": "green", "updated": "cyan", "renewed": "dim", "withdrawn
     epilog=example("waypost watch", "waypost watch --from 0 --agents -o jsonl", "waypost watch --count 1 --from CURSOR")
 )
 @click.option("--from", "cursor", metavar="CURSOR", help="Start after this cursor; 0 is the beginning.  [default: now]")
-@click.option("--renewals", is_flag=True, help="Tell of renewed leases too.")
-@click.option("--agents", is_flag=True, help="Tell the agent with each change.")
-@click.option("-n", "--count", type=click.IntRange(min=1), help="End after so many changes.")
+@click.option("--renewals", is_flag=True, help="Include lease renewals.")
+@click.option("--agents", is_flag=True, help="Include the agent in each change.")
+@click.option("-n", "--count", type=click.IntRange(min=1), help="Exit after this many changes.")
 @with_session
 def watch(session: Session, cursor: str | None, renewals: bool, agents: bool, count: int | None) -> None:
-    """Follow the changes of the registry as they happen, until interrupted.
+    """Follow the changes of the registry until interrupted.
 
-    JSON output carries the cursor of each change, from which a later watch goes on.
+    JSON output includes the cursor of each change, from which a later watch can resume.
     """
     printer = session.printer()
     with session.client() as client:
         if printer.is_terminal and cursor is None:
-            printer.note("Watching; Ctrl-C ends.")
+            printer.note("Watching; press Ctrl-C to stop.")
         try:
             for change in islice(client.watch(cursor, renewals=renewals, include_agent=agents), count):
                 _show(printer, change)
@@ -42,7 +42,7 @@ def watch(session: Session, cursor: str | None, renewals: bool, agents: bool, co
 
 def _show(printer: Printer, change: Change) -> None:
     if not printer.is_human:
-        printer.output = "jsonl"  # a stream has no end at which an array could be closed
+        printer.output = "jsonl"  # a stream has no end, so it cannot be an array
         printer.value(_value(change))
         return
     line = Text().append(f"{sanitize(change.at)}  ", style="dim")

@@ -1,1 +1,1 @@
-"""TODO-PACKAGE waypost.cli.commands.messaging"""
+"""Commands to talk to agents and give them tasks."""

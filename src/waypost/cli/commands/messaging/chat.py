@@ -1,4 +1,4 @@
-"""`waypost chat AGENT`: a conversation on a terminal, or of lines in a pipe."""
+"""`waypost chat AGENT`: a conversation on a terminal, or line by line in a pipe."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import click
 from rich.text import Text
 
 from waypost import limits
+from waypost.cli.commands.network.resolve import LookupOptions, lookup_options, make_resolver
 from waypost.cli.options import example
 from waypost.cli.output import Printer, sanitize_lines, without_none
-from waypost.cli.resolution import LookupOptions, lookup_options, make_resolver
 from waypost.cli.session import Session, with_session
 from waypost.client.chat import ChatMessage
 from waypost.client.contacts import DomainContacts
@@ -29,7 +29,7 @@ from waypost.net.address_policy import AddressPolicy
 from waypost.trust.keys.private_key import PrivateKey
 
 KEY_FILE = "keys/chat.pem"
-_KEY_ONLY_SUFFIX = ".key.invalid"  # a name that nobody can have (RFC 2606): who has none is known by a key alone
+_KEY_ONLY_SUFFIX = ".key.invalid"  # reserved (RFC 2606): a speaker without a domain is identified by its key
 _PROMPT = "you> "
 
 
@@ -42,9 +42,9 @@ _PROMPT = "you> "
     )
 )
 @click.argument("agent", metavar="AGENT")
-@click.option("--as", "speaker", metavar="AGENT-URI", help="Who you are, where you have a name of your own.")
+@click.option("--as", "speaker", metavar="AGENT-URI", help="Your own Agent URI, if you have one.")
 @click.option("--key", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Your Ed25519 key.")
-@click.option("--url", metavar="WSS-URL", help="Where the agent is, instead of what its document says.")
+@click.option("--url", metavar="WSS-URL", help="The address of the agent, instead of the one in its document.")
 @click.option("--fingerprint", metavar="ed25519:…", help="The key that the agent must have.")
 @lookup_options
 @with_session
@@ -55,12 +55,12 @@ def chat(
     key: Path | None,
     url: str | None,
     fingerprint: str | None,
-    looking: LookupOptions,
+    lookup: LookupOptions,
 ) -> None:
-    """Talk to an agent. Who is there, and how that is known, is told first; Ctrl-D ends.
+    """Talk to an agent. The verification of the agent is shown first; Ctrl-D ends the chat.
 
-    Lines of a pipe are asked one by one. Answers go to stdout, all else to stderr. The agent's key is taken from its domain,
-    from --fingerprint, or from the registry; your own key is made on first use and kept in the data folder.
+    Lines of a pipe are sent one by one. Answers go to stdout, all else to stderr. The agent's key comes from its domain,
+    --fingerprint or the registry; your own key is created on first use and stored in the data folder.
     """
     printer, connection = session.printer(), session.connection()
     settings = session.settings()
@@ -73,9 +73,7 @@ def chat(
         token=connection.token,
         ca=connection.ca or settings.fetch_ca,
         contacts=(
-            DomainContacts(
-                make_resolver(session, looking), _address_check(looking.allow_cidrs or settings.allow_cidrs)
-            ),
+            DomainContacts(make_resolver(session, lookup), _address_check(lookup.allow_cidrs or settings.allow_cidrs)),
         ),
         news=ConnectionReporter(printer),
     )
@@ -86,32 +84,32 @@ def chat(
 
 
 async def _converse(
-    printer: Printer, live: LiveAgent, session: Session, wanted: str, url: str | None, fingerprint: str | None
+    printer: Printer, live: LiveAgent, session: Session, agent: str, url: str | None, fingerprint: str | None
 ) -> None:
     async with live:
-        peer = _agent_of(session, wanted)
+        peer = _agent_of(session, agent)
         if url is not None or fingerprint is not None:
             live.knows(peer, url=url, fingerprint=fingerprint)
         await live.talk(peer)
-        said: list[ChatMessage] = []
+        messages: list[ChatMessage] = []
         async for line in _lines(printer):
             try:
-                await _ask(printer, live, peer, line, session.timeout or limits.AGP_ANSWER_SECONDS, said)
+                await _ask(printer, live, peer, line, session.timeout or limits.AGP_ANSWER_SECONDS, messages)
             except Timeout as error:
                 printer.note(str(error), style="yellow")
         if printer.output == "json":
-            printer.value([_value(message) for message in said])
+            printer.value([_value(message) for message in messages])
 
 
 async def _ask(
-    printer: Printer, live: LiveAgent, peer: str, line: str, seconds: float, said: list[ChatMessage]
+    printer: Printer, live: LiveAgent, peer: str, line: str, seconds: float, messages: list[ChatMessage]
 ) -> None:
     is_first = True
     async for message in live.stream(peer, line, timeout=seconds):
         if printer.output == "jsonl":
             printer.value(_value(message))
         elif printer.output == "json":
-            said.append(message)
+            messages.append(message)
         elif message.text:
             _show(printer, message, is_first)
             is_first = False
@@ -120,7 +118,7 @@ async def _ask(
 
 
 def _show(printer: Printer, message: ChatMessage, is_first: bool) -> None:
-    """Parts of one answer go on where the last one ended."""
+    """Parts of one answer are printed without line breaks between them."""
     text = Text()
     if is_first and printer.is_terminal:
         text.append(message.sender.removeprefix("agent:") + "> ", style="bold cyan")
@@ -129,14 +127,14 @@ def _show(printer: Printer, message: ChatMessage, is_first: bool) -> None:
 
 
 async def _lines(printer: Printer) -> AsyncIterator[str]:
-    """What is typed, or what is in the pipe, line by line. A thread waits for it, and for nothing else."""
+    """Lines typed or piped in. A thread reads them, because reading blocks."""
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[str | None] = asyncio.Queue()
-    turn = threading.Semaphore(1)
+    permit = threading.Semaphore(1)
 
     def read() -> None:
         while True:
-            turn.acquire()
+            permit.acquire()
             line = _read_line(printer)
             loop.call_soon_threadsafe(queue.put_nowait, line)
             if line is None:
@@ -146,7 +144,7 @@ async def _lines(printer: Printer) -> AsyncIterator[str]:
     while (line := await queue.get()) is not None:
         if line.strip():
             yield line.strip()
-        turn.release()
+        permit.release()
 
 
 def _read_line(printer: Printer) -> str | None:
@@ -159,19 +157,19 @@ def _read_line(printer: Printer) -> str | None:
 
 
 class ConnectionReporter:
-    """What becomes of the line, told once for each change: while it is tried again and again there is nothing to tell."""
+    """Reports changes of the connection, but not repeated attempts to reconnect."""
 
     def __init__(self, printer: Printer) -> None:
         self._printer = printer
         self._last = ""
 
     def __call__(self, news: PeerConnectionEvent) -> None:
-        peer, again = news.peer.removeprefix("agent:"), self._last in ("lost", "kept")
+        peer, is_reconnect = news.peer.removeprefix("agent:"), self._last in ("lost", "kept")
         if news.event == "open":
-            there = f"{peer} is back" if again else f"{peer} is there"
-            self._printer.note(f"{there}: {_verdict_text(news.verdict)}. Ctrl-D ends.", style="green")
-        elif news.event == "lost" and not again:
-            self._printer.note(f"The line to {peer} is lost ({news.reason}); it is opened again …", style="yellow")
+            state = f"Reconnected to {peer}" if is_reconnect else f"Connected to {peer}"
+            self._printer.note(f"{state}: {_verdict_text(news.verdict)}. Ctrl-D ends the chat.", style="green")
+        elif news.event == "lost" and not is_reconnect:
+            self._printer.note(f"Lost the connection to {peer} ({news.reason}); reconnecting …", style="yellow")
         elif news.event == "kept":
             self._printer.note(f"{peer}: {news.reason}.", style="yellow")
         self._last = news.event
@@ -179,16 +177,16 @@ class ConnectionReporter:
 
 def _verdict_text(verdict: Verdict | None) -> str:
     if verdict is None or verdict.state != "passed":
-        return "its key is known, but not that it is there now (an older handshake)"
-    by = {
+        return "its key is known, but it did not prove that it holds it (older handshake)"
+    source = {
         "domain": "its domain",
         "pin": "a pin",
-        "registry": "the registry's verified document",
+        "registry": "its verified document in the registry",
         "invitation": "an invitation",
-        "given": "the fingerprint that you gave",
+        "given": "--fingerprint",
         "token": "a token",
     }[verdict.evidence["key_by"]]
-    return f"peer-verified, its key is known by {by} ({verdict.evidence['fingerprint'][:19]}…)"
+    return f"peer-verified, key from {source} ({verdict.evidence['fingerprint'][:19]}…)"
 
 
 def _value(message: ChatMessage) -> dict[str, object]:
@@ -205,30 +203,30 @@ def _value(message: ChatMessage) -> dict[str, object]:
     )
 
 
-def _agent_of(session: Session, wanted: str) -> str:
-    """An Agent URI, a domain, or the id of an agent in the registry."""
-    if wanted.startswith("agent:"):
-        return wanted
+def _agent_of(session: Session, agent: str) -> str:
+    """The Agent URI of an Agent URI, a domain, or the id of an agent in the registry."""
+    if agent.startswith("agent:"):
+        return agent
     try:
         with session.client() as client:
-            found = client.document(wanted, "adp").body["identity"]
+            found = client.document(agent, "adp").body["identity"]
             if found["id"] != f"agent:{urlsplit(session.connection().base_url).hostname}":
                 return str(found["id"])
             raise Unavailable(
-                f"{wanted} has no domain, so nobody can talk to it.",
+                f"{agent} has no domain, so it cannot be reached by chat.",
                 path="agent",
-                hint="Give it one with `waypost host DOMAIN AGENT`; the service itself is talked to by its Agent URI.",
+                hint="Give it one with `waypost host DOMAIN AGENT`, or use the Agent URI of the service.",
             )
     except NotFound:
         pass
     except WaypostError:
-        if "/" in wanted or ":" in wanted:
+        if "/" in agent or ":" in agent:
             raise
-    return f"agent:{wanted}"
+    return f"agent:{agent}"
 
 
 def _address_check(allowed: Iterable[str]) -> Callable[[str, int], None]:
-    """Where a stranger's DNS leads is not followed into private networks unless they are named."""
+    """DNS records of strangers are not followed into private networks, unless these are named."""
     policy = AddressPolicy(allowed)
     return lambda address, port: policy.check(ipaddress.ip_address(address), port)
 

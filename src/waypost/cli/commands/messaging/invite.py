@@ -36,36 +36,36 @@ class _InviteGroup(click.Group):
     ),
 )
 def invite() -> None:
-    """Invite others to a private agent, and follow invitations.
+    """Invite others to a private agent, and redeem invitations.
 
-    AGENT is an agent of yours; `invite AGENT` is short for `invite make AGENT`.
+    AGENT is one of your agents; `invite AGENT` is short for `invite make AGENT`.
     """
 
 
 @invite.command(_MAKE, epilog=example("waypost invite make agent:alice.example.com --uses 5 --ttl 1d"))
 @click.argument("agent")
 @click.option("--uses", type=int, default=1, show_default=True, help="How often it can be redeemed.")
-@click.option("--ttl", type=parse_duration_option, metavar="TIME", help="How long it holds.  [default: 7d]")
+@click.option("--ttl", type=parse_duration_option, metavar="TIME", help="How long it is valid.  [default: 7d]")
 @with_session
 def make(session: Session, agent: str, uses: int, ttl: int | None) -> None:
-    """Make an invitation to AGENT and print it; its code is told this once."""
+    """Create an invitation to AGENT and print it. Its code is shown only once."""
     printer = session.printer()
     with session.client() as client:
-        made = client.invite(agent, uses=uses, ttl_seconds=ttl)
+        invitation = client.invite(agent, uses=uses, ttl_seconds=ttl)
     if not printer.is_human:
-        printer.value(_value(made))
+        printer.value(_value(invitation))
         return
-    printer.value(made.invitation)
-    often = "once" if made.uses == 1 else f"{made.uses} times"
-    printer.note(f"Give this to whoever is invited. It can be redeemed {often}, until {made.expires}.")
-    printer.note(f"Revoke it with: waypost invite revoke {made.id}")
+    printer.value(invitation.invitation)
+    times = "once" if invitation.uses == 1 else f"{invitation.uses} times"
+    printer.note(f"Send this to the invitee. It can be redeemed {times}, until {invitation.expires}.")
+    printer.note(f"Revoke it with: waypost invite revoke {invitation.id}")
 
 
 @invite.command("list", epilog=example("waypost invite list", "waypost invite list --agent agent:alice.example.com"))
 @click.option("--agent", metavar="AGENT", help="Only those to this agent.")
 @with_session
 def list_invitations(session: Session, agent: str | None) -> None:
-    """List the invitations that you made."""
+    """List your invitations."""
     printer = session.printer()
     with session.client() as client:
         found = client.list_invitations(agent=agent)
@@ -82,7 +82,7 @@ def list_invitations(session: Session, agent: str | None) -> None:
 @click.argument("id")
 @with_session
 def revoke(session: Session, id: str) -> None:  # noqa: A002
-    """Revoke an invitation: nobody redeems it any more."""
+    """Revoke an invitation: it cannot be redeemed any more."""
     with session.client() as client:
         client.revoke_invitation(id)
 
@@ -91,9 +91,9 @@ def revoke(session: Session, id: str) -> None:  # noqa: A002
 @click.argument("invitation")
 @with_session
 def redeem(session: Session, invitation: str) -> None:
-    """Follow an INVITATION: a file, - for stdin, or the code of one of this service.
+    """Redeem an INVITATION: a file, - for stdin, or the code of an invitation of this service.
 
-    The agent's document must hold the key that the invitation names; that key is kept as the agent's.
+    The agent's document must contain the key that the invitation names; that key is pinned.
     """
     printer = session.printer()
     with session.client() as client:
@@ -103,9 +103,9 @@ def redeem(session: Session, invitation: str) -> None:
         return
     printer.line(f"{sanitize(redeemed.agent)}  {sanitize(redeemed.fingerprint or '')}")
     if redeemed.shared:
-        printer.note(f"You see the agent from now on: waypost get {redeemed.id}")
+        printer.note(f"You can now read the agent: waypost get {redeemed.id}")
     if redeemed.pinned:
-        printer.note("Its key is kept: whoever speaks for this agent must have it.")
+        printer.note("Its key is pinned: this agent is accepted with that key only.")
 
 
 def _parse_invitation(text: str) -> dict[str, Any] | str:
@@ -114,13 +114,13 @@ def _parse_invitation(text: str) -> dict[str, Any] | str:
     path = Path(text)
     if path.is_file():
         return _strip_envelope(parse_object(path.read_bytes()))
-    if not text.isalnum():  # no code has a dot or a slash
-        raise click.UsageError(f"There is no file {text}, and it is no code.")
+    if not text.isalnum():  # codes have no dots or slashes
+        raise click.UsageError(f"{text} is neither a file nor an invitation code.")
     return text
 
 
 def _strip_envelope(document: dict[str, Any]) -> dict[str, Any]:
-    """The invitation itself, also of what `invite make -o json` printed around it."""
+    """The invitation itself, also inside the output of `invite make -o json`."""
     inner = document.get("invitation")
     return inner if isinstance(inner, dict) and "invite" not in document else document
 

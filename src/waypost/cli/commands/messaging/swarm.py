@@ -9,8 +9,7 @@ import click
 import httpx2
 import msgspec
 
-from waypost.cli.commands.messaging.signer_options import signer_options
-from waypost.cli.options import example
+from waypost.cli.options import example, signer_options
 from waypost.cli.output import Printer, sanitize
 from waypost.cli.session import Session, with_session
 from waypost.client.results import SwarmMemberView, SwarmMessage, SwarmView
@@ -18,7 +17,7 @@ from waypost.client.results import SwarmMemberView, SwarmMessage, SwarmView
 
 @click.group(epilog=example("waypost swarm join agent:bob.example.com collaborative-analysis"))
 def swarm_group() -> None:
-    """Let agents work on one task together."""
+    """Manage swarms: agents that work on one task together."""
 
 
 @swarm_group.command(
@@ -30,9 +29,9 @@ def swarm_group() -> None:
 )
 @click.argument("agent")
 @click.argument("task")
-@click.option("--role", default="participant", show_default=True, help="What the agent is in the swarm.")
-@click.option("--host", metavar="AGENT", help="The agent that the swarm is of.  [default: the service itself]")
-@click.option("--callback", metavar="URL", help="An https address that is brought what is told to all.")
+@click.option("--role", default="participant", show_default=True, help="The role of the agent in the swarm.")
+@click.option("--host", metavar="AGENT", help="The agent that hosts the swarm.  [default: the service itself]")
+@click.option("--callback", metavar="URL", help="An https URL that receives the broadcasts.")
 @signer_options
 @with_session
 def join(
@@ -44,15 +43,15 @@ def join(
     host: str | None,
     callback: str | None,
 ) -> None:
-    """Bring AGENT into the swarm of TASK."""
+    """Add AGENT to the swarm of TASK."""
     printer = session.printer()
     with session.client(signer) as client:
-        joined = client.join_swarm(agent, task, role, host=host, callback=callback)
+        swarm = client.join_swarm(agent, task, role, host=host, callback=callback)
     if not printer.is_human:
-        printer.value(msgspec.to_builtins(joined))
+        printer.value(msgspec.to_builtins(swarm))
         return
-    printer.line(joined.swarm_id)
-    _show_members(printer, joined.members)
+    printer.line(swarm.swarm_id)
+    _show_members(printer, swarm.members)
 
 
 @swarm_group.command("leave", epilog=example("waypost swarm leave SWARM agent:bob.example.com"))
@@ -61,7 +60,7 @@ def join(
 @signer_options
 @with_session
 def leave(session: Session, signer: httpx2.Auth | None, swarm: str, agent: str) -> None:
-    """Take AGENT out of a SWARM."""
+    """Remove AGENT from a SWARM."""
     with session.client(signer) as client:
         _show(session.printer(), client.leave_swarm(swarm, agent))
 
@@ -70,7 +69,7 @@ def leave(session: Session, signer: httpx2.Auth | None, swarm: str, agent: str) 
 @signer_options
 @with_session
 def list_swarms(session: Session, signer: httpx2.Auth | None) -> None:
-    """List the swarms that you brought agents into."""
+    """List the swarms that your agents are members of."""
     printer = session.printer()
     with session.client(signer) as client:
         found = client.list_swarms()
@@ -95,24 +94,24 @@ def members(session: Session, signer: httpx2.Auth | None, swarm: str) -> None:
 @click.argument("swarm")
 @click.argument("agent")
 @click.argument("content")
-@click.option("--type", "content_type", default="text/plain", show_default=True, help="What the content is.")
+@click.option("--type", "content_type", default="text/plain", show_default=True, help="The media type of the content.")
 @signer_options
 @with_session
 def broadcast(
     session: Session, signer: httpx2.Auth | None, swarm: str, agent: str, content: str, content_type: str
 ) -> None:
-    """Tell all members of a SWARM, as the member AGENT."""
+    """Send a message to all members of a SWARM, as the member AGENT."""
     with session.client(signer) as client:
         _show_messages(session.printer(), (client.broadcast(swarm, agent, content, content_type),))
 
 
 @swarm_group.command("messages", epilog=example("waypost swarm messages SWARM --after 12"))
 @click.argument("swarm")
-@click.option("--after", type=int, default=0, help="The number of the last one that you know.")
+@click.option("--after", type=int, default=0, help="Only messages after this number.")
 @signer_options
 @with_session
 def messages(session: Session, signer: httpx2.Auth | None, swarm: str, after: int) -> None:
-    """Show what was told in a SWARM."""
+    """Show the messages of a SWARM."""
     with session.client(signer) as client:
         _show_messages(session.printer(), client.swarm_messages(swarm, after))
 

@@ -11,8 +11,7 @@ import httpx2
 import msgspec
 from rich.text import Text
 
-from waypost.cli.commands.messaging.signer_options import signer_options, signer_or_hosted_options
-from waypost.cli.options import example, parse_duration_option
+from waypost.cli.options import example, parse_duration_option, signer_options, signer_or_hosted_options
 from waypost.cli.output import Printer, sanitize, without_none
 from waypost.cli.session import Session, with_session
 from waypost.client.results import LeasedTask, TaskStatus
@@ -29,7 +28,7 @@ _STYLES = {"succeeded": "green", "failed": "red", "cancelled": "yellow", "runnin
     )
 )
 def task() -> None:
-    """Give agents tasks, and ask how they go."""
+    """Send tasks to agents, and read their status."""
 
 
 @task.command(
@@ -41,13 +40,11 @@ def task() -> None:
     ),
 )
 @click.argument("words", nargs=-1, required=True, metavar="[AGENT] TASK [INPUT]")
-@click.option("--agent", metavar="AGENT", help="Who is to do it.  [default: the service itself]")
-@click.option("--callback", metavar="URL", help="An https address that is told the result, signed.")
-@click.option(
-    "--ttl", type=parse_duration_option, metavar="TIME", help="How long it may take until it counts as failed."
-)
-@click.option("--once", metavar="TEXT", help="An idempotency key: the same task is not given twice.")
-@click.option("--wait", type=parse_duration_option, metavar="TIME", help="Wait so long for the result.")
+@click.option("--agent", metavar="AGENT", help="The agent to do it.  [default: the service itself]")
+@click.option("--callback", metavar="URL", help="An https URL that receives the signed result.")
+@click.option("--ttl", type=parse_duration_option, metavar="TIME", help="How long it may take until it fails.")
+@click.option("--once", metavar="TEXT", help="An idempotency key: a repeated request does not create a second task.")
+@click.option("--wait", type=parse_duration_option, metavar="TIME", help="Wait this long for the result.")
 @signer_or_hosted_options
 @with_session
 def send(
@@ -61,18 +58,18 @@ def send(
     once: str | None,
     wait: int | None,
 ) -> int:
-    """Give an AGENT a TASK, with an INPUT as JSON: written out, @FILE, or - for stdin.
+    """Send an AGENT a TASK with an INPUT as JSON: literal, @FILE, or - for stdin.
 
-    A first word with a colon is an AGENT, if another word follows. Without one, the service does it itself: discover, echo.
+    A first argument with a colon is an AGENT, if another one follows. Without an agent the service does it: discover, echo.
 
-    With --wait, the exit code is 1 when the task failed.
+    With --wait, the exit code is 1 if the task failed.
     """
     printer = session.printer()
-    agent, task, given = _split_arguments(words, agent)
+    agent, task, text = _split_arguments(words, agent)
     with session.client(signer) as client:
         sent = client.send_task(
             task,
-            _input(given),
+            _input(text),
             agent=agent,
             callback=callback,
             ttl_seconds=ttl,
@@ -92,7 +89,7 @@ def send(
 @signer_options
 @with_session
 def status(session: Session, signer: httpx2.Auth | None, id: str) -> None:  # noqa: A002
-    """Show how a task goes, and its result."""
+    """Show the status of a task, and its result."""
     with session.client(signer) as client:
         _show(session.printer(), client.task_status(id))
 
@@ -102,17 +99,17 @@ def status(session: Session, signer: httpx2.Auth | None, id: str) -> None:  # no
 @signer_options
 @with_session
 def cancel(session: Session, signer: httpx2.Auth | None, id: str) -> None:  # noqa: A002
-    """Cancel a task that is not done."""
+    """Cancel an unfinished task."""
     with session.client(signer) as client:
         _show(session.printer(), client.cancel_task(id))
 
 
 @task.command("list", epilog=example("waypost task list", "waypost task list --agent agent:alice.example.com"))
-@click.option("--agent", metavar="AGENT", help="The tasks that wait for this agent of yours.")
-@click.option("--status", type=click.Choice(("accepted", "running")), help="Only these.")
+@click.option("--agent", metavar="AGENT", help="The tasks for this agent of yours.")
+@click.option("--status", type=click.Choice(("accepted", "running")), help="Only tasks with this status.")
 @with_session
 def list_tasks(session: Session, agent: str | None, status: str | None) -> None:
-    """List the tasks that you sent and that are not done."""
+    """List your unfinished tasks."""
     printer = session.printer()
     with session.client() as client:
         found = client.list_tasks(agent=agent, status=status)
@@ -125,14 +122,14 @@ def list_tasks(session: Session, agent: str | None, status: str | None) -> None:
 
 @task.command("take", epilog=example("waypost task take agent:alice.example.com --wait 30s -o json"))
 @click.argument("agent")
-@click.option("--limit", type=int, default=1, show_default=True, help="How many at most.")
+@click.option("--limit", type=int, default=1, show_default=True, help="The maximum number.")
 @click.option(
-    "--lease", type=parse_duration_option, metavar="TIME", help="How long nobody else may have them.  [default: 5m]"
+    "--lease", type=parse_duration_option, metavar="TIME", help="How long they are reserved for you.  [default: 5m]"
 )
-@click.option("--wait", type=parse_duration_option, metavar="TIME", help="Wait so long for one, at most 30s.")
+@click.option("--wait", type=parse_duration_option, metavar="TIME", help="Wait this long for a task, at most 30s.")
 @with_session
 def take(session: Session, agent: str, limit: int, lease: int | None, wait: int | None) -> None:
-    """Take tasks that wait for an AGENT of yours, to work on them."""
+    """Take queued tasks of your AGENT, to work on them."""
     printer = session.printer()
     with session.client() as client:
         taken = client.take_tasks(agent, limit=limit, lease_seconds=lease, wait_seconds=wait or 0)
@@ -153,30 +150,30 @@ def take(session: Session, agent: str, limit: int, lease: int | None, wait: int 
 @click.argument("id")
 @click.argument("lease")
 @click.argument("result", required=False)
-@click.option("--failed", metavar="MESSAGE", help="It failed, and why.")
-@click.option("--running", is_flag=True, help="It goes on: prolong the lease.")
+@click.option("--failed", metavar="MESSAGE", help="Report a failure, with its reason.")
+@click.option("--running", is_flag=True, help="Still running: renew the lease.")
 @with_session
 def report(session: Session, id: str, lease: str, result: str | None, failed: str | None, running: bool) -> None:  # noqa: A002
-    """Say how a task ended that you took under a LEASE, with its RESULT as JSON."""
-    how = "failed" if failed is not None else "running" if running else "succeeded"
+    """Report the RESULT (JSON) of a task that you took under a LEASE."""
+    outcome = "failed" if failed is not None else "running" if running else "succeeded"
     error = None if failed is None else {"code": "failed", "message": failed}
     with session.client() as client:
-        _show(session.printer(), client.report_task(id, lease, how, result=_input(result), error=error))
+        _show(session.printer(), client.report_task(id, lease, outcome, result=_input(result), error=error))
 
 
 def _split_arguments(words: tuple[str, ...], agent: str | None) -> tuple[str | None, str, str | None]:
-    """The agent, the task and its input."""
+    """Return agent, task and input."""
     if agent is None and len(words) > 1 and ":" in words[0] and words[1][:1] not in ("{", "[", '"', "@"):
         agent, words = words[0], words[1:]
     elif agent is None and len(words) == 3 and "." in words[0] and is_domain(words[0]):
         agent, words = f"agent:{words[0]}", words[1:]
     if len(words) > 2:
-        raise click.UsageError("Name an AGENT, a TASK and one INPUT; put quotes around what has spaces.")
+        raise click.UsageError("Expected [AGENT] TASK [INPUT]; quote arguments that contain spaces.")
     return agent, words[0], words[1] if len(words) == 2 else None
 
 
 def _input(text: str | None) -> Any:
-    """JSON as it is written, from a file or from stdin."""
+    """Parse JSON: literal, from a file or from stdin."""
     if text is None:
         return None
     try:
@@ -197,7 +194,7 @@ def _show_sent(printer: Printer, task_id: str, value: dict[str, Any]) -> None:
         printer.value(value)
         return
     printer.line(task_id)
-    printer.note(f"Accepted. Ask for it with: waypost task status {task_id}")
+    printer.note(f"Accepted. Show its status with: waypost task status {task_id}")
 
 
 def _show(printer: Printer, status: TaskStatus) -> None:

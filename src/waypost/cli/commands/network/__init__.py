@@ -1,1 +1,1 @@
-"""TODO-PACKAGE waypost.cli.commands.network"""
+"""Commands for the LAN, domains and the DNS."""

@@ -32,10 +32,10 @@ _POLL_SECONDS = 1.0
 
 
 class AnnounceOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What is announced, and how."""
+    """The agent to announce, and how."""
 
     file: str
-    mark: tuple[int, int] | None  # of the file, from before it was read
+    file_version: tuple[int, int] | None  # from before the file was read
     identity: Identity
     ids: Path
     transports: list[Transport]
@@ -57,22 +57,24 @@ class AnnounceOptions(msgspec.Struct, frozen=True, kw_only=True):
     "--key",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help=f"The private key to sign with.  [default: DATA/{KEY_FILE}, made if it is not there]",
+    help=f"The private key to sign with.  [default: DATA/{KEY_FILE}, created if absent]",
 )
 @click.option(
     "--ttl",
     type=parse_duration_option,
     metavar="DURATION",
-    help="How long it is believed.  [default: 10s, registry 2m]",
+    help="The lifetime of an announcement.  [default: 10s, registry 2m]",
 )
 @click.option(
     "--suppress",
     type=click.Choice(("keepalive", "strict")),
     default="keepalive",
     show_default=True,
-    help="What becomes of the registry's entry while the LAN carries: kept alive, or taken away.",
+    help="The registry's entry while the LAN transport works: keep it alive, or remove it.",
 )
-@click.option("--legacy-salt", is_flag=True, help="Sign with RSA as the first implementation of the protocol reads it.")
+@click.option(
+    "--legacy-salt", is_flag=True, help="Use the RSA-PSS salt length of the first implementation of the protocol."
+)
 @transport_options
 @with_session
 def announce(
@@ -82,27 +84,29 @@ def announce(
     ttl: int | None,
     suppress: Suppress,
     legacy_salt: bool,
-    **carriers: Any,
+    **given: Any,
 ) -> None:
     """Announce the agent in FILE (any dialect, or a bare agent object), signed, until interrupted.
 
-    Without options it announces by mDNS, and to the registry of this machine if that answers. When FILE changes, what it
-    says then is announced. At the end the agent is withdrawn.
+    Without options it announces by mDNS, and to the registry on this machine if there is one. Changes of FILE are announced.
+    At the end the agent is withdrawn.
     """
     settings = session.settings()
-    data, chosen = settings.data, TransportOptions(**carriers)
-    made = TransportFactory(carriers=chosen, settings=settings, clock=WallClock(), addresses=chosen.addresses(session))
-    transports = made.transports(mdns=uses_mdns_by_default(chosen), udp=False)
+    data, chosen = settings.data, TransportOptions(**given)
+    factory = TransportFactory(
+        options=chosen, settings=settings, clock=WallClock(), addresses=chosen.addresses(session)
+    )
+    transports = factory.transports(mdns=uses_mdns_by_default(chosen), udp=False)
     if not transports:
         raise InvalidParameter(
-            "There is nowhere to announce it: no registry answers, and mDNS is not installed.",
+            "No transport to announce on: no registry answers, and mDNS is not installed.",
             path="--mdns",
-            hint="Use --udp, name a --registry, or install `waypost[lan]`.",
+            hint="Use --udp or --registry, or install `waypost[lan]`.",
         )
-    mark = _file_version(Path(file))  # before it is read: whatever is written after that is a change
+    file_version = _file_version(Path(file))  # before it is read: a later write is a change
     plan = AnnounceOptions(
         file=file,
-        mark=mark,
+        file_version=file_version,
         identity=load_identity(_read(file), data, key=key),
         ids=data / ANNOUNCED_FOLDER / IDS_FILE,
         transports=transports,
@@ -128,24 +132,24 @@ async def _announce(printer: Printer, plan: AnnounceOptions) -> None:
         loop.add_signal_handler(each, ended.set)
     if printer.is_human:
         printer.line(f"{announcer.agent_id}  {sanitize(plan.identity.agent.get('agent_name') or '')}")
-        printer.note(f"key {plan.identity.key.public.key_id}; Ctrl-C ends.")
+        printer.note(f"key {plan.identity.key.public.key_id}; press Ctrl-C to stop.")
     async with announcer:
-        following = asyncio.create_task(_watch_file(announcer, plan))
+        watcher = asyncio.create_task(_watch_file(announcer, plan))
         await ended.wait()
-        following.cancel()
+        watcher.cancel()
 
 
 async def _watch_file(announcer: Announcer, plan: AnnounceOptions) -> None:
-    """Announce what the file says whenever it changes. One that cannot be read leaves things as they are."""
+    """Announce changes of the file. If it cannot be read, the last version stays announced."""
     if plan.file == "-":
         return
-    path, known = Path(plan.file), plan.mark
+    path, known = Path(plan.file), plan.file_version
     while True:
         await asyncio.sleep(_POLL_SECONDS)
-        mark = _file_version(path)
-        if mark in (known, None):
+        current = _file_version(path)
+        if current in (known, None):
             continue
-        known = mark
+        known = current
         try:
             announcer.change(read_agent(_read(plan.file), plan.ids, time.time()))
         except WaypostError as error:
@@ -175,7 +179,7 @@ def _show(printer: Printer, announcer: Announcer, state: TransportState) -> None
         reason = f"  {sanitize(state.reason)}" if state.reason else ""
         printer.line(f"{state.state:<9}  {state.transport}{reason}")
         return
-    printer.output = "jsonl"  # a stream has no end at which an array could be closed
+    printer.output = "jsonl"  # a stream has no end, so it cannot be an array
     printer.value(
         without_none(
             {

@@ -28,7 +28,7 @@ from waypost.transports.factory import has_mdns
 from waypost.transports.port import Sighting, Transport
 
 TRUST_FILE = "announced/trust.json"  # in the data folder
-_KEEP_SECONDS = 5.0
+_SAVE_SECONDS = 5.0
 _GONE = ("removed", "expired")
 STYLES = {"added": "green", "updated": "cyan", "rotated": "magenta", "suspect": "yellow"}
 
@@ -38,50 +38,49 @@ STYLES = {"added": "green", "updated": "cyan", "rotated": "magenta", "suspect": 
 )
 @transport_options
 @with_session
-def browse(session: Session, **carriers: Any) -> None:
-    """Show the agents on the LAN as they come and go, and how far each is verified, until interrupted.
+def browse(session: Session, **given: Any) -> None:
+    """Show the agents on the LAN as they appear and disappear, with their trust level, until interrupted.
 
-    With --timeout it ends by itself after so many seconds. Keys are bound on first use, and kept: another key under an
-    agent_id that was ever seen is not believed, and not shown, unless the first one vouches for it.
+    --timeout ends it after that many seconds. Keys are pinned on first use and stored: an announcement of a known agent_id
+    with another key is rejected, and not shown, unless the pinned key signed the rotation.
     """
-    settings, chosen = session.settings(), TransportOptions(**carriers)
-    named = chosen.is_named
+    settings, chosen = session.settings(), TransportOptions(**given)
     trust = TrustFile(settings.data / TRUST_FILE)
     addresses = chosen.addresses(session) if chosen.registry else []
-    made = TransportFactory(carriers=chosen, settings=settings, clock=WallClock(), addresses=addresses, trust=trust)
-    transports = made.transports(mdns=not named and has_mdns(), udp=not named)
+    factory = TransportFactory(options=chosen, settings=settings, clock=WallClock(), addresses=addresses, trust=trust)
+    transports = factory.transports(mdns=not chosen.is_named and has_mdns(), udp=not chosen.is_named)
     asyncio.run(_browse(session.printer(), transports, trust, session.timeout))
 
 
 async def _browse(printer: Printer, transports: list[Transport], trust: TrustFile, seconds: float | None) -> None:
-    around = SightingTable(printer)
+    table = SightingTable(printer)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for each in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(each, ended.set)
     opened = await _open(printer, transports)
-    with around:
+    with table:
         for transport in opened:
-            await transport.subscribe(around.take)
-        keeping = asyncio.create_task(_save_trust(trust))
+            await transport.subscribe(table.take)
+        saver = asyncio.create_task(_save_trust(trust))
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await ended.wait()
-        keeping.cancel()
+        saver.cancel()
     for transport in opened:
         await transport.close()
     trust.keep()
-    around.end()
+    table.end()
 
 
 async def _save_trust(trust: TrustFile) -> None:
     while True:
-        await asyncio.sleep(_KEEP_SECONDS)
+        await asyncio.sleep(_SAVE_SECONDS)
         trust.keep()
 
 
 async def _open(printer: Printer, transports: list[Transport]) -> list[Transport]:
-    """What cannot be opened is told, and left out."""
+    """Open the transports; report those that fail and skip them."""
     opened: list[Transport] = []
     failures: list[WaypostError] = []
     for transport in transports:
@@ -96,18 +95,18 @@ async def _open(printer: Printer, transports: list[Transport]) -> list[Transport
             failures[0]
             if failures
             else InvalidParameter(
-                "There is nothing to listen on.", path="--udp", hint="Leave --no-mdns and --no-udp out."
+                "All transports are turned off.", path="--udp", hint="Leave --no-mdns or --no-udp out."
             )
         )
     return opened
 
 
 class SightingTable:
-    """The agents that are there, by transport, and how they are shown: a live table, lines, or values."""
+    """The present agents by transport, shown as a live table, lines or JSON."""
 
     def __init__(self, printer: Printer) -> None:
         self._printer = printer
-        self._seen: dict[str, dict[str, Sighting]] = {}
+        self._sightings: dict[str, dict[str, Sighting]] = {}
         self._live = Live(console=printer.console, auto_refresh=False) if printer.is_terminal else None
 
     def __enter__(self) -> None:
@@ -120,13 +119,13 @@ class SightingTable:
             self._live.stop()
 
     def take(self, sighting: Sighting) -> None:
-        seen = self._seen.setdefault(sighting.agent_id, {})
+        sightings = self._sightings.setdefault(sighting.agent_id, {})
         if sighting.kind in _GONE:
-            seen.pop(sighting.transport, None)
+            sightings.pop(sighting.transport, None)
         else:
-            seen[sighting.transport] = sighting
-        if not seen:
-            del self._seen[sighting.agent_id]
+            sightings[sighting.transport] = sighting
+        if not sightings:
+            del self._sightings[sighting.agent_id]
         if self._live is not None:
             self._refresh()
         elif self._printer.is_human:
@@ -135,9 +134,9 @@ class SightingTable:
             self._printer.value(_value(sighting))
 
     def end(self) -> None:
-        """One array has an end at which it can be told."""
+        """Print the JSON array, which needs an end."""
         if self._printer.output == "json":
-            self._printer.value([_value(next(iter(seen.values()))) for seen in self._seen.values()])
+            self._printer.value([_value(next(iter(sightings.values()))) for sightings in self._sightings.values()])
 
     def _refresh(self) -> None:
         if self._live is None:
@@ -145,9 +144,9 @@ class SightingTable:
         table = Table(box=None, pad_edge=False, header_style="bold dim", padding=(0, 2, 0, 0))
         for name in ("agent", "id", "capabilities", "trust", "via", "from"):
             table.add_column(name, overflow="ellipsis", no_wrap=True)
-        for seen in self._seen.values():
-            table.add_row(*_row(list(seen.values())))
-        count = f"{len(self._seen)} agents; Ctrl-C ends."
+        for sightings in self._sightings.values():
+            table.add_row(*_row(list(sightings.values())))
+        count = f"{len(self._sightings)} agents; press Ctrl-C to stop."
         self._live.update(Group(table, Text(count, style="dim")), refresh=True)
 
 
@@ -184,8 +183,8 @@ def _agent(sighting: Sighting) -> JsonObject:
 
 
 def _capabilities(agent: JsonObject) -> list[str]:
-    told = agent.get("capabilities")
-    return [str(name) for name in told] if isinstance(told, dict) else []
+    capabilities = agent.get("capabilities")
+    return [str(name) for name in capabilities] if isinstance(capabilities, dict) else []
 
 
 def _value(sighting: Sighting) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`waypost host DOMAIN AGENT`."""
+"""`waypost host DOMAIN AGENT` and `waypost domain prove|check|list|remove`."""
 
 from __future__ import annotations
 
@@ -22,20 +22,18 @@ from waypost.client.results import DomainClaim
 )
 @click.argument("domain", required=False)
 @click.argument("agent", required=False)
-@click.option("--end", metavar="AGENT", help="Stop answering for this agent.")
+@click.option("--end", metavar="AGENT", help="Stop serving this agent.")
 @with_session
 def host(session: Session, domain: str | None, agent: str | None, end: str | None) -> None:
-    """Answer for AGENT whenever the Host header names DOMAIN: its documents at the well-known paths become the agent's.
+    """Serve AGENT under DOMAIN: for requests with that Host header, the well-known documents are those of the agent.
 
-    The domain itself must lead to this service, by DNS or by a proxy.
+    The domain must point to this service, by DNS or through a proxy.
     """
     if (end is None) == (domain is None or agent is None):
-        raise click.UsageError("Name a DOMAIN and an AGENT, or one agent with --end.")
+        raise click.UsageError("Expected DOMAIN and AGENT, or --end AGENT.")
     with session.client() as client:
         show_receipt(session.printer(), client.host(end or agent or "", domain if end is None else None))
 
-
-# ---- `waypost domain prove|check|list|remove`.
 
 _STYLES = {"proven": "green", "pending": "yellow", "lapsed": "red"}
 
@@ -44,7 +42,7 @@ _STYLES = {"proven": "green", "pending": "yellow", "lapsed": "red"}
 def domain_group() -> None:
     """Prove that a domain is yours.
 
-    Agents of a proven domain are told as such, and an ADP document of it is served under it.
+    Agents of a proven domain are marked as such, and its ADP document is served under it.
     """
 
 
@@ -58,11 +56,11 @@ def domain_group() -> None:
     type=click.Choice(("dns", "http")),
     default="dns",
     show_default=True,
-    help="By a TXT record, for the domain and all below it, or by a file on its web server, for itself alone.",
+    help="A TXT record, which covers subdomains, or a file on its web server, which does not.",
 )
 @with_session
 def prove(session: Session, domain: str, method: str) -> None:
-    """Claim a domain, and show what to publish where."""
+    """Claim a domain, and show the record or file to publish."""
     printer = session.printer()
     with session.client() as client:
         claim = client.prove_domain(domain, method)
@@ -76,7 +74,7 @@ def prove(session: Session, domain: str, method: str) -> None:
 @click.argument("domain")
 @with_session
 def check(session: Session, domain: str) -> None:
-    """Look for what was to be published. The exit code is 75 while it is not there."""
+    """Check the published proof. The exit code is 75 while it is missing."""
     with session.client() as client:
         _show_claim(session.printer(), client.check_domain(domain))
 
@@ -84,7 +82,7 @@ def check(session: Session, domain: str) -> None:
 @domain_group.command("list", epilog=example("waypost domain list -o json"))
 @with_session
 def list_claims(session: Session) -> None:
-    """Show the domains that you claim; an admin sees all."""
+    """List your domain claims; an admin sees all."""
     printer = session.printer()
     with session.client() as client:
         claims = client.list_domains()
@@ -97,10 +95,10 @@ def list_claims(session: Session) -> None:
 
 @domain_group.command("remove", epilog=example("waypost domain remove agents.example.com"))
 @click.argument("domain")
-@click.option("--subject", metavar="NAME", help="Whose claim; for admin.")
+@click.option("--subject", metavar="NAME", help="The subject of the claim; for admins.")
 @with_session
 def remove(session: Session, domain: str, subject: str | None) -> None:
-    """Give up a domain. What was shown as proven no longer is."""
+    """Remove a domain claim, and with it the proof."""
     with session.client() as client:
         client.remove_domain(domain, subject)
 

@@ -24,13 +24,13 @@ from waypost.transports.factory import has_mdns, make_bus, make_mdns, make_udp
 from waypost.transports.port import Transport, TransportClock
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-RegistryAddress = tuple[ConnectionSettings, bool]  # of a registry, and whether it is to be used over a WebSocket
+RegistryAddress = tuple[ConnectionSettings, bool]  # of a registry, and whether to use a WebSocket
 _PROBE_SECONDS = 1.0
-_LAN_TRANSPORTS = ("mdns", "udp")  # where a source is a machine, which must not fill what is known
+_LAN_TRANSPORTS = ("mdns", "udp")  # one machine must not fill the directory
 
 
 class TransportOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What was said of transports; None and () are not said."""
+    """The transport options; None and () are not given."""
 
     mdns: bool | None = None
     udp: bool | None = None
@@ -45,7 +45,7 @@ class TransportOptions(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.mdns or self.udp or self.bus or self.registry)
 
     def addresses(self, session: Session) -> list[RegistryAddress]:
-        """Registries that were named; else, where nothing was, the service of this machine if it answers."""
+        """The named registries; without any transport option, the service on this machine if it answers."""
         if self.registry:
             return [_address(session, url) for url in self.registry]
         address = session.connection()
@@ -55,17 +55,17 @@ class TransportOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TransportFactory(msgspec.Struct, frozen=True, kw_only=True):
-    """Makes the transports that were chosen. With `trust`, what they hear is judged by the keys that it holds, and adds to."""
+    """Makes the chosen transports. With `trust`, announcements are verified with its pinned keys, and new keys are pinned."""
 
-    carriers: TransportOptions
+    options: TransportOptions
     settings: Settings
     clock: TransportClock
     addresses: list[RegistryAddress]
     trust: TrustFile | None = None
 
     def transports(self, *, mdns: bool, udp: bool) -> list[Transport]:
-        """`mdns` and `udp`: where nothing was said of them."""
-        chosen = self.carriers
+        """`mdns` and `udp` are the defaults if the options do not say."""
+        chosen = self.options
         made: list[Transport] = []
         if mdns if chosen.mdns is None else chosen.mdns:
             made.append(self._mdns())
@@ -86,7 +86,7 @@ class TransportFactory(msgspec.Struct, frozen=True, kw_only=True):
     def _mdns(self) -> Transport:
         known = [address for address, _ in self.addresses]
         return make_mdns(
-            self.carriers.interface,
+            self.options.interface,
             self.clock,
             pointer=pointer_url(known[0]) if known else None,
             fetch=pointer_fetcher(known, self._fetch),
@@ -104,10 +104,12 @@ class TransportFactory(msgspec.Struct, frozen=True, kw_only=True):
         return AgentDirectory(name, pins=self.trust.keys_of, bound=self.trust.take, most_of_source=most)
 
     async def _fetch(self, url: str) -> bytes:
-        """Through the guard that the service has: a pointer may be anybody's."""
+        """Fetch with the SSRF guard: anybody can send a pointer."""
         found = await OutboundClient(OutboundOptions.of(self.settings)).fetch(url, "card")
         if not found.is_success:
-            raise FetchFailed(f"The pointer leads to status {found.status}.", path="mdns", hint="Ask the agent itself.")
+            raise FetchFailed(
+                f"The pointer answers with status {found.status}.", path="mdns", hint="Contact its operator."
+            )
         return found.body
 
 
@@ -120,7 +122,7 @@ def transport_options(function: Function) -> Function:
             "--interface",
             multiple=True,
             metavar="NAME|ADDRESS",
-            help="The interface for both.  [default: the one that leads out]",
+            help="The interface for both. Repeatable.  [default: the one with the default route]",
         ),
         click.option(
             "--udp-port",
@@ -129,10 +131,15 @@ def transport_options(function: Function) -> Function:
             show_default=True,
             help="The port for UDP broadcast.",
         ),
-        click.option("--bus", multiple=True, metavar="URL", help="A bus to use, such as nats://127.0.0.1:4222."),
+        click.option(
+            "--bus", multiple=True, metavar="URL", help="A bus to use, such as nats://127.0.0.1:4222. Repeatable."
+        ),
         click.option("--bus-topic", metavar="TOPIC", help=f"The topic on the bus.  [default: {TOPIC}]"),
         click.option(
-            "--registry", multiple=True, metavar="URL", help="A registry to use too; ws:// or wss:// for a WebSocket."
+            "--registry",
+            multiple=True,
+            metavar="URL",
+            help="A registry to use too; ws:// or wss:// for a WebSocket. Repeatable.",
         ),
     )
     for option in reversed(options):
@@ -140,9 +147,9 @@ def transport_options(function: Function) -> Function:
     return function
 
 
-def uses_mdns_by_default(carriers: TransportOptions) -> bool:
-    """mDNS by itself: where nothing else was asked for, and it is installed."""
-    return not carriers.is_named and has_mdns()
+def uses_mdns_by_default(options: TransportOptions) -> bool:
+    """Whether no transport is named and mDNS is installed."""
+    return not options.is_named and has_mdns()
 
 
 def _address(session: Session, url: str) -> RegistryAddress:

@@ -1,1 +1,1 @@
-"""TODO-PACKAGE waypost.cli.commands.service"""
+"""Commands that run, inspect or describe the service."""

@@ -24,13 +24,13 @@ _MARKS = {"danger": ("✗", "bold red"), "warning": ("!", "yellow"), "info": ("�
 
 
 @click.command(epilog=example("waypost doctor", "waypost doctor --all", "waypost doctor -o json | jq .counts"))
-@click.option("--all", "everything", is_flag=True, help="Show the layers that are in place, too.")
+@click.option("--all", "everything", is_flag=True, help="Also show the checks that passed.")
 @with_session
 def doctor(session: Session, *, everything: bool) -> int:
-    """List each layer of protection that is missing, with the setting that adds it.
+    """Check the security and health of a deployment, and name the setting to change for each finding.
 
-    A running service is asked for what it runs with, as admin. Without one, the settings and the data folder of this machine are
-    examined. Exits with 1 when something is a danger (✗) or a warning (!).
+    A running service reports its own state (needs admin). Without one, the settings and the data folder of this machine are
+    examined. Exits with 1 if there is a danger (✗) or a warning (!).
     """
     printer = session.printer()
     diagnosis = _remote_diagnosis(session, printer) or _local_diagnosis(session)
@@ -43,7 +43,7 @@ def doctor(session: Session, *, everything: bool) -> int:
 
 
 def _remote_diagnosis(session: Session, printer: Printer) -> dict[str, Any] | None:
-    """What the running service says; None when none answers, or not to us."""
+    """The diagnosis of the running service; None if there is none, or the token is not accepted."""
     try:
         with session.client() as client:
             printer.note(f"Asking {client.base_url}.")
@@ -51,20 +51,20 @@ def _remote_diagnosis(session: Session, printer: Printer) -> dict[str, Any] | No
             diagnosis = client.doctor()
             return _with_skew(diagnosis, began, time.time())
     except (Unavailable, Unauthorized, MissingScope, NotFound, ConfigurationError) as error:
-        printer.note(f"{error.message} So the settings and files of this machine are examined.")
+        printer.note(f"{error.message} Examining the settings and files of this machine instead.")
         return None
 
 
 def _with_skew(diagnosis: dict[str, Any], began: float, ended: float) -> dict[str, Any]:
-    """Its clock held against ours."""
-    told = find_instant(diagnosis.get("at"))
-    if told is None or began - limits.DOCTOR_SKEW_SECONDS <= told <= ended + limits.DOCTOR_SKEW_SECONDS:
+    """Add a finding if its clock differs from ours."""
+    at = find_instant(diagnosis.get("at"))
+    if at is None or began - limits.DOCTOR_SKEW_SECONDS <= at <= ended + limits.DOCTOR_SKEW_SECONDS:
         return diagnosis
     finding = {
         "layer": "clock",
         "severity": "warning",
-        "message": f"The clocks of the service and of this machine differ by {abs(told - ended):.0f} s.",
-        "hint": "Keep both by NTP: tokens, leases and signatures are judged by the clock.",
+        "message": f"The clocks of the service and of this machine differ by {abs(at - ended):.0f} s.",
+        "hint": "Synchronise both with NTP: tokens, leases and signatures depend on the clock.",
     }
     counts = {**diagnosis["counts"], "warning": diagnosis["counts"]["warning"] + 1}
     return {**diagnosis, "findings": [*diagnosis["findings"], finding], "counts": counts}

@@ -1,4 +1,4 @@
-"""`waypost mcp`: an MCP server on stdin and stdout, for hosts that start one as a program."""
+"""`waypost mcp`: an MCP server on stdin and stdout, for MCP hosts that start a program."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _ACCEPTED = f"{JSON}, text/event-stream"
 )
 @with_session
 def mcp(session: Session) -> None:
-    """Speak MCP on stdin and stdout: one JSON-RPC message on each line, passed on to the service's /mcp.
+    """Run an MCP server on stdin and stdout: one JSON-RPC message per line, forwarded to the service's /mcp.
 
-    Put it into the configuration of an MCP host as the program to start. Ends when stdin does."""
+    Configure it in an MCP host as the program to start. It ends with stdin."""
     connection = Connection(session.connection(), Retry())
     try:
         for line in _lines(sys.stdin.buffer):
@@ -45,14 +45,14 @@ def mcp(session: Session) -> None:
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """Messages. One that is too long is cut, and then refused by what it is: too long."""
+    """Messages; one that is too long is truncated to just above the limit, and then rejected."""
     while line := file.readline(limits.RPC_BYTES + 2):
         if line.strip():
             yield line.strip()
 
 
 def _forward(connection: Connection, message: bytes) -> bytes:
-    """The service's answer, or its refusal; what no service answered is told in the same form."""
+    """The service's response; if there is none, a JSON-RPC error."""
     try:
         if len(message) > limits.RPC_BYTES:
             raise TooLarge(f"A message has at most {limits.RPC_BYTES} bytes.", path="$")

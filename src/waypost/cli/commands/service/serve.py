@@ -1,6 +1,7 @@
-"""What the service writes to stderr: one line for each thing that is told, for people or, as JSON, for programs.
+"""`waypost serve` and `waypost demo`.
 
-Whatever a caller said is data in it: no text begins a line of its own, and in JSON every part stands in its member.
+The ready line comes first on stdout; the log goes to stderr, as lines of text or JSON. Control characters in log messages are
+escaped, so that a caller cannot forge log lines.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _ESCAPES: Final = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F
 
 
 class TextFormatter(logging.Formatter):
-    """For people. A traceback, which is ours alone, keeps its lines."""
+    """Text lines. Only a traceback, which contains no input, has line breaks."""
 
     def __init__(self) -> None:
         super().__init__(_LOG_FORMAT)
@@ -45,10 +46,10 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """For programs: one JSON object a line."""
+    """One JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        told: JsonObject = {
+        entry: JsonObject = {
             "at": to_rfc3339_millis(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
@@ -56,22 +57,19 @@ class JsonFormatter(logging.Formatter):
             "process": record.process,
         }
         if record.exc_info:
-            told["traceback"] = self.formatException(record.exc_info)
-        return dump_json(told).decode()
+            entry["traceback"] = self.formatException(record.exc_info)
+        return dump_json(entry).decode()
 
 
 def make_log_handler(log_format: str) -> logging.Handler:
-    """Writes to stderr in the format of the settings."""
+    """A handler that writes to stderr in this format."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     return handler
 
 
-# ---- Running the service from a command: the ready line first, whatever else later; logs on stderr.
-
-
-def run_service(settings: Settings, tell: Callable[[str], str] | None = None) -> None:
-    """Serve until stopped. `tell` makes the text that follows the ready line."""
+def run_service(settings: Settings, introduction: Callable[[str], str] | None = None) -> None:
+    """Serve until stopped. `introduction` makes the text after the ready line from the base URL."""
     logging.basicConfig(level=settings.log_level.upper(), handlers=[make_log_handler(settings.log_format)])
 
     def ready(url: str) -> None:
@@ -79,14 +77,11 @@ def run_service(settings: Settings, tell: Callable[[str], str] | None = None) ->
         link = sign_in_link(settings, url)
         if link is not None:
             sys.stdout.write(f"sign in (once, within {limits.SIGN_IN_CODE_SECONDS // 60} minutes): {link}\n")
-        if tell is not None:
-            sys.stdout.write(tell(url) + "\n")
+        if introduction is not None:
+            sys.stdout.write(introduction(url) + "\n")
         sys.stdout.flush()
 
     run(settings, ready=ready)
-
-
-# ---- `waypost serve`.
 
 
 @click.command(
@@ -98,15 +93,13 @@ def run_service(settings: Settings, tell: Callable[[str], str] | None = None) ->
 )
 @service_options
 def serve(settings: Settings) -> None:
-    """Run the service until it is told to stop (Ctrl-C, SIGTERM).
+    """Run the service until it is stopped (Ctrl-C, SIGTERM).
 
-    The first line on stdout is `waypost ready URL`; logs go to stderr. At the first start an admin token is written to
-    admin.token in the data folder, where the commands on this machine find it.
+    The first line on stdout is `waypost ready URL`; logs go to stderr. The first start writes an admin token to admin.token
+    in the data folder, where the commands on this machine find it.
     """
     run_service(settings)
 
-
-# ---- `waypost demo`.
 
 DEMO_COMMANDS = """
 Open {url} in a browser, or try, in another terminal:
@@ -114,15 +107,15 @@ Open {url} in a browser, or try, in another terminal:
   curl -s {url}/.well-known/agentframework/v1/agents
   {waypost} watch{server}
 
-Ctrl-C ends the demo; nothing is kept."""
+Ctrl-C ends the demo; nothing is stored."""
 
 
 @click.command(epilog=example("waypost demo", "waypost demo --port 0"))
 @service_options
 def demo(settings: Settings) -> None:
-    """Try it: a service in memory with sample agents, open to every program on this machine."""
+    """Try Waypost: a service in memory with sample agents, open to every program on this machine."""
     demo = msgspec.structs.replace(settings, store="memory", workers=1, open=True, samples=True)
-    run_service(demo, tell=_demo_text)
+    run_service(demo, introduction=_demo_text)
 
 
 def _demo_text(url: str) -> str:
@@ -131,7 +124,7 @@ def _demo_text(url: str) -> str:
 
 
 def _program_name() -> str:
-    """What to type to get this command: its path, where a shell would not find it by name."""
+    """`waypost`, or its path if the shell would not find it by name."""
     here = Path(sys.argv[0]).absolute()
     found = shutil.which("waypost")
     if here.name != "waypost" or (found and Path(found).samefile(here)):

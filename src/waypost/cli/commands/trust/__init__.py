@@ -1,1 +1,1 @@
-"""TODO-PACKAGE waypost.cli.commands.trust"""
+"""Commands for keys, tokens, allow-list, audit trail and verification."""

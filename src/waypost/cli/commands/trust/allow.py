@@ -12,7 +12,7 @@ from waypost.cli.session import Session, with_session
 
 @click.group()
 def allow() -> None:
-    """Say who may announce. An empty list admits nobody but admin."""
+    """Manage the allow-list of announcers. If it is empty, only an admin may announce."""
 
 
 @allow.command(
@@ -26,7 +26,7 @@ def allow() -> None:
 @click.argument("rule")
 @with_session
 def add(session: Session, rule: str) -> None:
-    """Add RULE: an agent_id, key:sha256:<hex>, san:<suffix> (mode ca) or *. It counts at once."""
+    """Add RULE: an agent_id, key:sha256:<hex>, san:<suffix> (mode ca) or *. It takes effect at once."""
     printer = session.printer()
     with session.client() as client:
         added = client.allow_add(rule)
@@ -40,7 +40,7 @@ def add(session: Session, rule: str) -> None:
 @click.argument("rule")
 @with_session
 def remove(session: Session, rule: str) -> None:
-    """Remove RULE. What was announced under it stays until its lease ends."""
+    """Remove RULE. Agents announced under it stay until their lease ends."""
     printer = session.printer()
     with session.client() as client:
         client.allow_remove(rule)
@@ -53,7 +53,7 @@ def remove(session: Session, rule: str) -> None:
 @allow.command("list", epilog=example("waypost allow list -o json"))
 @with_session
 def list_rules(session: Session) -> None:
-    """Show the rules."""
+    """List the rules."""
     printer = session.printer()
     with session.client() as client:
         rules = client.allow_list()
@@ -62,4 +62,4 @@ def list_rules(session: Session) -> None:
         return
     printer.rows((sanitize(rule.rule), rule.added_at, sanitize(rule.added_by)) for rule in rules)
     if not rules and printer.is_terminal:
-        printer.note("No rule: nobody but admin may announce. `waypost allow add AGENT_ID` adds one.")
+        printer.note("No rules: only an admin may announce. Add one with `waypost allow add AGENT_ID`.")

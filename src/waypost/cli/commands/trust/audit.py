@@ -17,7 +17,7 @@ from waypost.cli.session import Session, with_session
 from waypost.client.sync.client import SyncClient
 from waypost.model.events import AuditRecord
 
-_SHOWN = 50
+_DEFAULT_ENTRIES = 50
 _POLL_SECONDS = 1.0
 
 
@@ -33,13 +33,16 @@ class AuditOptions(msgspec.Struct, frozen=True, kw_only=True):
     )
 )
 @click.option(
-    "--after", type=click.IntRange(min=0), metavar="NUMBER", help="Entries after this one.  [default: the last 50]"
+    "--after",
+    type=click.IntRange(min=0),
+    metavar="NUMBER",
+    help="Only entries after this number.  [default: the last 50]",
 )
-@click.option("-n", "--limit", type=click.IntRange(min=1), help="At most so many.")
-@click.option("--subject", metavar="NAME", help="Only what this subject did.")
-@click.option("--object", "about", metavar="ID", help="Only what was done to this agent, key, rule or domain.")
-@click.option("--action", metavar="WORD", help="Only this: register, update, withdraw, expire, allow, revoke, …")
-@click.option("-f", "--follow", is_flag=True, help="Go on with new entries until stopped.")
+@click.option("-n", "--limit", type=click.IntRange(min=1), help="The maximum number of entries.")
+@click.option("--subject", metavar="NAME", help="Only entries of this subject.")
+@click.option("--object", "about", metavar="ID", help="Only entries about this agent, key, rule or domain.")
+@click.option("--action", metavar="NAME", help="Only this action: register, update, withdraw, expire, allow, revoke, …")
+@click.option("-f", "--follow", is_flag=True, help="Follow new entries until stopped.")
 @with_session
 def audit(
     session: Session,
@@ -51,12 +54,12 @@ def audit(
     *,
     follow: bool,
 ) -> None:
-    """Show who changed what, when, from where and with which credential. For admins."""
+    """Show the audit trail: who changed what, when, from where and with which credential. For admins."""
     printer = session.printer()
-    asked = AuditOptions(subject=subject, object=about, action=action)
+    options = AuditOptions(subject=subject, object=about, action=action)
     with session.client() as client:
-        start = after if after is not None else _start(client, asked, limit)
-        found = _entries(client, asked, start, follow=follow)
+        start = after if after is not None else _start(client, options, limit)
+        found = _entries(client, options, start, follow=follow)
         shown = found if limit is None else _first(found, limit)
         if printer.is_terminal and not follow:
             _table(printer, list(shown))
@@ -66,17 +69,17 @@ def audit(
             printer.values(shown)
 
 
-def _start(client: SyncClient, asked: AuditOptions, limit: int | None) -> int:
-    """Without a number: the newest entries. A filter looks at all of them."""
-    if asked.subject or asked.object or asked.action:
+def _start(client: SyncClient, options: AuditOptions, limit: int | None) -> int:
+    """Start with the newest entries; with a filter, with the first."""
+    if options.subject or options.object or options.action:
         return 0
-    return max(0, client.audit(limit=1).size - (limit or _SHOWN))
+    return max(0, client.audit(limit=1).size - (limit or _DEFAULT_ENTRIES))
 
 
-def _entries(client: SyncClient, asked: AuditOptions, after: int, *, follow: bool) -> Iterator[AuditRecord]:
+def _entries(client: SyncClient, options: AuditOptions, after: int, *, follow: bool) -> Iterator[AuditRecord]:
     while True:
         page = client.audit(
-            after, limit=limits.AUDIT_PAGE_MAX, subject=asked.subject, object=asked.object, action=asked.action
+            after, limit=limits.AUDIT_PAGE_MAX, subject=options.subject, object=options.object, action=options.action
         )
         yield from page.entries
         if page.next_after is not None:
@@ -97,8 +100,8 @@ def _first(entries: Iterator[AuditRecord], limit: int) -> Iterator[AuditRecord]:
 
 
 def _cells(entry: AuditRecord) -> tuple[str, ...]:
-    told = (entry.at, entry.action, entry.object, entry.subject, entry.outcome, entry.address, entry.credential)
-    return str(entry.number), *map(sanitize, told)
+    cells = (entry.at, entry.action, entry.object, entry.subject, entry.outcome, entry.address, entry.credential)
+    return str(entry.number), *map(sanitize, cells)
 
 
 def _table(printer: Printer, entries: list[AuditRecord]) -> None:

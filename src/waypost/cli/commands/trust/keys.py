@@ -31,7 +31,7 @@ _KINDS = {"ed25519": "ed25519", "p256": "p-256", "rsa": "rsa"}
 
 @click.group()
 def keys() -> None:
-    """Make keys of your own; bind, list and revoke those of agents."""
+    """Create your own keys; trust, list and revoke the keys of agents."""
 
 
 # --- On this machine ------------------------------------------------------------------------------
@@ -45,19 +45,21 @@ def keys() -> None:
         "waypost keys new --domain alice.example.com",
     ),
 )
-@click.option("--type", "kind", type=click.Choice(list(_KINDS)), default="ed25519", show_default=True, help="Its kind.")
+@click.option(
+    "--type", "kind", type=click.Choice(list(_KINDS)), default="ed25519", show_default=True, help="The key type."
+)
 @click.option(
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help=f"Where to write it.  [default: DATA/{KEY_FILE}]",
+    help=f"The file to write.  [default: DATA/{KEY_FILE}]",
 )
 @click.option("--domain", metavar="DOMAIN", help="The key of a domain that the service with this data folder hosts.")
 @with_session
 def new(session: Session, kind: str, out: Path | None, domain: str | None) -> None:
-    """Make a private key, in a file for its owner alone, and print its public half. A file that is there stays."""
+    """Create a private key (file mode 0600) and print its public key. Existing files are not overwritten."""
     if domain is not None and (out is not None or kind != "ed25519"):
-        raise click.UsageError("--domain takes neither --out nor --type: ADP has Ed25519 keys only.")
+        raise click.UsageError("--domain cannot be combined with --out or --type: ADP uses Ed25519 keys only.")
     data = session.settings().data
     path = out or (data / KEY_FILE if domain is None else hosted_key_path(data, domain))
     key = make_key(_KINDS[kind])
@@ -89,30 +91,30 @@ def new(session: Session, kind: str, out: Path | None, domain: str | None) -> No
 @click.option("--domain", metavar="DOMAIN", help="The key of a domain that the service with this data folder hosts.")
 @with_session
 def rotate(session: Session, path: Path | None, agent: Path | None, domain: str | None) -> None:
-    """Replace a key of this machine. The old one is kept beside it: it has to vouch for the new one for a week.
+    """Replace a key of this machine. The old one is stored next to it: it signs the rotation for a week.
 
-    The next announcement carries the new public_key, `signature` by the new key and `previous_signature` by the old one, both
-    over the same agent. Services accept the old key for 24 hours more.
+    The next announcement has the new public_key, a `signature` of the new key and a `previous_signature` of the old one, both
+    over the same agent. Services accept the old key for another 24 hours.
     """
     if domain is not None and (path is not None or agent is not None):
-        raise click.UsageError("--domain takes neither --key nor --agent.")
+        raise click.UsageError("--domain cannot be combined with --key or --agent.")
     data = session.settings().data
     path = path or (data / KEY_FILE if domain is None else hosted_key_path(data, domain))
-    said = None if agent is None else _read_agent(agent)
+    announced = None if agent is None else _read_agent(agent)
     previous = read_key(path)
     key = make_key(previous.public.kind if previous.public.kind in _KINDS.values() else "ed25519")
-    kept = replace_key(path, key, previous)
+    backup = replace_key(path, key, previous)
     printer = session.printer()
-    if said is None:
+    if announced is None:
         _show_key(printer, key, path, previous=previous)
     else:
-        printer.raw(dump_json(sign_announcement(said, key, previous, now=time.time())))
-    printer.note(f"The old key {previous.public.key_id} is kept in {kept}.")
+        printer.raw(dump_json(sign_announcement(announced, key, previous, now=time.time())))
+    printer.note(f"The old key {previous.public.key_id} is stored in {backup}.")
     if domain is not None:
-        printer.note(f"Nobody believes it before the zone names it: `waypost dns publish {domain}`.")
-    elif said is None:
+        printer.note(f"It is not trusted until the zone names it: `waypost dns publish {domain}`.")
+    elif announced is None:
         printer.note(
-            "Announce this public_key, signed by both: `waypost keys rotate --agent FILE` prints such a message."
+            "Announce this public_key, signed by both keys: `waypost keys rotate --agent FILE` prints such a message."
         )
 
 
@@ -121,7 +123,7 @@ def _read_agent(path: Path) -> JsonObject:
     agent = document.get("agent", document)
     if not isinstance(agent, dict) or "agent_id" not in agent:
         raise InvalidDocument(
-            "This is not an agent object.", path="$", hint="It has agent_id, capabilities, transport."
+            "This is not an agent object.", path="$", hint="It needs agent_id, capabilities and transport."
         )
     return {name: value for name, value in agent.items() if name != "public_key"}
 
@@ -131,7 +133,7 @@ def _show_key(printer: Printer, key: PrivateKey, path: Path, previous: PrivateKe
         printer.raw(key.public.pem().encode())
         printer.note(f"{key.public.kind} {key.public.key_id}, in {path}")
         return
-    told: dict[str, Any] = {
+    value: dict[str, Any] = {
         "key_id": key.public.key_id,
         "kind": key.public.kind,
         "file": str(path),
@@ -139,7 +141,7 @@ def _show_key(printer: Printer, key: PrivateKey, path: Path, previous: PrivateKe
         "previous_key_id": previous.public.key_id if previous is not None else None,
         "previous_file": str(previous_key_path(path, previous)) if previous is not None else None,
     }
-    printer.value(without_none(told))
+    printer.value(without_none(value))
 
 
 # --- Of a service ---------------------------------------------------------------------------------
@@ -147,11 +149,11 @@ def _show_key(printer: Printer, key: PrivateKey, path: Path, previous: PrivateKe
 
 @keys.command("list", epilog=example("waypost keys list", "waypost keys list --revoked -o jsonl"))
 @click.option("--agent", "agent_id", metavar="AGENT_ID", help="Only the keys of this agent.")
-@click.option("--revoked", is_flag=True, help="Only what was revoked; every reader may ask for that.")
-@click.option("-n", "--limit", type=click.IntRange(min=1), help="At most so many.  [default: all]")
+@click.option("--revoked", is_flag=True, help="Only revocations, which every reader may list.")
+@click.option("-n", "--limit", type=click.IntRange(min=1), help="The maximum number.  [default: all]")
 @with_session
 def list_keys(session: Session, agent_id: str | None, revoked: bool, limit: int | None) -> None:
-    """Show the trust store: which keys are bound to which agents, and what was revoked."""
+    """List the trust store: the keys of agents, and revocations."""
     printer = session.printer()
     with session.client() as client:
         if revoked:
@@ -164,15 +166,15 @@ def list_keys(session: Session, agent_id: str | None, revoked: bool, limit: int 
         store = _read_trust_store(client, agent_id, limit)
     if not printer.is_human:
         keys = [without_none(msgspec.to_builtins(key)) for key in store.keys]
-        gone = [without_none(msgspec.to_builtins(row)) for row in store.revoked]
-        printer.parts({"keys": keys, "revoked": gone}, [*keys, *gone])
+        revocations = [without_none(msgspec.to_builtins(row)) for row in store.revoked]
+        printer.parts({"keys": keys, "revoked": revocations}, [*keys, *revocations])
         return
     printer.rows((key.agent_id, key.key_id, key.state, key.until or "", key.via) for key in store.keys)
     printer.rows(("revoked", sanitize(row.what), row.revoked_at, sanitize(row.reason or "")) for row in store.revoked)
 
 
 def _read_trust_store(client: SyncClient, agent_id: str | None, limit: int | None) -> TrustStorePage:
-    """All pages, or as many rows as are asked for."""
+    """All pages, up to `limit` rows."""
     page = client.keys_list(agent_id, limit=limits.PAGE_MAX)
     keys, revoked = list(page.keys), list(page.revoked)
     while page.next_cursor is not None and (limit is None or len(keys) + len(revoked) < limit):
@@ -189,10 +191,10 @@ def _read_trust_store(client: SyncClient, agent_id: str | None, limit: int | Non
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @with_session
 def trust(session: Session, agent_id: str, file: Path) -> None:
-    """Bind the public key (or certificate) in FILE to an agent. It may announce from now on; its earlier keys may not."""
+    """Pin the public key (or certificate) in FILE for an agent. Its earlier keys are no longer accepted."""
     printer = session.printer()
     text = read_text(file)
-    parse_announced_key(text, str(file))  # before it is sent: it might be a private key
+    parse_announced_key(text, str(file))  # before it is sent: a private key must not be
     with session.client() as client:
         key = client.keys_trust(agent_id, text)
     if printer.is_human:
@@ -210,18 +212,18 @@ def trust(session: Session, agent_id: str, file: Path) -> None:
     ),
 )
 @click.argument("what", metavar="KEY_ID|AGENT_ID|serial:HEX|token:ID")
-@click.option("--reason", metavar="TEXT", help="Why; every reader sees it.")
+@click.option("--reason", metavar="TEXT", help="The reason, visible to every reader.")
 @with_session
 def revoke(session: Session, what: str, reason: str | None) -> None:
-    """Revoke a key, an agent, a certificate or a token, at once and for good. Records of it are withdrawn."""
+    """Revoke a key, an agent, a certificate or a token, immediately and permanently. Its records are withdrawn."""
     printer = session.printer()
     with session.client() as client:
-        done = client.keys_revoke(**_revocation_target(what), reason=reason)
+        revocation = client.keys_revoke(**_revocation_target(what), reason=reason)
     if not printer.is_human:
-        printer.value(without_none(msgspec.to_builtins(done)))
+        printer.value(without_none(msgspec.to_builtins(revocation)))
         return
-    printer.line(f"{done.outcome:<9}  {sanitize(done.what)}")
-    for agent_id in done.withdrawn:
+    printer.line(f"{revocation.outcome:<9}  {sanitize(revocation.what)}")
+    for agent_id in revocation.withdrawn:
         printer.line(f"withdrawn  {sanitize(agent_id)}")
 
 

@@ -20,7 +20,7 @@ from waypost.trust.jwt import load_token_key, mint
 
 @click.group()
 def token() -> None:
-    """Make access tokens."""
+    """Mint access tokens."""
 
 
 @token.command(
@@ -30,24 +30,29 @@ def token() -> None:
         'export WAYPOST_TOKEN="$(waypost token mint --sub ci --scope discover:write)"',
     ),
 )
-@click.option("--sub", required=True, metavar="NAME", help="The subject: who the token speaks for.")
+@click.option("--sub", required=True, metavar="NAME", help="The subject of the token.")
 @click.option(
     "--scope",
     "scopes",
     multiple=True,
     required=True,
     type=click.Choice(SCOPES),
-    help="What it may do; repeat for more.",
+    help="A scope of the token. Repeatable.",
 )
 @click.option(
-    "--ttl", type=parse_duration_option, default="1h", show_default=True, metavar="DURATION", help="How long it lives."
+    "--ttl",
+    type=parse_duration_option,
+    default="1h",
+    show_default=True,
+    metavar="DURATION",
+    help="How long it is valid.",
 )
 @with_session
 def mint_token(session: Session, sub: str, scopes: tuple[str, ...], ttl: int) -> None:
-    """Make a token and print it.
+    """Mint a token and print it.
 
-    It is signed with the key in the data folder of this machine; where a server is named, or there is no key, the
-    service is asked, which needs admin.
+    It is signed with the key in the data folder of this machine. With --server, or without such a key, the service mints it,
+    which needs admin.
     """
     printer = session.printer()
     settings = session.settings()

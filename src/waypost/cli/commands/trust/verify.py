@@ -1,7 +1,8 @@
-"""`waypost verify --log`: is the audit trail still the one that was seen before, and are its entries in it?
+"""`waypost verify ID|FILE|DOMAIN` and `waypost verify --log`.
 
-The last checkpoint of each service is remembered in the data folder, with the key that signed it. A service can forge what
-it says today; it cannot make it fit what it signed yesterday.
+--log checks that the audit trail extends the one of the last check, and that its newest entries are included. The data folder
+stores the last checkpoint of each service with the key that signed it: a service can forge its present state, but not make it
+consistent with what it signed before.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ import msgspec
 from rich.text import Text
 
 from waypost import limits
+from waypost.cli.commands.network.resolve import LookupOptions, exit_code, lookup_options, resolve, show_resolution
 from waypost.cli.options import example
 from waypost.cli.output import Printer, sanitize
-from waypost.cli.resolution import LookupOptions, exit_code, lookup_options, resolve, show_resolution
 from waypost.cli.session import Session, with_session
 from waypost.cli.views import trust_badge, trust_word
 from waypost.client.results import LogCheckpoint, VerificationResult, parse_verification
@@ -45,13 +46,13 @@ from waypost.trust.transparency_log import (
 
 EXIT_LOG_FAILED = 1
 
-ENTRIES = 20  # the newest ones, whose place in the tree is proved
+ENTRIES = 20  # the newest ones, whose inclusion is verified
 
 _FOLDER = "checkpoints"
 
 
 class KnownCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """What is remembered of a service."""
+    """The last checkpoint of a service."""
 
     server: str
     key: str
@@ -65,16 +66,16 @@ class LogCheck(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def verify_log(session: Session, entries: int = ENTRIES) -> int:
-    """Check, say what was found, remember the checkpoint when all is well; the exit code."""
+    """Verify the log, print the findings, store the checkpoint if all passed; return the exit code."""
     printer = session.printer()
     with session.client() as client:
         path = _checkpoint_path(session.settings().data, client.base_url)
-        told = client.audit_checkpoint()
-        findings = list(_check_log(client, told, _load_checkpoint(path), entries))
+        checkpoint = client.audit_checkpoint()
+        findings = list(_check_log(client, checkpoint, _load_checkpoint(path), entries))
     failed = any(finding.state == "failed" for finding in findings)
     if not failed:
-        _save_checkpoint(path, KnownCheckpoint(server=client.base_url, key=told.key, note=told.note))
-    _show_log(printer, told, findings, failed=failed)
+        _save_checkpoint(path, KnownCheckpoint(server=client.base_url, key=checkpoint.key, note=checkpoint.note))
+    _show_log(printer, checkpoint, findings, failed=failed)
     return EXIT_LOG_FAILED if failed else 0
 
 
@@ -82,64 +83,64 @@ def verify_log(session: Session, entries: int = ENTRIES) -> int:
 
 
 def _check_log(
-    client: SyncClient, told: LogCheckpoint, seen: KnownCheckpoint | None, entries: int
+    client: SyncClient, checkpoint: LogCheckpoint, known: KnownCheckpoint | None, entries: int
 ) -> Iterator[LogCheck]:
-    if seen is not None and seen.key != told.key:
-        yield LogCheck(check="signature", state="failed", reason="The service names another key than before.")
+    if known is not None and known.key != checkpoint.key:
+        yield LogCheck(check="signature", state="failed", reason="The service uses another key than before.")
         return
     try:
-        key = parse_verifier_key(told.key)
-        now = verify_checkpoint(told.note, key)
-        before = verify_checkpoint(seen.note, key) if seen is not None else None
+        key = parse_verifier_key(checkpoint.key)
+        now = verify_checkpoint(checkpoint.note, key)
+        before = verify_checkpoint(known.note, key) if known is not None else None
     except WaypostError as error:
         yield LogCheck(check="signature", state="failed", reason=error.message)
         return
-    if now.origin != key.name or now.size != told.size:
-        yield LogCheck(check="signature", state="failed", reason="What is signed is not what is said beside it.")
+    if now.origin != key.name or now.size != checkpoint.size:
+        yield LogCheck(check="signature", state="failed", reason="The signed checkpoint differs from the reported one.")
         return
-    yield _check_signature(key, seen)
+    yield _check_signature(key, known)
     yield _check_consistency(client, before, now)
     yield _check_inclusion(client, now, entries)
 
 
-def _check_signature(key: VerifierKey, seen: KnownCheckpoint | None) -> LogCheck:
-    known = "the key that was remembered" if seen is not None else "a key that is remembered from now on"
-    return LogCheck(check="signature", state="passed", reason=f"Signed by {key.name}, {known}.")
+def _check_signature(key: VerifierKey, known: KnownCheckpoint | None) -> LogCheck:
+    origin = "the stored key" if known is not None else "a key that is stored from now on"
+    return LogCheck(check="signature", state="passed", reason=f"Signed by {key.name}, {origin}.")
 
 
 def _check_consistency(client: SyncClient, before: Checkpoint | None, now: Checkpoint) -> LogCheck:
     if before is None:
         return LogCheck(
-            check="consistency", state="not_checked", reason="This is the first checkpoint that is seen here."
+            check="consistency", state="not_checked", reason="This is the first checkpoint of this service."
         )
     if now.size < before.size:
-        reason = f"The trail had {before.size} entries and has {now.size}: it was cut or replaced."
+        reason = f"The trail had {before.size} entries and has {now.size}: it was truncated or replaced."
         return LogCheck(check="consistency", state="failed", reason=reason)
     proof = client.audit_proof(from_=before.size, to=now.size)
     if not verify_consistency(before.size, now.size, proof.hashes, before.root, now.root):
-        reason = f"The first {before.size} entries are not what they were: the trail was rewritten."
+        reason = f"The first {before.size} entries changed: the trail was rewritten."
         return LogCheck(check="consistency", state="failed", reason=reason)
-    reason = f"All {before.size} entries that were seen before are unchanged; {now.size - before.size} are new."
+    reason = f"All {before.size} known entries are unchanged; {now.size - before.size} are new."
     return LogCheck(check="consistency", state="passed", reason=reason)
 
 
 def _check_inclusion(client: SyncClient, now: Checkpoint, entries: int) -> LogCheck:
-    """The newest entries, as they are shown, are in the tree that was signed."""
+    """Check that the newest entries are in the signed tree."""
     count = min(entries, limits.AUDIT_PAGE_MAX, now.size)
     if not count:
-        return LogCheck(check="inclusion", state="not_checked", reason="No entry was looked at.")
+        return LogCheck(check="inclusion", state="not_checked", reason="No entry was checked.")
     leaves = client.audit(now.size - count, limit=count).leaves()
     if list(leaves) != list(range(now.size - count + 1, now.size + 1)):
-        return LogCheck(check="inclusion", state="failed", reason=f"Some of the newest {count} entries are not shown.")
+        return LogCheck(check="inclusion", state="failed", reason=f"Some of the newest {count} entries are missing.")
     for number, leaf in leaves.items():
         proof = client.audit_proof(entry=number, size=now.size)
         if not verify_inclusion(leaf, number - 1, now.size, proof.hashes, now.root):
-            reason = f"Entry {number} is not the one that was signed."
+            reason = f"Entry {number} differs from the signed one."
             return LogCheck(check="inclusion", state="failed", reason=reason)
     return LogCheck(check="inclusion", state="passed", reason=f"The newest {count} entries are in the signed tree.")
 
 
-# --- What is remembered ---------------------------------------------------------------------------
+# --- Stored checkpoints ---------------------------------------------------------------------------
 
 
 def _checkpoint_path(data: Path, server: str) -> Path:
@@ -155,31 +156,36 @@ def _load_checkpoint(path: Path) -> KnownCheckpoint | None:
         raise ConfigurationError(
             f"{path} cannot be read ({error}).",
             path="data",
-            hint="It holds the last checkpoint that was seen. Restore it; removing it forgets what was seen.",
+            hint="It contains the last checkpoint. Restore it; without it, earlier changes are not detected.",
         ) from None
 
 
-def _save_checkpoint(path: Path, seen: KnownCheckpoint) -> None:
+def _save_checkpoint(path: Path, known: KnownCheckpoint) -> None:
     fresh = path.with_suffix(".new")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fresh.write_bytes(msgspec.json.encode(seen) + b"\n")
+        fresh.write_bytes(msgspec.json.encode(known) + b"\n")
         os.replace(fresh, path)
     except OSError as error:
         raise ConfigurationError(
-            f"The checkpoint cannot be remembered ({error}).", path="data", hint="Choose a folder with --data."
+            f"The checkpoint cannot be stored ({error}).", path="data", hint="Choose a writable folder with --data."
         ) from None
 
 
-# --- Telling --------------------------------------------------------------------------------------
+# --- Output of --log ------------------------------------------------------------------------------
 
 
-def _show_log(printer: Printer, told: LogCheckpoint, findings: list[LogCheck], *, failed: bool) -> None:
+def _show_log(printer: Printer, checkpoint: LogCheckpoint, findings: list[LogCheck], *, failed: bool) -> None:
     if not printer.is_human:
-        answer: dict[str, Any] = {"origin": told.origin, "size": told.size, "key": told.key, "passed": not failed}
+        answer: dict[str, Any] = {
+            "origin": checkpoint.origin,
+            "size": checkpoint.size,
+            "key": checkpoint.key,
+            "passed": not failed,
+        }
         printer.value({**answer, "checks": [msgspec.to_builtins(finding) for finding in findings]})
         return
-    printer.line(f"{sanitize(told.origin)}: {told.size} entries")
+    printer.line(f"{sanitize(checkpoint.origin)}: {checkpoint.size} entries")
     styles = {"passed": "green", "failed": "bold red", "not_checked": "yellow"}
     for finding in findings:
         printer.line(
@@ -187,7 +193,7 @@ def _show_log(printer: Printer, told: LogCheckpoint, findings: list[LogCheck], *
         )
 
 
-# ---- `waypost verify ID|FILE|DOMAIN`, `waypost verify --log`.
+# --- The command ----------------------------------------------------------------------------------
 
 EXIT_FAILED = 1
 
@@ -215,16 +221,18 @@ _MARKS = {
     multiple=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="PEM",
-    help="Check a file with this public key, without a service; repeat for more.",
+    help="Verify a file with this public key, without a service. Repeatable.",
 )
-@click.option("--dialect", metavar="NAME", help="Of a file, when its content should not decide.")
-@click.option("--log", is_flag=True, help="Check the audit trail of the service against what was seen before.")
+@click.option(
+    "--dialect", metavar="NAME", help="The dialect of a file, if it should not be recognised from the content."
+)
+@click.option("--log", is_flag=True, help="Verify that the audit trail of the service was not rewritten.")
 @click.option(
     "--entries",
     type=click.IntRange(min=0),
     default=ENTRIES,
     show_default=True,
-    help="With --log: how many of the newest entries are proved to be in it.",
+    help="With --log: how many of the newest entries to check.",
 )
 @lookup_options
 @with_session
@@ -234,37 +242,36 @@ def verify(
     keys: tuple[Path, ...],
     dialect: str | None,
     entries: int,
-    looking: LookupOptions,
+    lookup: LookupOptions,
     *,
     log: bool,
 ) -> int:
-    """Check now how far an agent, a document in a file, or a domain can be trusted: every check, step by step, with its
-    evidence.
+    """Verify an agent, a document in a file, or a domain: every check with its evidence.
 
-    A domain is followed to its agent, rung by rung, without a service; --server lets that service do it.
+    A domain is resolved to its agent without a service; with --server, by that service.
 
-    Exits with 1 when a check failed. A signature that holds, but by a key that nothing binds to the agent, is `?`: it proves
-    nothing about who the agent is.
+    Exits with 1 if a check failed. A valid signature of a key that is not bound to the agent is `?`: it does not prove who the
+    agent is.
     """
     if log:
         return verify_log(session, entries)
     if target is None:
-        raise click.UsageError("Say what to check: an ID, a FILE, a DOMAIN, or --log.")
+        raise click.UsageError("Expected an ID, a FILE, a DOMAIN, or --log.")
     printer = session.printer()
     path = Path(target)
     if path.is_file():
         found = _verify_file(session, printer, path, keys, dialect)
     elif keys:
-        raise click.UsageError(f"--key checks files, and {target!r} is none.")
+        raise click.UsageError(f"--key is for files, and {target!r} is not a file.")
     elif is_domain(target) and not target.lower().startswith("agent:"):
-        return _verify_domain(session, looking, printer, target)
+        return _verify_domain(session, lookup, printer, target)
     else:
         try:
             found = _verify_agent(session, target)
         except (NotFound, Unavailable, Unauthorized):
             if not is_domain(target):
                 raise
-            return _verify_domain(session, looking, printer, target)
+            return _verify_domain(session, lookup, printer, target)
     _show(printer, found)
     return EXIT_FAILED if found.level == "failed" else 0
 
@@ -274,13 +281,13 @@ def _verify_agent(session: Session, target: str) -> VerificationResult:
         return client.verify(target)
 
 
-def _verify_domain(session: Session, looking: LookupOptions, printer: Printer, target: str) -> int:
-    found = resolve(session, looking, target, "key")
+def _verify_domain(session: Session, lookup: LookupOptions, printer: Printer, target: str) -> int:
+    found = resolve(session, lookup, target, "key")
     show_resolution(printer, found)
-    fallen = [verdict for verdict in found.verdicts if verdict.state == "failed"]
-    for verdict in fallen:
+    failed = [verdict for verdict in found.verdicts if verdict.state == "failed"]
+    for verdict in failed:
         printer.note(f"{verdict.check} failed: {verdict.reason}", "red")
-    if not fallen and not found.is_resolved:
+    if not failed and not found.is_resolved:
         printer.note(f"{found.outcome.replace('_', ' ')}: {found.reason}", "red")
     return exit_code(found)
 
@@ -291,14 +298,14 @@ def _verify_domain(session: Session, looking: LookupOptions, printer: Printer, t
 def _verify_file(
     session: Session, printer: Printer, path: Path, keys: tuple[Path, ...], dialect: str | None
 ) -> VerificationResult:
-    """With keys that are given, here; else by the service, which knows what is bound to the agent."""
+    """Verify with the given keys, else by the service, which knows the keys of the agent."""
     if keys:
         return _verify_locally(path, dialect, [_read_key(key) for key in keys])
     try:
         with session.client() as client:
             return client.verify_document(path, dialect)
     except (Unavailable, Unauthorized) as error:
-        printer.note(f"No service to ask for keys ({error.message}) Signatures are checked without any: see --key.")
+        printer.note(f"No service that knows the keys ({error.message}) Verifying without keys; see --key.")
         return _verify_locally(path, dialect, [])
 
 
@@ -306,8 +313,8 @@ def _verify_locally(path: Path, dialect: str | None, keys: list[BoundKey]) -> Ve
     now = time.time()
     document = path.read_bytes()
     name, _, decoded = decode_document(document, dialect, DecodeContext(now=now))
-    told = trust_summary(check_with_keys(name, document, keys, (), now))
-    answer = {"id": decoded.record.id, "trust": told, "documents": [{"dialect": name, **told}]}
+    trust = trust_summary(check_with_keys(name, document, keys, (), now))
+    answer = {"id": decoded.record.id, "trust": trust, "documents": [{"dialect": name, **trust}]}
     return parse_verification({**answer, "checked_at": to_rfc3339(now)})
 
 
@@ -315,7 +322,7 @@ def _read_key(path: Path) -> BoundKey:
     return BoundKey(parse_announced_key(path.read_text("utf-8"), str(path)), f"--key {path.name}", own=True)
 
 
-# --- Showing --------------------------------------------------------------------------------------
+# --- Output ---------------------------------------------------------------------------------------
 
 
 def _show(printer: Printer, found: VerificationResult) -> None:
@@ -325,7 +332,7 @@ def _show(printer: Printer, found: VerificationResult) -> None:
     for line in _lines(found):
         printer.line(line)
     if found.shown and found.shown != found.level:
-        printer.note(f"Other answers still show {trust_word(found.shown)}: register the document again.")
+        printer.note(f"Other responses still show {trust_word(found.shown)}: register the document again.")
 
 
 def _lines(found: VerificationResult) -> Iterator[Text]:
@@ -337,7 +344,7 @@ def _lines(found: VerificationResult) -> Iterator[Text]:
             yield from _check_lines(check)
 
 
-_NO_SIGNATURES = "this dialect has none"
+_NO_SIGNATURES = "this dialect has no signatures"
 
 
 def _check_lines(check: dict[str, Any]) -> Iterator[Text]:

@@ -1,4 +1,4 @@
-"""`waypost dns check`: what the DNS holds of an agent against what it should hold, by each nameserver and by the resolver."""
+"""`waypost dns check`: compare the published records of an agent with the expected ones, at each nameserver and the resolver."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from rich.table import Column
 from rich.text import Text
 
 from waypost.cli.commands.network.dns.publish import parse_nameserver, record_sets_in_zone
-from waypost.cli.commands.network.dns.zone_options import ZoneOptions, fetch_zone, zone_options
+from waypost.cli.commands.network.dns.zone import ZoneOptions, fetch_zone, zone_options
+from waypost.cli.commands.network.resolve import LookupOptions, lookup_options, make_outgoing
 from waypost.cli.options import example
 from waypost.cli.output import Printer, sanitize, without_none
-from waypost.cli.resolution import LookupOptions, lookup_options, make_outgoing
 from waypost.cli.session import Session, with_session
 from waypost.client.results import AgentZone
 from waypost.domains.ports import DnsResolver, RecordType
@@ -25,9 +25,9 @@ EXIT_DIFFERS = 1
 _ADVICE: dict[RecordSetState, str] = {
     "same": "",
     "missing": "publish it: waypost dns publish",
-    "differs": "publish it anew: waypost dns publish",
-    "extra": "remove what is not in the agent's zone",
-    "unanswered": "ask again; is the server up?",
+    "differs": "publish it again: waypost dns publish",
+    "extra": "remove the records that are not in the agent's zone",
+    "unanswered": "try again; is the server up?",
 }
 _STYLES: dict[str, str] = {
     "same": "green",
@@ -39,7 +39,7 @@ _STYLES: dict[str, str] = {
 
 
 class RecordCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """One set of records at one server."""
+    """One record set at one server."""
 
     server: str
     name: str
@@ -48,7 +48,7 @@ class RecordCheck(msgspec.Struct, frozen=True, kw_only=True):
     advice: str = ""
     wanted: tuple[str, ...] = ()
     live: tuple[str, ...] | None = None
-    security: str | None = None  # of the resolver's answer: what we make of its signatures
+    security: str | None = None  # DNSSEC status of the resolver's answer
     reason: str | None = None
 
 
@@ -65,9 +65,9 @@ class RecordCheck(msgspec.Struct, frozen=True, kw_only=True):
     "nameservers",
     multiple=True,
     metavar="ADDRESS[:PORT]",
-    help="A server to ask. Repeatable.  [default: all that the zone's NS records name]",
+    help="A nameserver to query. Repeatable.  [default: those of the zone's NS records]",
 )
-@click.option("--zone", metavar="DOMAIN", help="The zone.  [default: the one that holds the agent's name]")
+@click.option("--zone", metavar="DOMAIN", help="The zone.  [default: the one of the agent's name]")
 @zone_options
 @lookup_options
 @with_session
@@ -76,15 +76,15 @@ def check(
     agent: str,
     nameservers: tuple[str, ...],
     zone: str | None,
-    wanted: ZoneOptions,
-    looking: LookupOptions,
+    options: ZoneOptions,
+    lookup: LookupOptions,
 ) -> int:
-    """Compare what is live with what should be, by every authoritative server and by the resolver.
+    """Compare the published records with the expected ones, at every authoritative server and the resolver.
 
-    Exits with 1 when anything differs, and says what to do.
+    Exits with 1 if anything differs, and says what to do.
     """
     printer = session.printer()
-    rows = asyncio.run(_check_records(session, looking, fetch_zone(session, agent, wanted), nameservers, zone))
+    rows = asyncio.run(_check_records(session, lookup, fetch_zone(session, agent, options), nameservers, zone))
     if printer.is_human:
         _show(printer, rows)
     else:
@@ -93,9 +93,9 @@ def check(
 
 
 async def _check_records(
-    session: Session, looking: LookupOptions, found: AgentZone, nameservers: tuple[str, ...], zone: str | None
+    session: Session, lookup: LookupOptions, found: AgentZone, nameservers: tuple[str, ...], zone: str | None
 ) -> list[RecordCheck]:
-    lookups = make_outgoing(session, looking).dns
+    lookups = make_outgoing(session, lookup).dns
     servers = [ZoneClient(parse_nameserver(text)) for text in nameservers]
     if servers:
         zone = zone or await servers[0].zone_of(found.domain) or found.domain
@@ -103,8 +103,8 @@ async def _check_records(
         zone = zone or (await find_zone(lookups, found.domain))[0]
         servers = [ZoneClient(server) for server in await find_servers(lookups, zone)]
     wanted = record_sets_in_zone(session.printer(), found, zone)
-    asked = [_check_server(server, each) for server in servers for each in wanted]
-    return list(await asyncio.gather(*asked, *(_check_resolver(lookups, each) for each in wanted)))
+    checks = [_check_server(server, each) for server in servers for each in wanted]
+    return list(await asyncio.gather(*checks, *(_check_resolver(lookups, each) for each in wanted)))
 
 
 async def _check_server(server: ZoneClient, wanted: RecordSet) -> RecordCheck:
@@ -116,7 +116,7 @@ async def _check_server(server: ZoneClient, wanted: RecordSet) -> RecordCheck:
 
 
 async def _check_resolver(lookups: DnsResolver, wanted: RecordSet) -> RecordCheck:
-    kind: RecordType = wanted.type  # type: ignore[assignment]  # every type of a zone is one that can be asked for
+    kind: RecordType = wanted.type  # type: ignore[assignment]  # every type of a zone can be looked up
     found = await lookups.lookup(wanted.name, kind)
     if found.outcome == "failed":
         return _record_check("resolver", wanted, "unanswered", security=found.security, reason=found.reason)

@@ -1,4 +1,7 @@
-"""What was published where, and what was there before: one file for each update, in the data folder."""
+"""`waypost dns publish`: put the records of an agent into a zone by dynamic update, show the changes, and undo them.
+
+A journal in the data folder keeps one file per update, with the record sets before and after it.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,10 @@ import msgspec
 from rich.text import Text
 
 from waypost import limits
-from waypost.cli.commands.network.dns.zone_options import ZoneOptions, fetch_zone, zone_options
+from waypost.cli.commands.network.dns.zone import ZoneOptions, fetch_zone, zone_options
+from waypost.cli.commands.network.resolve import LookupOptions, lookup_options, make_outgoing
 from waypost.cli.options import example
 from waypost.cli.output import Printer
-from waypost.cli.resolution import LookupOptions, lookup_options, make_outgoing
 from waypost.cli.session import Session, with_session
 from waypost.client.identity import read_text
 from waypost.client.results import AgentZone
@@ -39,7 +42,7 @@ _UNDONE_SUFFIX = ".undone"
 
 
 class ZoneUpdate(msgspec.Struct, frozen=True, kw_only=True):
-    """One update. `changes` hold the sets before and after it."""
+    """One update; `changes` hold the record sets before and after it."""
 
     agent: str
     zone: str
@@ -52,8 +55,8 @@ class ZoneJournal:
     def __init__(self, data: Path, agent: str) -> None:
         self._folder = data / JOURNAL_FOLDER / agent
 
-    def keep(self, published: ZoneUpdate) -> Path:
-        """Written before the update is sent, so that whatever happens can be undone."""
+    def add(self, published: ZoneUpdate) -> Path:
+        """Call this before the update is sent, so that it can be undone whatever happens."""
         path = self._folder / f"{time.time_ns():020d}.json"
         write_atomic(path, msgspec.json.format(msgspec.json.encode(published), indent=2))
         for old in self._files()[: -limits.ZONE_JOURNAL]:
@@ -64,25 +67,24 @@ class ZoneJournal:
         files = self._files()
         if not files:
             raise NotFound(
-                "Nothing was published for this agent from here.",
+                "No update of this agent was made with this data folder.",
                 path="data",
-                hint="Is --data the folder it was done with?",
+                hint="Use the --data folder of that update.",
             )
         try:
             return files[-1], msgspec.json.decode(files[-1].read_bytes(), type=ZoneUpdate)
         except (OSError, msgspec.DecodeError) as error:
             raise ConfigurationError(f"{files[-1]} cannot be read: {error}.", path="data") from None
 
-    def undo(self, path: Path) -> None:
-        """The update of this file counts no longer."""
+    def mark_undone(self, path: Path) -> None:
         path.rename(path.with_suffix(_UNDONE_SUFFIX))
 
-    def forget(self, path: Path) -> None:
-        """The update of this file was not made."""
+    def remove(self, path: Path) -> None:
+        """Remove an update that was not made."""
         path.unlink(missing_ok=True)
 
     def stale(self, wanted: set[RecordSetKey]) -> list[RecordSetChange]:
-        """What an earlier update left in the zone and is not wanted any more."""
+        """Record sets of earlier updates that are not wanted any more."""
         left: dict[RecordSetKey, RecordSetChange] = {}
         for path in self._files():
             try:
@@ -97,11 +99,8 @@ class ZoneJournal:
         return sorted(self._folder.glob("*.json"))
 
 
-# ---- `waypost dns publish`: put the records of an agent into a zone that takes updates, show what changes, and undo it.
-
-
 class PublishOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done, and where."""
+    """What to do, and where."""
 
     nameserver: str | None = None
     zone: str | None = None
@@ -121,38 +120,38 @@ class PublishOptions(msgspec.Struct, frozen=True, kw_only=True):
 )
 @click.argument("agent", metavar="AGENT|DOMAIN")
 @click.option(
-    "--nameserver", metavar="HOST[:PORT]", help="Who takes the update.  [default: the first of the zone's SOA]"
+    "--nameserver", metavar="HOST[:PORT]", help="The server to update.  [default: the primary of the zone's SOA]"
 )
-@click.option("--zone", metavar="DOMAIN", help="The zone.  [default: the one that holds the agent's name]")
+@click.option("--zone", metavar="DOMAIN", help="The zone.  [default: the one of the agent's name]")
 @click.option(
     "--key",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
     help="The TSIG key, as tsig-keygen writes it.  [default: DATA/dns/update.key, of `waypost dns serve`]",
 )
-@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
-@click.option("--withdraw", is_flag=True, help="Take the agent's records out.")
-@click.option("--rollback", is_flag=True, help="Undo the last update that was made from here.")
+@click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
+@click.option("--withdraw", is_flag=True, help="Remove the agent's records.")
+@click.option("--rollback", is_flag=True, help="Undo the last update made with this data folder.")
 @zone_options
 @lookup_options
 @with_session
-def publish(session: Session, agent: str, wanted: ZoneOptions, looking: LookupOptions, **given: Any) -> None:
-    """Put the records of an agent into its zone, by RFC 2136 with TSIG: all of them or none.
+def publish(session: Session, agent: str, options: ZoneOptions, lookup: LookupOptions, **given: Any) -> None:
+    """Put the records of an agent into its zone by RFC 2136 with TSIG, atomically.
 
-    What is there already is left alone, so that a second run changes nothing; records of others at the same names stay.
-    What was there before is kept in DATA/dns/published, for --rollback.
+    Existing records are left alone, so that a second run changes nothing; records of others at the same names stay. The
+    state before the update is kept in DATA/dns/published for --rollback.
     """
     task = PublishOptions(**given)
     if task.rollback and task.withdraw:
-        raise click.UsageError("--rollback and --withdraw exclude each other.")
+        raise click.UsageError("--rollback and --withdraw cannot be combined.")
     if task.rollback:
-        asyncio.run(_rollback(session, looking, agent, task))
+        asyncio.run(_rollback(session, lookup, agent, task))
     else:
-        asyncio.run(_publish(session, looking, fetch_zone(session, agent, wanted), task))
+        asyncio.run(_publish(session, lookup, fetch_zone(session, agent, options), task))
 
 
-async def _publish(session: Session, looking: LookupOptions, found: AgentZone, task: PublishOptions) -> None:
-    server, zone = await locate_zone(session, looking, found.domain, task.nameserver, task.zone)
+async def _publish(session: Session, lookup: LookupOptions, found: AgentZone, task: PublishOptions) -> None:
+    server, zone = await locate_zone(session, lookup, found.domain, task.nameserver, task.zone)
     wanted = record_sets_in_zone(session.printer(), found, zone)
     journal = ZoneJournal(session.settings().data, found.domain)
     stale = journal.stale({each.key for each in wanted})
@@ -183,17 +182,17 @@ async def _send(
         agent=agent, zone=zone, nameserver=str(server.server), at=to_rfc3339(time.time()), changes=tuple(changes)
     )
     key = read_tsig(session, task.key)
-    path = journal.keep(published)
+    path = journal.add(published)
     try:
         await server.change(zone, changes, key)
     except FetchFailed:
-        raise  # whether it was made is not known: the file stays
+        raise  # the update may have been made: keep the file
     except WaypostError:
-        journal.forget(path)
+        journal.remove(path)
         raise
 
 
-async def _rollback(session: Session, looking: LookupOptions, agent: str, task: PublishOptions) -> None:
+async def _rollback(session: Session, lookup: LookupOptions, agent: str, task: PublishOptions) -> None:
     domain = agent.removeprefix("agent:").lower().rstrip(".")
     journal = ZoneJournal(session.settings().data, domain)
     path, last = journal.last()
@@ -205,12 +204,12 @@ async def _rollback(session: Session, looking: LookupOptions, agent: str, task: 
         raise Conflict(
             f"{', '.join(moved)} changed since the update of {last.at}; nothing was undone.",
             path="zone",
-            hint="`waypost dns check` shows what is there now; publish again, or edit the zone by hand.",
+            hint="`waypost dns check` shows the current records; publish again, or edit the zone by hand.",
         )
     changes = [msgspec.structs.replace(each, before=live[each.name, each.type]) for each in changes]
     if not task.dry_run:
         await server.change(last.zone, changes, read_tsig(session, task.key))
-        journal.undo(path)
+        journal.mark_undone(path)
     _show(session.printer(), "planned" if task.dry_run else "rolled back", server, last.zone, changes)
 
 
@@ -218,33 +217,37 @@ def _same_data(one: RecordSet | None, other: RecordSet | None) -> bool:
     return (None if one is None else one.data) == (None if other is None else other.data)
 
 
-# --- Where ----------------------------------------------------------------------------------------
+# --- Servers and zones ----------------------------------------------------------------------------
 
 
 async def locate_zone(
-    session: Session, looking: LookupOptions, domain: str, nameserver: str | None, zone: str | None
+    session: Session, lookup: LookupOptions, domain: str, nameserver: str | None, zone: str | None
 ) -> tuple[ZoneClient, str]:
-    """The server that holds the zone of a domain, and the zone's name."""
+    """The server of the zone of a domain, and the zone's name."""
     if zone is not None and not is_inside(domain, zone):
         raise Conflict(
-            f"{domain} is not in the zone {zone}.", path="zone", hint="Leave --zone out, or name one above it."
+            f"{domain} is not in the zone {zone}.", path="zone", hint="Leave --zone out, or name a parent zone."
         )
     if nameserver is not None:
         server = ZoneClient(parse_nameserver(nameserver))
-        held = zone or await server.zone_of(domain)
-        if held is None:
+        served = zone or await server.zone_of(domain)
+        if served is None:
             raise Conflict(
-                f"{server.server} does not answer for {domain}.", path="nameserver", hint="Name another, or --zone."
+                f"{server.server} is not authoritative for {domain}.",
+                path="nameserver",
+                hint="Name another, or --zone.",
             )
-        return server, held.lower().rstrip(".")
-    lookups = make_outgoing(session, looking).dns
-    held, first = await find_zone(lookups, domain)
-    servers = await find_server_addresses(lookups, first)
+        return server, served.lower().rstrip(".")
+    lookups = make_outgoing(session, lookup).dns
+    served, primary = await find_zone(lookups, domain)
+    servers = await find_server_addresses(lookups, primary)
     if not servers:
         raise FetchFailed(
-            f"{first}, the first nameserver of {held}, has no address.", path="nameserver", hint="Name --nameserver."
+            f"{primary}, the primary nameserver of {served}, has no address.",
+            path="nameserver",
+            hint="Use --nameserver.",
         )
-    return ZoneClient(servers[0]), zone or held
+    return ZoneClient(servers[0]), zone or served
 
 
 def is_inside(name: str, zone: str) -> bool:
@@ -256,20 +259,18 @@ def parse_nameserver(text: str) -> DnsServer:
     servers = parse_resolvers(text)
     if servers is None or len(servers) != 1 or servers[0].kind != "plain":
         raise ConfigurationError(
-            f"{text!r} is not one nameserver.", path="nameserver", hint="Write ADDRESS or ADDRESS:PORT."
+            f"{text!r} is not a nameserver.", path="nameserver", hint="Write ADDRESS or ADDRESS:PORT."
         )
     return servers[0]
 
 
 def record_sets_in_zone(printer: Printer, found: AgentZone, zone: str) -> list[RecordSet]:
-    """The sets that lie in the zone; those of other zones are theirs to write, and are told."""
+    """The record sets in the zone; a note names those that belong to other zones."""
     sets = parse_record_sets((line.name, line.type, line.ttl, line.data) for line in found.records)
     inside = [each for each in sets if is_inside(each.name, zone)]
     for each in sets:
         if each not in inside:
-            printer.note(
-                f"{each.name} {each.type} is not in {zone}: publish it where that name is kept.", style="yellow"
-            )
+            printer.note(f"{each.name} {each.type} is not in {zone}: publish it in its own zone.", style="yellow")
     return inside
 
 
@@ -280,21 +281,21 @@ async def read_record_sets(server: ZoneClient, keys: list[RecordSetKey]) -> dict
 
 def read_tsig(session: Session, path: Path | None) -> Any:
     path = path or update_key_path(session.settings().data)
-    return parse_tsig(read_text(path, hint="Name the TSIG key of the server with --key."), str(path))
+    return parse_tsig(read_text(path, hint="Use --key with the TSIG key of the server."), str(path))
 
 
-# --- Showing --------------------------------------------------------------------------------------
+# --- Output ---------------------------------------------------------------------------------------
 
 
 def _show(printer: Printer, outcome: str, server: ZoneClient, zone: str, changes: list[RecordSetChange]) -> None:
     if not printer.is_human:
-        told = [msgspec.to_builtins(change) for change in changes]
-        printer.value({"outcome": outcome, "zone": zone, "nameserver": str(server.server), "changes": told})
+        values = [msgspec.to_builtins(change) for change in changes]
+        printer.value({"outcome": outcome, "zone": zone, "nameserver": str(server.server), "changes": values})
         return
     for change in changes:
-        for sign, style, held in (("-", "red", change.before), ("+", "green", change.after)):
-            for data in held.data if held is not None else ():
-                line = f"{sign} {change.name}. {held.ttl if held else 0} {change.type} {data}"
+        for sign, style, records in (("-", "red", change.before), ("+", "green", change.after)):
+            for data in records.data if records is not None else ():
+                line = f"{sign} {change.name}. {records.ttl if records else 0} {change.type} {data}"
                 printer.line(Text(line, style=style) if printer.is_terminal else line)
     sets = "1 record set" if len(changes) == 1 else f"{len(changes)} record sets"
     printer.line(f"{outcome:<9}  {zone}  {sets} at {server.server}")

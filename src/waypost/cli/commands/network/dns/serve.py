@@ -1,4 +1,4 @@
-"""`waypost dns serve`: a signed zone on this machine, to try the way from a name to an agent."""
+"""`waypost dns serve`: a nameserver with signed zones on this machine, to try the resolution of agents."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from waypost.cli.commands.network.dns.zone_options import ZoneOptions, fetch_zone
+from waypost.cli.commands.network.dns.zone import ZoneOptions, fetch_zone
 from waypost.cli.options import example
 from waypost.cli.session import Session, with_session
 from waypost.client.identity import read_text
@@ -32,15 +32,19 @@ _REFRESH_SECONDS = 3600.0
     ),
 )
 @click.argument("zones", metavar="ZONE...", nargs=-1, required=True)
-@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Where to listen.")
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="The address to listen on.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=5335, show_default=True, help="For UDP and TCP; 0 picks one."
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=5335,
+    show_default=True,
+    help="The port for UDP and TCP; 0 picks a free one.",
 )
 @click.option(
     "--file",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="The records of the zone, instead of those that were kept.",
+    help="A zone file to use instead of the stored records.",
 )
 @click.option(
     "--agent", "agents", multiple=True, metavar="AGENT|DOMAIN", help="Add the records of this agent. Repeatable."
@@ -50,7 +54,7 @@ _REFRESH_SECONDS = 3600.0
     type=click.Choice(_ALGORITHMS),
     default="ed25519",
     show_default=True,
-    help="How the zones are signed.",
+    help="The DNSSEC algorithm.",
 )
 @with_session
 def serve(
@@ -62,13 +66,13 @@ def serve(
     agents: tuple[str, ...],
     algorithm: str,
 ) -> None:
-    """Answer for zones as a nameserver does: signed with DNSSEC, over UDP and TCP, with updates by TSIG.
+    """Serve zones as a nameserver: signed with DNSSEC, over UDP and TCP, with TSIG updates.
 
-    For development: it has no business on the internet. Zones, keys and the file of trust anchors are kept in DATA/dns;
-    `waypost dns publish` finds the key there by itself.
+    For development, not for the internet. Zones, keys and the file of trust anchors are stored in DATA/dns; `waypost dns
+    publish` finds the key there.
     """
     if file is not None and len(zones) != 1:
-        raise click.UsageError("--file holds one zone; name one.")
+        raise click.UsageError("--file needs exactly one ZONE.")
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     folder = ZoneFolder(session.settings().data)
     text = None if file is None else read_text(file)
@@ -109,4 +113,4 @@ def _print_ready(session: Session, address: str, folder: ZoneFolder, opened: lis
     for zone in opened:
         printer.note(f"{zone.name} serial {zone.serial}")
     printer.note(f"Trust anchors: {folder.anchors}")
-    printer.note(f"Key for updates: {folder.update_key}")
+    printer.note(f"Update key: {folder.update_key}")

@@ -1,4 +1,4 @@
-"""`waypost version`."""
+"""`waypost version` and `waypost completion SHELL`: the installed command itself."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import platform
 from typing import Any
 
 import click
+from click.shell_completion import get_completion_class
 
 from waypost import __version__
 from waypost.cli.options import example, merge_options, shared_options
@@ -31,3 +32,20 @@ def version(context: click.Context, /, **given: Any) -> None:
 def describe_version() -> str:
     kernels = "Python fallback, slower; see `waypost doctor`" if find_missing_kernels() else "compiled"
     return f"waypost {__version__} (search kernels: {kernels})"
+
+
+@click.command(
+    epilog=example(
+        'eval "$(waypost completion bash)"',
+        "waypost completion zsh > ~/.zfunc/_waypost",
+        "waypost completion fish > ~/.config/fish/completions/waypost.fish",
+    )
+)
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print the completion script of a shell."""
+    script = get_completion_class(shell)
+    if script is None:
+        raise click.UsageError(f"There is no completion for {shell}.", context)
+    click.echo(script(context.find_root().command, {}, "waypost", "_WAYPOST_COMPLETE").source())
