@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 INDEX_FOLDER = "index"
 _MODELS_FOLDER = "models"
 
-# The imports inside the functions below take 90 ms (numpy, index, embedders). They run while SQLite opens the file in a
-# thread, so a service answers reads sooner by about that time.
+# The imports inside the functions below take 100 ms (numpy, the index, the embedders). `waypost doctor` and `serve --help`
+# import this module and need none of them.
 
 
 class Models:

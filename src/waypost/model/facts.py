@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from waypost.lazy import lazy_pattern
 from waypost.model.names import fold
 from waypost.model.record import AgentRecord
 
@@ -42,8 +41,8 @@ _PRICES: Final = (
 _PRICE_PARTS: Final = ("amount", "price", "value", "per_call", "per_request", "max")
 _CALLS: Final = frozenset(("call", "request", "task", "invocation", "query"))
 _SYMBOLS: Final = {"$": "usd", "€": "eur", "£": "gbp", "¥": "jpy"}
-_DURATION: Final = lazy_pattern(r"(\d{1,12}(?:\.\d{1,9})?) ?(ms|s)\Z")
-_AMOUNT: Final = lazy_pattern(
+_DURATION: Final = re.compile(r"(\d{1,12}(?:\.\d{1,9})?) ?(ms|s)\Z")
+_AMOUNT: Final = re.compile(
     r"([a-z]{3}|[$€£¥])? ?(\d{1,12}(?:\.\d{1,9})?) ?([a-z]{3}|[$€£¥])?"
     r"(?: ?(?:/|per) ?(?:call|request|task|invocation|query))?\Z"
 )

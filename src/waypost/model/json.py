@@ -18,7 +18,6 @@ import msgspec
 
 from waypost import limits
 from waypost.errors import MalformedJson, TooComplex, TooLarge
-from waypost.lazy import lazy_pattern
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -33,12 +32,12 @@ _STEPS: Final = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
 # possessive (`++`), or the alternatives start with different characters, so nothing backtracks. Groups are not
 # possessive, because Python before 3.11.5 matches such groups wrongly.
 _STRING: Final = r'"(?:[^"\\]++|\\.)*"'
-_HARMLESS: Final = lazy_pattern(
+_HARMLESS: Final = re.compile(
     rf"""(?:[^"0-9NI-]++|{_STRING}
     |-?[0-9]{{1,15}}+(?:\.[0-9]++)?(?:[eE](?:-[0-9]++|\+?[01]?[0-9]{{1,2}}+))?(?![0-9.eE]))*""",
     re.VERBOSE | re.DOTALL,
 )
-_UP_TO_OBJECT_END: Final = lazy_pattern(rf'(?:[^"}}]++|{_STRING})*\}}', re.DOTALL)
+_UP_TO_OBJECT_END: Final = re.compile(rf'(?:[^"}}]++|{_STRING})*\}}', re.DOTALL)
 _CLOSING: Final = str.maketrans("[{", "]}")
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 # Parsers that split lines as Unicode does (`str.splitlines`, httpx2's `iter_lines`) also split at these characters,

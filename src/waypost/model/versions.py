@@ -16,19 +16,16 @@ import msgspec
 
 from waypost import limits
 from waypost.errors import InvalidParameter
-from waypost.lazy import lazy_pattern
 
 _NUMBER = r"(?:0|[1-9][0-9]*)"
 _IDENTIFIER = r"(?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
 _PRE = rf"{_IDENTIFIER}(?:\.{_IDENTIFIER})*"
 _BUILD = r"[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*"
-_VERSION = lazy_pattern(
-    rf"\s*[vV=]?\s*({_NUMBER})(?:\.({_NUMBER})(?:\.({_NUMBER}))?)?(?:-({_PRE}))?(?:\+{_BUILD})?\s*\Z"
-)
+_VERSION = re.compile(rf"\s*[vV=]?\s*({_NUMBER})(?:\.({_NUMBER})(?:\.({_NUMBER}))?)?(?:-({_PRE}))?(?:\+{_BUILD})?\s*\Z")
 _WILD = rf"(?:[xX*]|{_NUMBER})"
 _PARTIAL = rf"v?({_WILD})(?:\.({_WILD})(?:\.({_WILD})(?:-({_PRE}))?(?:\+{_BUILD})?)?)?"
-_HYPHEN = lazy_pattern(rf"{_PARTIAL} +- +{_PARTIAL}\Z")
-_SIMPLE = lazy_pattern(rf"(>=|<=|==|[<>=~^])? *{_PARTIAL}(?= |,|\Z)")
+_HYPHEN = re.compile(rf"{_PARTIAL} +- +{_PARTIAL}\Z")
+_SIMPLE = re.compile(rf"(>=|<=|==|[<>=~^])? *{_PARTIAL}(?= |,|\Z)")
 _BETWEEN = re.compile(r" *, *| +")
 
 

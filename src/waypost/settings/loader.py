@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import os
 import re
+import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from waypost.errors import ConfigurationError
-from waypost.lazy import lazy_module
 from waypost.model.credentials import resolve_source
 from waypost.settings.client import CLIENT_SETTINGS, ConnectionSettings, find_admin_token
 from waypost.settings.locations import check_url, data_folder, is_loopback
 from waypost.settings.service import SERVICE_SETTINGS, Settings
 from waypost.settings.setting import PREFIX, Setting, check_value, parse_variable
-
-if TYPE_CHECKING:
-    import tomllib
-else:
-    tomllib = lazy_module("tomllib")  # most services have no settings file
 
 CONFIG_FILE = "waypost.toml"
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waypost.search.index.tag_index import TagSuggester
+from waypost.search.index.tag_suggester import TagSuggester
 
 TAGS = ("translation", "translator", "invoice", "invoice-processing", "finance", "hr", "weather", "ocr")
 
@@ -44,12 +44,12 @@ def test_a_slip_or_another_form_of_the_word_leads_to_the_tag(
 def test_a_word_is_not_its_own_neighbour_and_short_words_have_none(neighbours: TagSuggester) -> None:
     assert "invoice" not in neighbours.near("invoice")
     assert neighbours.near("hx") == {}
-    assert list(neighbours.begun_like("in")) == []
+    assert list(neighbours.with_common_prefix("in")) == []
 
 
 def test_a_common_beginning_leads_there_and_back(neighbours: TagSuggester) -> None:
-    assert list(neighbours.begun_like("invo")) == ["invoice", "invoice-processing"]
-    assert list(neighbours.begun_like("invoice-reading")) == ["invoice"]
+    assert list(neighbours.with_common_prefix("invo")) == ["invoice", "invoice-processing"]
+    assert list(neighbours.with_common_prefix("invoice-reading")) == ["invoice"]
 
 
 letters = st.text("abcde", min_size=6, max_size=12)

@@ -10,11 +10,10 @@ from urllib.parse import urlsplit
 import msgspec
 
 from waypost.errors import ConfigurationError
-from waypost.lazy import lazy_pattern
 
 SYSTEM_RESOLVER: Final = "system"
 _PORTS: Final = {"plain": 53, "tls": 853, "https": 443}
-_HOST: Final = lazy_pattern(
+_HOST: Final = re.compile(
     r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*\Z", re.IGNORECASE
 )
 

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Literal
 
 import msgspec
+from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from waypost.lazy import x509
 from waypost.protocols.dns_rdata import malformed_record
 
 PKIX_TA, PKIX_EE, DANE_TA, DANE_EE = range(4)

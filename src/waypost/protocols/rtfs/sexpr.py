@@ -13,7 +13,6 @@ import msgspec
 
 from waypost import limits
 from waypost.errors import InvalidDocument
-from waypost.lazy import lazy_pattern
 from waypost.model.json import JsonObject
 
 RTFS_TEXT_TYPE: Final = "application/rtfs"  # the media type of RTFS text; a card is application/json
@@ -326,7 +325,7 @@ _BEHIND: Final = rf"(?!{_IN_WORD})"
 # go over it often. Most words are plain, and are judged by this alone; the others are looked at again.
 _KEYWORD, _STRING, _SYMBOL, _INTEGER, _QUOTED, _FLOAT, _OPENING, _CLOSING, _DISCARD, _OTHER, _END = range(1, 12)
 
-_TOKEN: Final = lazy_pattern(
+_TOKEN: Final = re.compile(
     rf"""[ \t\r\n\f,]*+(?:;[^\n\r]*+[ \t\r\n\f,]*+)*
     (?: :({NAME}{_BEHIND})
     | "({_WELL_WRITTEN})"
@@ -344,7 +343,7 @@ _TOKEN: Final = lazy_pattern(
 
 _HEX: Final = re.compile(r"\\u(?:[dD][89abAB][0-9a-fA-F]{2}(?:\\u(?![0-9a-fA-F]{4}))?|[0-9a-fA-F]{4})")
 
-_STRING_WORD: Final = lazy_pattern(_WELL_WRITTEN)
+_STRING_WORD: Final = re.compile(_WELL_WRITTEN)
 
 _ALL_DIGITS: Final = re.compile(r"[-+]?[0-9]++\Z")
 

@@ -27,8 +27,8 @@ from waypost.registry.catalog.similar_names import ConfusableNames
 from waypost.search.index.tag_index import TagIndex
 
 if TYPE_CHECKING:
-    from waypost.registry.catalog.similar_names import TagSuggestions
-    from waypost.search.index.tag_index import TagSuggester
+    from waypost.registry.catalog.tag_suggestions import TagSuggestions
+    from waypost.search.index.tag_suggester import TagSuggester
 
 
 _ALL_AGENTS = "*"
@@ -272,8 +272,8 @@ class Catalog:
 
     @cached_property
     def _spellings(self) -> TagSuggestions:
-        """Made with the first tag that is spelt: a start has none of them to do."""
-        from waypost.registry.catalog.similar_names import TagSuggestions
+        # Imported here: it needs numpy (80 ms), which `waypost doctor` and `serve --help` do without.
+        from waypost.registry.catalog.tag_suggestions import TagSuggestions
 
         return TagSuggestions(self.generation)
 
@@ -281,7 +281,7 @@ class Catalog:
         """Tags that are written alike, of agents that the audience sees."""
         while self.prepare():
             pass
-        return self._spellings.seen_by(audience, self._tags)
+        return self._spellings.visible_to(audience, self._tags)
 
     @property
     def is_prepared(self) -> bool:

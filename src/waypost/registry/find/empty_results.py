@@ -39,7 +39,9 @@ def _near(catalogue: Catalog, tag: str, audience: frozenset[str] | None, visible
     near = {name: slips for each in neighbours for name, slips in each.near(tag).items()}
     alike = [(slips, -count, name) for name, slips in near.items() if (count := carried(name))]
     if not alike:
-        begun = {name for each in neighbours for name in islice(filter(carried, each.begun_like(tag)), _BEGUN_ALIKE)}
+        begun = {
+            name for each in neighbours for name in islice(filter(carried, each.with_common_prefix(tag)), _BEGUN_ALIKE)
+        }
         alike = [(0, -carried(name), name) for name in begun]
     nearest = min(alike, default=(0,))[0]
     return (name for slips, _, name in sorted(alike) if slips == nearest)

@@ -10,8 +10,6 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from waypost.lazy import lazy_pattern
-
 UNKNOWN: Final = 0
 ENGLISH: Final = 1
 LANGUAGES: Final = ("", "en", "es", "de", "fr", "pt", "it", "nl", "zh", "ja", "ko", "ru", "ar", "th")
@@ -42,8 +40,8 @@ _RANGES: Final = (
     ("ar", r"[\u0600-\u06ff]"),
     ("th", r"[\u0e00-\u0e7f]"),
 )
-_SCRIPTS: Final = tuple((language, lazy_pattern(ranges)) for language, ranges in _RANGES)
-_ANY_SCRIPT: Final = lazy_pattern("|".join(ranges for _, ranges in _RANGES))
+_SCRIPTS: Final = tuple((language, re.compile(ranges)) for language, ranges in _RANGES)
+_ANY_SCRIPT: Final = re.compile("|".join(ranges for _, ranges in _RANGES))
 _WORD: Final = re.compile(r"[^\W\d_]+")
 _ASCII_WORD: Final = re.compile(r"[A-Za-z]+")
 _LOOKED_AT: Final = 2000  # characters: a language shows early

@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from waypost.lazy import lazy_pattern
 from waypost.model.names import fold
 from waypost.model.record import AgentRecord
 from waypost.search.text.sanitize import has_hidden_text, reveal_hidden_text
@@ -37,7 +36,7 @@ _CUES: Final = (
 )  # fmt: skip
 _OTHERS: Final = r"(?:other|all|any|every|the|these|those|your|my|previous|prior|above|earlier|preceding|system|safety)"
 _RULES: Final = r"(?:instructions?|prompts?|rules?|guidelines?|directions?|messages?|policy|policies|context)"
-_ADDRESSES: Final = lazy_pattern(
+_ADDRESSES: Final = re.compile(
     rf"\b(?:ignore|disregard|forget|override|bypass)\s+(?:{_OTHERS}\s+){{1,4}}{_RULES}\b"
     rf"|\b(?:ignore|disregard|skip|exclude)\s+(?:all\s+|the\s+|any\s+)?(?:other|competing|remaining)\s+(?:agents?|tools?"
     r"|servers?|results?|candidates?|entries)\b"
@@ -55,14 +54,14 @@ _ADDRESSES: Final = lazy_pattern(
 
 # Where something is to be carried off: a verb, what is worth stealing, and a place to bring it to.
 _LEAK_CUES: Final = ("http://", "https://", "@", "webhook", "](", "attacker")
-_LEAKS: Final = lazy_pattern(
+_LEAKS: Final = re.compile(
     r"\b(?:send|post|forward|upload|exfiltrate|transmit|email|append|include|leak)\b[^.\n]{0,60}"
     r"\b(?:api[ _-]?keys?|passwords?|credentials?|secrets?|access tokens?|bearer tokens?|session tokens?|private keys?"
     r"|cookies|environment variables|chat history|conversation(?: history)?|system prompt|user'?s? data)\b"
     r"[^\n]{0,80}(?:https?://|webhook|[\w.-]+@[\w-]+\.)"
 )
 _MARKUP_CUES: Final = ("<", "](", "javascript:", "vbscript:", "data:text")
-_MARKUP: Final = lazy_pattern(
+_MARKUP: Final = re.compile(
     r"<\s*/?\s*(?:script|iframe|object|embed|meta|base|link|form|svg|style)\b"
     r"|<[a-z][^<>]{0,200}\son[a-z]{3,20}\s*="
     r"|!\[[^\]\n]{0,80}\]\(\s*https?://[^)\s]{0,200}[?&][^)\s]{0,80}=\s*(?:\{|<|%7b|\$|\[)"

@@ -9,7 +9,6 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from waypost import limits
-from waypost.lazy import lazy_pattern
 from waypost.search.text.analyzer import query_terms
 
 MAX_CLAUSES: Final = 12
@@ -24,7 +23,7 @@ CONJUNCTIONS: Final = ("and", "then", "also", "y", "luego", "también", "und", "
 
 _AND: Final = rf"(?:{'|'.join(CONJUNCTIONS)})\s+"
 # Every break begins with one of these: the expression passes over all other characters in one stride.
-_BREAK: Final = lazy_pattern(
+_BREAK: Final = re.compile(
     r"[\s.!?;:,。！？；，然并以](?:(?<=[.!?;:\n])[.!?;:\n]*\s+|(?<=[。！？；])[。！？；]*"
     rf"|(?<=,)\s+{_AND}|(?<=\s)\s*{_AND}|(?<=,)\s+"
     r"|(?<=，)(?:然后|并且|以及)|(?<=然)后|(?<=并)且|(?<=以)及|(?<=，))",
@@ -59,7 +58,7 @@ _MARK: Final = re.compile("[\"\u201c\u201e\u00ab\u300c]|(?<!\\w)['\u2018]")
 
 _SOME: Final = f"{{1,{MAX_QUOTE_CHARS}}}"
 
-_QUOTED: Final = lazy_pattern(
+_QUOTED: Final = re.compile(
     f'"[^"]{_SOME}"|[\u201c\u201e][^\u201c\u201d]{_SOME}[\u201c\u201d]|\u00ab[^\u00bb]{_SOME}\u00bb|\u300c[^\u300d]{_SOME}\u300d'
     rf"|(?<!\w)'(?!\s)[^']{_SOME}(?<!\s)'(?!\w)"  # not the apostrophe of "Ann's" or "the students' work"
     f"|(?<!\\w)\u2018(?!\\s)[^\u2018\u2019]{_SOME}(?<!\\s)\u2019(?!\\w)"

@@ -13,16 +13,14 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
-from waypost.lazy import lazy_pattern
-
 # Zero-width and filler characters, direction marks, variation selectors, tag characters, and controls but tab and newline.
-_UNSEEN: Final = lazy_pattern(
+_UNSEEN: Final = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
     "\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff]+"
 )
-_COMMENT: Final = lazy_pattern(r"<!--.*?(?:-->|\Z)", re.DOTALL)
-_OPENING: Final = lazy_pattern(r"<([A-Za-z][A-Za-z0-9]*)\b([^<>]*)>")
-_CONCEALED: Final = lazy_pattern(
+_COMMENT: Final = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+_OPENING: Final = re.compile(r"<([A-Za-z][A-Za-z0-9]*)\b([^<>]*)>")
+_CONCEALED: Final = re.compile(
     r"\bhidden\b(?!\s*=\s*[\"']?false)|display\s*:\s*none|(?:opacity|font-size)\s*:\s*0+(?![.\d]*[1-9])"
     r"|(?<![-\w])color\s*:\s*(?:white|transparent|#f{3}(?:f{3})?\b|rgba?\(\s*255\s*,\s*255\s*,\s*255)"
     r"|(?:left|top|text-indent)\s*:\s*-\d{3}",
@@ -30,14 +28,14 @@ _CONCEALED: Final = lazy_pattern(
 )
 _UNRENDERED: Final = frozenset({"script", "style", "template", "noscript"})
 _BLOB_CHARS: Final = 80
-_BLOB: Final = lazy_pattern(rf"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{{{_BLOB_CHARS},}}={{0,2}}")
+_BLOB: Final = re.compile(rf"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{{{_BLOB_CHARS},}}={{0,2}}")
 _NOT_PLAIN: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\U0010ffff<]")
 _LONG_RUN: Final = re.compile(rf"[A-Za-z0-9+/_-]{{{_BLOB_CHARS}}}")
-_LOOKALIKE: Final = lazy_pattern(
+_LOOKALIKE: Final = re.compile(
     "[\u0370-\u058f\u13a0-\u13ff\u2c80-\u2cff\ua4d0-\ua4ff]"
 )  # scripts with Latin-like letters
 _LATIN: Final = re.compile("[A-Za-z_]")
-_MIXED: Final = lazy_pattern(
+_MIXED: Final = re.compile(
     r"(?<!\w)((?:[A-Za-z_]++[^\WA-Za-z_]|[^\WA-Za-z_]++[A-Za-z_])\w*+(?:\W++[^\WA-Za-z_]*+[A-Za-z_]\w*+)*)"
 )  # a word of Latin letters and others, with all that follow and have a Latin letter
 _TAG_LETTER: Final = re.compile("[\U000e0020-\U000e007e]")

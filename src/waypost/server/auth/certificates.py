@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from waypost import limits
 from waypost.cache import LruCache
 from waypost.errors import BadSignature, InvalidKey, Revoked, Unauthorized
-from waypost.lazy import x509
 from waypost.model.credentials import ClientSubject, normalize_fingerprint
 from waypost.model.principal import SCOPE_READ, SCOPE_WRITE, Principal
 from waypost.server.http.asgi import Scope

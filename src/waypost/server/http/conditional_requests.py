@@ -14,11 +14,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from waypost.errors import InvalidParameter, PreconditionFailed
-from waypost.lazy import lazy_pattern
 from waypost.server.http.asgi import Request
 
 # One tag of a list, or as much as is none up to what may be one.
-_TAG = lazy_pattern(
+_TAG = re.compile(
     r"""[ \t,]*+(?:(W/)?("[\x21\x23-\x7e\x80-\xff]*+")[ \t]*+(?:,|\Z)
     |([^,]++(?:[ \t,]++[^ \t,"W][^,]*+)*))""",
     re.VERBOSE,
@@ -29,9 +28,9 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 _CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
 _MONTH = f"(?P<month>{'|'.join(_MONTHS)})"
 _DATE_FORMS = (
-    lazy_pattern(rf"(?:{'|'.join(_DAYS)}), (?P<day>\d\d) {_MONTH} (?P<year>\d{{4}}) {_CLOCK} GMT\Z"),
-    lazy_pattern(rf"(?:{'|'.join(_LONG_DAYS)}), (?P<day>\d\d)-{_MONTH}-(?P<year>\d\d) {_CLOCK} GMT\Z"),
-    lazy_pattern(rf"(?:{'|'.join(_DAYS)}) {_MONTH} (?P<day>[ \d]\d) {_CLOCK} (?P<year>\d{{4}})\Z"),
+    re.compile(rf"(?:{'|'.join(_DAYS)}), (?P<day>\d\d) {_MONTH} (?P<year>\d{{4}}) {_CLOCK} GMT\Z"),
+    re.compile(rf"(?:{'|'.join(_LONG_DAYS)}), (?P<day>\d\d)-{_MONTH}-(?P<year>\d\d) {_CLOCK} GMT\Z"),
+    re.compile(rf"(?:{'|'.join(_DAYS)}) {_MONTH} (?P<day>[ \d]\d) {_CLOCK} (?P<year>\d{{4}})\Z"),
 )
 
 

@@ -10,14 +10,12 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from waypost.lazy import lazy_pattern
-
 _TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _QUOTED = r'"(?:[^"\\\x00-\x08\x0a-\x1f\x7f]|\\[\x20-\x7e])*"'
-_RANGE = lazy_pattern(
+_RANGE = re.compile(
     rf"[ \t]*({_TOKEN})/({_TOKEN})((?:[ \t]*;[ \t]*(?:{_TOKEN}=(?:{_TOKEN}|{_QUOTED}))?)*)[ \t]*(?:,|\Z)"
 )
-_PARAMETER = lazy_pattern(rf";[ \t]*({_TOKEN})=({_TOKEN}|{_QUOTED})")
+_PARAMETER = re.compile(rf";[ \t]*({_TOKEN})=({_TOKEN}|{_QUOTED})")
 _WEIGHT = re.compile(r"(?:0(?:\.\d{0,3})?|1(?:\.0{0,3})?)\Z")
 _EMPTY = re.compile(r"[ \t]*(?:,|\Z)")
 

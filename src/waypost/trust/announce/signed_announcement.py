@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 
 from waypost import limits
 from waypost.errors import InvalidDocument, InvalidKey
-from waypost.lazy import x509
 from waypost.model.json import JsonObject
 from waypost.model.times import to_rfc3339
 from waypost.trust.document_signatures import JCS, LEGACY, canonicalize, canonicalize_legacy

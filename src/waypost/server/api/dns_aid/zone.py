@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
+from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from waypost import limits
@@ -25,7 +26,6 @@ from waypost.domains.zone import (
     record_rows,
 )
 from waypost.errors import Conflict, InvalidParameter, NotFound
-from waypost.lazy import x509
 from waypost.model.json import JsonObject, parse_object
 from waypost.model.names import domain_of, parse_domain
 from waypost.model.principal import PUBLIC, Principal

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
+from cryptography import x509
 
 from waypost.errors import Unavailable
-from waypost.lazy import x509
 from waypost.model.json import JsonObject
 from waypost.model.principal import audience
 from waypost.model.times import to_rfc3339_millis

@@ -15,7 +15,11 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from websockets.asyncio.client import ClientConnection, unix_connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+from websockets.typing import Origin, Subprotocol
 
 from waypost import limits
 from waypost.errors import (
@@ -49,10 +53,6 @@ from waypost.server.http.metrics import Metrics
 from waypost.server.http.routing import RequestContext, Route
 from waypost.server.http.websockets import RefuseUpgrade, deny_upgrade
 from waypost.trust.keys.public_key import parse_ed25519_raw
-
-if TYPE_CHECKING:
-    from websockets.asyncio.client import ClientConnection
-    from websockets.exceptions import InvalidStatus
 
 _REASON_BYTES = 120
 
@@ -479,11 +479,6 @@ class AgpProxy:
         self._path = path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # Only a service with several workers needs this library: do not load it at start-up.
-        from websockets.asyncio.client import unix_connect
-        from websockets.exceptions import InvalidStatus, WebSocketException
-        from websockets.typing import Origin, Subprotocol
-
         await receive()  # the handshake
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         offered = SUBPROTOCOL in scope.get("subprotocols", ())
@@ -518,8 +513,6 @@ def _query(scope: Scope) -> str:
 
 
 async def _pump(other: ClientConnection, receive: Receive, send: Send) -> None:
-    from websockets.exceptions import ConnectionClosed
-
     going = asyncio.create_task(_pump_outbound(other, receive))
     try:
         async for frame in other:
