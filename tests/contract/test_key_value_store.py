@@ -1,4 +1,4 @@
-"""One suite for every keeper: tasks, mailboxes, swarms and invitations rely on what is said here."""
+"""One suite for every key-value store: tasks, mailboxes, swarms and invitations rely on this behaviour."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ import pytest
 
 from waypost.errors import StorageFull, StoreUnavailable
 from waypost.registry.ports import KeyValueStore, KeyValueWrite
-from waypost.settings.stores import STORES
-from waypost.stores import get_backend
+from waypost.stores import StoreBackend
 from waypost.stores.sqlite.key_value import KEY_VALUE_FILE, SqliteKeyValueStore
 
 NOW = 1_000.0
@@ -30,95 +29,104 @@ def drop(key: str, kind: str = "task") -> KeyValueWrite:
     return KeyValueWrite(kind=kind, key=key, value=None)
 
 
-@pytest.fixture(params=sorted(STORES))
-async def keeper(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[KeyValueStore]:
-    made = get_backend(request.param).make_key_value_store(tmp_path)
+@pytest.fixture
+async def items(backend: StoreBackend, tmp_path: Path) -> AsyncIterator[KeyValueStore]:
+    made = backend.make_key_value_store(tmp_path)
     await made.open()
     yield made
     await made.close()
 
 
-async def test_what_is_kept_comes_back_and_what_is_removed_does_not(keeper: KeyValueStore) -> None:
-    assert await keeper.commit([put("a", b"one"), put("a", b"other", kind="swarm")], NOW)
-    assert await keeper.get("task", "a", NOW) == b"one"
-    assert await keeper.get("swarm", "a", NOW) == b"other"
-    assert await keeper.commit([drop("a")], NOW)
-    assert await keeper.get("task", "a", NOW) is None
-    assert await keeper.get("swarm", "a", NOW) == b"other"
+async def test_what_is_kept_comes_back_and_what_is_removed_does_not(items: KeyValueStore) -> None:
+    assert await items.commit([put("a", b"one"), put("a", b"other", kind="swarm")], NOW)
+    assert await items.get("task", "a", NOW) == b"one"
+    assert await items.get("swarm", "a", NOW) == b"other"
+    assert await items.commit([drop("a")], NOW)
+    assert await items.get("task", "a", NOW) is None
+    assert await items.get("swarm", "a", NOW) == b"other"
 
 
-async def test_removing_what_is_not_there_is_no_fault(keeper: KeyValueStore) -> None:
-    assert await keeper.commit([drop("nobody")], NOW)
+async def test_removing_what_is_not_there_is_no_fault(items: KeyValueStore) -> None:
+    assert await items.commit([drop("nobody")], NOW)
 
 
-async def test_a_commit_that_expects_something_else_writes_nothing(keeper: KeyValueStore) -> None:
-    await keeper.commit([put("a", b"one")], NOW)
-    assert not await keeper.commit([put("b", b"two"), put("a", b"three", expected=b"two")], NOW)
-    assert not await keeper.commit([put("b", b"two"), put("a", b"three", expected=None)], NOW)
-    assert await keeper.get("task", "b", NOW) is None
-    assert await keeper.get("task", "a", NOW) == b"one"
-    assert await keeper.commit([put("b", b"two", expected=None), put("a", b"three", expected=b"one")], NOW)
-    assert await keeper.get("task", "a", NOW) == b"three"
+async def test_a_commit_that_expects_something_else_writes_nothing(items: KeyValueStore) -> None:
+    await items.commit([put("a", b"one")], NOW)
+    assert not await items.commit([put("b", b"two"), put("a", b"three", expected=b"two")], NOW)
+    assert not await items.commit([put("b", b"two"), put("a", b"three", expected=None)], NOW)
+    assert await items.get("task", "b", NOW) is None
+    assert await items.get("task", "a", NOW) == b"one"
+    assert await items.commit([put("b", b"two", expected=None), put("a", b"three", expected=b"one")], NOW)
+    assert await items.get("task", "a", NOW) == b"three"
 
 
-async def test_of_many_concurrent_writers_one_succeeds(keeper: KeyValueStore) -> None:
-    won = await asyncio.gather(*(keeper.commit([put("a", b"%d" % n, expected=None)], NOW) for n in range(50)))
+async def test_of_many_concurrent_writers_one_succeeds(items: KeyValueStore) -> None:
+    won = await asyncio.gather(*(items.commit([put("a", b"%d" % n, expected=None)], NOW) for n in range(50)))
     assert sum(won) == 1
-    assert await keeper.get("task", "a", NOW) == b"%d" % won.index(True)
+    assert await items.get("task", "a", NOW) == b"%d" % won.index(True)
 
 
-async def test_what_has_expired_is_not_there(keeper: KeyValueStore) -> None:
-    await keeper.commit([put("a", b"one", expires_at=NOW + 10), put("b", b"two")], NOW)
-    assert await keeper.get("task", "a", NOW + 9.9) == b"one"
-    assert await keeper.get("task", "a", NOW + 10) is None
-    assert [kept.key for kept in await keeper.scan("task", NOW + 10)] == ["b"]
-    assert await keeper.count("task", NOW + 10) == 1
-    assert await keeper.commit([put("a", b"new", expected=None)], NOW + 10)
-    assert await keeper.get("task", "a", NOW + 100) == b"new"
+async def test_what_has_expired_is_not_there(items: KeyValueStore) -> None:
+    await items.commit([put("a", b"one", expires_at=NOW + 10), put("b", b"two")], NOW)
+    assert await items.get("task", "a", NOW + 9.9) == b"one"
+    assert await items.get("task", "a", NOW + 10) is None
+    assert [kept.key for kept in await items.scan("task", NOW + 10)] == ["b"]
+    assert await items.count("task", NOW + 10) == 1
+    assert await items.commit([put("a", b"new", expected=None)], NOW + 10)
+    assert await items.get("task", "a", NOW + 100) == b"new"
 
 
-async def test_a_scan_gives_one_kind_in_the_order_of_keys_from_a_place_on(keeper: KeyValueStore) -> None:
-    await keeper.commit([put(key, key.encode()) for key in ("b/2", "a/1", "b/10", "c", "b/ü", "b")], NOW)
-    await keeper.commit([put("b/3", b"other", kind="swarm")], NOW)
-    assert [kept.key for kept in await keeper.scan("task", NOW)] == ["a/1", "b", "b/10", "b/2", "b/ü", "c"]
-    found = await keeper.scan("task", NOW, prefix="b/")
+async def test_a_scan_gives_one_kind_in_the_order_of_keys_from_a_place_on(items: KeyValueStore) -> None:
+    await items.commit([put(key, key.encode()) for key in ("b/2", "a/1", "b/10", "c", "b/ü", "b")], NOW)
+    await items.commit([put("b/3", b"other", kind="swarm")], NOW)
+    assert [kept.key for kept in await items.scan("task", NOW)] == ["a/1", "b", "b/10", "b/2", "b/ü", "c"]
+    found = await items.scan("task", NOW, prefix="b/")
     assert [(kept.key, kept.value) for kept in found] == [("b/10", b"b/10"), ("b/2", b"b/2"), ("b/ü", "b/ü".encode())]
-    assert [kept.key for kept in await keeper.scan("task", NOW, prefix="b/", after="b/10", limit=1)] == ["b/2"]
-    assert [kept.key for kept in await keeper.scan("task", NOW, after="b/2")] == ["b/ü", "c"]
-    assert await keeper.count("task", NOW, prefix="b/") == 3
-    assert await keeper.count("task", NOW) == 6
+    assert [kept.key for kept in await items.scan("task", NOW, prefix="b/", after="b/10", limit=1)] == ["b/2"]
+    assert [kept.key for kept in await items.scan("task", NOW, after="b/2")] == ["b/ü", "c"]
+    assert await items.count("task", NOW, prefix="b/") == 3
+    assert await items.count("task", NOW) == 6
 
 
-async def test_many_writers_at_once_are_all_kept(keeper: KeyValueStore) -> None:
-    done = await asyncio.gather(*(keeper.commit([put(f"{n:04}", b"x")], NOW) for n in range(700)))
+async def test_many_writers_at_once_are_all_kept(items: KeyValueStore) -> None:
+    done = await asyncio.gather(*(items.commit([put(f"{n:04}", b"x")], NOW) for n in range(700)))
     assert all(done)
-    assert await keeper.count("task", NOW) == 700
+    assert await items.count("task", NOW) == 700
 
 
-async def test_a_closed_keeper_says_so(keeper: KeyValueStore) -> None:
-    assert await keeper.healthy()
-    await keeper.close()
-    assert not await keeper.healthy()
+async def test_a_closed_keeper_says_so(items: KeyValueStore) -> None:
+    assert await items.healthy()
+    await items.close()
+    assert not await items.healthy()
     with pytest.raises(StoreUnavailable):
-        await keeper.commit([put("a", b"one")], NOW)
+        await items.commit([put("a", b"one")], NOW)
     with pytest.raises(StoreUnavailable):
-        await keeper.get("task", "a", NOW)
+        await items.get("task", "a", NOW)
     with pytest.raises(StoreUnavailable):
-        await keeper.scan("task", NOW)
+        await items.scan("task", NOW)
 
 
-# --- The durable one ------------------------------------------------------------------------------
+# --- Durable stores -------------------------------------------------------------------------------
 
 
-async def test_what_was_kept_is_there_after_a_restart(tmp_path: Path) -> None:
-    keeper = SqliteKeyValueStore(tmp_path)
-    await keeper.open()
-    await keeper.commit([put("a", b"one", expires_at=NOW + 5)], NOW)
-    await keeper.close()
-    again = SqliteKeyValueStore(tmp_path)
+async def test_items_survive_a_reopening(durable_backend: StoreBackend, tmp_path: Path) -> None:
+    items = durable_backend.make_key_value_store(tmp_path)
+    await items.open()
+    await items.commit([put("a", b"one", expires_at=NOW + 5)], NOW)
+    await items.close()
+    again = durable_backend.make_key_value_store(tmp_path)
     await again.open()
     assert await again.get("task", "a", NOW) == b"one"
     await again.close()
+
+
+# --- The SQLite store -----------------------------------------------------------------------------
+
+
+async def test_only_the_owner_of_the_file_can_read_it(tmp_path: Path) -> None:
+    items = SqliteKeyValueStore(tmp_path)
+    await items.open()
+    await items.close()
     assert (tmp_path / KEY_VALUE_FILE).stat().st_mode & 0o077 == 0
 
 
@@ -127,7 +135,7 @@ async def test_processes_share_one_file(tmp_path: Path) -> None:
     first, second = SqliteKeyValueStore(tmp_path), SqliteKeyValueStore(tmp_path)
     await first.open()
     await second.open()
-    both = [keeper.commit([put(f"{n}", b"x", expected=None)], NOW) for n in range(40) for keeper in (first, second)]
+    both = [items.commit([put(f"{n}", b"x", expected=None)], NOW) for n in range(40) for items in (first, second)]
     assert sum(await asyncio.gather(*both)) == 40
     assert await first.count("task", NOW) == await second.count("task", NOW) == 40
     await first.commit([put("new", b"told")], NOW)
@@ -138,19 +146,19 @@ async def test_processes_share_one_file(tmp_path: Path) -> None:
 
 
 async def test_a_full_disk_refuses_writes_and_keeps_reads(tmp_path: Path) -> None:
-    keeper = SqliteKeyValueStore(tmp_path, max_pages=40)
-    await keeper.open()
+    items = SqliteKeyValueStore(tmp_path, max_pages=40)
+    await items.open()
     told = await asyncio.gather(
-        *(keeper.commit([put(f"{n:03}", os.urandom(8_000))], NOW) for n in range(10)), return_exceptions=True
+        *(items.commit([put(f"{n:03}", os.urandom(8_000))], NOW) for n in range(10)), return_exceptions=True
     )
     assert set(told) == {True}
     kept = len(told)
     with pytest.raises(StorageFull):
-        await keeper.commit([put("large", os.urandom(160_000))], NOW)
-    assert await keeper.count("task", NOW) == kept
-    await keeper.commit([drop(f"{n:03}") for n in range(kept)], NOW)
-    assert await keeper.commit([put("again", b"x" * 8_000)], NOW)
-    await keeper.close()
+        await items.commit([put("large", os.urandom(160_000))], NOW)
+    assert await items.count("task", NOW) == kept
+    await items.commit([drop(f"{n:03}") for n in range(kept)], NOW)
+    assert await items.commit([put("again", b"x" * 8_000)], NOW)
+    await items.close()
 
 
 async def test_a_failing_disk_stops_all_writes_and_none_is_acknowledged(tmp_path: Path) -> None:
@@ -160,64 +168,65 @@ async def test_a_failing_disk_stops_all_writes_and_none_is_acknowledged(tmp_path
         if failing and name == "before_commit":
             raise OSError(5, "Input/output error")
 
-    keeper = SqliteKeyValueStore(tmp_path, failpoint=failpoint)
-    await keeper.open()
-    await keeper.commit([put("a", b"one")], NOW)
+    items = SqliteKeyValueStore(tmp_path, failpoint=failpoint)
+    await items.open()
+    await items.commit([put("a", b"one")], NOW)
     failing = True
-    told = await asyncio.gather(*(keeper.commit([put(f"{n}", b"x")], NOW) for n in range(5)), return_exceptions=True)
+    told = await asyncio.gather(*(items.commit([put(f"{n}", b"x")], NOW) for n in range(5)), return_exceptions=True)
     assert all(isinstance(each, StoreUnavailable) for each in told)
     failing = False
-    assert not await keeper.healthy()
+    assert not await items.healthy()
     with pytest.raises(StoreUnavailable):
-        await keeper.commit([put("b", b"two")], NOW)
-    assert await keeper.get("task", "a", NOW) == b"one"
-    assert await keeper.count("task", NOW) == 1
-    await keeper.close()
+        await items.commit([put("b", b"two")], NOW)
+    assert await items.get("task", "a", NOW) == b"one"
+    assert await items.count("task", NOW) == 1
+    await items.close()
 
 
 async def test_a_changed_row_is_detected_and_affects_no_other(tmp_path: Path) -> None:
-    keeper = SqliteKeyValueStore(tmp_path)
-    await keeper.open()
-    await keeper.commit([put("a", b"one"), put("b", b"two")], NOW)
+    items = SqliteKeyValueStore(tmp_path)
+    await items.open()
+    await items.commit([put("a", b"one"), put("b", b"two")], NOW)
     other = sqlite3.connect(tmp_path / KEY_VALUE_FILE)
     other.execute("UPDATE things SET value = ? WHERE key = 'a'", (b"own",))
     other.commit()
     other.close()
     with pytest.raises(StoreUnavailable, match="damaged"):
-        await keeper.get("task", "a", NOW)
+        await items.get("task", "a", NOW)
     told = await asyncio.gather(
-        keeper.commit([put("a", b"x", expected=b"one")], NOW),
-        keeper.commit([put("c", b"three")], NOW),
+        items.commit([put("a", b"x", expected=b"one")], NOW),
+        items.commit([put("c", b"three")], NOW),
         return_exceptions=True,
     )
     assert isinstance(told[0], StoreUnavailable)
     assert told[1] is True
-    await keeper.close()
+    await items.close()
 
 
 async def test_what_has_expired_leaves_the_file(tmp_path: Path) -> None:
-    keeper = SqliteKeyValueStore(tmp_path)
-    await keeper.open()
-    await keeper.commit([put(f"{n}", b"x", expires_at=NOW + 1) for n in range(20)], NOW)
-    await keeper.commit([put("kept", b"x")], NOW + 2)
+    items = SqliteKeyValueStore(tmp_path)
+    await items.open()
+    await items.commit([put(f"{n}", b"x", expires_at=NOW + 1) for n in range(20)], NOW)
+    await items.commit([put("kept", b"x")], NOW + 2)
     other = sqlite3.connect(tmp_path / KEY_VALUE_FILE)
     assert other.execute("SELECT count(*) FROM things").fetchone() == (1,)
     other.close()
-    await keeper.close()
+    await items.close()
 
 
 _WRITER = """
 import asyncio, sys
 from pathlib import Path
 from waypost.registry.ports import KeyValueWrite
+from waypost.stores import StoreBackend
 from waypost.stores.sqlite.key_value import SqliteKeyValueStore
 
 async def main():
-    keeper = SqliteKeyValueStore(Path(sys.argv[1]))
-    await keeper.open()
+    items = SqliteKeyValueStore(Path(sys.argv[1]))
+    await items.open()
     async def one(number):
         pair = [KeyValueWrite(kind=kind, key=str(number), value=b"x") for kind in ("left", "right")]
-        await keeper.commit(pair, 1000.0)
+        await items.commit(pair, 1000.0)
         print(number, flush=True)
     for start in range(0, 100000, 8):
         await asyncio.gather(*(one(start + n) for n in range(8)))
@@ -234,23 +243,23 @@ async def test_no_answered_commit_is_lost_or_halved_by_a_kill(tmp_path: Path) ->
     told += process.stdout.read().split()
     process.stdout.close()
     process.wait()
-    keeper = SqliteKeyValueStore(tmp_path)
-    await keeper.open()
-    left = {kept.key for kept in await keeper.scan("left", NOW, limit=100_000)}
-    right = {kept.key for kept in await keeper.scan("right", NOW, limit=100_000)}
-    await keeper.close()
+    items = SqliteKeyValueStore(tmp_path)
+    await items.open()
+    left = {kept.key for kept in await items.scan("left", NOW, limit=100_000)}
+    right = {kept.key for kept in await items.scan("right", NOW, limit=100_000)}
+    await items.close()
     assert left == right
     assert set(told) <= left
 
 
 async def test_a_reader_that_stops_waiting_does_not_have_the_file_closed_under_it(tmp_path: Path) -> None:
     for _ in range(10):
-        keeper = SqliteKeyValueStore(tmp_path)
-        await keeper.open()
-        await keeper.commit([put(f"{number:04d}", b"x" * 400) for number in range(300)], NOW)
-        readers = [asyncio.create_task(keeper.scan("task", NOW, limit=300)) for _ in range(4)]
+        items = SqliteKeyValueStore(tmp_path)
+        await items.open()
+        await items.commit([put(f"{number:04d}", b"x" * 400) for number in range(300)], NOW)
+        readers = [asyncio.create_task(items.scan("task", NOW, limit=300)) for _ in range(4)]
         await asyncio.sleep(0)
         for reader in readers:
             reader.cancel()
-        await keeper.close()
+        await items.close()
         assert {type(end) for end in await asyncio.gather(*readers, return_exceptions=True)} == {asyncio.CancelledError}

@@ -84,7 +84,7 @@ def _option(setting: Setting) -> Callable[[Function], Function]:
         return click.option(
             setting.flag, setting.name, multiple=True, metavar=metavar, help=text, callback=_none_when_empty
         )
-    kind = click.Choice(setting.choices) if setting.choices else _TYPES[setting.kind]
+    kind = click.Choice(tuple(setting.choices)) if setting.choices else _TYPES[setting.kind]
     return click.option(setting.flag, setting.name, type=kind, metavar=setting.metavar, help=text)
 
 

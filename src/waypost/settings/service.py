@@ -54,7 +54,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Row(
             f"Where records are stored: {' or '.join(f'`{name}` ({kind.doc})' for name, kind in STORES.items())}.",
-            choices=tuple(STORES),
+            choices=STORES.keys(),  # a view: a row that is added later is a choice, too
         ),
     ] = "sqlite"
     workers: Annotated[

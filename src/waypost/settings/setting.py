@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin
@@ -36,7 +37,7 @@ class Row(msgspec.Struct, frozen=True):
 
     doc: str
     default: str | None = None  # as shown, if the default is a rule and not a value
-    choices: tuple[str, ...] = ()
+    choices: Collection[str] = ()
     minimum: float | None = None
     maximum: int | None = None
     metavar: str | None = None
@@ -48,7 +49,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     doc: str
     default: Any = None
     shown_default: str | None = None
-    choices: tuple[str, ...] = ()
+    choices: Collection[str] = ()
     minimum: float | None = None
     maximum: int | None = None
     metavar: str | None = None
