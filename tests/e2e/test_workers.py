@@ -195,8 +195,12 @@ def _without_ids(answer: httpx2.Response) -> Any:
 def test_figures_speak_for_all_processes(server: RunningServer) -> None:
     def counted() -> int:
         text = httpx2.get(f"{server.url}/metrics", headers=server.headers, timeout=60).text
-        (line,) = [line for line in text.splitlines() if 'route="/healthz"' in line] or ["0"]
-        return int(line.rsplit(" ", 1)[-1])
+        (line,) = [
+            line
+            for line in text.splitlines()
+            if line.startswith("waypost_requests_total") and 'route="/healthz"' in line
+        ] or ["0"]
+        return int(float(line.rsplit(" ", 1)[-1]))
 
     with both(server) as processes:
         before = counted()

@@ -226,7 +226,7 @@ def make_follower(context: AppContext, core: Core, apis: Apis, http_app: HttpApp
     return FollowerParts(
         app=FollowerApp(http_app, follower, upstream),
         upstream=upstream,
-        reporter=MetricsReporter(core.metrics, upstream, lambda: apis.watch.watchers, slot.number),
+        reporter=MetricsReporter(core.metrics, upstream, slot.number),
     )
 
 

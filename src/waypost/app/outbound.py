@@ -80,8 +80,8 @@ def _make_health_checks(context: AppContext, core: Core, client: OutboundClient)
     settings = context.settings
     options = HealthOptions(seconds=settings.health_check_seconds, evict_seconds=settings.health_evict_seconds)
     checks = HealthChecks(core.registry, client, options)
-    core.metrics.show("health_watched", "Endpoints of agents that are checked.", lambda: len(checks.watched))
-    core.metrics.show("health_checks", "Checks of endpoints that were made.", lambda: checks.checks)
+    core.metrics.add_gauge("health_watched", "Endpoints of agents that are checked.", lambda: len(checks.watched))
+    core.metrics.add_gauge("health_checks", "Checks of endpoints that were made.", lambda: checks.checks)
     return checks
 
 

@@ -139,7 +139,7 @@ class HttpApp:
             if response.status != _TOO_SLOW:
                 await request.discard()
         method = request.method
-        self._metrics.count(method, label, response.status)
+        self._metrics.observe(method, label, response.status, request.elapsed_seconds())
         try:
             await response.send(send, head=method == "HEAD")
         except ClientDisconnect:

@@ -7,6 +7,7 @@ reads are measured against a bare handler (docs/decisions/0002-asgi-by-hand.md).
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, TypeAlias
 from urllib.parse import parse_qsl
@@ -36,15 +37,19 @@ class ClientDisconnect(Exception):
 class Request:
     """One HTTP request. Nothing is decoded before it is asked for."""
 
-    __slots__ = ("_headers", "_query", "body_left", "params", "receive", "scope")
+    __slots__ = ("_headers", "_query", "_started_at", "body_left", "params", "receive", "scope")
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.scope = scope
         self.receive = receive
         self.params: dict[str, str] = {}
         self.body_left = False  # true when reading was given up: the connection is of no use any more
+        self._started_at = time.perf_counter()
         self._headers: dict[bytes, bytes] | None = None
         self._query: list[tuple[str, str]] | None = None
+
+    def elapsed_seconds(self) -> float:
+        return time.perf_counter() - self._started_at
 
     @property
     def method(self) -> str:

@@ -12,7 +12,7 @@ import os
 import ssl
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import cast
 
 import httptools
@@ -412,11 +412,10 @@ class LeaderApp:
 class MetricsReporter:
     """Tells the writing process what was counted here, so that one page of figures speaks for all processes."""
 
-    def __init__(self, metrics: Metrics, upstream: UpstreamPool, watchers: Callable[[], int], place: int) -> None:
+    def __init__(self, metrics: Metrics, upstream: UpstreamPool, slot: int) -> None:
         self._metrics = metrics
         self._upstream = upstream
-        self._watchers = watchers
-        self._place = place
+        self._slot = slot
         self._told = b""
 
     async def go_on(self) -> None:
@@ -428,7 +427,7 @@ class MetricsReporter:
                 continue  # the writing process is away; it is told the next time
 
     async def report(self) -> None:
-        told = self._metrics.report(self._place, os.getpid(), self._watchers())
+        told = self._metrics.report(self._slot, os.getpid())
         if told == self._told:
             return
         link = await self._upstream.borrow()

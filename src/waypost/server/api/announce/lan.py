@@ -108,8 +108,10 @@ class LanBridge:
             log.info("listening for announcements by %s", transport.name)
 
     def show(self, metrics: Metrics) -> None:
-        metrics.show("lan_dropped", "Packets and messages of LAN and bus that were dropped unread.", self.dropped)
-        metrics.show("lan_parked", "Messages of the bus that could not be handled and were set aside.", self.parked)
+        metrics.add_gauge("lan_dropped", "Packets and messages of LAN and bus that were dropped unread.", self.dropped)
+        metrics.add_gauge(
+            "lan_parked", "Messages of the bus that could not be handled and were set aside.", self.parked
+        )
 
     def dropped(self) -> float:
         return sum(each.tally().dropped for each in self._transports if isinstance(each, CountsDrops))

@@ -2,7 +2,7 @@
 
 `AnnounceWebSocket` admits a session before the upgrade. `AnnounceSession` handles its messages one by one. Announcements
 become requests to `POST /agents`, so that admission, rate limits and audit are the same; queries are answered by the
-registry of this process. `http/bounded_websocket.py` bounds frames and messages.
+registry of this process. `http/uvicorn_hooks.py` bounds frames and messages.
 """
 
 from __future__ import annotations
@@ -527,7 +527,12 @@ class AnnounceWebSocket:
         self._metrics = metrics
         self._origin = origin or TrustedProxies()
         self._open: Counter[str] = Counter()
-        metrics.observe_sessions(lambda: self.sessions)
+        metrics.add_gauge(
+            "websocket_sessions",
+            "Open WebSocket sessions of the announce protocol.",
+            lambda: self.sessions,
+            is_summed=True,
+        )
 
     @property
     def sessions(self) -> int:
@@ -543,7 +548,7 @@ class AnnounceWebSocket:
             return
         owner = _session_owner(principal)
         self._open[owner] += 1
-        self._metrics.count("GET", "/ws", 101)
+        self._metrics.observe("GET", "/ws", 101, request.elapsed_seconds())
         try:
             await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL})
             client = InProcessClient(self.app, scope, VIA_WEBSOCKET)

@@ -20,7 +20,7 @@ from waypost.registry.registry import Registry
 from waypost.search.kernels import find_missing_kernels
 from waypost.server.api.rest.changes import WatchApi
 from waypost.server.http.asgi import AnyResponse, Response, json_response
-from waypost.server.http.metrics import Metrics
+from waypost.server.http.metrics import CONTENT_TYPE, Metrics
 from waypost.server.http.routing import BodySpec, RequestContext, Route
 from waypost.server.response_schemas import DIAGNOSIS
 from waypost.settings import ADMIN_TOKEN_FILE, Settings
@@ -36,10 +36,10 @@ class MonitoringApi:
     ) -> None:
         self._registry = registry
         self._metrics = metrics
-        self._watch = watch
         self._keeper = keeper
         self._messaging = messaging
         self._is_stopping = False
+        metrics.add_gauge("watchers", "Open watch streams.", lambda: watch.watchers, is_summed=True)
 
     def begin_shutdown(self) -> None:
         """Report the service as not ready from now on, so that load balancers stop sending requests."""
@@ -97,17 +97,12 @@ class MonitoringApi:
             "agents": ("Agents that the caller may see.", self._registry.entries.count(tokens)),
         }
         if call.principal.is_admin:
-            gauges["watchers"] = (
-                "Open watch streams.",
-                self._watch.watchers + self._metrics.remote_watchers,
-            )
             gauges["indexing_pending"] = ("Changes that the index has not folded in.", self._registry.indexing_pending)
             gauges["revision"] = ("The last revision.", self._registry.changes.revision)
-            gauges |= self._metrics.gauges()
             gauges |= await self._messaging()
-        # How often others registered something tells of agents that the caller may not see.
-        body = self._metrics.render(gauges, requests=call.principal.is_admin)
-        return Response(200, body, content_type=b"text/plain; version=0.0.4; charset=utf-8")
+        # The number of requests would reveal agents that the caller may not see.
+        body = self._metrics.render_all(gauges) if call.principal.is_admin else self._metrics.render(gauges)
+        return Response(200, body, content_type=CONTENT_TYPE)
 
 
 # ---- The doctor's facts, and its findings over HTTP, for admins.

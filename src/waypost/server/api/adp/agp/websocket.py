@@ -184,8 +184,8 @@ class AgpWebSocketApp:
         self._open = 0
         self._callers: set[AgpSocketSession] = set()
         agents.on_revoked(self._revoked)
-        metrics.show("conversations", "Open connections of AGP.", lambda: self._open)
-        metrics.show("held_lines", "Agents that hold a line here.", lambda: len(agents.lines))
+        metrics.add_gauge("conversations", "Open connections of AGP.", lambda: self._open)
+        metrics.add_gauge("held_lines", "Agents that hold a line here.", lambda: len(agents.lines))
         self._strangers: Counter[str] = Counter()
         self._of_agent: Counter[str] = Counter()
         self._calls = TokenBuckets(
@@ -201,7 +201,7 @@ class AgpWebSocketApp:
         except WaypostError as error:
             await self._refuse(request, deny_upgrade(send), error)
             return
-        self._metrics.count("GET", CHAT_PATH, 101)
+        self._metrics.observe("GET", CHAT_PATH, 101, request.elapsed_seconds())
         offered = SUBPROTOCOL in scope.get("subprotocols", ())
         await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL if offered else None})
         await AgpSocketSession(self, request, visitor, place, AsgiLink(receive, send)).run()
