@@ -209,7 +209,7 @@ def parts(size: int) -> dict[str, float]:
     named = {"sender": CALLER, "to": ANSWERER, "kind": "chat", "at": time.time(), "content": content}
     frames = [write_message(key, message_id=f"{at:036d}", **named) for at in range(AT_ONCE)]
     messages = [parse_message(frame) for frame in frames]
-    signed = [(find_signature(each.signature) or b"", each.covered) for each in messages]
+    signed = [(find_signature(each.signature) or b"", each.signing_input) for each in messages]
     for each in signed:
         assert key.public.verify(*each)
     letters = [AgentMessage(id=each.id, peer=CALLER, content=content) for each in messages * 2]

@@ -249,7 +249,7 @@ class LiveAgent:
         if action["action"] != "mailbox" or conversation.is_open:
             return False
         relay = await self.key_of(message.sender)
-        if relay is None or relay.key is None or not verify(relay.key, message.signature, message.covered):
+        if relay is None or relay.key is None or not verify(relay.key, message.signature, message.signing_input):
             return False
         count = await conversation.leave()
         if self._news is not None:

@@ -42,7 +42,7 @@ def test_whatever_is_written_is_read_as_it_was_and_verifies(
     message = parse_message(frame)
     assert message.content == content
     assert (message.sender, message.to, message.type, message.at) == (ALICE, BOB, kind, NOW)
-    assert verify(KEY.public, message.signature, message.covered)
+    assert verify(KEY.public, message.signature, message.signing_input)
 
 
 @settings(max_examples=100)

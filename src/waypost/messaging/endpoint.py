@@ -171,7 +171,7 @@ class AgpEndpoint:
         known = await self._peers.key_of(message.sender)
         if known is None or known.key is None:
             raise unknown_peer_error(message.sender)
-        if not verify(known.key, message.signature, message.covered):
+        if not verify(known.key, message.signature, message.signing_input):
             raise BadSignature("The message is not signed by its sender's key.", path="$.signature", hint="Sign it.")
         await self.accept([message], verified=False)
         session = AgpSession(self.me, self._draws, peer=message.sender, calls=True)

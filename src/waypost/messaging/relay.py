@@ -308,7 +308,7 @@ class Relay:
                 path="$.body.content.fingerprint",
                 hint="Use the key that the agent's domain publishes.",
             )
-        if message is None or not verify(key, message.signature, message.covered):
+        if message is None or not verify(key, message.signature, message.signing_input):
             raise BadSignature("The hello is not signed by its key.", path="$.signature", hint="Sign it (ADP-42).")
         check_time(message, self._clock.now())
         return key
@@ -347,7 +347,7 @@ class Relay:
                 f"This line is from {guest.name} to {guest.agent}.", path="$.to", hint="Open another one for others."
             )
         check_time(message, self._clock.now())
-        if not verify(guest.key, message.signature, message.covered):
+        if not verify(guest.key, message.signature, message.signing_input):
             raise BadSignature("The message is not signed by its sender's key.", path="$.signature", hint="Sign it.")
 
     async def _to_agent(self, agent: str, frame: str) -> None:

@@ -82,7 +82,7 @@ async def test_both_say_hello_and_then_every_message_is_signed(bench: Bench) -> 
         for message in (parse_message(frame), *said):
             assert message.sender == OWN
             assert message.to == ALICE
-            assert verify(key, message.signature, message.covered)
+            assert verify(key, message.signature, message.signing_input)
 
 
 @pytest.mark.req("ADP-40")

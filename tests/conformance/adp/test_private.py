@@ -101,7 +101,7 @@ async def test_an_invitation_has_the_members_of_the_draft_and_is_signed_by_the_a
     invitation = parse_invitation(shown)
     key = parse_pem(stated["full"])
     lines = [shown["invite"][name] for name in ("code", "agent", "wellKnown", "pubkey", "expires")]
-    assert invitation.covered.decode().split("\n") == lines
+    assert invitation.signing_input.decode().split("\n") == lines
     assert invitation.is_signed_by(key)
     changed = parse_invitation({**shown, "invite": {**shown["invite"], "expires": "2036-01-01T00:00:00Z"}})
     assert not changed.is_signed_by(key)

@@ -60,7 +60,7 @@ def test_strings_are_joined_inside_one_record_and_others_at_the_name_are_left_al
 
 
 def test_two_records_that_speak_for_adp_are_ambiguous() -> None:
-    with pytest.raises(InvalidDocument, match="only one may"):
+    with pytest.raises(InvalidDocument, match="only one is allowed"):
         select_adp_txt(records(GOOD, GOOD.replace("alice", "mallory")))
 
 
@@ -69,7 +69,7 @@ def test_a_value_over_two_records_is_joined_only_where_the_order_is_plain() -> N
     found, _ = select_adp_txt(records(rest, first))
     assert found is not None
     assert found.metadata_url.endswith("atail")
-    with pytest.raises(InvalidDocument, match="order is not known"):
+    with pytest.raises(InvalidDocument, match="order is unknown"):
         select_adp_txt(records(first, "b", "c"))
 
 
@@ -118,7 +118,7 @@ def test_aid2_is_preferred_and_two_of_one_version_are_no_answer() -> None:
     found = select_aid(records("v=aid1;p=mcp;u=https://old.example.com", AID2, GOOD))
     assert found is not None
     assert found.version == "aid2"
-    with pytest.raises(InvalidDocument, match="only one may be"):
+    with pytest.raises(InvalidDocument, match="only one is allowed be"):
         select_aid(records(AID2, AID2.replace("api", "other")))
     assert select_aid(records(GOOD)) is None
 

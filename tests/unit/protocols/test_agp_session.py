@@ -185,9 +185,9 @@ def test_an_id_counts_once_in_a_session_and_its_bytes_once_in_all() -> None:
 def test_the_memory_of_ids_is_bounded_in_number_and_time() -> None:
     memory = ReplayCache(most=3, seconds=10)
     for number in range(5):
-        memory.note(ALICE, str(number), NOW + number)
+        memory.add(ALICE, str(number), NOW + number)
     assert len(memory) == 3
-    memory.note(ALICE, "later", NOW + 100)
+    memory.add(ALICE, "later", NOW + 100)
     assert len(memory) == 1
     with pytest.raises(Replayed):
         memory.check(ALICE, "later")
@@ -220,7 +220,7 @@ def test_what_is_no_message_is_refused(name: str) -> None:
 def test_a_missing_content_is_signed_as_empty() -> None:
     message = parse_message(signed(ALICE, BOB, "", at=NOW, body={}))
     assert message.content.text == ""
-    assert message.covered.endswith(b"Z\n")
+    assert message.signing_input.endswith(b"Z\n")
 
 
 def test_a_content_that_fits_no_frame_is_not_written() -> None:
@@ -238,7 +238,7 @@ def test_names_are_compared_in_lower_case_and_signed_as_they_are() -> None:
     assert parse_agent("agent:Alice.Example.com") == ALICE
     message = parse_message(signed("agent:ALICE.example.com", BOB, "hi", at=NOW, key=key_of(ALICE)))
     assert message.sender == ALICE
-    assert b"ALICE" in message.covered
+    assert b"ALICE" in message.signing_input
 
 
 # --- The table --------------------------------------------------------------------------------------

@@ -1,12 +1,12 @@
-"""Keys in ADP documents: the three spellings of `publicKey.full` (adp.md C-3) and the fingerprint of a key (§0).
+"""The ADP metadata document of `/.well-known/agent.json` (adp.md §4, §10; neighbours.md §5).
 
-Only shapes and digests; whether a key is to be trusted is not asked here.
+It is read leniently, as the draft's own examples need (C-3, C-4); what a verifier would reject is a warning. Keys and
+domains are not proven here. Unknown members are the free-form place: clients ignore them (ADP-23), so the remainder is
+one of them.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -29,6 +29,7 @@ from waypost.model.record import (
     need_text,
 )
 from waypost.model.times import find_instant
+from waypost.protocols.adp.keys import FINGERPRINT, find_raw_key, key_fingerprint
 from waypost.protocols.codec import (
     CARRY,
     DERIVED,
@@ -48,241 +49,12 @@ from waypost.protocols.codec import (
 )
 from waypost.protocols.record_reader import check_times
 
-ALGORITHM = "ed25519"
-
-FINGERPRINT_CHARS = 512
-
-_FINGERPRINT = re.compile(r"ed25519:[A-Za-z0-9_-]{43}\Z")
-
-_SPKI_PREFIX = bytes.fromhex("302a300506032b6570032100")
-
-
-def find_raw_key(full: str) -> bytes | None:
-    """The 32 raw bytes in a PEM, in base64url of an SPKI, or in base64url of themselves; None when it is none of
-    these."""
-    body = "".join(line.strip() for line in full.splitlines() if "-----" not in line)
-    body = body.replace("+", "-").replace("/", "_").rstrip("=")
-    try:
-        data = base64.b64decode(body + "=" * (-len(body) % 4), altchars=b"-_", validate=True)
-    except ValueError:
-        return None
-    data = data.removeprefix(_SPKI_PREFIX)
-    return data if len(data) == 32 else None
-
-
-def key_fingerprint(raw: bytes) -> str:
-    digest = base64.urlsafe_b64encode(hashlib.sha256(raw).digest()).rstrip(b"=")
-    return f"{ALGORITHM}:{digest.decode()}"
-
-
-def read_public_key(value: Any, path: str) -> JsonObject:
-    """ADP-26, leniently (C-4): the members have their types, the algorithm is the one there is."""
-    key = need_object(value, path)
-    algorithm = need_text(key, "algorithm", path, most=64)
-    if algorithm.lower() != ALGORITHM:
-        raise InvalidDocument(
-            f"{algorithm!r} is not an algorithm of ADP.", path=member(path, "algorithm"), hint=f"Use {ALGORITHM}."
-        )
-    need_text(key, "fingerprint", path, most=FINGERPRINT_CHARS)
-    find_text(key, "full", path, most=8192)
-    return key
-
-
-def key_warnings(key: JsonObject, path: str) -> Iterator[str]:
-    """What a verifier will not accept, told at once to whoever registers the document."""
-    told, full = key["fingerprint"], key.get("full")
-    if not _FINGERPRINT.match(told):
-        yield f"{path}.fingerprint: not ed25519: and 43 base64url digits; nothing can be verified against it."
-    if full is None:
-        return
-    raw = find_raw_key(full)
-    if raw is None:
-        yield f"{path}.full: not an Ed25519 key in PEM or base64url."
-    elif key_fingerprint(raw) != told:
-        yield f"{path}.fingerprint: not the digest of the key in `full`."
-
-
-# ---- Parts of an ADP document and the record's members that say the same: capabilities, endpoints, security (neighbours.md §5).
-
-PLACE = residue_name("adp")  # where a binding keeps the name of its ADP endpoint
-
-_LANGUAGE = re.compile(r"[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*\Z")
-
-_BOUND = {"chat": ("agp", "streaming"), "tasks": ("https", "request-response"), "swarm": ("https", "request-response")}
-
-_PLAIN = ("wellKnown", "discovery", "webhook")
-
-CAPABILITY_TEXTS = ("input", "output", "interfaces", "languages")
-
-
-# --- Capabilities ---------------------------------------------------------------------------------
-
-
-class AdpCapabilities(msgspec.Struct, frozen=True):
-    """What a record takes from `capabilities`. `description` is empty when none is told."""
-
-    tags: tuple[str, ...] = ()
-    description: str = ""
-    names: tuple[str, ...] = ()
-    pricing: JsonObject = {}
-
-
-def read_capabilities(value: Any, path: str) -> AdpCapabilities:
-    items = [
-        _capability(item, f"{path}[{index}]")
-        for index, item in enumerate(need_array(value, path, limits.JSON_ARRAY_ITEMS))
-    ]
-    languages = [language for item in items for language in item.get("languages") or ()]
-    tags = [item["id"] for item in items] + [f"lang-{language.lower()}" for language in languages]
-    told = dict.fromkeys(item["description"] for item in items if (item.get("description") or "").strip())
-    return AdpCapabilities(
-        tags=tuple(tag for tag in dict.fromkeys(tags) if len(tag) <= limits.TAG_CHARS)[: limits.TAGS],
-        description=_clipped(" ".join(told), limits.DESCRIPTION_CHARS),
-        names=tuple(item.get("name") or item["id"] for item in items),
-        pricing={item["id"]: item["pricing"] for item in items if item.get("pricing")},
-    )
-
-
-def _capability(value: Any, path: str) -> JsonObject:
-    item = need_object(value, path)
-    need_text(item, "id", path, most=limits.ID_CHARS)
-    find_text(item, "name", path, most=limits.ID_CHARS)
-    find_text(item, "description", path, most=limits.DESCRIPTION_CHARS)
-    for name in CAPABILITY_TEXTS:
-        find_texts(item, name, path, most=limits.JSON_OBJECT_KEYS, chars=limits.ENDPOINT_CHARS)
-    find_object(item, "pricing", path)
-    return item
-
-
-def _clipped(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def write_capabilities(record: AgentRecord, own: Any) -> list[JsonObject]:
-    """The document's own wording while it still tells the record's tags and description, else one capability for each
-    tag."""
-    pricing = (record.constraints or {}).get("pricing") or {}
-    if isinstance(own, list):
-        try:
-            told = read_capabilities(own, "$")
-        except InvalidDocument:  # anybody may write our residue into a profile document
-            told = AdpCapabilities()
-        if told.tags == record.tags and (told.description or record.description) == record.description:
-            return own
-    spoken = [tag for tag in record.tags if tag.startswith("lang-") and _LANGUAGE.match(tag[5:])]
-    ids = [tag for tag in record.tags if tag not in spoken] or ["agent"]
-    items: list[JsonObject] = [{"id": tag, "name": tag} for tag in ids]
-    items[0]["description"] = record.description
-    if spoken:
-        items[0]["languages"] = [tag[5:] for tag in spoken]
-    for item in items:
-        if isinstance(pricing, dict) and isinstance(pricing.get(item["id"]), dict):
-            item["pricing"] = pricing[item["id"]]
-    return items
-
-
-# --- Endpoints ------------------------------------------------------------------------------------
-
-
-def read_endpoints(value: Any, path: str) -> tuple[Binding, ...]:
-    """`chat` speaks AGP, `tasks` and `swarm` https. With none of them, the document itself is what can be reached."""
-    endpoints = need_object(value, path)
-    need_address(endpoints, "wellKnown", path)
-    for name in (*_PLAIN, *_BOUND):
-        if endpoints.get(name) is not None:
-            need_address(endpoints, name, path)
-    bound = tuple(
-        Binding(protocol=protocol, endpoint=endpoints[name], interaction_model=model, extra={PLACE: name})
-        for name, (protocol, model) in _BOUND.items()
-        if endpoints.get(name) is not None
-    )
-    return bound or (Binding(protocol="adp", endpoint=endpoints["wellKnown"]),)
-
-
-def need_address(endpoints: JsonObject, name: str, path: str) -> str:
-    text = need_text(endpoints, name, path, most=limits.ENDPOINT_CHARS)
-    if not text.isprintable() or " " in text:
-        raise InvalidDocument("An address has no spaces and no control characters.", path=member(path, name))
-    return text
-
-
-def write_endpoints(bindings: tuple[Binding, ...], well_known: str) -> JsonObject:
-    """Bindings that came from ADP go back to their place, AGP goes to `chat`; no other protocol is passed off as
-    ADP's."""
-    endpoints: JsonObject = {"wellKnown": well_known}
-    for binding in bindings:
-        place = binding.extra.get(PLACE)
-        if isinstance(place, str) and place in _BOUND and binding.protocol == _BOUND[place][0]:
-            endpoints.setdefault(place, binding.endpoint)
-        elif binding.protocol == "agp":
-            endpoints.setdefault("chat", binding.endpoint)
-    return endpoints
-
-
-def reads_as_binding(name: str) -> bool:
-    return name in _BOUND
-
-
-# --- Security -------------------------------------------------------------------------------------
-
-
-def read_security(value: Any, path: str) -> JsonObject:
-    """ADP-29. `tlsRequired` may be missing (a tolerant reader), but not false."""
-    if value is None:
-        return {}
-    security = need_object(value, path)
-    required = security.get("tlsRequired")
-    if required is not None and required is not True:
-        raise InvalidDocument(f"'tlsRequired' must be true, not {kind_of(required)}.", path=member(path, "tlsRequired"))
-    find_text(security, "minProtocolVersion", path, most=limits.TAG_CHARS)
-    find_texts(security, "authMethods", path, most=limits.FILTER_VALUES, chars=limits.TAG_CHARS)
-    find_object(security, "rateLimit", path)
-    return security
-
-
-def read_auth(security: JsonObject) -> JsonObject | None:
-    methods = security.get("authMethods")
-    return {"schemes": [{"type": method} for method in methods]} if methods else None
-
-
-def write_security(record: AgentRecord) -> JsonObject:
-    """`authMethods` and `rateLimit` when the record tells them in the way they are read; else nothing."""
-    security: JsonObject = {}
-    methods = _methods(record.auth)
-    if methods:
-        security["authMethods"] = methods
-    rate = (record.constraints or {}).get("rateLimit")
-    if isinstance(rate, dict) and rate:
-        security["rateLimit"] = rate
-    return {"tlsRequired": True, **security} if security else {}
-
-
-def _methods(auth: Any) -> list[str]:
-    schemes = auth.get("schemes") if isinstance(auth, dict) else None
-    if not isinstance(schemes, list):
-        return []
-    types = [scheme.get("type") if isinstance(scheme, dict) else None for scheme in schemes[: limits.FILTER_VALUES]]
-    return [kind for kind in types if isinstance(kind, str) and len(kind) <= limits.TAG_CHARS]
-
-
-# ---- The ADP metadata document of `/.well-known/agent.json` (adp.md §4, §10; neighbours.md §5).
-#
-# Read leniently, as the draft's own examples need (C-3, C-4); what a verifier would refuse is told as a warning. It
-# proves no key and no domain. Unknown members are the free-form place: clients ignore them (ADP-23), so the remainder
-# is one of them.
-
-PROTOCOL = "ADP/1.1"
-
-WELL_KNOWN = "/.well-known/agent.json"
-
-_PROTOCOL = re.compile(r"ADP/1\.[0-9]+\Z")
-
+_PROTOCOL = "ADP/1.1"
+_WELL_KNOWN = "/.well-known/agent.json"
+_PROTOCOL_PATTERN = re.compile(r"ADP/1\.[0-9]+\Z")
 _DOMAIN = re.compile(r"(?=.{1,253}\Z)[^\W_](?:[\w-]*\w)?(?:\.\w(?:[\w-]*\w)?)*\.?(?::[0-9]{1,5})?\Z")
-
 _STATUS = {"online": "active", "maintenance": "suspended", "offline": "inactive"}
-
-_AVAILABILITY = {status: word for word, status in _STATUS.items()}
-
+_AVAILABILITY = {status: availability for availability, status in _STATUS.items()}
 _MEMBERS = (
     "protocol",
     "identity",
@@ -294,6 +66,8 @@ _MEMBERS = (
     "meta",
     CARRY,
 )
+_ALGORITHM = "ed25519"
+_FINGERPRINT_CHARS = 512
 
 
 class AdpCodec(Codec):
@@ -328,28 +102,28 @@ class AdpCodec(Codec):
 
 
 def _read(document: JsonObject) -> AgentRecord:
-    protocol = need_text(document, "protocol", most=16)  # before anything else (ADP-23)
-    if not _PROTOCOL.match(protocol):
-        raise InvalidDocument(f"{protocol!r} is not read here.", path="$.protocol", hint=f"Use {PROTOCOL}.")
+    protocol = need_text(document, "protocol", most=16)  # checked first (ADP-23)
+    if not _PROTOCOL_PATTERN.match(protocol):
+        raise InvalidDocument(f"{protocol!r} is not supported.", path="$.protocol", hint=f"Use {_PROTOCOL}.")
     identity = _read_identity(document)
-    bindings = read_endpoints(_needed(document, "endpoints"), "$.endpoints")
-    abilities = read_capabilities(_needed(document, "capabilities"), "$.capabilities")
-    security = read_security(document.get("security"), "$.security")
+    bindings = _read_endpoints(_needed(document, "endpoints"), "$.endpoints")
+    capabilities = _read_capabilities(_needed(document, "capabilities"), "$.capabilities")
+    security = _read_security(document.get("security"), "$.security")
     meta = find_object(document, "meta") or {}
     availability = find_object(document, "availability") or {}
     record = AgentRecord(
         id=f"agent:{identity['domain'].lower()}",
         name=identity["name"],
-        description=abilities.description or _derived(abilities, identity["domain"]),
+        description=capabilities.description or _derived(capabilities, identity["domain"]),
         bindings=bindings,
-        tags=abilities.tags,
-        auth=read_auth(security),
-        constraints=_constraints(security, abilities, find_object(document, "policies")),
+        tags=capabilities.tags,
+        auth=_read_auth(security),
+        constraints=_constraints(security, capabilities, find_object(document, "policies")),
         status=_STATUS.get(find_text(availability, "status", "$.availability", most=limits.TAG_CHARS) or ""),
         version=find_text(meta, "version", "$.meta", most=limits.VERSION_CHARS),
         updated_at=_updated(meta),
         signature=_signature(identity.get("publicKey")),
-        extra={} if abilities.description else {DERIVED: ["description"]},
+        extra={} if capabilities.description else {DERIVED: ["description"]},
     )
     record = attach_residue(record, "adp", _residue(document, record))
     return apply_remainder(record, document.get(CARRY), f"$['{CARRY}']")
@@ -362,7 +136,7 @@ def _needed(document: JsonObject, name: str) -> Any:
 
 
 def _read_identity(document: JsonObject) -> JsonObject:
-    """ADP-25. The id is the domain with a prefix; one that says otherwise speaks for somebody else."""
+    """ADP-25: the id must be the domain with a prefix."""
     identity = need_object(_needed(document, "identity"), "$.identity")
     domain = need_text(identity, "domain", "$.identity", most=260)
     if not _DOMAIN.match(domain):
@@ -374,22 +148,22 @@ def _read_identity(document: JsonObject) -> JsonObject:
         )
     need_text(identity, "name", "$.identity", most=limits.NAME_CHARS)
     if identity.get("publicKey") is not None:
-        read_public_key(identity["publicKey"], "$.identity.publicKey")
+        _read_public_key(identity["publicKey"], "$.identity.publicKey")
     return identity
 
 
-def _derived(abilities: AdpCapabilities, domain: str) -> str:
-    names = ", ".join(abilities.names[:8])
+def _derived(capabilities: AdpCapabilities, domain: str) -> str:
+    names = ", ".join(capabilities.names[:8])
     return f"Agent offering {names}"[: limits.DESCRIPTION_CHARS] if names else f"Agent at {domain}"
 
 
-def _constraints(security: JsonObject, abilities: AdpCapabilities, policies: JsonObject | None) -> JsonObject | None:
-    parts = {"rateLimit": security.get("rateLimit"), "pricing": abilities.pricing, "policies": policies}
+def _constraints(security: JsonObject, capabilities: AdpCapabilities, policies: JsonObject | None) -> JsonObject | None:
+    parts = {"rateLimit": security.get("rateLimit"), "pricing": capabilities.pricing, "policies": policies}
     return {name: part for name, part in parts.items() if part} or None
 
 
 def _updated(meta: JsonObject) -> str | None:
-    """A time only when it is one: older documents hold a bare date, which stays where it is."""
+    """Return the time if it is RFC 3339; older documents have a bare date, which stays in the residue."""
     text = find_text(meta, "updated", "$.meta", most=limits.TAG_CHARS)
     return text if find_instant(text) is not None else None
 
@@ -399,14 +173,14 @@ def _signature(key: JsonObject | None) -> JsonObject | None:
 
 
 def _residue(document: JsonObject, record: AgentRecord) -> JsonObject:
-    """What the writer does not make out of the record."""
+    """Return what the writer does not derive from the record."""
     residue = unknown_members(document, _MEMBERS)
     parts = {
-        "protocol": None if document["protocol"] == PROTOCOL else document["protocol"],
+        "protocol": None if document["protocol"] == _PROTOCOL else document["protocol"],
         "identity": _identity_residue(document["identity"]),
         "endpoints": _endpoints_residue(document),
         "capabilities": None
-        if document["capabilities"] == write_capabilities(record, None)
+        if document["capabilities"] == _write_capabilities(record, None)
         else document["capabilities"],
         "security": _security_residue(document.get("security")),
         "availability": unknown_members(document.get("availability") or {}, ("status",) if record.status else ()),
@@ -426,32 +200,32 @@ def _identity_residue(identity: JsonObject) -> JsonObject:
 
 def _endpoints_residue(document: JsonObject) -> JsonObject:
     endpoints = document["endpoints"]
-    derived = {"wellKnown": f"https://{document['identity']['domain'].lower()}{WELL_KNOWN}"}
+    derived = {"wellKnown": f"https://{document['identity']['domain'].lower()}{_WELL_KNOWN}"}
     return {
         name: value
         for name, value in endpoints.items()
-        if not (reads_as_binding(name) and value is not None) and derived.get(name) != value
+        if not (name in _BOUND and value is not None) and derived.get(name) != value
     }
 
 
 def _security_residue(security: JsonObject | None) -> JsonObject:
     if not security:
         return {}
-    told = [name for name in ("authMethods", "rateLimit") if security.get(name)]
-    return unknown_members(security, ("tlsRequired", *told) if told else ())
+    mapped = [name for name in ("authMethods", "rateLimit") if security.get(name)]
+    return unknown_members(security, ("tlsRequired", *mapped) if mapped else ())
 
 
 def _warnings(document: JsonObject, record: AgentRecord) -> list[str]:
     warnings = []
     key = document["identity"].get("publicKey")
     if key is None:
-        warnings.append("$.identity.publicKey: missing; the agent cannot prove who it is.")
+        warnings.append("$.identity.publicKey: missing; the agent cannot prove its identity.")
     else:
-        warnings.extend(key_warnings(key, "$.identity.publicKey"))
+        warnings.extend(_key_warnings(key, "$.identity.publicKey"))
     if DERIVED in record.extra:
-        warnings.append("$.capabilities: none has a description; the agent's is derived from their names.")
+        warnings.append("$.capabilities: none has a description; the agent's description is derived from their names.")
     if (document.get("meta") or {}).get("updated") and record.updated_at is None:
-        warnings.append("$.meta.updated: not an RFC 3339 time; freshness cannot be told from it.")
+        warnings.append("$.meta.updated: not an RFC 3339 time; it is ignored for freshness.")
     return warnings
 
 
@@ -461,17 +235,17 @@ def _warnings(document: JsonObject, record: AgentRecord) -> list[str]:
 def _write(record: AgentRecord, residue: JsonObject, context: EncodeContext) -> JsonObject:
     domain, is_own = _domain(record, context)
     document: JsonObject = {
-        "protocol": residue.get("protocol", PROTOCOL),
+        "protocol": residue.get("protocol", _PROTOCOL),
         "identity": _write_identity(record, domain, residue),
-        "endpoints": write_endpoints(record.bindings, _well_known(record, domain, is_own, residue, context)),
-        "capabilities": write_capabilities(record, residue.get("capabilities")),
+        "endpoints": _write_endpoints(record.bindings, _well_known(record, domain, is_own, residue, context)),
+        "capabilities": _write_capabilities(record, residue.get("capabilities")),
     }
     constraints = record.constraints or {}
     meta = {
         name: text for name, text in (("version", record.version), ("updated", record.updated_at)) if text is not None
     }
     parts = {
-        "security": write_security(record),
+        "security": _write_security(record),
         "policies": constraints.get("policies") if isinstance(constraints.get("policies"), dict) else None,
         "availability": {"status": _AVAILABILITY[record.status]} if record.status in _AVAILABILITY else None,
         "meta": meta,
@@ -481,7 +255,7 @@ def _write(record: AgentRecord, residue: JsonObject, context: EncodeContext) -> 
 
 
 def _domain(record: AgentRecord, context: EncodeContext) -> tuple[str, bool]:
-    """The domain the id speaks of, and whether the id is that domain's agent; else the service's own name."""
+    """Return the domain in the id, and whether the id is that domain's agent; else the service's own name."""
     domain = domain_of(record.id)
     if domain and _DOMAIN.match(domain):
         return domain, record.id == f"agent:{domain}"
@@ -490,34 +264,217 @@ def _domain(record: AgentRecord, context: EncodeContext) -> tuple[str, bool]:
 
 def _write_identity(record: AgentRecord, domain: str, residue: JsonObject) -> JsonObject:
     identity: JsonObject = {"id": f"agent:{domain}", "domain": domain, "name": record.name}
-    kept = residue.get("identity")
-    kept = kept if isinstance(kept, dict) else {}
-    spelled = {**identity, **{name: kept[name] for name in ("id", "domain") if name in kept}}
-    with suppress(InvalidDocument):  # anybody may write our residue into a profile document
-        if _read_identity({"identity": spelled})["domain"].lower() == domain:
-            identity = spelled
-    told = _fingerprint(record.signature)
-    if told and "publicKey" not in kept:
-        identity["publicKey"] = {"algorithm": ALGORITHM, "fingerprint": told}
+    residue_identity = residue.get("identity")
+    original = residue_identity if isinstance(residue_identity, dict) else {}
+    restored = {**identity, **{name: original[name] for name in ("id", "domain") if name in original}}
+    with suppress(InvalidDocument):  # anyone can write a residue into a profile document
+        if _read_identity({"identity": restored})["domain"].lower() == domain:
+            identity = restored
+    fingerprint = _fingerprint(record.signature)
+    if fingerprint and "publicKey" not in original:
+        identity["publicKey"] = {"algorithm": _ALGORITHM, "fingerprint": fingerprint}
     return identity
 
 
 def _fingerprint(signature: Any) -> str | None:
     if not isinstance(signature, dict) or signature.get("type") != "adp-ed25519":
         return None
-    told = signature.get("fingerprint")
-    return told if isinstance(told, str) and told.strip() and len(told) <= FINGERPRINT_CHARS else None
+    value = signature.get("fingerprint")
+    return value if isinstance(value, str) and value.strip() and len(value) <= _FINGERPRINT_CHARS else None
 
 
 def _well_known(record: AgentRecord, domain: str, is_own: bool, residue: JsonObject, context: EncodeContext) -> str:
-    """Where this document is found: at the agent's domain, or, for a record of another kind, at this service."""
+    """Return the URL of this document: at the agent's domain, or at this service for a record of another kind."""
     endpoints = residue.get("endpoints")
-    told = endpoints.get("wellKnown") if isinstance(endpoints, dict) else None
-    if isinstance(told, str):
-        return told
+    original = endpoints.get("wellKnown") if isinstance(endpoints, dict) else None
+    if isinstance(original, str):
+        return original
     if is_own:
-        return f"https://{domain}{WELL_KNOWN}"
+        return f"https://{domain}{_WELL_KNOWN}"
     return f"{context.base_url}/api/v1/agents/{slug(record.id)}?as=adp"
+
+
+# --- Keys -----------------------------------------------------------------------------------------
+
+
+def _read_public_key(value: Any, path: str) -> JsonObject:
+    """Check the types of the members and the algorithm (ADP-26, leniently: C-4)."""
+    key = need_object(value, path)
+    algorithm = need_text(key, "algorithm", path, most=64)
+    if algorithm.lower() != _ALGORITHM:
+        raise InvalidDocument(
+            f"{algorithm!r} is not an ADP algorithm.", path=member(path, "algorithm"), hint=f"Use {_ALGORITHM}."
+        )
+    need_text(key, "fingerprint", path, most=_FINGERPRINT_CHARS)
+    find_text(key, "full", path, most=8192)
+    return key
+
+
+def _key_warnings(key: JsonObject, path: str) -> Iterator[str]:
+    """Yield what a verifier would reject."""
+    fingerprint, full = key["fingerprint"], key.get("full")
+    if not FINGERPRINT.match(fingerprint):
+        yield f"{path}.fingerprint: not `ed25519:` and 43 base64url characters; it cannot be verified."
+    if full is None:
+        return
+    raw = find_raw_key(full)
+    if raw is None:
+        yield f"{path}.full: not an Ed25519 key in PEM or base64url."
+    elif key_fingerprint(raw) != fingerprint:
+        yield f"{path}.fingerprint: not the digest of the key in `full`."
+
+
+# --- Parts (neighbours.md §5) ---------------------------------------------------------------------
+
+_ENDPOINT_NAME = residue_name("adp")  # member of a binding: the name of its ADP endpoint
+_LANGUAGE = re.compile(r"[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*\Z")
+_BOUND = {"chat": ("agp", "streaming"), "tasks": ("https", "request-response"), "swarm": ("https", "request-response")}
+_PLAIN = ("wellKnown", "discovery", "webhook")
+_CAPABILITY_TEXTS = ("input", "output", "interfaces", "languages")
+
+
+# --- Capabilities ---------------------------------------------------------------------------------
+
+
+class AdpCapabilities(msgspec.Struct, frozen=True):
+    """The parts of `capabilities` for the record. `description` may be empty."""
+
+    tags: tuple[str, ...] = ()
+    description: str = ""
+    names: tuple[str, ...] = ()
+    pricing: JsonObject = {}
+
+
+def _read_capabilities(value: Any, path: str) -> AdpCapabilities:
+    items = [
+        _capability(item, f"{path}[{index}]")
+        for index, item in enumerate(need_array(value, path, limits.JSON_ARRAY_ITEMS))
+    ]
+    languages = [language for item in items for language in item.get("languages") or ()]
+    tags = [item["id"] for item in items] + [f"lang-{language.lower()}" for language in languages]
+    descriptions = dict.fromkeys(item["description"] for item in items if (item.get("description") or "").strip())
+    return AdpCapabilities(
+        tags=tuple(tag for tag in dict.fromkeys(tags) if len(tag) <= limits.TAG_CHARS)[: limits.TAGS],
+        description=_clipped(" ".join(descriptions), limits.DESCRIPTION_CHARS),
+        names=tuple(item.get("name") or item["id"] for item in items),
+        pricing={item["id"]: item["pricing"] for item in items if item.get("pricing")},
+    )
+
+
+def _capability(value: Any, path: str) -> JsonObject:
+    item = need_object(value, path)
+    need_text(item, "id", path, most=limits.ID_CHARS)
+    find_text(item, "name", path, most=limits.ID_CHARS)
+    find_text(item, "description", path, most=limits.DESCRIPTION_CHARS)
+    for name in _CAPABILITY_TEXTS:
+        find_texts(item, name, path, most=limits.JSON_OBJECT_KEYS, chars=limits.ENDPOINT_CHARS)
+    find_object(item, "pricing", path)
+    return item
+
+
+def _clipped(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _write_capabilities(record: AgentRecord, original: Any) -> list[JsonObject]:
+    """Return the original capabilities while they match the record's tags and description, else one for each tag."""
+    pricing = (record.constraints or {}).get("pricing") or {}
+    if isinstance(original, list):
+        try:
+            decoded = _read_capabilities(original, "$")
+        except InvalidDocument:  # anyone can write a residue into a profile document
+            decoded = AdpCapabilities()
+        if decoded.tags == record.tags and (decoded.description or record.description) == record.description:
+            return original
+    languages = [tag for tag in record.tags if tag.startswith("lang-") and _LANGUAGE.match(tag[5:])]
+    ids = [tag for tag in record.tags if tag not in languages] or ["agent"]
+    items: list[JsonObject] = [{"id": tag, "name": tag} for tag in ids]
+    items[0]["description"] = record.description
+    if languages:
+        items[0]["languages"] = [tag[5:] for tag in languages]
+    for item in items:
+        if isinstance(pricing, dict) and isinstance(pricing.get(item["id"]), dict):
+            item["pricing"] = pricing[item["id"]]
+    return items
+
+
+# --- Endpoints ------------------------------------------------------------------------------------
+
+
+def _read_endpoints(value: Any, path: str) -> tuple[Binding, ...]:
+    """Return the bindings: `chat` for AGP, `tasks` and `swarm` for https; without them the document itself."""
+    endpoints = need_object(value, path)
+    _need_url(endpoints, "wellKnown", path)
+    for name in (*_PLAIN, *_BOUND):
+        if endpoints.get(name) is not None:
+            _need_url(endpoints, name, path)
+    bound = tuple(
+        Binding(protocol=protocol, endpoint=endpoints[name], interaction_model=model, extra={_ENDPOINT_NAME: name})
+        for name, (protocol, model) in _BOUND.items()
+        if endpoints.get(name) is not None
+    )
+    return bound or (Binding(protocol="adp", endpoint=endpoints["wellKnown"]),)
+
+
+def _need_url(endpoints: JsonObject, name: str, path: str) -> str:
+    text = need_text(endpoints, name, path, most=limits.ENDPOINT_CHARS)
+    if not text.isprintable() or " " in text:
+        raise InvalidDocument("A URL must not contain spaces or control characters.", path=member(path, name))
+    return text
+
+
+def _write_endpoints(bindings: tuple[Binding, ...], well_known: str) -> JsonObject:
+    """Write bindings that came from ADP under their names, and AGP under `chat`; other protocols are left out."""
+    endpoints: JsonObject = {"wellKnown": well_known}
+    for binding in bindings:
+        name = binding.extra.get(_ENDPOINT_NAME)
+        if isinstance(name, str) and name in _BOUND and binding.protocol == _BOUND[name][0]:
+            endpoints.setdefault(name, binding.endpoint)
+        elif binding.protocol == "agp":
+            endpoints.setdefault("chat", binding.endpoint)
+    return endpoints
+
+
+# --- Security -------------------------------------------------------------------------------------
+
+
+def _read_security(value: Any, path: str) -> JsonObject:
+    """ADP-29: `tlsRequired` may be missing, but not false."""
+    if value is None:
+        return {}
+    security = need_object(value, path)
+    required = security.get("tlsRequired")
+    if required is not None and required is not True:
+        raise InvalidDocument(f"'tlsRequired' must be true, not {kind_of(required)}.", path=member(path, "tlsRequired"))
+    find_text(security, "minProtocolVersion", path, most=limits.TAG_CHARS)
+    find_texts(security, "authMethods", path, most=limits.FILTER_VALUES, chars=limits.TAG_CHARS)
+    find_object(security, "rateLimit", path)
+    return security
+
+
+def _read_auth(security: JsonObject) -> JsonObject | None:
+    methods = security.get("authMethods")
+    return {"schemes": [{"type": method} for method in methods]} if methods else None
+
+
+def _write_security(record: AgentRecord) -> JsonObject:
+    """Return `authMethods` and `rateLimit` if the record has them in the form in which they are read."""
+    security: JsonObject = {}
+    methods = _methods(record.auth)
+    if methods:
+        security["authMethods"] = methods
+    rate = (record.constraints or {}).get("rateLimit")
+    if isinstance(rate, dict) and rate:
+        security["rateLimit"] = rate
+    return {"tlsRequired": True, **security} if security else {}
+
+
+def _methods(auth: Any) -> list[str]:
+    schemes = auth.get("schemes") if isinstance(auth, dict) else None
+    if not isinstance(schemes, list):
+        return []
+    types = [scheme.get("type") if isinstance(scheme, dict) else None for scheme in schemes[: limits.FILTER_VALUES]]
+    return [kind for kind in types if isinstance(kind, str) and len(kind) <= limits.TAG_CHARS]
 
 
 ADP = AdpCodec()

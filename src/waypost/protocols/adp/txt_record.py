@@ -1,8 +1,8 @@
-"""The TXT record of ADP at `_agent.{domain}`: `v=ADP1.1; pk=…; wk=…` (ADP-15), read and written.
+"""The ADP TXT record at `_agent.{domain}`: `v=ADP1.1; pk=…; wk=…` (ADP-15).
 
-Others keep their records at the same name, and the order of records is not kept, so a value is joined from the strings
-of one record, and two that speak for ADP are no answer (C-6, D11). `pk` is checked strictly: a fingerprint is there to
-be trusted.
+Other protocols have records at the same name, and DNS does not preserve the order of records. So a value is joined from
+the strings of one record only, and two ADP records are an error (C-6, D11). `pk` is checked strictly, because it
+establishes trust.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import msgspec
 
 from waypost import limits
 from waypost.errors import InvalidDocument, InvalidParameter
+from waypost.protocols.adp.keys import FINGERPRINT
 from waypost.protocols.dns_rdata import read_text
 
 VERSIONS: Final = ("ADP1", "ADP1.0", "ADP1.1")
-FINGERPRINT = re.compile(r"ed25519:[A-Za-z0-9_-]{43}\Z")
 _ADP = re.compile(r"\s*v\s*=\s*ADP", re.IGNORECASE)
 _VERSIONED = re.compile(r"(?:^|;)\s*v\s*=", re.IGNORECASE)
-_BRIM: Final = 255
+_STRING_BYTES: Final = 255
 _UNSAFE = re.compile(r'[";\\\x00-\x1f\x7f]')
 
 
@@ -37,38 +37,38 @@ class AdpTxt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def select_adp_txt(records: Iterable[bytes]) -> tuple[AdpTxt | None, list[str]]:
-    """The one record of ADP among those of a name, and what was passed over. Raises InvalidDocument when it is
-    ambiguous, or broken: a key that cannot be read must not look like a key that is not there."""
-    texts, passed = _texts(records)
-    speaking = [text for text in texts if _ADP.match(text)]
-    if not speaking:
-        return None, passed
-    if len(speaking) > 1:
-        raise _invalid("ambiguous", f"{len(speaking)} records begin with v=ADP, and only one may")
-    rest = [text for text in texts if text is not speaking[0]]
+    """Return the ADP record among those of a name, and errors of skipped records. Raises InvalidDocument if it is
+    ambiguous or invalid: an unreadable key must not look like a missing one."""
+    texts, skipped = _texts(records)
+    adp_texts = [text for text in texts if _ADP.match(text)]
+    if not adp_texts:
+        return None, skipped
+    if len(adp_texts) > 1:
+        raise _invalid("ambiguous", f"{len(adp_texts)} records start with v=ADP; only one is allowed")
+    rest = [text for text in texts if text is not adp_texts[0]]
     if rest and not any(_VERSIONED.search(text) for text in rest):
-        return _joined(speaking[0], rest), passed
-    return parse_adp_txt(speaking[0]), passed
+        return _parse_split(adp_texts[0], rest), skipped
+    return parse_adp_txt(adp_texts[0]), skipped
 
 
 def _texts(records: Iterable[bytes]) -> tuple[list[str], list[str]]:
-    texts, passed = [], []
+    texts, skipped = [], []
     for data in list(records)[: limits.AGENT_TXT_RECORDS]:
         try:
             texts.append(read_text(data))
         except InvalidDocument as error:
-            passed.append(error.message)
-    return texts, passed
+            skipped.append(error.message)
+    return texts, skipped
 
 
-def _joined(first: str, rest: list[str]) -> AdpTxt:
-    """ADP-16 without its danger (P-4): one further record can only come after; the order of more is not known. A record
-    that was cut is full to the brim, or cannot be read alone."""
-    if len(first.encode()) < _BRIM:
+def _parse_split(first: str, rest: list[str]) -> AdpTxt:
+    """Parse a value that is split over two records (ADP-16, P-4). With more than one further record the order is
+    unknown. The first record of a split value is full, or invalid on its own."""
+    if len(first.encode()) < _STRING_BYTES:
         with suppress(InvalidDocument):
             return parse_adp_txt(first)
     if len(rest) > 1:
-        raise _invalid("ambiguous", "it is spread over several records, whose order is not known")
+        raise _invalid("ambiguous", "it is split over several records, whose order is unknown")
     return parse_adp_txt(first + rest[0])
 
 
@@ -78,7 +78,7 @@ def parse_adp_txt(text: str) -> AdpTxt:
         raise _invalid("version", f"v is {pairs.get('v', '')[:16]!r}, not one of {', '.join(VERSIONS)}")
     fingerprint = pairs.get("pk", "")
     if not FINGERPRINT.match(fingerprint):
-        raise _invalid("malformed", "pk is missing, or not ed25519: and 43 characters of base64url")
+        raise _invalid("malformed", "pk is missing, or not `ed25519:` and 43 base64url characters")
     return AdpTxt(
         version=pairs["v"],
         fingerprint=fingerprint,
@@ -111,18 +111,18 @@ def _url(text: str) -> str:
     except ValueError:
         fits = False
     if not fits:
-        raise _invalid("malformed", "wk is missing, or no https address")
+        raise _invalid("malformed", "wk is missing, or not an https URL")
     return text
 
 
 def _port(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not 0 < int(text[:6]) < 65536:
-        raise _invalid("malformed", "port is none")
+        raise _invalid("malformed", "port is not a port number")
     return int(text)
 
 
 def write_adp_txt(record: AdpTxt) -> str:
-    """As one text; `write_text` of dns_data makes strings of it."""
+    """Return the record as one text; `dns_rdata.write_text` splits it into strings."""
     parts = {"v": record.version, "pk": record.fingerprint, "wk": record.metadata_url, "alpn": record.alpn}
     parts |= {"port": str(record.port) if record.port != 443 else "", "bap": record.protocol}
     for name, value in parts.items():
@@ -133,9 +133,9 @@ def write_adp_txt(record: AdpTxt) -> str:
     return "; ".join(f"{name}={value}" for name, value in parts.items() if value)
 
 
-def _invalid(code: str, what: str) -> InvalidDocument:
+def _invalid(code: str, problem: str) -> InvalidDocument:
     return InvalidDocument(
-        f"The TXT record of the agent cannot be used: {what}.",
+        f"The TXT record of the agent is invalid: {problem}.",
         path="_agent",
         hint="Publish one record: v=ADP1.1; pk=ed25519:…; wk=https://….",
         details={"reason": code},

@@ -1,8 +1,9 @@
-"""What a signature of AGP covers, and how it is written (adp.md §6.5, §6.7).
+"""AGP messages (adp.md §6.3–6.7): one signed JSON object per text frame.
 
-Six texts with line feeds between them. A control character in one of the first five would let two messages share one
-input, so none is signed or verified (P-3); `content` comes last and may hold any text. Whose key it is, and when it was
-signed, is asked elsewhere.
+The signature covers six texts joined by line feeds. A control character in one of the first five would let two messages
+share one signing input, so they are rejected (P-3); `content` is last and may contain any text. This module parses,
+checks the structure (P-3) and writes; the session verifies signatures and times. Unsigned members (`contentType`,
+`replyTo`, others) only affect display.
 """
 
 from __future__ import annotations
@@ -19,106 +20,10 @@ from waypost.errors import InvalidDocument, OutOfTime, TooLarge, UnsupportedType
 from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.model.times import find_instant, to_rfc3339
 
-PREFIX = "ed25519:"
-
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-
-_NOT_PLAIN = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # the same but for what parts them
-
-_URLSAFE = bytes.maketrans(b"-_+/", b"+/!!")  # of base64url alone: the others are no characters of it
-
-_TO_URLSAFE = bytes.maketrans(b"+/", b"-_")
-
-_CHARS = len(PREFIX) + 86  # 64 bytes
-
-_LAST = frozenset("AQgw")  # no bits after the last byte
-
-
-class SigningKey(Protocol):
-    def sign(self, data: bytes) -> bytes: ...
-
-    def sign_each(self, texts: Sequence[bytes]) -> list[bytes]: ...
-
-
-ParallelMap: TypeAlias = Callable[
-    [Callable[[bytes], bytes], Sequence[bytes]], Sequence[bytes]
-]  # as `map`, in whatever order
-
-
-class VerifyingKey(Protocol):
-    def verify(self, signature: bytes, data: bytes) -> bool: ...
-
-
-def signing_input(message_id: str, from_: str, to: str, kind: str, timestamp: str, content: str = "") -> bytes:
-    """The bytes that are signed (ADP-42). `kind` is the message's `type`; a missing content counts as empty."""
-    head = f"{message_id}\n{from_}\n{to}\n{kind}\n{timestamp}\n"
-    if head.count("\n") != 5 or _NOT_PLAIN.search(head):
-        reject_control_characters(id=message_id, **{"from": from_}, to=to, type=kind, timestamp=timestamp)
-    try:
-        return (head + content).encode()
-    except UnicodeEncodeError:
-        raise InvalidDocument(
-            "The content holds half of a surrogate pair.", path="$.body.content", hint="Send the whole character."
-        ) from None
-
-
-def reject_control_characters(**members: str) -> None:
-    """Refuse control characters, by the name of the member that holds one (P-3 a)."""
-    for name, value in members.items():
-        if _CONTROL.search(value):
-            raise InvalidDocument(
-                f"The member {name!r} holds a control character.",
-                path=f"$.{name}",
-                hint="Only the content may hold line feeds: it comes last in what is signed.",
-            )
-
-
-def sign(key: SigningKey, covered: bytes) -> str:
-    """The signature as it is written (ADP-43)."""
-    return _written(key.sign(covered))
-
-
-def sign_all(key: SigningKey, covered: Sequence[bytes], sharing: ParallelMap) -> list[str]:
-    """The same of several messages that leave together. Long ones are shared with whoever helps: they are hashed
-    twice."""
-    is_long = sum(map(len, covered)) >= limits.AGP_POOL_MIN_BYTES
-    signatures = sharing(key.sign, covered) if is_long else key.sign_each(covered)
-    return [_written(signature) for signature in signatures]
-
-
-def _written(signature: bytes) -> str:
-    return PREFIX + b2a_base64(signature, newline=False).translate(_TO_URLSAFE, b"=").decode("ascii")
-
-
-def verify(key: VerifyingKey, signature: str, covered: bytes) -> bool:
-    """Whether `key` signed it. A signature in any other form than ours never holds."""
-    raw = find_signature(signature)
-    return raw is not None and key.verify(raw, covered)
-
-
-def find_signature(text: object) -> bytes | None:
-    """The 64 bytes of a signature, or None for what is none."""
-    if not isinstance(text, str) or len(text) != _CHARS or text[-1] not in _LAST or not text.startswith(PREFIX):
-        return None
-    try:
-        return a2b_base64(text[len(PREFIX) :].encode("ascii").translate(_URLSAFE) + b"==", strict_mode=True)
-    except ValueError:  # a character that is none of base64url
-        return None
-
-
-# ---- Messages of AGP (adp.md §6.3–6.7): one JSON object in one text frame, signed.
-#
-# It reads, judges the shape (P-3) and writes. It verifies nothing: whose key that needs is found by the session, and
-# what is not signed (`contentType`, `replyTo`, other members) decides nothing but how a content is shown.
-
 SUBPROTOCOL: Final = "adp-v1"
-
 PROTOCOL: Final = "ADP/1.1"
-
-TYPES: Final = ("chat", "task", "system", "ack")
-
-UNKNOWN_AGENT: Final = "agent:unknown.invalid"  # a name that nobody can have (RFC 2606)
-
+_TYPES: Final = ("chat", "task", "system", "ack")
+UNKNOWN_AGENT: Final = "agent:unknown.invalid"  # a reserved name (RFC 2606)
 CLOSE_CODES: Final = {  # the close code of each error (§6.6)
     "bad_message": 4400,
     "unsupported_type": 4400,
@@ -133,29 +38,39 @@ CLOSE_CODES: Final = {  # the close code of each error (§6.6)
 }
 
 PLAIN, JSON = "text/plain", "application/json"
-
-_CHARS_agp = {
+_MAX_CHARS: Final = {
     "id": limits.AGP_ID_CHARS,
     "from": limits.AGP_NAME_CHARS,
     "to": limits.AGP_NAME_CHARS,
     "type": limits.AGP_NAME_CHARS,
     "timestamp": limits.AGP_NAME_CHARS,
 }
-
-_VALID_AGENTS: set[str] = set()  # names that were found to be Agent URIs
-
+_VALID_AGENTS: set[str] = set()  # cache of valid Agent URIs
 _VALID_AGENTS_MAX = 4096
+_AGENT = re.compile(r"agent:[a-z0-9]([a-z0-9.:\[\]-]*[a-z0-9\]])?\Z")  # a domain; an IP address in development
 
-_AGENT = re.compile(r"agent:[a-z0-9]([a-z0-9.:\[\]-]*[a-z0-9\]])?\Z")  # a domain; an address while developing
+
+class SigningKey(Protocol):
+    def sign(self, data: bytes) -> bytes: ...
+
+    def sign_each(self, texts: Sequence[bytes]) -> list[bytes]: ...
+
+
+# Like `map`, possibly in several threads.
+ParallelMap: TypeAlias = Callable[[Callable[[bytes], bytes], Sequence[bytes]], Sequence[bytes]]
+
+
+class VerifyingKey(Protocol):
+    def verify(self, signature: bytes, data: bytes) -> bool: ...
 
 
 class MessageContent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What is said, and how it wants to be shown."""
+    """The content of a message, and how to display it."""
 
     text: str = ""
     type: str = PLAIN
     reply_to: str | None = None
-    more: bool = False  # further parts of the same answer follow
+    more: bool = False  # more parts of the same reply follow
 
 
 class AgpMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -166,7 +81,7 @@ class AgpMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     timestamp: str
     content: MessageContent
     signature: str
-    covered: bytes = b""  # what the signature is over
+    signing_input: bytes = b""
 
     @property
     def at(self) -> float:
@@ -174,15 +89,15 @@ class AgpMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def parse_message(frame: str | bytes) -> AgpMessage:
-    """The message of a frame, with nothing verified yet."""
+    """Parse the message of a frame; nothing is verified."""
     return read_message(read_frame(frame))
 
 
 def read_frame(frame: str | bytes) -> JsonObject:
-    return parse_object(frame_bytes(frame), max_bytes=limits.AGP_FRAME_BYTES)
+    return parse_object(_frame_bytes(frame), max_bytes=limits.AGP_FRAME_BYTES)
 
 
-def frame_bytes(frame: str | bytes) -> bytes:
+def _frame_bytes(frame: str | bytes) -> bytes:
     if isinstance(frame, bytes):
         raise InvalidDocument("This is a binary frame.", path="$", hint="Send messages as text frames.")
     return frame.encode("utf-8", "surrogatepass")
@@ -197,14 +112,16 @@ def read_message(document: JsonObject) -> AgpMessage:
     text = body.get("content")
     if text is not None and not isinstance(text, str):
         raise InvalidDocument(
-            "The content is not a text.", path="$.body.content", hint="Write JSON as a text: that is what is signed."
+            "The content must be a string.",
+            path="$.body.content",
+            hint="Write JSON as a string: the signature covers it.",
         )
-    covered = signing_input(message_id, sender, to, kind, timestamp, text or "")  # refuses control characters (P-3 a)
+    signed = signing_input(message_id, sender, to, kind, timestamp, text or "")  # rejects control characters (P-3 a)
     if sender not in _VALID_AGENTS or to not in _VALID_AGENTS:
         _check_agent(sender, "$.from")
         _check_agent(to, "$.to")
-    if kind not in TYPES:
-        raise UnsupportedType(f"{kind[:32]!r} is not a type.", path="$.type", hint=f"Use {', '.join(TYPES)}.")
+    if kind not in _TYPES:
+        raise UnsupportedType(f"{kind[:32]!r} is not a message type.", path="$.type", hint=f"Use {', '.join(_TYPES)}.")
     if not isinstance(signature, str):
         raise InvalidDocument("The message is not signed.", path="$.signature", hint="Sign it (ADP-42).")
     content = MessageContent(
@@ -221,20 +138,20 @@ def read_message(document: JsonObject) -> AgpMessage:
         timestamp=timestamp,
         content=content,
         signature=signature,
-        covered=covered,
+        signing_input=signed,
     )
 
 
 def write_message(
     key: SigningKey, *, message_id: str, sender: str, to: str, kind: str, at: float, content: MessageContent
 ) -> str:
-    """The frame of a message, signed as of `at`."""
-    timestamp, covered = _covered(message_id, sender, to, kind, at, content)
-    return _written_agp(message_id, sender, to, kind, timestamp, content, sign(key, covered))
+    """Return the frame of a message, signed at time `at`."""
+    timestamp, signed = _signing_input(message_id, sender, to, kind, at, content)
+    return _encode_frame(message_id, sender, to, kind, timestamp, content, sign(key, signed))
 
 
 class UnsignedMessage(NamedTuple):
-    """A message before it is signed, between two whose names are known."""
+    """A message before signing; sender and receiver are known."""
 
     id: str
     kind: str
@@ -243,37 +160,39 @@ class UnsignedMessage(NamedTuple):
 
 
 def write_messages(
-    key: SigningKey, sender: str, to: str, messages: Sequence[UnsignedMessage], sharing: ParallelMap
+    key: SigningKey, sender: str, to: str, messages: Sequence[UnsignedMessage], parallel_map: ParallelMap
 ) -> Iterator[str]:
-    """The frames of messages that leave together, in their order; one that cannot be written is told in its turn."""
-    covered: list[tuple[str, bytes]] = []
-    fault: WaypostError | None = None
-    for one in messages:
+    """Yield the frames of several messages in order; raises the error of the first invalid one in its place."""
+    inputs: list[tuple[str, bytes]] = []
+    failure: WaypostError | None = None
+    for message in messages:
         try:
-            covered.append(_covered(one.id, sender, to, one.kind, one.at, one.content))
+            inputs.append(_signing_input(message.id, sender, to, message.kind, message.at, message.content))
         except WaypostError as error:
-            fault = error
+            failure = error
             break
-    signatures = sign_all(key, [each for _, each in covered], sharing)
-    for one, (timestamp, _), signature in zip(messages, covered, signatures, strict=fault is None):
-        yield _written_agp(one.id, sender, to, one.kind, timestamp, one.content, signature)
-    if fault is not None:
-        raise fault
+    signatures = _sign_all(key, [signed for _, signed in inputs], parallel_map)
+    for message, (timestamp, _), signature in zip(messages, inputs, signatures, strict=failure is None):
+        yield _encode_frame(message.id, sender, to, message.kind, timestamp, message.content, signature)
+    if failure is not None:
+        raise failure
 
 
-def _covered(message_id: str, sender: str, to: str, kind: str, at: float, content: MessageContent) -> tuple[str, bytes]:
-    """The time as it is written, and what is signed."""
+def _signing_input(
+    message_id: str, sender: str, to: str, kind: str, at: float, content: MessageContent
+) -> tuple[str, bytes]:
+    """Return the timestamp and the signed bytes."""
     if len(content.text) > limits.AGP_CONTENT_BYTES // 4 and len(content.text.encode()) > limits.AGP_CONTENT_BYTES:
         raise TooLarge(
             f"The content has more than {limits.AGP_CONTENT_BYTES} bytes.",
             path="$.body.content",
-            hint="Send it in parts, or send its address.",
+            hint="Send it in parts, or send a link.",
         )
     timestamp = to_rfc3339(at)
     return timestamp, signing_input(message_id, sender, to, kind, timestamp, content.text)
 
 
-def _written_agp(
+def _encode_frame(
     message_id: str, sender: str, to: str, kind: str, timestamp: str, content: MessageContent, signature: str
 ) -> str:
     body: JsonObject = {"content": content.text, "contentType": content.type}
@@ -294,7 +213,7 @@ def _written_agp(
 
 
 def claimed_sender(document: JsonObject) -> str:
-    """Who a message says that it is from, for whoever is refused before anything else is known of it."""
+    """Return the unverified sender of a message, for error replies."""
     sender = document.get("from")
     if isinstance(sender, str) and len(sender) <= limits.AGP_NAME_CHARS and _AGENT.match(sender.lower()):
         return sender.lower()
@@ -302,7 +221,7 @@ def claimed_sender(document: JsonObject) -> str:
 
 
 def check_time(message: AgpMessage, now: float) -> None:
-    """Refuse what was signed too long ago or ahead of our clock (ADP-49)."""
+    """Reject a message that was signed too long ago or ahead of our clock (ADP-49)."""
     at = find_instant(message.timestamp)
     if at is None:
         raise InvalidDocument(
@@ -312,9 +231,9 @@ def check_time(message: AgpMessage, now: float) -> None:
         )
     if not now - limits.AGP_PAST_SECONDS <= at <= now + limits.AGP_FUTURE_SECONDS:
         raise OutOfTime(
-            f"The message was signed at {message.timestamp}; it is {to_rfc3339(now)}.",
+            f"The message was signed at {message.timestamp}; the time is {to_rfc3339(now)}.",
             path="$.timestamp",
-            hint=f"Sign it anew: {limits.AGP_PAST_SECONDS} seconds of age and {limits.AGP_FUTURE_SECONDS} ahead are taken.",
+            hint=f"Sign it again: at most {limits.AGP_PAST_SECONDS} s old and {limits.AGP_FUTURE_SECONDS} s ahead are accepted.",
         )
 
 
@@ -322,40 +241,40 @@ def check_time(message: AgpMessage, now: float) -> None:
 
 
 def write_action(action: str, **members: Any) -> MessageContent:
-    """The content of a control message. It is a text, so that the signature covers it (P-2)."""
-    told = {name: value for name, value in members.items() if value is not None}
-    return MessageContent(text=dump_json({"action": action, **told}).decode(), type=JSON)
+    """Make the content of a control message: a string, so that the signature covers it (P-2)."""
+    present = {name: value for name, value in members.items() if value is not None}
+    return MessageContent(text=dump_json({"action": action, **present}).decode(), type=JSON)
 
 
 def read_action(message: AgpMessage) -> JsonObject:
-    """The object in the content of a control message, with its `action`."""
+    """Parse the content of a control message."""
     document = parse_object(message.content.text.encode(), max_bytes=limits.AGP_FRAME_BYTES)
     if not isinstance(document.get("action"), str):
         raise InvalidDocument(
-            "A control message has no action.", path="$.body.content", hint='Send {"action": "heartbeat"}.'
+            "The control message has no action.", path="$.body.content", hint='Send {"action": "heartbeat"}.'
         )
     return document
 
 
 def find_error_code(frame: str) -> str | None:
-    """The code of a control message that says `error`; None for any other."""
+    """Return the code of an `error` control message; None for other messages."""
     try:
-        told = read_action(parse_message(frame))
+        document = read_action(parse_message(frame))
     except WaypostError:
         return None
-    return str(told.get("code", "internal")) if told["action"] == "error" else None
+    return str(document.get("code", "internal")) if document["action"] == "error" else None
 
 
 def acknowledged_ids(message: AgpMessage) -> tuple[str, ...]:
-    """The messages that an `ack` covers: the ids in its content, which is signed. Others write `replyTo` alone."""
-    named = tuple(message.content.text.split())
-    if named:
-        return named[: limits.AGP_ACK_IDS]
+    """Return the ids that an `ack` acknowledges: those in its signed content, else `replyTo`, which other peers use."""
+    ids = tuple(message.content.text.split())
+    if ids:
+        return ids[: limits.AGP_ACK_IDS]
     return () if message.content.reply_to is None else (message.content.reply_to,)
 
 
 def parse_agent(value: object, path: str = "$.from") -> str:
-    """An Agent URI, `agent:{domain}`, in lower case as it is compared."""
+    """Parse an Agent URI, `agent:{domain}`, to lower case."""
     if not isinstance(value, str) or len(value) > limits.AGP_NAME_CHARS or not _AGENT.match(value.lower()):
         raise InvalidDocument(
             f"{str(value)[:64]!r} is not an Agent URI.", path=path, hint="Write it like agent:alice.example.com."
@@ -366,14 +285,18 @@ def parse_agent(value: object, path: str = "$.from") -> str:
 def _text(document: JsonObject, name: str) -> str:
     value = document.get(name)
     if not isinstance(value, str) or not value:
-        raise InvalidDocument(f"The member {name!r} is missing or no text.", path=f"$.{name}", hint="Send it.")
-    if len(value) > _CHARS_agp[name]:
-        raise InvalidDocument(f"The member {name!r} is too long.", path=f"$.{name}", hint="Use a shorter one.")
+        raise InvalidDocument(
+            f"The member {name!r} is missing or not a string.", path=f"$.{name}", hint="Add it as a string."
+        )
+    if len(value) > _MAX_CHARS[name]:
+        raise InvalidDocument(
+            f"The member {name!r} is too long.", path=f"$.{name}", hint=f"Use at most {_MAX_CHARS[name]} characters."
+        )
     return value
 
 
 def _check_agent(agent: str, path: str) -> None:
-    """The same few agents speak again and again."""
+    """Check an Agent URI, with a cache: the same few agents recur."""
     parse_agent(agent, path)
     if len(_VALID_AGENTS) >= _VALID_AGENTS_MAX:
         _VALID_AGENTS.clear()
@@ -383,3 +306,75 @@ def _check_agent(agent: str, path: str) -> None:
 def _unsigned(body: JsonObject, name: str) -> str | None:
     value = body.get(name)
     return value if isinstance(value, str) and 0 < len(value) <= limits.AGP_ID_CHARS else None
+
+
+# --- Signatures -----------------------------------------------------------------------------------
+
+_PREFIX: Final = "ed25519:"
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_CONTROL_EXCEPT_LF = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # the same without the separator
+_URLSAFE = bytes.maketrans(b"-_+/", b"+/!!")  # base64url only: + and / become invalid
+_TO_URLSAFE = bytes.maketrans(b"+/", b"-_")
+_SIGNATURE_CHARS: Final = len(_PREFIX) + 86  # 64 bytes
+_LAST_CHARS: Final = frozenset("AQgw")  # no bits after the last byte
+
+
+def signing_input(message_id: str, from_: str, to: str, kind: str, timestamp: str, content: str = "") -> bytes:
+    """Return the signed bytes (ADP-42). `kind` is the message's `type`; a missing content is empty."""
+    head = f"{message_id}\n{from_}\n{to}\n{kind}\n{timestamp}\n"
+    if head.count("\n") != 5 or _CONTROL_EXCEPT_LF.search(head):
+        reject_control_characters(id=message_id, **{"from": from_}, to=to, type=kind, timestamp=timestamp)
+    try:
+        return (head + content).encode()
+    except UnicodeEncodeError:
+        raise InvalidDocument(
+            "The content contains a lone surrogate.", path="$.body.content", hint="Send the whole character."
+        ) from None
+
+
+def reject_control_characters(**members: str) -> None:
+    """Reject control characters, naming the member (P-3 a)."""
+    for name, value in members.items():
+        if _CONTROL.search(value):
+            raise InvalidDocument(
+                f"The member {name!r} contains a control character.",
+                path=f"$.{name}",
+                hint="Only the content may contain line feeds: it is the last part of the signing input.",
+            )
+
+
+def sign(key: SigningKey, data: bytes) -> str:
+    """Return the signature in its text form (ADP-43)."""
+    return _format_signature(key.sign(data))
+
+
+def _sign_all(key: SigningKey, inputs: Sequence[bytes], parallel_map: ParallelMap) -> list[str]:
+    """Sign several messages. Long ones are signed in parallel, because they are hashed twice."""
+    is_long = sum(map(len, inputs)) >= limits.AGP_POOL_MIN_BYTES
+    signatures = parallel_map(key.sign, inputs) if is_long else key.sign_each(inputs)
+    return [_format_signature(signature) for signature in signatures]
+
+
+def _format_signature(signature: bytes) -> str:
+    return _PREFIX + b2a_base64(signature, newline=False).translate(_TO_URLSAFE, b"=").decode("ascii")
+
+
+def verify(key: VerifyingKey, signature: str, data: bytes) -> bool:
+    """Return whether `key` signed the data. A signature in another text form is never valid."""
+    raw = find_signature(signature)
+    return raw is not None and key.verify(raw, data)
+
+
+def find_signature(text: object) -> bytes | None:
+    """Return the 64 bytes of a signature, or None."""
+    if (
+        not isinstance(text, str)
+        or len(text) != _SIGNATURE_CHARS
+        or text[-1] not in _LAST_CHARS
+        or not text.startswith(_PREFIX)
+    ):
+        return None
+    try:
+        return a2b_base64(text[len(_PREFIX) :].encode("ascii").translate(_URLSAFE) + b"==", strict_mode=True)
+    except ValueError:  # not base64url
+        return None

@@ -1,8 +1,11 @@
-"""The life of a session as a table: (state, event) → state. What is not in it does not happen.
+"""An AGP session without its socket: frames and times in, events and frames to send out.
 
-Who connects is the caller and speaks first; the other is the answerer. The caller knows its peer from its hello with
-the right echo, the answerer from the acknowledgement of its own nonce. Older hellos carry no proof that somebody is
-there now: those sessions are open, but capped (P-2).
+The states are a table: (state, event) → state. The side that connects is the caller and speaks first. The caller
+verifies its peer by a hello that echoes its nonce, the answerer by the acknowledgement of its own nonce. Older hellos
+do not prove that the peer is present now: those sessions are open, but capped (P-2).
+
+The handshake pauses where a key is needed (`HelloReceived`): the driver of the session finds it and calls `admit`.
+Afterwards every message is verified before it is used. Faults are raised; `fault_frame` reports them to the peer.
 """
 
 from __future__ import annotations
@@ -51,13 +54,13 @@ from waypost.protocols.adp.agp.messages import (
 
 
 class SessionState(StrEnum):
-    CALLING = "calling"  # our hello is out, theirs is awaited
-    LISTENING = "listening"  # their hello is awaited
-    JUDGING_ANSWER = "judging answer"  # theirs is here; its key is looked for
+    CALLING = "calling"  # our hello is sent, waiting for theirs
+    LISTENING = "listening"  # waiting for their hello
+    JUDGING_ANSWER = "judging answer"  # their hello is received, waiting for their key
     JUDGING_CALL = "judging call"
-    ANSWERED = "answered"  # our hello is out; the acknowledgement of our nonce is awaited
+    ANSWERED = "answered"  # our hello is sent, waiting for the acknowledgement of our nonce
     OPEN = "open"  # verified in both directions
-    CAPPED = "capped"  # open, without a proof that the peer is there now
+    CAPPED = "capped"  # open, without proof that the peer is present now
     ENDED = "ended"
 
 
@@ -104,7 +107,7 @@ def find_next_state(state: SessionState, event: SessionEvent) -> SessionState | 
 
 
 def mermaid_diagram() -> str:
-    """The table as Mermaid draws it. Faults and disconnects end every state; they are one arrow each."""
+    """Return the table as a Mermaid diagram. Faults and disconnects end every state; they are one arrow each."""
     names = {state: state.value.replace(" ", "_") for state in SessionState}
     lines = ["stateDiagram-v2", "    [*] --> calling: we connect", "    [*] --> listening: they connect"]
     for (state, event), target in TRANSITIONS.items():
@@ -114,38 +117,39 @@ def mermaid_diagram() -> str:
     return "\n".join([*lines, "    ended --> [*]"])
 
 
-# ---- Which messages were seen, by sender and id, for as long as one could come again (ADP-50). Bounded: the oldest give way.
-#
-# What is acknowledged is remembered on disk as well, for longer (`messaging/message_store.py`); this is the memory of
-# one process.
+# --- Replay protection ----------------------------------------------------------------------------
 
 _Key = tuple[str, str]
 
 
 class ReplayCache:
+    """The messages of one process by sender and id, while a replay could be accepted (ADP-50); the oldest are dropped
+    first.
+
+    Acknowledged messages are also stored on disk, for longer (`messaging/message_store.py`).
+    """
+
     def __init__(self, most: int = limits.AGP_REPLAY_CACHE, seconds: float = limits.AGP_REPLAY_SECONDS) -> None:
         self._most = most
         self._seconds = seconds
         self._seen: OrderedDict[_Key, float] = OrderedDict()
-        self._oldest = float("inf")  # no entry is older
+        self._oldest = float("inf")  # lower bound of all entries
 
     def __len__(self) -> int:
         return len(self._seen)
 
     def check(self, sender: str, message_id: str) -> None:
         if (sender, message_id) in self._seen:
-            raise Replayed("This message was here before.", path="$.id", hint="Give each message an id of its own.")
+            raise _replayed()
 
-    def take(self, sender: str, message_id: str, now: float) -> None:
-        """Check it, and note it."""
+    def check_and_add(self, sender: str, message_id: str, now: float) -> None:
         before = len(self._seen)
         self._seen.setdefault((sender, message_id), now)
         if len(self._seen) == before:
             self.check(sender, message_id)
         self._trim(now)
 
-    def note(self, sender: str, message_id: str, now: float) -> None:
-        """Remember it, and forget what is too old to be taken again anyway."""
+    def add(self, sender: str, message_id: str, now: float) -> None:
         self._seen[sender, message_id] = now
         self._trim(now)
 
@@ -153,9 +157,9 @@ class ReplayCache:
         if now < self._oldest:
             self._oldest = now
         if len(self._seen) > self._most or self._oldest <= now - self._seconds:
-            self._forget(now)
+            self._evict(now)
 
-    def _forget(self, now: float) -> None:
+    def _evict(self, now: float) -> None:
         while self._seen:
             first = next(iter(self._seen))
             self._oldest = self._seen[first]
@@ -164,11 +168,7 @@ class ReplayCache:
             del self._seen[first]
 
 
-# ---- One session of AGP without its socket: frames and the time go in, what they mean comes out, frames to send come back.
-#
-# The handshake pauses where a key is needed (`Called`): who drives the session finds it and says `admit`. After that
-# every message is verified before anything is made of it. A fault is raised, never swallowed; `fault_frame` tells the
-# other side.
+# --- The session ----------------------------------------------------------------------------------
 
 
 class PeerVerifyingKey(VerifyingKey, Protocol):
@@ -176,7 +176,7 @@ class PeerVerifyingKey(VerifyingKey, Protocol):
 
 
 class HelloReceived(msgspec.Struct, frozen=True):
-    """The peer said hello. Find its key, then `admit` it."""
+    """The peer sent a hello: find its key, then call `admit`."""
 
     hello: Hello
 
@@ -186,7 +186,7 @@ class SessionOpened(msgspec.Struct, frozen=True):
 
 
 class MessageReceived(msgspec.Struct, frozen=True):
-    """A chat or a task."""
+    """A chat or task message."""
 
     message: AgpMessage
 
@@ -196,7 +196,7 @@ class AckReceived(msgspec.Struct, frozen=True):
 
 
 class ControlReceived(msgspec.Struct, frozen=True):
-    """A control message other than a hello. `verified` is False before the peer is: then it only informs."""
+    """A control message other than a hello. Before the peer is verified it is informative only."""
 
     action: JsonObject
     message: AgpMessage
@@ -207,7 +207,7 @@ SessionOutput: TypeAlias = HelloReceived | SessionOpened | MessageReceived | Ack
 
 
 class RandomSource(Protocol):
-    """Where chance comes from."""
+    """Random ids and nonces."""
 
     def message_id(self) -> str: ...
 
@@ -218,23 +218,23 @@ class AgpSession:
     def __init__(
         self,
         me: AgpIdentity,
-        draws: RandomSource,
+        random: RandomSource,
         *,
         peer: str | None = None,
         calls: bool,
         memory: ReplayCache | None = None,
     ) -> None:
-        """`calls`: we connected, and speak first, to `peer`."""
+        """`calls`: we connected to `peer`, and speak first."""
         self.me = me
         self.peer = peer
         self.peer_key: PeerVerifyingKey | None = None
         self.state = SessionState.CALLING if calls else SessionState.LISTENING
-        self._draws = draws
-        self._memory = memory if memory is not None else ReplayCache()
-        self._nonce = urlsafe_b64encode(draws.nonce()).rstrip(b"=").decode()
+        self._random = random
+        self._replays = memory if memory is not None else ReplayCache()
+        self._nonce = urlsafe_b64encode(random.nonce()).rstrip(b"=").decode()
         self._hello: Hello | None = None
-        self._named = UNKNOWN_AGENT  # who the first frame says that it is from
-        self._seen: set[str] = set()  # ids of this session, within what the memory keeps
+        self._claimed_peer = UNKNOWN_AGENT  # unverified sender of the first frame
+        self._seen: set[str] = set()  # ids of this session, within the retention of the cache
 
     @property
     def is_open(self) -> bool:
@@ -242,21 +242,21 @@ class AgpSession:
 
     @property
     def is_verified(self) -> bool:
-        """Both directions, with a proof that the peer is there now (`peer-verified`)."""
+        """Whether both sides are verified, with proof that the peer is present (`peer-verified`)."""
         return self.state is SessionState.OPEN
 
-    # --- What goes out ---------------------------------------------------------------------------
+    # --- Outgoing --------------------------------------------------------------------------------
 
     def call(self, now: float) -> str:
-        """The first frame of who connects."""
+        """Return the first frame of the caller."""
         return self.write("system", hello_content(self.me, self._nonce), now)
 
     def write(self, kind: str, content: MessageContent, at: float, *, message_id: str | None = None) -> str:
         if self.peer is None:
-            raise InvalidDocument("Nobody has said hello yet.", path="$.to", hint="Wait for the peer.")
+            raise InvalidDocument("The peer has not sent a hello yet.", path="$.to", hint="Wait for the peer.")
         return write_message(
             self.me.key,
-            message_id=message_id or self._draws.message_id(),
+            message_id=message_id or self._random.message_id(),
             sender=self.me.agent,
             to=self.peer,
             kind=kind,
@@ -264,11 +264,11 @@ class AgpSession:
             content=content,
         )
 
-    def write_each(self, messages: Sequence[UnsignedMessage], sharing: ParallelMap) -> Iterator[str]:
-        """Frames of messages that leave together: each as `write` makes it, and all of them signed before the first."""
+    def write_each(self, messages: Sequence[UnsignedMessage], parallel_map: ParallelMap) -> Iterator[str]:
+        """Yield the frames of several messages; all are signed before the first is yielded."""
         if self.peer is None:
-            raise InvalidDocument("Nobody has said hello yet.", path="$.to", hint="Wait for the peer.")
-        return write_messages(self.me.key, self.me.agent, self.peer, messages, sharing)
+            raise InvalidDocument("The peer has not sent a hello yet.", path="$.to", hint="Wait for the peer.")
+        return write_messages(self.me.key, self.me.agent, self.peer, messages, parallel_map)
 
     def acknowledge(self, ids: tuple[str, ...], now: float) -> str:
         return self.write("ack", MessageContent(text=" ".join(ids), reply_to=ids[-1]), now)
@@ -277,91 +277,94 @@ class AgpSession:
         return self.write("system", write_action(action, **members), now)
 
     def fault_frame(self, error: WaypostError, now: float, *, again: bool = False) -> str:
-        """What the other side is told of a fault, whoever it says that it is. `again`: it may come back with the
-        same."""
+        """Return the error frame for a fault, also for an unverified peer. `again`: the peer may retry the same."""
         self._move(SessionEvent.FAULT)
         if self.peer is None:
-            self.peer = self._named
+            self.peer = self._claimed_peer
         code = agp_code_of(error)
         retryable = again or code in ("rate_limited", "internal")
         return self.control("error", now, code=code, message=str(error), retryable=retryable)
 
-    # --- What comes in ---------------------------------------------------------------------------
+    # --- Incoming --------------------------------------------------------------------------------
 
     def receive(self, frame: str | bytes, now: float) -> SessionOutput:
         if self.state is SessionState.OPEN or self.state is SessionState.CAPPED:
             message = parse_message(frame)
             self._check(message, now)
-            return MessageReceived(message) if message.type == "chat" else self._taken(message)
+            return MessageReceived(message) if message.type == "chat" else self._read_other(message)
         document = read_frame(frame)
-        self._named = claimed_sender(document)
+        self._claimed_peer = claimed_sender(document)
         hello = find_hello(document)
         if hello is not None:
-            return self._called(hello, now)
+            return self._read_hello(hello, now)
         message = read_message(document)
         if message.type == "system":
-            return self._early(message, now)
+            return self._read_unverified_control(message, now)
         if self.state is not SessionState.ANSWERED:
-            raise Unauthorized("The session begins with a hello.", path="$.type", hint="Say hello first (adp.md §6.2).")
+            raise Unauthorized(
+                "A session starts with a hello.", path="$.type", hint="Send a hello first (adp.md §6.2)."
+            )
         self._check(message, now)
         if message.type != "ack" or not hmac.compare_digest(message.content.text.encode(), self._nonce.encode()):
             raise Unauthorized(
-                "The hello was not acknowledged.", path="$.body.content", hint="Answer with an ack of our nonce (P-2)."
+                "The hello was not acknowledged.", path="$.body.content", hint="Reply with an ack of our nonce (P-2)."
             )
         self._move(SessionEvent.NONCE_ACK)
         return SessionOpened()
 
     def admit(self, key: PeerVerifyingKey, now: float) -> list[str]:
-        """The peer's key is `key`: judge its hello by it, and say what is to be said."""
+        """Verify the peer's hello with `key`; return the frames to send."""
         hello = self._hello
         if hello is None:
-            raise InvalidDocument("Nobody has said hello yet.", path="$.type", hint="Wait for the peer.")
+            raise InvalidDocument("The peer has not sent a hello yet.", path="$.type", hint="Wait for the peer.")
         if key.fingerprint() != hello.fingerprint:
             raise FingerprintMismatch(
-                f"{hello.agent} shows the key {hello.fingerprint}; the one that is known is {key.fingerprint()}.",
+                f"{hello.agent} has the key {hello.fingerprint}; the known key is {key.fingerprint()}.",
                 path="$.body.content.fingerprint",
                 hint="Use the key that the agent's domain publishes.",
             )
         signed = hello.message
-        if signed is not None and not verify(key, signed.signature, signed.covered):
+        if signed is not None and not verify(key, signed.signature, signed.signing_input):
             raise BadSignature("The hello is not signed by its key.", path="$.signature", hint="Sign it (ADP-42).")
         self.peer_key = key
         was_calling = self.state is SessionState.JUDGING_ANSWER
         self._move(SessionEvent.ADMITTED if hello.form == "system" else SessionEvent.ADMITTED_OLDER)
         if hello.form != "system":
-            return [] if was_calling else [self._older_answer(hello, now)]
+            return [] if was_calling else [self._legacy_answer(hello, now)]
         if was_calling:
             return [self.write("ack", MessageContent(text=hello.nonce, reply_to=signed.id if signed else None), now)]
         reply_to = signed.id if signed else None
         return [self.write("system", hello_content(self.me, self._nonce, echo=hello.nonce, reply_to=reply_to), now)]
 
-    def _older_answer(self, hello: Hello, now: float) -> str:
-        return write_legacy_answer(self.me, hello, message_id=self._draws.message_id(), nonce=self._nonce, at=now)
+    def _legacy_answer(self, hello: Hello, now: float) -> str:
+        return write_legacy_answer(self.me, hello, message_id=self._random.message_id(), nonce=self._nonce, at=now)
 
-    def _called(self, hello: Hello, now: float) -> HelloReceived:
+    def _read_hello(self, hello: Hello, now: float) -> HelloReceived:
         calling = self.state is SessionState.CALLING
-        self._move_or_refuse(SessionEvent.HELLO if hello.form == "system" else SessionEvent.OLDER_HELLO)
+        self._move_or_raise(SessionEvent.HELLO if hello.form == "system" else SessionEvent.OLDER_HELLO)
         if not calling:
-            self.peer = hello.agent  # whoever is refused is told why
+            self.peer = hello.agent  # so that a rejected peer gets the reason
         if hello.to not in (self.me.agent, None):
             raise _not_for_us(hello.to)
         if calling and hello.agent != self.peer:
             raise Forbidden(
-                f"{hello.agent} answers for {self.peer}.", path="$.from", hint="Ask the agent that is meant."
+                f"{hello.agent} answered instead of {self.peer}.", path="$.from", hint="Call the right agent."
             )
         if hello.message is not None:
             check_time(hello.message, now)
-            self._memory.check(hello.agent, hello.message.id)
-            self._memory.note(hello.agent, hello.message.id, now)
+            self._replays.check(hello.agent, hello.message.id)
+            self._replays.add(hello.agent, hello.message.id, now)
         if calling and hello.form == "system" and not hmac.compare_digest(hello.echo.encode(), self._nonce.encode()):
             raise Replayed(
-                "The hello does not echo our nonce.", path="$.body.content.echo", hint="Answer the hello that was sent."
+                "The hello does not echo our nonce.",
+                path="$.body.content.echo",
+                hint="Reply to the hello that was sent.",
             )
         self._hello = hello
         return HelloReceived(hello)
 
-    def _early(self, message: AgpMessage, now: float) -> ControlReceived:
-        """A control message before the peer is verified: why it will not be, as a rule."""
+    def _read_unverified_control(self, message: AgpMessage, now: float) -> ControlReceived:
+        """Read a control message before the peer is verified: usually the reason why it rejects us."""
         if message.to != self.me.agent:
             raise _not_for_us(message.to)
         check_time(message, now)
@@ -369,38 +372,36 @@ class AgpSession:
 
     def _check(self, message: AgpMessage, now: float) -> None:
         self._check_claims(message, now)
-        if self.peer_key is None or not verify(self.peer_key, message.signature, message.covered):
+        if self.peer_key is None or not verify(self.peer_key, message.signature, message.signing_input):
             raise _not_signed()
         self._remember(message, now)
 
     def _check_claims(self, message: AgpMessage, now: float) -> None:
-        """What it says, whoever says so."""
+        """Check receiver, sender, time and id; the signature is checked separately."""
         if message.to != self.me.agent:
             raise _not_for_us(message.to)
         if message.sender != self.peer:
-            raise Forbidden(
-                f"This session is with {self.peer}.", path="$.from", hint="Open a session for each agent that speaks."
-            )
+            raise Forbidden(f"This session is with {self.peer}.", path="$.from", hint="Open one session per agent.")
         check_time(message, now)
         if message.id in self._seen:
             raise _replayed()
 
     def _remember(self, message: AgpMessage, now: float) -> None:
-        """An id that was here in an earlier session may come again, signed anew: that is how a message is sent
-        again."""
-        self._memory.take(message.sender, message.signature, now)
+        """Record the message. The same id with a new signature is allowed in a later session: that is a
+        retransmission."""
+        self._replays.check_and_add(message.sender, message.signature, now)
         self._seen.add(message.id)
         if len(self._seen) > 4096:
-            self._seen = {message.id}  # the memory above still knows the others
+            self._seen = {message.id}  # the cache still has the others
 
-    def _taken(self, message: AgpMessage) -> SessionOutput:
+    def _read_other(self, message: AgpMessage) -> SessionOutput:
         if message.type == "ack":
             return AckReceived(acknowledged_ids(message))
         if message.type != "system":
             return MessageReceived(message)
         return ControlReceived(read_action(message), message, True)
 
-    # --- The table -------------------------------------------------------------------------------
+    # --- State -----------------------------------------------------------------------------------
 
     def end(self) -> None:
         self._move(SessionEvent.DISCONNECT)
@@ -410,23 +411,23 @@ class AgpSession:
         if target is not None:
             self.state = target
 
-    def _move_or_refuse(self, event: SessionEvent) -> None:
+    def _move_or_raise(self, event: SessionEvent) -> None:
         target = find_next_state(self.state, event)
         if target is None:
             raise InvalidDocument(
-                f"A {event.value} does not come while the session is {self.state.value}.",
+                f"A {event.value} is not allowed while the session is {self.state.value}.",
                 path="$.type",
-                hint="One hello of each side opens a session.",
+                hint="Each side sends one hello.",
             )
         self.state = target
 
 
 def _not_for_us(to: str | None) -> Forbidden:
-    return Forbidden(f"The message is for {str(to)[:80]}.", path="$.to", hint="Send it to the agent that it is for.")
+    return Forbidden(f"The message is for {str(to)[:80]}.", path="$.to", hint="Send it to that agent.")
 
 
 def _replayed() -> Replayed:
-    return Replayed("This message was here before.", path="$.id", hint="Give each message an id of its own.")
+    return Replayed("This message was already received.", path="$.id", hint="Use a new id for each message.")
 
 
 def _not_signed() -> BadSignature:
