@@ -1,6 +1,6 @@
-"""Write the sync client from the async one, name by name; `--check` only tells whether it is up to date.
+"""Generate the sync client from the async one. `--check` only reports whether it is up to date.
 
-The async client is the one that people edit. Names are replaced token by token, so that texts and comments stay as they are.
+Edit the async client. Names are replaced token by token, so strings and comments stay unchanged.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ NAMES = {
     "async_pause": "pause",
 }
 TEXTS = {
-    '"""The client as it is written. `waypost.client.sync` is generated from it by scripts/unasync.py."""': (
-        '"""The client without `await`, generated from `waypost.client.aio`."""'
+    '"""The async client. `waypost.client.sync` is generated from it by scripts/unasync.py."""': (
+        '"""The sync client, generated from `waypost.client.aio`."""'
     ),
-    '"""`Client`: the registry as methods. Each is a call, an answer, a typed value; the rules live in the service."""': (
-        '"""`SyncClient`: the registry as methods, each blocking until it is answered."""'
+    '"""`Client`: the operations of a Waypost service as methods. The rules are those of the service."""': (
+        '"""`SyncClient`: the operations of a Waypost service as blocking methods."""'
     ),
 }
 
 
 def without_async(source: str) -> str:
-    """The same module with blocking calls."""
+    """The module with blocking calls."""
     tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
     lines = source.splitlines(keepends=True)
-    written: list[str] = []
+    parts: list[str] = []
     at = (1, 0)
     for token in tokens:
-        written.append(_between(lines, at, token.start))
+        parts.append(_between(lines, at, token.start))
         at = token.end
         if token.type == tokenize.NAME and token.string in DROPPED:
-            at = (at[0], at[1] + 1)  # and the space behind it
+            at = (at[0], at[1] + 1)  # and the space after it
         elif token.type == tokenize.NAME:
-            written.append(NAMES.get(token.string, token.string))
+            parts.append(NAMES.get(token.string, token.string))
         elif token.type not in (tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER):
-            written.append(TEXTS.get(token.string, token.string))
+            parts.append(TEXTS.get(token.string, token.string))
         elif token.type == tokenize.INDENT:
-            written.append(token.string)
-    return _tidy(HEADER + "".join(written))
+            parts.append(token.string)
+    return _tidy(HEADER + "".join(parts))
 
 
 def _between(lines: list[str], start: tuple[int, int], end: tuple[int, int]) -> str:
@@ -68,7 +68,7 @@ def _between(lines: list[str], start: tuple[int, int], end: tuple[int, int]) -> 
 
 
 def _tidy(source: str) -> str:
-    """Sorted imports, `yield from` and the house's line breaks: what shorter names and plain loops change."""
+    """Sort imports, use `yield from` and format: shorter names and plain loops change all three."""
     first_party = 'lint.isort.known-first-party=["waypost"]'
     sort = ["check", "--select", "I,UP028", "--fix", "--unsafe-fixes", "--config", first_party]
     for arguments in (sort, ["format"]):
@@ -78,27 +78,27 @@ def _tidy(source: str) -> str:
     return source
 
 
-def twins() -> dict[Path, str]:
-    """What the sync folder should hold."""
+def generated_files() -> dict[Path, str]:
+    """The files of the sync folder with their content."""
     sources = sorted((CLIENT / "aio").glob("*.py"))
     return {CLIENT / "sync" / source.name: without_async(source.read_text("utf-8")) for source in sources}
 
 
-def stale(wanted: dict[Path, str]) -> list[str]:
-    """The files that differ from what they should be, or should not be there."""
-    held = set((CLIENT / "sync").glob("*.py"))
-    differing = {path for path, text in wanted.items() if path not in held or path.read_text("utf-8") != text}
-    return sorted(path.name for path in differing | (held - set(wanted)))
+def stale_files(files: dict[Path, str]) -> list[str]:
+    """The names of files that differ from the generated ones, are missing, or are not generated any more."""
+    existing = set((CLIENT / "sync").glob("*.py"))
+    differing = {path for path, text in files.items() if path not in existing or path.read_text("utf-8") != text}
+    return sorted(path.name for path in differing | (existing - set(files)))
 
 
 def main(arguments: list[str]) -> int:
-    wanted = twins()
+    files = generated_files()
     if "--check" in arguments:
-        names = stale(wanted)
+        names = stale_files(files)
         if names:
             print(f"Not up to date: {', '.join(names)}. Run scripts/unasync.py.", file=sys.stderr)
         return 1 if names else 0
-    for path, text in wanted.items():
+    for path, text in files.items():
         path.write_text(text, "utf-8")
     return 0
 

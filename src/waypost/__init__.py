@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from waypost import errors as errors
-    from waypost.client.agent import Agent as Agent
     from waypost.client.aio.client import Client as Client
     from waypost.client.announcer import Announcer as Announcer
     from waypost.client.chat import ChatMessage as ChatMessage
@@ -19,23 +18,24 @@ if TYPE_CHECKING:
     from waypost.client.finder import Finder as Finder
     from waypost.client.finder import FoundAgent as FoundAgent
     from waypost.client.http import Retry as Retry
-    from waypost.client.results import Candidate as Candidate
-    from waypost.client.results import Change as Change
-    from waypost.client.results import Document as Document
-    from waypost.client.results import Failure as Failure
-    from waypost.client.results import Page as Page
-    from waypost.client.results import Receipt as Receipt
-    from waypost.client.results import SearchResult as SearchResult
-    from waypost.client.results import Stats as Stats
+    from waypost.client.requests import Document as Document
+    from waypost.client.requests import Failure as Failure
     from waypost.client.sync.client import SyncClient as SyncClient
     from waypost.errors import WaypostError as WaypostError
     from waypost.live import LiveAgent as LiveAgent
+    from waypost.responses.agents import Agent as Agent
+    from waypost.responses.agents import Change as Change
+    from waypost.responses.agents import Page as Page
+    from waypost.responses.agents import Receipt as Receipt
+    from waypost.responses.search import Candidate as Candidate
+    from waypost.responses.search import SearchResult as SearchResult
+    from waypost.responses.service import Stats as Stats
     from waypost.server.api.agent_framework.middleware import Discovery as Discovery
 
 __version__ = "0.2.0"
 
 _MODULES = {
-    "Agent": "waypost.client.agent",
+    "Agent": "waypost.responses.agents",
     "Client": "waypost.client.aio.client",
     "SyncClient": "waypost.client.sync.client",
     "Announcer": "waypost.client.announcer",
@@ -46,14 +46,14 @@ _MODULES = {
     "ChatMessage": "waypost.client.chat",
     "Reply": "waypost.client.chat",
     "Retry": "waypost.client.http",
-    "Receipt": "waypost.client.results",
-    "Failure": "waypost.client.results",
-    "Document": "waypost.client.results",
-    "Page": "waypost.client.results",
-    "SearchResult": "waypost.client.results",
-    "Candidate": "waypost.client.results",
-    "Change": "waypost.client.results",
-    "Stats": "waypost.client.results",
+    "Receipt": "waypost.responses.agents",
+    "Failure": "waypost.client.requests",
+    "Document": "waypost.client.requests",
+    "Page": "waypost.responses.agents",
+    "SearchResult": "waypost.responses.search",
+    "Candidate": "waypost.responses.search",
+    "Change": "waypost.responses.agents",
+    "Stats": "waypost.responses.service",
     "WaypostError": "waypost.errors",
 }
 

@@ -13,7 +13,8 @@ import pytest
 
 from support.server import RunningServer, running_server
 from support.service import profile
-from waypost.server.response_schemas import WATCH_EVENT
+from waypost.responses.agents import Change
+from waypost.server.http.openapi import answer_schema
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,7 @@ def test_changes_arrive_as_they_happen_and_a_second_connection_goes_on_from_the_
             client.post("/api/v1/agents", json=profile("two"))
             seen = events(lines, 2)
         for event in seen:
-            jsonschema.validate(event["data"], WATCH_EVENT)
+            jsonschema.validate(event["data"], answer_schema(Change))
             assert event["event"] == event["data"]["type"] == "registered"
         assert [event["data"]["agent"]["id"] for event in seen] == ["one", "two"]
         client.delete("/api/v1/agents/one")

@@ -282,7 +282,7 @@ class RegistryMachine(RuleBasedStateMachine):
                 shown = await self.registry.get(who, agent_id)
                 assert (shown.record.description, shown.owner) == (f"A common {held.word}.", held.owner)
             assert await self._found(who, "common") == expected.keys()
-            assert self.registry.stats(who)["agents"] == len(expected) + (self.rung > 0)
+            assert self.registry.stats(who).agents == len(expected) + (self.rung > 0)
         for agent_id, held in self.model.live().items():
             assert await self._found(ADMIN, held.word) == {agent_id}
         for word in self.old_words[-3:]:

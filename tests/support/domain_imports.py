@@ -33,8 +33,7 @@ class Registering:
 
     async def level(self, agent_id: str) -> str:
         held = await self.registry.get(ADMIN, agent_id)
-        level: str = trust_of(held)["level"]
-        return level
+        return trust_of(held).level
 
     async def checks(self, agent_id: str) -> dict[str, str]:
         held = await self.registry.get(ADMIN, agent_id)

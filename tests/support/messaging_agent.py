@@ -15,9 +15,9 @@ from typing import Any
 
 from waypost import Client, LiveAgent
 from waypost.client.chat import ChatMessage
-from waypost.client.results import LeasedTask
 from waypost.client.tasks import serve_tasks
 from waypost.net.outbound import OutboundOptions
+from waypost.responses.messaging import LeasedTask
 from waypost.settings import load_settings
 from waypost.trust.keys.private_key import PrivateKey
 

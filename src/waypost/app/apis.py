@@ -13,7 +13,6 @@ from waypost.model.registration import Registration
 from waypost.net.outbound import OutboundClient
 from waypost.server.api.adp.invitations import InvitationApi
 from waypost.server.api.profile.api import ProfileApi
-from waypost.server.api.rest.agents import AgentsApi
 from waypost.server.api.rest.changes import WatchApi
 from waypost.server.auth.authenticator import Authenticator, make_authenticator, make_issuers, make_rates
 from waypost.server.auth.issuers import FetchKeys, Issuers
@@ -87,7 +86,6 @@ def make_hosted_agents(context: AppContext, core: Core) -> HostedAgents:
 class Apis(msgspec.Struct, frozen=True, kw_only=True):
     """APIs that more than the route table needs."""
 
-    agents: AgentsApi
     profile: ProfileApi
     watch: WatchApi
     well_known: WellKnownApi
@@ -108,14 +106,6 @@ def make_apis(context: AppContext, core: Core, outbound: Outbound, security: Sec
         security.authenticator,
     )
     return Apis(
-        agents=AgentsApi(
-            registry,
-            renderer,
-            context.mint,
-            security.rates,
-            hosted.keys,
-            context.slot.table.describe if context.slot is not None else None,
-        ),
         profile=ProfileApi(registry, DocumentReader(registry, renderer)),
         watch=WatchApi(registry),
         well_known=WellKnownApi(registry, renderer, hosted.service, hosted.documents, invitations.invited),

@@ -24,7 +24,7 @@ from waypost.registry.publication import Publication
 from waypost.registry.registry import Registry
 from waypost.server.api.adp.invitations import InvitationApi
 from waypost.server.api.announce.lan import LanBridge
-from waypost.server.api.rest.monitoring import MonitoringApi
+from waypost.server.api.rest.service import MonitoringApi
 from waypost.server.auth.authenticator import ADMIN
 from waypost.server.auth.issuers import Issuers
 from waypost.server.http.app import HttpApp

@@ -28,15 +28,15 @@ from waypost.server.api.dns_aid.resolve import ResolveApi
 from waypost.server.api.dns_aid.zone import ZoneApi, read_certificate
 from waypost.server.api.mcp.api import McpApi, make_tools
 from waypost.server.api.mounted_routes import MOUNTED_ROUTES
-from waypost.server.api.rest.agents import SharingApi
+from waypost.server.api.rest.agents import AgentsApi
 from waypost.server.api.rest.audit import AuditApi
 from waypost.server.api.rest.changes import HistoryApi, PendingChangesApi
 from waypost.server.api.rest.domains import DomainsApi
 from waypost.server.api.rest.imports import ImportApi
-from waypost.server.api.rest.monitoring import DoctorApi, MonitoringApi
 from waypost.server.api.rest.reference import ReferenceApi
+from waypost.server.api.rest.service import DoctorApi, MonitoringApi, ServiceApi
 from waypost.server.api.rest.trust_store import TrustStoreApi
-from waypost.server.api.rest.verification import AgentHealthApi, VerificationApi
+from waypost.server.api.rest.verification import VerificationApi
 from waypost.server.api.rtfs.api import RtfsApi
 from waypost.server.auth.authenticator import ADMIN
 from waypost.server.auth.sessions import SIGN_IN_PARAMETER, WebSessions, make_session_cipher, make_sign_in_code
@@ -79,16 +79,15 @@ def make_http_app(
             apis.well_known,
             apis.profile,
             messaging,
-            apis.agents,
+            AgentsApi(registry, core.renderer, security.rates, hosted.keys),
+            ServiceApi(registry, context.mint, context.slot.table.stats if context.slot is not None else None),
             PendingChangesApi(registry),
             VerificationApi(registry),
-            SharingApi(registry),
             ImportApi(outbound.importer),
             DomainsApi(outbound.domains),
             ResolveApi(outbound.resolver, outbound.organisations, security.rates),
             AuditApi(_make_audit_trail(context, core)),
             HistoryApi(registry),
-            AgentHealthApi(registry),
             ZoneApi(registry, hosted.documents, hosted.service, read_certificate(settings.tls_cert)),
             TrustStoreApi(registry),
             _make_doctor(context, core, security),

@@ -19,7 +19,8 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+
+from waypost.responses.service import WorkerStats
 
 log = logging.getLogger("waypost.workers")
 
@@ -65,8 +66,9 @@ class WorkerTable:
     def slots(self) -> list[WorkerSlot]:
         return [self.slot(number) for number in range(self.workers)]
 
-    def describe(self) -> list[dict[str, Any]]:
-        return [slot.describe() for slot in self.slots()]
+    def stats(self) -> tuple[WorkerStats, ...]:
+        """The state of every process."""
+        return tuple(slot.stats() for slot in self.slots())
 
 
 class WorkerSlot:
@@ -104,14 +106,15 @@ class WorkerSlot:
         if self.writes:
             self.table.announce(revision)
 
-    def describe(self) -> dict[str, Any]:
-        return {
-            "pid": self._words[_PID],
-            "role": "writer" if self.writes else "follower",
-            "ready": self.is_ready,
-            "revision": self._words[_REVISION],
-            "restarts": max(0, self._words[_STARTS] - 1),
-        }
+    def stats(self) -> WorkerStats:
+        """The state of the process."""
+        return WorkerStats(
+            pid=self._words[_PID],
+            role="writer" if self.writes else "follower",
+            ready=self.is_ready,
+            revision=self._words[_REVISION],
+            restarts=max(0, self._words[_STARTS] - 1),
+        )
 
 
 class Supervisor:
@@ -221,7 +224,7 @@ class Supervisor:
     def _on_exit(self, slot: WorkerSlot, pid: int, code: int) -> None:
         if self._is_stopping:
             return
-        number, role = slot.number, slot.describe()["role"]
+        number, role = slot.number, slot.stats().role
         is_steady = time.monotonic() - self._started[number] >= _STEADY_SECONDS
         self._failures[number] = 1 if is_steady else self._failures.get(number, 0) + 1
         self._false_starts[number] = 0 if slot.is_ready else self._false_starts.get(number, 0) + 1

@@ -11,12 +11,13 @@ from rich.padding import Padding
 from rich.table import Column, Table
 from rich.text import Text
 
-from waypost.cli.output import Printer, sanitize, truncate, without_none
-from waypost.client.agent import Agent
-from waypost.client.results import AgentHealth, AgentVersion, Candidate, DiffResult, FacetBucket, HistoryResult, Receipt
+from waypost.cli.output import Printer, sanitize, truncate
 from waypost.model.history import JsonDifference
 from waypost.model.json import dump_json
+from waypost.model.query import FacetCount
 from waypost.model.verdict import BADGES
+from waypost.responses.agents import Agent, AgentHealth, AgentVersion, DiffResult, HistoryResult, Receipt
+from waypost.responses.search import Candidate
 
 TRUST_STYLES = {"verified": "bold green", "self_asserted": "yellow", "failed": "bold red"}
 
@@ -102,8 +103,8 @@ def show_candidate(printer: Printer, place: int, candidate: Candidate, *, explai
     head.append(sanitize(candidate.name) or sanitize(candidate.id), style="bold")
     if candidate.name:
         head.append(f"  {sanitize(candidate.id)}", style="cyan")
-    if candidate.trust:
-        head.append("  ").append_text(trust_badge(candidate.trust.get("level")))
+    if candidate.trust is not None:
+        head.append("  ").append_text(trust_badge(candidate.trust.level))
     printer.line(head)
     if candidate.description:
         room = printer.console.width - 5 if printer.is_terminal else 160
@@ -125,18 +126,16 @@ def _evidence_lines(candidate: Candidate) -> Iterator[Text]:
     if candidate.expanded_tags:
         yield _evidence_line("related tags", ", ".join(candidate.expanded_tags))
     for example in candidate.matched_examples:
-        score = "" if example.score is None else f"  {example.score:.2f}"
-        yield _evidence_line("similar example", f"“{sanitize(example.text)}”{score}")
+        yield _evidence_line("similar example", f"“{sanitize(example.text)}”  {example.score:.2f}")
     if candidate.flags:
         yield _evidence_line("warning", ", ".join(flag.replace("_", " ") for flag in candidate.flags))
     for snippet in candidate.snippets:
         yield _evidence_line("excerpt", truncate(snippet, 160))
-    for check in candidate.trust.get("checks", ()):
-        reason = f": {check['reason']}" if check.get("reason") else ""
-        yield _evidence_line("check", f"{check['check']} {check['state'].replace('_', ' ')}{reason}")
-    updated = candidate.freshness.get("metadata_updated_at")
-    if updated:
-        yield _evidence_line("updated", str(updated))
+    for check in (candidate.trust.checks if candidate.trust is not None else None) or ():
+        reason = f": {check.reason}" if check.reason else ""
+        yield _evidence_line("check", f"{check.check} {check.state.replace('_', ' ')}{reason}")
+    if candidate.freshness is not None and candidate.freshness.metadata_updated_at:
+        yield _evidence_line("updated", candidate.freshness.metadata_updated_at)
 
 
 def _evidence_line(label: str, text: str) -> Text:
@@ -148,7 +147,7 @@ def _evidence_line(label: str, text: str) -> Text:
 _FACET_CHARS = 32
 
 
-def show_facets(printer: Printer, facets: Mapping[str, Sequence[FacetBucket]]) -> None:
+def show_facets(printer: Printer, facets: Mapping[str, Sequence[FacetCount]]) -> None:
     """Print counts: bars on a terminal, rows in a pipe."""
     if not printer.is_terminal:
         printer.rows((name, truncate(found.value, 256), str(found.count)) for name in facets for found in facets[name])
@@ -200,7 +199,7 @@ def show_warnings(printer: Printer, receipt: Receipt, subject: str | None = None
 
 
 def receipt_value(receipt: Receipt) -> dict[str, Any]:
-    return without_none(msgspec.to_builtins(receipt))
+    return receipt.document
 
 
 # --- Health ---

@@ -1,1 +1,1 @@
-"""The SDK. The async client is written; the sync one is generated from it and checked."""
+"""The SDK: clients of a Waypost service, and agents that announce, find and talk to each other."""

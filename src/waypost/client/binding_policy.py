@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from waypost.client.results import Candidate
 from waypost.errors import InvalidParameter, NotAllowed
 from waypost.model.times import find_instant
+from waypost.responses.search import Candidate
 
 _LAST: Final = 1 << 31  # the place of a binding without a priority
 _USABLE: Final = frozenset(("active", "testing", None))
@@ -83,11 +83,11 @@ class BindingPolicy(msgspec.Struct, frozen=True, kw_only=True):
     def _against_agent(self, candidate: Candidate, now: float | None) -> Iterator[str]:
         if candidate.status not in _USABLE:
             yield f"it is {candidate.status}"
-        level = str(candidate.trust.get("level", "self_asserted"))
+        level = "self_asserted" if candidate.trust is None else candidate.trust.level
         if level not in TRUST_ORDER or TRUST_ORDER.index(level) < TRUST_ORDER.index(self.least_trust):
             yield f"it is {level}, less than {self.least_trust}"
-        ends = candidate.freshness.get("expires_at")
-        until = find_instant(ends) if isinstance(ends, str) else None
+        ends = None if candidate.freshness is None else candidate.freshness.expires_at
+        until = find_instant(ends)
         if now is not None and until is not None and until <= now:
             yield f"it was to be asked for again at {ends}"
 

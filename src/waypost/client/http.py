@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -28,6 +30,10 @@ from waypost.errors import (
     WaypostError,
 )
 from waypost.settings import ConnectionSettings
+
+# The generator of the sync client replaces the first name by the second.
+async_pause = asyncio.sleep
+pause = time.sleep
 
 
 class LineDecoder:
@@ -146,15 +152,6 @@ def error_from_response(status: int, headers: Mapping[str, str], body: bytes) ->
             )
             if value is not None
         },
-    )
-
-
-def error_from_batch_line(problem: Mapping[str, Any]) -> WaypostError:
-    """The error of one line of a batch: `{"code","message","path"}`."""
-    code = str(problem.get("code", ""))
-    kind = next((kind for kind in ERROR_CODES if kind.code == code), InternalError)
-    return kind(
-        str(problem.get("message", "Refused.")), path=_text(problem.get("path")), hint=_text(problem.get("hint"))
     )
 
 

@@ -1,4 +1,5 @@
-"""Each operation as a request, and each answer as a value: shared by the async client and its sync twin. No sockets."""
+"""Requests of the client and the values of its answers, shared by the async and the sync client. No I/O except documents
+from files."""
 
 from __future__ import annotations
 
@@ -6,41 +7,64 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import httpx2
 import msgspec
 
 from waypost import limits
-from waypost.client.agent import Agent
-from waypost.client.http import ServerEvent, error_from_batch_line
-from waypost.client.results import (
-    Change,
-    Document,
-    DomainClaim,
-    Failure,
-    FetchedAgent,
-    FetchResult,
-    Page,
-    Receipt,
-    ReportedLoss,
-)
-from waypost.errors import InvalidDocument, InvalidRequest, TooLarge
+from waypost.client.http import ServerEvent
+from waypost.errors import InvalidDocument, InvalidRequest, TooLarge, WaypostError
 from waypost.model.json import dump_json
+from waypost.model.record import MappingLoss
+from waypost.model.verdict import TrustSummary
 from waypost.protocols.rtfs.sexpr import RTFS_TEXT_TYPE, is_sexpr_text
+from waypost.responses.agents import BatchLine, Change, Receipt
+from waypost.responses.base import Answer
 
 AGENTS = "/api/v1/agents"
+ALLOW = "/api/v1/allow"
 DOMAINS = "/api/v1/domains"
+INVITATIONS = "/api/v1/invitations"
+KEYS = "/api/v1/keys"
+SWARMS = "/agent/swarm"
+TASKS = "/agent/tasks"
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
 
 Registrable: TypeAlias = Mapping[str, Any] | bytes | str | os.PathLike[str]
-"""A document as a mapping, as bytes, or the path of a file that holds one."""
+"""A document as a mapping, as bytes, as JSON text, or the path of a file that contains one."""
+
+AnswerT = TypeVar("AnswerT", bound=msgspec.Struct)
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """A document of a batch that was refused. The other documents are not affected."""
+
+    error: WaypostError
+
+    @property
+    def outcome(self) -> str:
+        """Always `failed`, where a receipt has its outcome."""
+        return "failed"
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent in one dialect: `content` are the bytes as received, `body` is the JSON in them (empty for a text)."""
+
+    dialect: str
+    content: bytes
+    body: dict[str, Any]
+    etag: str | None = None
+    last_modified: str | None = None
+    losses: tuple[MappingLoss, ...] = ()
+    trust: str | None = None  # verified, self_asserted or failed
+    health: str | None = None  # healthy, suspect or unhealthy, if the service checks the endpoint
 
 
 class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One request. `repeatable`: doing it twice is the same as doing it once."""
+    """One request. `repeatable`: sending it twice has the same effect as sending it once."""
 
     method: str
     path: str
@@ -48,11 +72,11 @@ class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
     headers: dict[str, str] = msgspec.field(default_factory=dict)
     content: bytes | None = None
     repeatable: bool = True
-    read_seconds: float | None = None  # instead of the client's own timeout
+    read_seconds: float | None = None  # overrides the client's timeout
 
 
 class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a document is to be registered."""
+    """How a document is registered."""
 
     dialect: str | None = None
     visibility: str | None = None
@@ -63,20 +87,23 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
     fetched_from: str | None = None
 
     def params(self) -> tuple[tuple[str, str], ...]:
+        """The query parameters of the request."""
         return query_params(
             dialect=self.dialect, ttl_seconds=self.ttl_seconds, base=self.base, fetched_from=self.fetched_from
         )
 
     def headers(self) -> dict[str, str]:
-        return {
-            name: value
-            for name, value in (
-                ("Waypost-Visibility", self.visibility),
-                ("If-Match", quote_etag(self.if_match)),
-                ("Idempotency-Key", self.idempotency_key),
-            )
-            if value is not None
-        }
+        """The headers of the request."""
+        return drop_none(
+            {
+                "Waypost-Visibility": self.visibility,
+                "If-Match": quote_etag(self.if_match),
+                "Idempotency-Key": self.idempotency_key,
+            }
+        )
+
+
+# --- Parts of requests ---------------------------------------------------------------------------
 
 
 def query_params(**values: Any) -> tuple[tuple[str, str], ...]:
@@ -92,40 +119,51 @@ def query_params(**values: Any) -> tuple[tuple[str, str], ...]:
     return tuple(pairs)
 
 
-def agent_path(agent_id: str, verb: str = "") -> str:
-    """The path of one agent; any id fits one segment."""
-    segment = quote(agent_id, safe="")
+def drop_none(members: Mapping[str, Any]) -> dict[str, Any]:
+    """The members that have a value."""
+    return {name: value for name, value in members.items() if value is not None}
+
+
+def item_path(collection: str, name: str, verb: str = "") -> str:
+    """The path of one item of a collection. Any name fits one segment."""
+    segment = quote(name, safe="")
     if not segment.strip("."):
         segment = segment.replace(".", "%2E")  # "." and ".." would be taken for folders
-    return f"{AGENTS}/{segment}{verb}"
+    return f"{collection}/{segment}{verb}"
+
+
+def agent_path(agent_id: str, verb: str = "") -> str:
+    """The path of one agent."""
+    return item_path(AGENTS, agent_id, verb)
 
 
 def quote_etag(etag: str | None) -> str | None:
+    """An entity tag as a header writes it."""
     if etag is None or etag == "*" or etag.startswith(('"', "W/")):
         return etag
     return f'"{etag}"'
 
 
 def document_bytes(document: Registrable) -> bytes:
-    """The document as it is sent: bytes, texts and files untouched, mappings as JSON."""
+    """The bytes to send: bytes, texts and files unchanged, mappings as JSON."""
     if isinstance(document, bytes):
         content = document
-    elif isinstance(document, str) and document.lstrip("\ufeff \t\r\n").startswith(("{", "(")):  # no name of a file
+    elif isinstance(document, str) and document.lstrip("\ufeff \t\r\n").startswith(("{", "(")):  # not a file name
         content = document.encode()
     elif isinstance(document, Mapping):
         content = dump_json(dict(document))
     else:
-        content = _file_bytes(Path(document))
+        content = _read_file(Path(document))
     if len(content) > limits.DOCUMENT_BYTES:
         raise TooLarge(
-            f"The document has {len(content)} bytes; at most {limits.DOCUMENT_BYTES} are taken.",
+            f"The document has {len(content)} bytes; at most {limits.DOCUMENT_BYTES} are accepted.",
             path="$",
             hint="Shorten it, or send several documents with register_many.",
         )
     return content
 
 
-def _file_bytes(path: Path) -> bytes:
+def _read_file(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
@@ -133,86 +171,8 @@ def _file_bytes(path: Path) -> bytes:
 
 
 def media_type(content: bytes) -> str:
-    """JSON, unless the text starts as an S-expression or a comment of one does."""
+    """JSON, unless the content is an S-expression."""
     return RTFS_TEXT_TYPE if is_sexpr_text(content) else JSON
-
-
-def register_request(content: bytes, writing: WriteOptions) -> ApiRequest:
-    return ApiRequest(
-        method="POST",
-        path=AGENTS,
-        params=writing.params(),
-        headers={"Content-Type": media_type(content), **writing.headers()},
-        content=content,
-        repeatable=writing.idempotency_key is not None,
-    )
-
-
-def fetch_request(wanted: Mapping[str, Any], writing: WriteOptions) -> ApiRequest:
-    return ApiRequest(
-        method="POST",
-        path=f"{AGENTS}:fetch",
-        params=writing.params(),
-        headers={"Content-Type": JSON, **writing.headers()},
-        content=dump_json({name: value for name, value in wanted.items() if value is not None}),
-        repeatable=False,
-    )
-
-
-def parse_fetch_result(document: Mapping[str, Any]) -> FetchResult:
-    agents = tuple(map(_parse_fetched_agent, document["agents"]))
-    return FetchResult(url=document["url"], digest=document["digest"], agents=agents)
-
-
-def _parse_fetched_agent(item: Mapping[str, Any]) -> FetchedAgent | Failure:
-    if "error" in item:
-        return Failure(error=error_from_batch_line(item["error"]))
-    receipt = parse_receipt(item) if "etag" in item else None
-    return msgspec.structs.replace(msgspec.convert(item, FetchedAgent), receipt=receipt)
-
-
-def verify_request(content: bytes, dialect: str | None) -> ApiRequest:
-    return ApiRequest(
-        method="POST",
-        path=f"{AGENTS}:verify",
-        params=query_params(dialect=dialect),
-        headers={"Content-Type": media_type(content)},
-        content=content,
-    )
-
-
-def domain_path(domain: str, verb: str = "") -> str:
-    return f"{DOMAINS}/{quote(domain, safe='')}{verb}"
-
-
-def parse_domain_claim(document: Mapping[str, Any]) -> DomainClaim:
-    return msgspec.convert(document, DomainClaim)
-
-
-def batch_request(lines: Sequence[bytes], writing: WriteOptions) -> ApiRequest:
-    return ApiRequest(
-        method="POST",
-        path=f"{AGENTS}:batch",
-        params=writing.params(),
-        headers={"Content-Type": NDJSON, "Accept": NDJSON, **writing.headers()},
-        content=b"".join(line + b"\n" for line in lines),
-        repeatable=False,
-    )
-
-
-def json_request(path: str, value: Mapping[str, Any]) -> ApiRequest:
-    """A POST that is not done twice."""
-    headers = {"Content-Type": JSON}
-    return ApiRequest(method="POST", path=path, headers=headers, content=dump_json(dict(value)), repeatable=False)
-
-
-def discover_request(request: Mapping[str, Any]) -> ApiRequest:
-    return ApiRequest(
-        method="POST",
-        path="/profile/v1/discover",
-        headers={"Content-Type": JSON},
-        content=dump_json({name: value for name, value in request.items() if value not in (None, (), {})}),
-    )
 
 
 def batches(documents: Iterable[Registrable]) -> Iterator[list[bytes]]:
@@ -231,21 +191,109 @@ def batches(documents: Iterable[Registrable]) -> Iterator[list[bytes]]:
 
 
 def join_lines(content: bytes) -> bytes:
-    """A document without line ends. Between tokens a line end is white space; inside a JSON string it cannot stand."""
+    """A document on one line. A line break in JSON is always between tokens: inside a string it is escaped."""
     stripped = content.strip()
     if b"\n" in stripped or b"\r" in stripped:
         return stripped.replace(b"\r", b" ").replace(b"\n", b" ")
     return stripped
 
 
+# --- Requests ------------------------------------------------------------------------------------
+
+
+def get_request(path: str, **params: Any) -> ApiRequest:
+    """A GET with query parameters."""
+    return ApiRequest(method="GET", path=path, params=query_params(**params))
+
+
+def json_request(
+    path: str, body: Mapping[str, Any], *, params: tuple[tuple[str, str], ...] = (), repeatable: bool = False
+) -> ApiRequest:
+    """A POST with a JSON object."""
+    return ApiRequest(
+        method="POST",
+        path=path,
+        params=params,
+        headers={"Content-Type": JSON},
+        content=dump_json(dict(body)),
+        repeatable=repeatable,
+    )
+
+
+def register_request(content: bytes, options: WriteOptions) -> ApiRequest:
+    """Register one document."""
+    return ApiRequest(
+        method="POST",
+        path=AGENTS,
+        params=options.params(),
+        headers={"Content-Type": media_type(content), **options.headers()},
+        content=content,
+        repeatable=options.idempotency_key is not None,
+    )
+
+
+def batch_request(lines: Sequence[bytes], options: WriteOptions) -> ApiRequest:
+    """Register many documents."""
+    return ApiRequest(
+        method="POST",
+        path=f"{AGENTS}:batch",
+        params=options.params(),
+        headers={"Content-Type": NDJSON, "Accept": NDJSON, **options.headers()},
+        content=b"".join(line + b"\n" for line in lines),
+        repeatable=False,
+    )
+
+
+def fetch_request(body: Mapping[str, Any], options: WriteOptions) -> ApiRequest:
+    """Fetch the documents at an address."""
+    request = json_request(f"{AGENTS}:fetch", drop_none(body), params=options.params())
+    return msgspec.structs.replace(request, headers={**request.headers, **options.headers()})
+
+
+def verify_request(content: bytes, dialect: str | None) -> ApiRequest:
+    """Check a document."""
+    return ApiRequest(
+        method="POST",
+        path=f"{AGENTS}:verify",
+        params=query_params(dialect=dialect),
+        headers={"Content-Type": media_type(content)},
+        content=content,
+    )
+
+
+def discover_request(body: Mapping[str, Any]) -> ApiRequest:
+    """A Discovery Request without its empty members."""
+    given = {name: value for name, value in body.items() if value not in (None, (), {})}
+    return json_request("/profile/v1/discover", given, repeatable=True)
+
+
+# --- Answers -------------------------------------------------------------------------------------
+
+
+def parse_answer(kind: type[AnswerT], response: httpx2.Response) -> AnswerT:
+    """The answer of a service as a value of a response type."""
+    document = parse_json_object(response)
+    try:
+        return kind.parse(document) if issubclass(kind, Answer) else msgspec.convert(document, kind)
+    except msgspec.ValidationError as error:
+        raise InvalidDocument(
+            f"The service's answer is not understood: {error}.",
+            hint="Is this the address of a Waypost service, and is this client up to date?",
+        ) from None
+
+
 def parse_json_object(response: httpx2.Response) -> dict[str, Any]:
+    """The JSON object of an answer."""
     value = parse_json_body(response.content)
     if not isinstance(value, dict):
-        raise InvalidDocument("The service's answer is not a JSON object.", hint="Is this the address of a Waypost?")
+        raise InvalidDocument(
+            "The service's answer is not a JSON object.", hint="Is this the address of a Waypost service?"
+        )
     return value
 
 
 def parse_json_body(content: bytes) -> Any:
+    """The JSON of an answer."""
     try:
         return msgspec.json.decode(content)
     except msgspec.DecodeError:
@@ -254,18 +302,27 @@ def parse_json_body(content: bytes) -> Any:
         ) from None
 
 
-def parse_receipt(document: Mapping[str, Any]) -> Receipt:
-    return msgspec.convert(document, Receipt)
-
-
-def parse_batch_line(line: bytes) -> Receipt | Failure:
-    document = parse_json_body(line)
-    if "error" in document:
-        return Failure(error=error_from_batch_line(document["error"]))
-    return parse_receipt(document)
+def parse_batch_line(content: bytes) -> Receipt | Failure:
+    """The result of one document of a batch. Its receipt has only id, outcome and etag."""
+    line = BatchLine.parse(parse_json_body(content))
+    if line.error is not None:
+        return Failure(error=line.error.to_error())
+    receipt = Receipt(
+        id=line.id,
+        aliases=(),
+        dialect="",
+        outcome=line.outcome,
+        etag=line.etag,
+        losses=(),
+        warnings=(),
+        trust=TrustSummary(level="self_asserted"),
+    )
+    receipt.__dict__["document"] = line.document
+    return receipt
 
 
 def parse_document(response: httpx2.Response, dialect: str) -> Document:
+    """A document with the headers that belong to it."""
     return Document(
         dialect=dialect,
         content=response.content,
@@ -278,32 +335,16 @@ def parse_document(response: httpx2.Response, dialect: str) -> Document:
     )
 
 
-def parse_page(document: Mapping[str, Any]) -> Page:
-    agents = tuple(Agent.from_document(item) for item in document.get("agents", ()))
-    health = document.get("health", {})
-    for agent in agents:
-        agent.health = health.get(agent.get("id"))
-    return msgspec.structs.replace(msgspec.convert({**document, "agents": ()}, Page), agents=agents)
-
-
 def parse_change(event: ServerEvent) -> Change:
-    document = parse_json_body(event.data.encode())
-    agent = document.get("agent")
-    return Change(
-        type=document["type"],
-        id=document["id"],
-        at=document["at"],
-        etag=document.get("etag"),
-        cursor=event.id or "",
-        agent=None if agent is None else Agent.from_document(agent),
-    )
+    """The change in an event of a watch."""
+    return Change.from_event(parse_json_body(event.data.encode()), event.id or "")
 
 
-def _parse_losses(header: str | None) -> tuple[ReportedLoss, ...]:
+def _parse_losses(header: str | None) -> tuple[MappingLoss, ...]:
     if not header:
         return ()
     try:
-        return msgspec.convert(json.loads(header), tuple[ReportedLoss, ...])
+        return msgspec.convert(json.loads(header), tuple[MappingLoss, ...])
     except (ValueError, msgspec.ValidationError):
         return ()
 

@@ -18,7 +18,6 @@ import msgspec
 from waypost import limits
 from waypost.client.aio.client import Client
 from waypost.client.http import Retry
-from waypost.client.results import LeasedTask
 from waypost.errors import (
     Conflict,
     InvalidDocument,
@@ -36,6 +35,7 @@ from waypost.messaging.request_signatures import SIGNATURE_HEADER, RequestVerifi
 from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.protocols.adp.agp.messages import VerifyingKey
 from waypost.registry.ports import KeyValueStore, KeyValueWrite
+from waypost.responses.messaging import LeasedTask
 
 CALLBACK_KIND = "callback"  # by agent, sender and id: what was handed over
 

@@ -90,7 +90,7 @@ class ServiceReplies:
         lines += [f"speaks {binding.protocol} at {binding.endpoint}" for binding in record.bindings]
         if record.tags:
             lines.append("tags: " + ", ".join(record.tags[:12]))
-        lines.append(f"trust: {BADGES[trust_of(registration)['level']]}")
+        lines.append(f"trust: {BADGES[trust_of(registration).level]}")
         return "\n".join(lines)
 
 
@@ -105,7 +105,7 @@ def _results_text(text: str, findings: DiscoverResult) -> str:
 
 def _candidate_text(candidate: MatchedAgent) -> str:
     record = candidate.record
-    level = BADGES.get(candidate.trust.get("level", ""), "claimed")
+    level = BADGES.get(candidate.trust.level, "claimed")
     return f"{record.name} — {_shorten(record.description)}\n   {record.id} · score {candidate.score:.2f} · {level}"
 
 

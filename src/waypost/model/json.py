@@ -167,6 +167,8 @@ def dump_json(value: Any) -> bytes:
 def _escaped(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, msgspec.Struct):
+        return _escaped(msgspec.to_builtins(value))
     if isinstance(value, dict):
         return {_escaped(name): _escaped(item) for name, item in value.items()}
     return [_escaped(item) for item in value] if isinstance(value, (list, tuple)) else value

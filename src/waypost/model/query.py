@@ -9,6 +9,7 @@ import msgspec
 from waypost import limits
 from waypost.model.health import Health
 from waypost.model.record import AgentRecord
+from waypost.model.verdict import TrustSummary
 
 Detail = Literal["minimal", "summary", "full"]
 FACETS = ("tag", "protocol", "status", "owner")
@@ -81,7 +82,7 @@ class MatchedAgent(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: float | None = None
     evidence: Evidence | None = None
     redacted: bool = False
-    trust: dict[str, Any] = msgspec.field(default_factory=dict)
+    trust: TrustSummary
     health: Health | None = None
 
 
@@ -113,7 +114,7 @@ class FilterEffect(msgspec.Struct, frozen=True, kw_only=True):
     remaining: int
 
 
-class EmptyResult(msgspec.Struct, frozen=True, kw_only=True):
+class EmptyResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why there is no candidate. All counts are over agents visible to the caller."""
 
     reason: Literal["nothing_registered", "filtered", "no_match", "below_min_score"]

@@ -66,6 +66,13 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         return self.status or "active"
 
 
+class MappingLoss(msgspec.Struct, frozen=True):
+    """A record member that the target dialect cannot carry."""
+
+    path: str  # JSON path into the profile document, e.g. $.examples[0].input_schema
+    reason: str
+
+
 def protocols_of(record: AgentRecord) -> tuple[str, ...]:
     """Return the protocols to index: each binding's own, and its family (`a2a` for `a2a+jsonrpc`)."""
     own = [fold(binding.protocol) for binding in record.bindings]

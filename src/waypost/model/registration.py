@@ -13,7 +13,7 @@ from waypost.errors import InvalidParameter
 from waypost.model.health import HEALTH_FACT, SUSPENDED, UNHEALTHY, UNKNOWN, Health, endpoint_to_check
 from waypost.model.principal import record_scopes
 from waypost.model.record import AgentRecord
-from waypost.model.verdict import UNCHECKED, TrustState, Verdict, trust_summary
+from waypost.model.verdict import UNCHECKED, TrustState, TrustSummary, Verdict, trust_summary
 
 
 def granted_ttl(requested: int | None, dialect: str) -> int | None:
@@ -120,7 +120,7 @@ def verdicts_of(registration: Registration) -> tuple[Verdict, ...]:
     return tuple(verdict for source in sources for verdict in source.verdicts)
 
 
-def trust_of(registration: Registration) -> dict[str, Any]:
+def trust_of(registration: Registration) -> TrustSummary:
     """Return the trust summary of all its documents; those without a signature count as not checked."""
     unchecked = [
         UNCHECKED[source.dialect]

@@ -16,6 +16,11 @@ def to_rfc3339(instant: float) -> str:
     return _rfc3339(int(instant))
 
 
+def rfc3339_or_none(instant: float | None) -> str | None:
+    """`to_rfc3339` for a time that may be unknown."""
+    return None if instant is None else to_rfc3339(instant)
+
+
 @lru_cache(maxsize=4096)  # responses repeat the same few times
 def _rfc3339(second: int) -> str:
     return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

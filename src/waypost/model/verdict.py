@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 import msgspec
 
@@ -66,22 +66,23 @@ def is_signed(verdicts: Iterable[Verdict]) -> bool:
     )
 
 
-def trust_summary(verdicts: tuple[Verdict, ...]) -> dict[str, Any]:
+class CheckResult(Verdict, frozen=True, kw_only=True, omit_defaults=True):
+    """A verdict as answers show it: without its empty members."""
+
+
+# A client accepts levels that it does not know, and trusts them no more than a failed one.
+ShownTrust = Annotated[str, msgspec.Meta(extra_json_schema={"enum": list(get_args(TrustState))})]
+
+
+class TrustSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The level of trust and the checks behind it. `checks` is absent where an answer shows the level only."""
+
+    level: ShownTrust
+    checks: tuple[CheckResult, ...] | None = None
+
+
+def trust_summary(verdicts: Iterable[Verdict]) -> TrustSummary:
     """Return `trust` for responses. Without a check the level is self-asserted (PRO-55)."""
-    return {
-        "level": level_of(verdicts),
-        "checks": [
-            {
-                name: value
-                for name, value in (
-                    ("check", verdict.check),
-                    ("state", verdict.state),
-                    ("reason", verdict.reason),
-                    ("evidence", verdict.evidence),
-                    ("at", verdict.at),
-                )
-                if value
-            }
-            for verdict in verdicts
-        ],
-    }
+    verdicts = tuple(verdicts)
+    checks = tuple(msgspec.convert(verdict, CheckResult, from_attributes=True) for verdict in verdicts)
+    return TrustSummary(level=level_of(verdicts), checks=checks)

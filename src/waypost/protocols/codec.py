@@ -31,6 +31,7 @@ from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject, dump_json, kind_of, member
 from waypost.model.names import fold_tag
 from waypost.model.record import RECORD_FIELDS, AgentRecord, Binding, need_text, record_to_json
+from waypost.model.record import MappingLoss as MappingLoss
 from waypost.protocols.record_reader import read_record
 
 CARRY = "org.waypost.record"
@@ -40,13 +41,6 @@ DERIVED = "org.waypost.derived"  # lists the members of the record that a codec 
 # Reads a document of any dialect that is embedded in another document: media type and document -> record, or None for a
 # media type without a reader.
 EmbeddedReader: TypeAlias = Callable[[str, JsonObject], AgentRecord | None]
-
-
-class MappingLoss(msgspec.Struct, frozen=True):
-    """A record member that the target dialect cannot carry."""
-
-    path: str  # JSON path into the profile document, e.g. $.examples[0].input_schema
-    reason: str
 
 
 class DecodeContext(msgspec.Struct, frozen=True, kw_only=True):

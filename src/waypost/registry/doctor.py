@@ -1,7 +1,7 @@
 """What protects a deployment, layer by layer, and what does not: each finding names the setting that changes it.
 
 Pure rules over facts: the settings, what the machine shows of files and disk, and, where a service runs, what it knows of
-itself. `server/api/rest/monitoring.py` gathers the facts. A layer that a deployment does not need (TLS on loopback) is
+itself. `server/api/rest/service.py` gathers the facts. A layer that a deployment does not need (TLS on loopback) is
 told as `info`.
 """
 
@@ -9,28 +9,21 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable, Iterator
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
 from waypost import limits
+from waypost.model.times import to_rfc3339_millis
+from waypost.responses.service import Diagnosis, DoctorFinding, Severity
 from waypost.settings import Settings, is_loopback
 
-Severity = Literal["ok", "info", "warning", "danger"]
 SEVERITIES: Final[tuple[Severity, ...]] = ("danger", "warning", "info", "ok")
 
 _OTHERS: Final = 0o077
 _OTHERS_WRITE: Final = 0o022
 _WIDE_V4, _WIDE_V6 = 12, 32  # fewer leading bits than these are no local network
 _DAY: Final = 86_400.0
-
-
-class DoctorFinding(msgspec.Struct, frozen=True, kw_only=True):
-    layer: str
-    severity: Severity
-    message: str
-    setting: str | None = None  # the one that adds or removes the layer
-    hint: str = ""
 
 
 class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +59,13 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_local(self) -> bool:
         return is_loopback(self.settings.host)
+
+
+def diagnose(deployment: Deployment) -> Diagnosis:
+    """The findings and how many there are of each severity."""
+    findings = tuple(examine(deployment))
+    counts = {severity: sum(each.severity == severity for each in findings) for severity in SEVERITIES}
+    return Diagnosis(findings=findings, counts=counts, at=to_rfc3339_millis(deployment.now))
 
 
 def examine(deployment: Deployment) -> list[DoctorFinding]:

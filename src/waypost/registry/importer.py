@@ -27,7 +27,7 @@ from waypost.errors import (
 )
 from waypost.model.principal import Principal
 from waypost.model.record import record_to_json
-from waypost.model.verdict import Verdict, trust_summary
+from waypost.model.verdict import TrustSummary, Verdict, trust_summary
 from waypost.protocols.codec import Decoded
 from waypost.protocols.dialects import unpack_documents
 from waypost.protocols.rtfs.sexpr import is_sexpr_text
@@ -36,6 +36,7 @@ from waypost.registry.ports import Fetcher, FetchPurpose, FetchResponse
 from waypost.registry.publication import IMPORT_VIA, Publication, PublicationReceipt
 from waypost.registry.record_linkage import RecordLinker
 from waypost.registry.registry import Registry
+from waypost.responses.agents import ExistingAgent
 from waypost.trust.policy import may_see
 
 WELL_KNOWN = (
@@ -68,8 +69,8 @@ class ImportedAgent(msgspec.Struct, frozen=True, kw_only=True):
     document: bytes
     dialect: str = ""
     decoded: Decoded | None = None
-    trust: dict[str, Any] = msgspec.field(default_factory=dict)
-    existing: dict[str, Any] | None = None  # what is registered under its id already
+    trust: TrustSummary = TrustSummary(level="self_asserted")
+    existing: ExistingAgent | None = None  # what is registered under its id already
     receipt: PublicationReceipt | None = None
     error: WaypostError | None = None
     url: str = ""  # where it is, when that is not where all of them are
@@ -213,12 +214,13 @@ class Importer:
         verdict = check_domain_proof(subject, record, notes, registry.clock.now())
         return () if verdict is None else (verdict,)
 
-    def _existing(self, principal: Principal, *names: str) -> dict[str, Any] | None:
+    def _existing(self, principal: Principal, *names: str) -> ExistingAgent | None:
         find = self._registry.entries.find_named
         entry = next((found for name in names if (found := find(name)) is not None), None)
         if entry is None or not may_see(principal, entry.scopes):
             return None
-        return {"id": entry.id, "etag": entry.etag, "yours": principal.is_admin or entry.owner == principal.subject}
+        is_own = principal.is_admin or entry.owner == principal.subject
+        return ExistingAgent(id=entry.id, etag=entry.etag, yours=is_own)
 
 
 def _found(publication: Publication) -> ImportedAgent:

@@ -6,28 +6,21 @@ is free to change: it steers nobody to another place. Who may confirm, and when,
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
 from waypost import limits
 from waypost.errors import WaypostError
-from waypost.model.json import JsonObject, parse_json
+from waypost.model.json import parse_json
 from waypost.model.principal import Principal
 from waypost.model.record import AgentRecord
 from waypost.model.registration import CatalogEntry, Registration
 from waypost.model.times import to_rfc3339
-from waypost.model.verdict import Verdict
+from waypost.model.verdict import TrustSummary, Verdict
 from waypost.protocols.codec import Decoded, MappingLoss
+from waypost.responses.agents import PendingChangeView, PendingDifference
 from waypost.trust.encodings import decode_base64url
-
-GuardedPart = Literal["endpoint", "key", "auth"]
-
-
-class GuardedDifference(msgspec.Struct, frozen=True, kw_only=True):
-    part: GuardedPart
-    before: Any = None
-    after: Any = None
 
 
 class PendingChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -41,7 +34,7 @@ class PendingChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     dialect: str
     document: bytes
     via: str
-    differences: tuple[GuardedDifference, ...]
+    differences: tuple[PendingDifference, ...]
     visibility: str | None = None
     ttl_seconds: int | None = None
     source_url: str | None = None
@@ -71,16 +64,16 @@ def load_pending(data: bytes | None) -> PendingChange | None:
 
 def guarded_differences(
     before: AgentRecord, after: AgentRecord, *, key_before: str | None, key_after: str | None
-) -> tuple[GuardedDifference, ...]:
+) -> tuple[PendingDifference, ...]:
     """The guarded parts that differ. Keys are those of the documents of one dialect, before and after."""
-    found: list[GuardedDifference] = []
+    found: list[PendingDifference] = []
     was, is_now = _endpoints(before), _endpoints(after)
     if set(was) != set(is_now):
-        found.append(GuardedDifference(part="endpoint", before=was, after=is_now))
+        found.append(PendingDifference(part="endpoint", before=was, after=is_now))
     if key_before != key_after:
-        found.append(GuardedDifference(part="key", before=key_before, after=key_after))
+        found.append(PendingDifference(part="key", before=key_before, after=key_after))
     if before.auth != after.auth:
-        found.append(GuardedDifference(part="auth", before=before.auth, after=after.auth))
+        found.append(PendingDifference(part="auth", before=before.auth, after=after.auth))
     return tuple(found)
 
 
@@ -114,17 +107,17 @@ def _decoded(protected: Any) -> Any:
         return None
 
 
-def pending_to_json(change: PendingChange) -> JsonObject:
-    """What waits, as every answer shows it."""
-    return {
-        "etag": change.etag,
-        "base": change.base,
-        "changes": [{"part": each.part, "before": each.before, "after": each.after} for each in change.differences],
-        "dialect": change.dialect,
-        "subject": change.subject,
-        "at": to_rfc3339(change.at),
-        "expires_at": to_rfc3339(change.expires_at),
-    }
+def pending_view(change: PendingChange) -> PendingChangeView:
+    """A pending change as answers show it."""
+    return PendingChangeView(
+        etag=change.etag,
+        base=change.base,
+        changes=change.differences,
+        dialect=change.dialect,
+        subject=change.subject,
+        at=to_rfc3339(change.at),
+        expires_at=to_rfc3339(change.expires_at),
+    )
 
 
 # ---- What callers hand to the engine and get back.
@@ -165,7 +158,7 @@ class PublicationReceipt(msgspec.Struct, frozen=True, kw_only=True):
     aliases: tuple[str, ...] = ()
     losses: tuple[MappingLoss, ...] = ()
     warnings: tuple[str, ...] = ()
-    trust: dict[str, Any] = msgspec.field(default_factory=dict)
+    trust: TrustSummary = TrustSummary(level="self_asserted")
     expires_at: float | None = None
     ttl_seconds: int | None = None
     registration: Registration | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
 
 import msgspec
 
@@ -25,6 +24,7 @@ from waypost.registry.find.facets import FacetCounter, catalog_stats
 from waypost.registry.ports import Clock, Store
 from waypost.registry.publication import EntryPage, content_etag_part
 from waypost.registry.state import RegistryState
+from waypost.responses.service import Stats
 from waypost.trust.policy import may_change, may_see, no_such_agent
 
 _POSITION = tuple[str, str]
@@ -233,7 +233,7 @@ class RegistryReader:
         visible_to = audience(principal)
         return suggest_tags(self._catalog, tags, visible_to, self._catalog.select(visible_to)) if tags else {}
 
-    def stats(self, principal: Principal) -> dict[str, Any]:
+    def stats(self, principal: Principal) -> Stats:
         """Counts over what the caller sees."""
         self._expire()
         return catalog_stats(self._catalog, audience(principal))

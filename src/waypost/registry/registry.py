@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import msgspec
 
@@ -50,6 +49,7 @@ from waypost.registry.state import RegistryState
 from waypost.registry.trust_store import RegistryTrustStore
 from waypost.registry.verification import RegistryVerifier
 from waypost.registry.writer import PublicationCheck, RegistryWriter
+from waypost.responses.service import Stats
 
 _PREPARE_SECONDS = 0.5
 _PREPARE_PAUSE_SECONDS = 0.001
@@ -248,10 +248,9 @@ class Registry:
     def indexing_pending(self) -> int:
         return self._index.pending
 
-    def stats(self, principal: Principal) -> dict[str, Any]:
+    def stats(self, principal: Principal) -> Stats:
         """Counts over what the caller sees. The revision is for admins: its gaps would reveal hidden records."""
-        figures = self._stats(principal)
-        if principal.is_admin:
-            figures["indexing_pending"] = self._index.pending
-            figures["revision"] = self.changes.revision
-        return figures
+        stats = self._stats(principal)
+        if not principal.is_admin:
+            return stats
+        return msgspec.structs.replace(stats, indexing_pending=self._index.pending, revision=self.changes.revision)

@@ -21,6 +21,7 @@ from waypost.registry import write_rules
 from waypost.registry.announcement_admission import revoked_agent_note, revoked_key_note
 from waypost.registry.audit_trail import audit_entry_by
 from waypost.registry.ports import Clock, Command, Decision, Store, StoreState
+from waypost.responses.trust import RevokedItem
 from waypost.trust.announce.admission import new_pinned_key
 from waypost.trust.announce.admission import revoked_error as refuse_revoked
 from waypost.trust.announce.allow_list import AllowList, find_agent_id
@@ -38,7 +39,6 @@ from waypost.trust.keys.public_key import PublicKey
 _ALLOW = "allow:"
 _REVOKED = "revoked:"
 _URN = "urn:uuid:"
-_JSON_NAMES = {"key": "key_id", "agent": "agent_id", "serial": "serial", "token": "token_id"}
 
 
 RevokedKind = Literal["key", "agent", "serial", "token"]
@@ -69,10 +69,16 @@ class RevocationEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     def object(self) -> str:
         return self.name if self.kind in ("key", "agent") else f"{self.kind}:{self.name}"
 
-    def told(self) -> dict[str, str]:
-        """As answers show it (announce.md P-14). Who did it is for the audit trail."""
-        at = to_rfc3339(self.revoked_at)
-        return {_JSON_NAMES[self.kind]: self.name, "revoked_at": at, "reason": self.reason or _NO_REASON}
+    def view(self) -> RevokedItem:
+        """The revocation as answers show it (announce.md P-14). Only the audit trail says who made it."""
+        return RevokedItem(
+            key_id=self.name if self.kind == "key" else None,
+            agent_id=self.name if self.kind == "agent" else None,
+            serial=self.name if self.kind == "serial" else None,
+            token_id=self.name if self.kind == "token" else None,
+            revoked_at=to_rfc3339(self.revoked_at),
+            reason=self.reason or _NO_REASON,
+        )
 
 
 class RevocationResult(msgspec.Struct, frozen=True, kw_only=True):

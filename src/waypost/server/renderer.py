@@ -29,6 +29,8 @@ from waypost.protocols.rtfs.sexpr import RTFS_TEXT_TYPE, is_sexpr_text
 from waypost.registry.catalog.entries import expiry_of
 from waypost.registry.publication import EntryPage, representation_etag
 from waypost.registry.registry import Registry
+from waypost.responses.agents import Page
+from waypost.responses.base import embedded
 from waypost.server.http.conditional_requests import format_http_date
 
 TRUST_HEADER = b"waypost-trust"
@@ -198,8 +200,8 @@ class DocumentReader:
         registration = await self._registry.get(principal, agent_id)
         return self._renderer.render_agent_profile(registration, self._registry.clock.now())
 
-    async def list_body(self, page: EntryPage, dialect: str) -> bytes:
-        """The body of a list. Renderings are concatenated, so that cached documents are not encoded again."""
+    async def page(self, page: EntryPage, dialect: str) -> Page:
+        """A page of documents. Renderings are embedded, so that cached documents are not encoded again."""
         bodies: dict[str, bytes] = {}
         for entry in page.entries:
             cached = self._renderer.find(entry.id, dialect, entry.revision)
@@ -210,9 +212,8 @@ class DocumentReader:
         for registration in await self._registry.registrations(missing) if missing else ():
             if self._renderer.can_render(registration, dialect):
                 bodies[registration.id] = self._renderer.render(registration, dialect, now).body
-        parts = [bodies[entry.id] for entry in page.entries if entry.id in bodies]
-        tail = b',"next_cursor":' + dump_json(page.next_cursor) if page.next_cursor else b""
-        return b'{"agents":[' + b",".join(parts) + b"]" + tail + b"}"
+        documents = tuple(embedded(bodies[entry.id]) for entry in page.entries if entry.id in bodies)
+        return Page(agents=documents, next_cursor=page.next_cursor)
 
 
 def _with_derived_dates(record: AgentRecord, registration: Registration) -> AgentRecord:
@@ -292,7 +293,7 @@ def add_trust_metadata(document: JsonObject, registration: Registration, *, scal
     verdicts = verdicts_of(registration)
     level = level_of(verdicts)
     if level != "self_asserted":
-        metadata[TRUST_MEMBER] = level if scalar else trust_summary(verdicts)
+        metadata[TRUST_MEMBER] = level if scalar else msgspec.to_builtins(trust_summary(verdicts))
     if metadata or isinstance(claimed, dict):
         document["metadata"] = metadata
 

@@ -29,9 +29,9 @@ from waypost.server.hosted_agents.service_agent import service_a2a_card, service
 from waypost.server.http.asgi import AnyResponse, Request, Response
 from waypost.server.http.conditional_requests import format_http_date, is_not_modified, strong_etag
 from waypost.server.http.content_negotiation import MediaType, choose_media_type
+from waypost.server.http.openapi import document_schema
 from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
 from waypost.server.renderer import TRUST_HEADER, ArdEntryWriter, RenderedDocument, Renderer, parse_rendered
-from waypost.server.response_schemas import document_schema
 from waypost.trust.policy import no_such_agent
 
 # The plain type is for clients that accept nothing else (ARD-9).

@@ -22,6 +22,8 @@ from typing import Final, NamedTuple
 
 from waypost import limits
 from waypost.errors import BadSignature, InvalidDocument, InvalidKey
+from waypost.responses.audit import AuditTrailPage
+from waypost.trust.document_signatures import canonicalize
 from waypost.trust.keys import ed25519
 
 HASH_BYTES: Final = 32
@@ -35,6 +37,11 @@ Peak = tuple[int, int]  # a full subtree: its height, and its index among those 
 
 def leaf_hash(data: bytes) -> bytes:
     return hashlib.sha256(_LEAF + data).digest()
+
+
+def entry_leaves(page: AuditTrailPage) -> dict[int, bytes]:
+    """The leaf hash of each entry by its number, computed from the page as received."""
+    return {entry["number"]: leaf_hash(canonicalize(entry)) for entry in page.document["entries"]}
 
 
 def node_hash(left: bytes, right: bytes) -> bytes:

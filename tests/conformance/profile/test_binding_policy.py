@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from waypost.client.binding_policy import BindingPolicy
-from waypost.client.results import Candidate
 from waypost.errors import InvalidParameter, NotAllowed
+from waypost.responses.search import Candidate
 
 HTTPS = {"protocol": "https", "endpoint": "https://agents.example.com/run"}
 
 
 def candidate(*bindings: dict[str, Any], **members: Any) -> Candidate:
-    return Candidate(id="an-agent", bindings=bindings or (HTTPS,), **members)
+    return Candidate.parse({"id": "an-agent", "bindings": bindings or (HTTPS,), **members})
 
 
 @pytest.mark.req("PRO-16")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from waypost.client.results import SearchResult
+from waypost.responses.search import SearchResult
 
 
 @pytest.mark.req("PRO-6")

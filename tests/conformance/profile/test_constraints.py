@@ -10,7 +10,8 @@ import jsonschema
 import pytest
 
 from support.service import Bench, profile, service
-from waypost.server.response_schemas import DISCOVERY_RESPONSE
+from waypost.responses.search import DiscoveryResponse
+from waypost.server.http.openapi import answer_schema
 
 AGENTS = (
     profile("silent", name="Ledger", description="Checks an invoice and books it in the ledger.", tags=["invoice"]),
@@ -54,7 +55,7 @@ async def discover(client: httpx2.AsyncClient, query: str = "check an invoice", 
     answer = await client.post("/profile/v1/discover", json={"query": query, **request})
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
-    jsonschema.validate(found, DISCOVERY_RESPONSE)
+    jsonschema.validate(found, answer_schema(DiscoveryResponse))
     return found
 
 

@@ -11,7 +11,9 @@ import jsonschema
 import pytest
 
 from support.service import Bench, profile, service
-from waypost.server.response_schemas import DISCOVERY_RESPONSE, PROBLEM
+from waypost.responses.search import DiscoveryResponse
+from waypost.responses.service import Problem
+from waypost.server.http.openapi import answer_schema
 
 HR = profile(
     "https://agents.example.net/id/hr-core-automator",
@@ -48,7 +50,7 @@ async def discover(client: httpx2.AsyncClient, **request: Any) -> dict[str, Any]
     answer = await client.post("/profile/v1/discover", json=request)
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
-    jsonschema.validate(found, DISCOVERY_RESPONSE)
+    jsonschema.validate(found, answer_schema(DiscoveryResponse))
     return found
 
 
@@ -96,7 +98,7 @@ async def test_a_bad_request_is_refused_with_code_and_place(tmp_path: Path, body
     async with service(tmp_path) as bench:
         answer = await bench.admin().post("/profile/v1/discover", content=body, headers={"X-Request-Id": "r-1"})
         problem = answer.json()
-        jsonschema.validate(problem, PROBLEM)
+        jsonschema.validate(problem, answer_schema(Problem))
         assert answer.status_code == problem["status"] == 400
         assert answer.headers["content-type"] == "application/problem+json"
         assert (problem["code"], problem["path"], problem["correlation_id"]) == ("invalid_request", path, "r-1")
@@ -330,7 +332,7 @@ async def test_each_error_has_its_status_and_code(
         clients = {"admin": bench.admin(), "anonymous": bench.anonymous(), "reader": bench.as_("r", "discover:read")}
         answer = await clients[who].request(method, path)
         problem = answer.json()
-        jsonschema.validate(problem, PROBLEM)
+        jsonschema.validate(problem, answer_schema(Problem))
         assert (answer.status_code, problem["status"], problem["code"]) == (status, status, code)
         assert problem["message"]
         assert problem["correlation_id"] == answer.headers["x-request-id"]

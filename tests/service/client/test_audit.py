@@ -11,7 +11,13 @@ import pytest
 from support.server import RunningServer, running_server
 from support.service import profile
 from waypost import Client, errors
-from waypost.trust.transparency_log import parse_verifier_key, verify_checkpoint, verify_consistency, verify_inclusion
+from waypost.trust.transparency_log import (
+    entry_leaves,
+    parse_verifier_key,
+    verify_checkpoint,
+    verify_consistency,
+    verify_inclusion,
+)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +41,7 @@ async def test_the_trail_is_read_and_proved(server: RunningServer) -> None:
         page = await client.audit(before.size, limit=3)
         assert [entry.object for entry in page.entries] == [f"urn:trail:{number}" for number in range(3)]
         assert page.next_after == before.size + 3
-        for number, leaf in page.leaves().items():
+        for number, leaf in entry_leaves(page).items():
             proof = await client.audit_proof(entry=number, size=now.size)
             assert verify_inclusion(leaf, number - 1, now.size, proof.hashes, now.root)
         grown = await client.audit_proof(from_=before.size)

@@ -14,9 +14,9 @@ from support.service import Bench, profile, service
 from support.signing import key_of
 from waypost.client.agent_signer import AgentSigner
 from waypost.client.aio.client import Client
-from waypost.client.results import LeasedTask
 from waypost.client.tasks import serve_tasks
 from waypost.errors import BadSignature, Conflict, InvalidParameter, NotFound, Timeout, Unauthorized
+from waypost.responses.messaging import LeasedTask
 
 AGENT = "https://agents.example.net/id/minimal"
 WAIT_SECONDS = 60.0

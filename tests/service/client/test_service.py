@@ -12,8 +12,8 @@ import pytest
 from support.server import RunningServer, running_server, start_server, stop_server
 from support.website import website
 from waypost import Agent, Client, Receipt, SyncClient, errors
-from waypost.client.results import FetchedAgent
 from waypost.model.json import dump_json
+from waypost.responses.agents import FetchedAgent
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +172,7 @@ def test_the_sync_client_does_all_of_it_too(server: RunningServer) -> None:
         assert hit.id == agent_id
         assert next(change.type for change in client.watch("0") if change.id == agent_id) == "registered"
         assert [result.outcome for result in client.register_many([agent])] == ["unchanged"]
-        assert client.health()["status"] == "ready"
+        assert client.health().status == "ready"
         assert client.version()
         client.withdraw(agent_id)
 

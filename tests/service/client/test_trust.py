@@ -39,7 +39,7 @@ async def test_a_program_asks_how_far_an_agent_can_be_trusted(tmp_path: Path) ->
         assert [(check.check, check.state) for check in found.checks] == [("profile-signature", "passed")]
         assert (await bob.document(ID)).trust == "verified"
         candidates = (await bob.find("short questions", constraints={"trust": "verified"})).candidates
-        assert [candidate.trust["level"] for candidate in candidates] == ["verified"]
+        assert [candidate.trust.level for candidate in candidates if candidate.trust is not None] == ["verified"]
         forged = await bob.verify_document({**sign_profile(profile(), KEY), "name": "Another"})
         assert forged.level == "failed"
         with pytest.raises(NotFound):
@@ -67,8 +67,8 @@ async def test_a_program_confirms_and_rejects_what_waits(tmp_path: Path) -> None
 async def test_the_doctor_answers_admins_alone(tmp_path: Path) -> None:
     async with service(tmp_path) as bench, client(bench) as admin, client(bench, "bob") as bob:
         diagnosis = await admin.doctor()
-        assert {finding["layer"] for finding in diagnosis["findings"]} >= {"transport", "authentication", "files"}
-        assert set(diagnosis["counts"]) == {"danger", "warning", "info", "ok"}
+        assert {finding.layer for finding in diagnosis.findings} >= {"transport", "authentication", "files"}
+        assert set(diagnosis.counts) == {"danger", "warning", "info", "ok"}
         with pytest.raises(MissingScope):
             await bob.doctor()
 

@@ -57,7 +57,7 @@ async def test_what_is_shown_first_is_what_is_saved(bench: Bench, registering: R
     bench.publish()
     shown = await registering.take(bench.domain, save=False)
     assert shown.agents[0].receipt is None
-    assert {each["check"]: each["state"] for each in shown.agents[0].trust["checks"]}["key-verified"] == "passed"
+    assert {each.check: each.state for each in shown.agents[0].trust.checks or ()}["key-verified"] == "passed"
     document = bench.alice.document()
     document["capabilities"][0]["name"] = "Another"
     bench.web.put(PATH, document)

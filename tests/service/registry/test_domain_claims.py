@@ -81,7 +81,7 @@ async def served(bench: Bench, host: str) -> str:
 
 async def checks(bench: Bench, agent_id: str) -> dict[str, str]:
     registration = await bench.registry.get(Principal(scopes=frozenset(("admin",))), agent_id)
-    return {check["check"]: check["state"] for check in trust_of(registration)["checks"]}
+    return {check.check: check.state for check in trust_of(registration).checks or ()}
 
 
 # --- Claiming and proving -------------------------------------------------------------------------

@@ -194,7 +194,7 @@ async def test_a_later_change_takes_the_place_of_the_one_that_waits(tmp_path: Pa
 async def test_the_same_document_is_taken_again_when_it_is_judged_otherwise(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await publish(bench)
-        assert (await publish(bench, *BOUND)).trust["level"] == "verified"
+        assert (await publish(bench, *BOUND)).trust.level == "verified"
         assert (await publish(bench, *BOUND)).outcome == "unchanged"
 
 

@@ -11,7 +11,8 @@ import jsonschema
 import pytest
 
 from support.service import Bench, profile, service
-from waypost.server.response_schemas import AUDIT_CHECKPOINT, AUDIT_PAGE, AUDIT_PROOF
+from waypost.responses.audit import AuditTrailPage, LogCheckpoint, LogProof
+from waypost.server.http.openapi import answer_schema
 from waypost.trust.document_signatures import canonicalize
 from waypost.trust.transparency_log import (
     Checkpoint,
@@ -165,10 +166,10 @@ async def test_answers_fit_their_shapes(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await _some_life(bench)
         asked = {
-            "/api/v1/audit?limit=2": AUDIT_PAGE,
-            "/api/v1/audit/checkpoint": AUDIT_CHECKPOINT,
-            "/api/v1/audit/proof?entry=3": AUDIT_PROOF,
-            "/api/v1/audit/proof?from=3": AUDIT_PROOF,
+            "/api/v1/audit?limit=2": answer_schema(AuditTrailPage),
+            "/api/v1/audit/checkpoint": answer_schema(LogCheckpoint),
+            "/api/v1/audit/proof?entry=3": answer_schema(LogProof),
+            "/api/v1/audit/proof?from=3": answer_schema(LogProof),
         }
         for path, shape in asked.items():
             answer = await bench.admin().get(path, headers={"Accept": "application/json"})

@@ -11,7 +11,8 @@ import pytest
 
 from support.service import Bench, profile, service
 from waypost import limits
-from waypost.server.response_schemas import DIFF, HISTORY
+from waypost.responses.agents import DiffResult, HistoryResult
+from waypost.server.http.openapi import answer_schema
 
 AGENTS = "/api/v1/agents"
 ONE = "urn:agent:one"
@@ -62,7 +63,10 @@ async def test_answers_fit_their_shapes(tmp_path: Path) -> None:
         alice = bench.as_("alice")
         await _write(alice, "One.")
         await _write(alice, "Two.", tags=["a"])
-        for path, shape in {f"{PATH}:history": HISTORY, f"{PATH}:diff": DIFF}.items():
+        for path, shape in {
+            f"{PATH}:history": answer_schema(HistoryResult),
+            f"{PATH}:diff": answer_schema(DiffResult),
+        }.items():
             answer = (await alice.get(path)).json()
             jsonschema.validate(answer, shape)
             assert set(answer) <= set(shape["properties"])

@@ -14,7 +14,7 @@ async def test_a_service_that_can_keep_no_tasks_is_not_ready(tmp_path: Path) -> 
         refused = await bench.anonymous().get("/readyz")
         assert refused.status_code == 503
         assert refused.headers["retry-after"] == "5"
-        assert "cannot be kept" in refused.json()["message"]
+        assert "accepts no writes" in refused.json()["message"]
         assert (await bench.anonymous().get("/healthz")).status_code == 200
 
 

@@ -13,8 +13,10 @@ from support.records import CODECS
 from support.service import profile, service
 from waypost import limits
 from waypost.model.names import slug
+from waypost.responses.agents import Page, Receipt
+from waypost.responses.service import MintedToken, Problem, Stats
 from waypost.server.auth.authenticator import ADMIN
-from waypost.server.response_schemas import AGENT_LIST, FIGURES, PROBLEM, RECEIPT, TOKEN
+from waypost.server.http.openapi import answer_schema
 
 A2A = {
     "name": "Route Planner",
@@ -38,7 +40,7 @@ async def test_a_document_is_recognised_registered_and_given_back_in_every_diale
         written = await admin.post("/api/v1/agents", content=body)
         assert written.status_code == 201
         receipt = written.json()
-        jsonschema.validate(receipt, RECEIPT)
+        jsonschema.validate(receipt, answer_schema(Receipt))
         assert (receipt["dialect"], receipt["outcome"]) == ("a2a", "created")
         assert written.headers["etag"] == f'"{receipt["etag"]}"'
         for dialect, codec in CODECS.items():
@@ -99,7 +101,7 @@ async def test_a_bad_document_is_refused_with_what_and_where(
     async with service(tmp_path) as bench:
         answer = await bench.admin().post("/api/v1/agents", content=body)
         problem = answer.json()
-        jsonschema.validate(problem, PROBLEM)
+        jsonschema.validate(problem, answer_schema(Problem))
         assert (answer.status_code, problem["path"]) == (status, path)
         assert (await bench.admin().get("/api/v1/stats")).json()["agents"] == 0
 
@@ -138,7 +140,7 @@ async def test_a_lease_is_clamped_granted_renewed_and_ends(tmp_path: Path) -> No
         assert answer.json()["ttl_seconds"] == limits.TTL_MIN_SECONDS
         bench.clock.advance(9)
         renewed = await admin.post("/api/v1/agents/a:renew", json={"ttl_seconds": 20})
-        jsonschema.validate(renewed.json(), RECEIPT)
+        jsonschema.validate(renewed.json(), answer_schema(Receipt))
         assert (renewed.json()["outcome"], renewed.json()["ttl_seconds"]) == ("refreshed", 20)
         bench.clock.advance(19)
         assert (await admin.get("/api/v1/agents/a")).status_code == 200
@@ -192,7 +194,7 @@ async def test_a_list_is_filtered_by_tag_protocol_status_and_owner(tmp_path: Pat
 
         async def ids(**params: object) -> list[str]:
             answer = await bob.get("/api/v1/agents", params=params)  # type: ignore[arg-type]
-            jsonschema.validate(answer.json(), AGENT_LIST)
+            jsonschema.validate(answer.json(), answer_schema(Page))
             return [agent["id"] for agent in answer.json()["agents"]]
 
         assert await ids() == ["a", "c"]
@@ -220,7 +222,7 @@ async def test_figures_show_the_revision_to_admins_only(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await bench.as_("alice").post("/api/v1/agents", json=profile("a"), headers={"Waypost-Visibility": "private"})
         figures = (await bench.admin().get("/api/v1/stats")).json()
-        jsonschema.validate(figures, FIGURES)
+        jsonschema.validate(figures, answer_schema(Stats))
         assert (figures["agents"], figures["revision"]) == (1, 1)
         seen = (await bench.as_("bob").get("/api/v1/stats")).json()
         assert seen["agents"] == 0
@@ -251,7 +253,7 @@ async def test_a_minted_token_works_until_it_expires_and_only_for_its_scopes(tmp
         asked = {"sub": "carol", "scopes": ["discover:read"], "ttl_seconds": 60}
         answer = await bench.admin().post("/api/v1/tokens", json=asked)
         assert answer.status_code == 201
-        jsonschema.validate(answer.json(), TOKEN)
+        jsonschema.validate(answer.json(), answer_schema(MintedToken))
         carol = bench.client(answer.json()["token"])
         assert (await carol.get("/api/v1/agents")).status_code == 200
         refused = await carol.post("/api/v1/agents", json=profile("a"))

@@ -6,8 +6,9 @@ import httpx2
 import pytest
 
 from waypost import errors
-from waypost.client.http import error_from_batch_line, error_from_response, error_from_transport, may_have_been_applied
+from waypost.client.http import error_from_response, error_from_transport, may_have_been_applied
 from waypost.errors import ERROR_CODES, ConfigurationError, WaypostError
+from waypost.responses.agents import ErrorDetail
 from waypost.server.http.problems import problem_headers, problem_response
 
 
@@ -51,7 +52,7 @@ def test_a_retry_after_that_is_a_date_is_not_read() -> None:
 
 
 def test_a_line_of_a_batch_carries_its_error() -> None:
-    error = error_from_batch_line({"code": "conflict", "message": "Held.", "path": "$.id"})
+    error = ErrorDetail(code="conflict", message="Held.", path="$.id").to_error()
     assert isinstance(error, errors.Conflict)
     assert (error.message, error.path) == ("Held.", "$.id")
 

@@ -13,7 +13,17 @@ import pytest
 from waypost import Agent, Client, Failure, Receipt, Retry, SyncClient, errors, limits
 from waypost.server.http.problems import problem_json
 
-RECEIPT = {"id": "a", "outcome": "created", "etag": "e1", "dialect": "profile", "trust": {"level": "self_asserted"}}
+RECEIPT = {
+    "id": "a",
+    "aliases": [],
+    "dialect": "profile",
+    "outcome": "created",
+    "etag": "e1",
+    "losses": [],
+    "warnings": [],
+    "trust": {"level": "self_asserted", "checks": []},
+}
+STATS = {"agents": 3, "by_status": {}, "by_visibility": {}}
 QUICK = Retry(base_seconds=0.0)
 
 
@@ -63,7 +73,7 @@ def frame(kind: str, cursor: str, agent: str = "a") -> str:
 
 
 async def test_the_token_is_sent_with_each_request() -> None:
-    script = Script(ok({"agents": 3}))
+    script = Script(ok(STATS))
     async with script.client(token="secret") as client:
         await client.stats()
     assert script.last.headers["authorization"] == "Bearer secret"
@@ -71,7 +81,7 @@ async def test_the_token_is_sent_with_each_request() -> None:
 
 async def test_the_admin_token_of_this_machine_is_found(tmp_path: Path) -> None:
     (tmp_path / "admin.token").write_text("found\n")
-    script = Script(ok({"agents": 3}))
+    script = Script(ok(STATS))
     async with script.client(data=tmp_path) as client:
         await client.stats()
     assert script.last.headers["authorization"] == "Bearer found"

@@ -46,10 +46,10 @@ def test_a_record_that_is_not_the_signed_one_fails(changed: JsonObject) -> None:
 
 def test_self_asserted_and_verified_are_told_apart() -> None:
     signed = sign_profile(RECORD, key_of(number=1))
-    assert trust_summary((verdict(signed, key_of(number=1)),))["level"] == "verified"
-    assert trust_summary((verdict(signed),))["level"] == "self_asserted"
-    assert trust_summary((verdict(RECORD),))["level"] == "self_asserted"
-    assert trust_summary((verdict({**signed, "name": "x"}, key_of(number=1)),))["level"] == "failed"
+    assert trust_summary((verdict(signed, key_of(number=1)),)).level == "verified"
+    assert trust_summary((verdict(signed),)).level == "self_asserted"
+    assert trust_summary((verdict(RECORD),)).level == "self_asserted"
+    assert trust_summary((verdict({**signed, "name": "x"}, key_of(number=1)),)).level == "failed"
 
 
 @pytest.mark.parametrize("signature", [{}, {"format": "other"}, {"type": "announce-sig", "value": "x"}, "text", 7])

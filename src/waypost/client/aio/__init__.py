@@ -1,1 +1,1 @@
-"""The client as it is written. `waypost.client.sync` is generated from it by scripts/unasync.py."""
+"""The async client. `waypost.client.sync` is generated from it by scripts/unasync.py."""

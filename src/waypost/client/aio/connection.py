@@ -1,4 +1,4 @@
-"""One connection pool to one service: sends calls, tries again what may be tried again, turns failures into errors."""
+"""A connection pool to one service: sends requests, repeats those that may be repeated, maps failures to errors."""
 
 from __future__ import annotations
 
@@ -8,24 +8,23 @@ from contextlib import asynccontextmanager
 
 import httpx2
 
-from waypost.client.http import LineDecoder, Retry, error_from_response, error_from_transport, tls_context
-from waypost.client.pause import async_pause
-from waypost.client.requests import ApiRequest
+from waypost.client.http import LineDecoder, Retry, async_pause, error_from_response, error_from_transport, tls_context
+from waypost.client.requests import AnswerT, ApiRequest, parse_answer
 from waypost.errors import WaypostError
-from waypost.settings import ConnectionSettings as Address
-from waypost.settings import is_loopback
+from waypost.settings import ConnectionSettings, is_loopback
 
 
 class Connection:
-    """Knows how to ask; knows nothing of what is asked."""
+    """The HTTP side of the client. It does not know the operations."""
 
     def __init__(
         self,
-        address: Address,
+        address: ConnectionSettings,
         retry: Retry,
         transport: httpx2.AsyncBaseTransport | None = None,
         signer: httpx2.Auth | None = None,
     ) -> None:
+        """Create the pool. With a `signer`, requests are signed and carry no token."""
         self.base_url = address.base_url
         self.retry = retry
         headers = {"User-Agent": "waypost", "Accept": "application/json"}
@@ -38,74 +37,79 @@ class Connection:
             transport=transport,
             auth=signer,
             verify=tls_context(address),
-            trust_env=not is_loopback(httpx2.URL(address.base_url).host),  # a proxy never stands before loopback
+            trust_env=not is_loopback(httpx2.URL(address.base_url).host),  # no proxy for loopback
         )
         self._timeout = address.timeout
 
     async def aclose(self) -> None:
+        """Close all connections."""
         await self._http.aclose()
 
-    async def send(self, call: ApiRequest) -> httpx2.Response:
-        """The whole answer of a call that succeeded."""
+    async def ask(self, kind: type[AnswerT], request: ApiRequest) -> AnswerT:
+        """Send a request and decode its answer into a response type."""
+        return parse_answer(kind, await self.send(request))
+
+    async def send(self, request: ApiRequest) -> httpx2.Response:
+        """Send a request and read the whole answer. Raises the error that the service reports."""
         attempt = 1
         while True:
             try:
-                return await self._answer(call)
+                return await self._read(request)
             except WaypostError as error:
-                await self._pause_or_give_up(error, call, attempt)
+                await self._pause_or_raise(error, request, attempt)
             attempt += 1
 
-    async def exchange(self, call: ApiRequest) -> httpx2.Response:
-        """The whole answer, a refusal too: for who passes on what others say."""
-        request = self._http.build_request(
-            call.method,
-            call.path,
-            headers=call.headers,
-            content=call.content,
-            timeout=call.read_seconds or self._timeout,
+    async def exchange(self, request: ApiRequest) -> httpx2.Response:
+        """Send a request once and return the answer whatever its status, for a proxy."""
+        sent = self._http.build_request(
+            request.method,
+            request.path,
+            headers=request.headers,
+            content=request.content,
+            timeout=request.read_seconds or self._timeout,
         )
         try:
-            return await self._http.send(request)
+            return await self._http.send(sent)
         except httpx2.HTTPError as error:
             raise error_from_transport(error, self.base_url) from error
 
     @asynccontextmanager
-    async def stream(self, call: ApiRequest) -> AsyncIterator[tuple[httpx2.Headers, AsyncIterator[bytes]]]:
-        """The headers of an answer, and its body as it arrives. Only its opening is tried again."""
-        response = await self._open_again(call)
+    async def stream(self, request: ApiRequest) -> AsyncIterator[tuple[httpx2.Headers, AsyncIterator[bytes]]]:
+        """The headers of an answer, and its body as it arrives. Only the opening is retried."""
+        response = await self._open_with_retry(request)
         try:
             yield response.headers, self._chunks(response)
         finally:
             await response.aclose()
 
-    async def lines(self, call: ApiRequest) -> AsyncIterator[bytes]:
-        """The lines of an answer as they arrive, blank ones left out."""
-        lines = LineDecoder()
-        async with self.stream(call) as (_, chunks):
+    async def lines(self, request: ApiRequest) -> AsyncIterator[bytes]:
+        """The lines of an answer as they arrive, without blank ones."""
+        decoder = LineDecoder()
+        async with self.stream(request) as (_, chunks):
             async for chunk in chunks:
-                for line in lines.feed(chunk):
+                for line in decoder.feed(chunk):
                     if line:
                         yield line
-        if rest := lines.rest():
+        if rest := decoder.rest():
             yield rest
 
-    async def _open_again(self, call: ApiRequest) -> httpx2.Response:
+    async def _open_with_retry(self, request: ApiRequest) -> httpx2.Response:
         attempt = 1
         while True:
             try:
-                return await self._open(call)
+                return await self._open(request)
             except WaypostError as error:
-                await self._pause_or_give_up(error, call, attempt)
+                await self._pause_or_raise(error, request, attempt)
             attempt += 1
 
-    async def _pause_or_give_up(self, error: WaypostError, call: ApiRequest, attempt: int) -> None:
-        delay = self.retry.delay(error, attempt, repeatable=call.repeatable, chance=random.random())
+    async def _pause_or_raise(self, error: WaypostError, request: ApiRequest, attempt: int) -> None:
+        delay = self.retry.delay(error, attempt, repeatable=request.repeatable, chance=random.random())
         if delay is None:
             raise error
         await async_pause(delay)
 
-    async def _answer(self, call: ApiRequest) -> httpx2.Response:
-        response = await self._open(call)
+    async def _read(self, request: ApiRequest) -> httpx2.Response:
+        response = await self._open(request)
         try:
             await response.aread()
         except httpx2.HTTPError as error:
@@ -114,14 +118,19 @@ class Connection:
             await response.aclose()
         return response
 
-    async def _open(self, call: ApiRequest) -> httpx2.Response:
-        """The answer with its body unread, or the error that it tells of."""
-        timeout = httpx2.Timeout(self._timeout, read=call.read_seconds or self._timeout)
-        request = self._http.build_request(
-            call.method, call.path, params=call.params, headers=call.headers, content=call.content, timeout=timeout
+    async def _open(self, request: ApiRequest) -> httpx2.Response:
+        """The answer with its body unread. Raises the error that the service reports."""
+        timeout = httpx2.Timeout(self._timeout, read=request.read_seconds or self._timeout)
+        sent = self._http.build_request(
+            request.method,
+            request.path,
+            params=request.params,
+            headers=request.headers,
+            content=request.content,
+            timeout=timeout,
         )
         try:
-            response = await self._http.send(request, stream=True)
+            response = await self._http.send(sent, stream=True)
             if response.is_success:
                 return response
             body = await response.aread()

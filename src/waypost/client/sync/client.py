@@ -1,5 +1,5 @@
 # Generated from waypost/client/aio by scripts/unasync.py. Edit that, then run the script.
-"""Following the change log over connections that come and go."""
+"""`SyncClient`: the operations of a Waypost service as blocking methods."""
 
 from __future__ import annotations
 
@@ -9,20 +9,25 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import quote
 
 import httpx2
 import msgspec
 
 from waypost import limits
-from waypost.client.agent import Agent
 from waypost.client.discover_forms import DiscoverCache, form_request, registry_origin
-from waypost.client.http import EventStreamDecoder, Retry, ServerEvent
-from waypost.client.pause import pause
+from waypost.client.http import EventStreamDecoder, Retry, ServerEvent, pause
 from waypost.client.requests import (
     AGENTS,
+    ALLOW,
     DOMAINS,
+    INVITATIONS,
+    JSON,
+    KEYS,
+    SWARMS,
+    TASKS,
     ApiRequest,
+    Document,
+    Failure,
     Registrable,
     WriteOptions,
     agent_path,
@@ -30,64 +35,23 @@ from waypost.client.requests import (
     batches,
     discover_request,
     document_bytes,
-    domain_path,
+    drop_none,
     fetch_request,
+    get_request,
+    item_path,
     json_request,
     parse_batch_line,
     parse_change,
     parse_document,
-    parse_domain_claim,
-    parse_fetch_result,
     parse_json_body,
     parse_json_object,
-    parse_page,
-    parse_receipt,
     query_params,
     quote_etag,
     register_request,
     verify_request,
 )
-from waypost.client.results import (
-    AgentHealth,
-    AgentZone,
-    AllowEntry,
-    AuditTrailPage,
-    Change,
-    DiffResult,
-    Document,
-    DomainClaim,
-    FacetOverview,
-    Failure,
-    FetchResult,
-    HistoryResult,
-    LogCheckpoint,
-    LogProof,
-    MintedToken,
-    Page,
-    PendingChangeView,
-    Receipt,
-    RevokedItem,
-    SearchResult,
-    Stats,
-    TrustedKey,
-    TrustStorePage,
-    VerificationResult,
-    parse_allow_rules,
-    parse_audit_page,
-    parse_diff,
-    parse_facets,
-    parse_history,
-    parse_log_checkpoint,
-    parse_log_proof,
-    parse_pending_change,
-    parse_revocations,
-    parse_search_result,
-    parse_verification,
-    parse_zone,
-)
 from waypost.client.sync.connection import Connection
-from waypost.client.sync.messaging import MessagingMethods
-from waypost.errors import InvalidRequest, RateLimited, Unavailable, WaypostError
+from waypost.errors import InvalidRequest, RateLimited, Timeout, Unavailable, WaypostError
 from waypost.model.events import EVENT_TYPES
 from waypost.model.json import dump_json
 from waypost.model.query import Detail
@@ -99,145 +63,62 @@ from waypost.protocols.rtfs.discover_form import (
     parse_discover,
     parse_response,
 )
+from waypost.responses.agents import (
+    Agent,
+    AgentHealth,
+    AgentZone,
+    Change,
+    DiffResult,
+    FetchResult,
+    HistoryResult,
+    Page,
+    PendingChangeView,
+    Receipt,
+)
+from waypost.responses.audit import AuditTrailPage, LogCheckpoint, LogProof
+from waypost.responses.messaging import (
+    AcceptedTask,
+    InvitationList,
+    InvitationView,
+    LeasedTask,
+    LeasedTaskList,
+    RedeemedInvitation,
+    SwarmList,
+    SwarmMembership,
+    SwarmMessage,
+    SwarmMessageList,
+    SwarmView,
+    TaskList,
+    TaskStatus,
+)
+from waypost.responses.search import FacetOverview, SearchResult
+from waypost.responses.service import Diagnosis, MintedToken, ServiceState, Stats
+from waypost.responses.trust import (
+    AllowEntry,
+    AllowListResponse,
+    DomainClaim,
+    DomainClaimList,
+    RevocationList,
+    RevokedItem,
+    TrustedKey,
+    TrustStorePage,
+    VerificationResult,
+)
 from waypost.settings import load_connection_settings
 
-WATCH_READ_SECONDS = 2.5 * limits.WATCH_BOOKMARK_SECONDS  # a living service is never silent for so long
+# The service sends a bookmark at least every WATCH_BOOKMARK_SECONDS, so a longer silence means a dead connection.
+WATCH_READ_SECONDS = 2.5 * limits.WATCH_BOOKMARK_SECONDS
+
+_FIRST_POLL_SECONDS = 0.05
+_LONGEST_POLL_SECONDS = 2.0
+_TAKE_MARGIN_SECONDS = 30.0  # beyond the wait that the service was asked for
 
 
-def stream_changes(connection: Connection, params: tuple[tuple[str, str], ...], cursor: str | None) -> Iterator[Change]:
-    """Changes after `cursor`, each once, in order. A stream that was open once is taken up again where it broke."""
-    attempt = 0
-    opened = False
-    while True:
-        failure: WaypostError = Unavailable("The service ended the stream.", hint="Watch again.")
-        try:
-            for event in _stream_events(connection, params, cursor):
-                opened = True
-                cursor = event.id or cursor
-                if event.event in EVENT_TYPES:
-                    attempt = 0
-                    yield parse_change(event)
-        except (Unavailable, RateLimited) as error:
-            failure = error
-        attempt += 1
-        if not opened or cursor is None or attempt > limits.CLIENT_WATCH_ATTEMPTS:
-            raise failure
-        pause((failure.retry_after or 0) + connection.retry.backoff(attempt, random.random()))
+class SyncClient:
+    """A client of a Waypost service. Without arguments it uses the service and the token that the command would use.
 
-
-def _stream_events(
-    connection: Connection, params: tuple[tuple[str, str], ...], cursor: str | None
-) -> Iterator[ServerEvent]:
-    """What one connection brings, after an `open` that tells that it stands and from where."""
-    start = () if cursor is None else (("from", cursor),)
-    headers = {"Accept": "text/event-stream"} | ({} if cursor is None else {"Last-Event-ID": cursor})
-    call = ApiRequest(
-        method="GET", path="/api/v1/watch", params=(*params, *start), headers=headers, read_seconds=WATCH_READ_SECONDS
-    )
-    events = EventStreamDecoder()
-    with connection.stream(call) as (headers_given, chunks):
-        yield ServerEvent("open", "", headers_given.get("Waypost-Cursor") if cursor is None else None)
-        for chunk in chunks:
-            yield from events.feed(chunk)
-
-
-# ---- The half of the client for operators of trust: who may announce, which keys are bound, what was revoked.
-
-ALLOW_PATH = "/api/v1/allow"
-
-KEYS_PATH = "/api/v1/keys"
-
-
-class TrustMethods:
-    _connection: Connection
-
-    def allow_list(self) -> tuple[AllowEntry, ...]:
-        """The rules of the allow-list. Only admin may."""
-        return parse_allow_rules(parse_json_object(self._connection.send(ApiRequest(method="GET", path=ALLOW_PATH))))
-
-    def allow_add(self, rule: str) -> AllowEntry:
-        """Let agents announce: an agent_id, `key:sha256:<hex>`, `san:<suffix>` or `*`. Only admin may."""
-        return msgspec.convert(
-            parse_json_object(self._connection.send(json_request(ALLOW_PATH, {"rule": rule}))), AllowEntry
-        )
-
-    def allow_remove(self, rule: str) -> None:
-        """Remove a rule. Only admin may."""
-        path = f"{ALLOW_PATH}/{quote(rule, safe='')}"
-        self._connection.send(ApiRequest(method="DELETE", path=path, repeatable=False))
-
-    def keys_list(
-        self, agent_id: str | None = None, *, limit: int | None = None, cursor: str | None = None
-    ) -> TrustStorePage:
-        """A page of the trust store: the keys of all agents, then what was revoked; or both of one agent. Only admin may."""
-        call = ApiRequest(
-            method="GET", path=KEYS_PATH, params=query_params(agent_id=agent_id, limit=limit, cursor=cursor)
-        )
-        return msgspec.convert(parse_json_object(self._connection.send(call)), TrustStorePage)
-
-    def keys_trust(self, agent_id: str, public_key: str) -> TrustedKey:
-        """Bind a key (PEM) to an agent; the keys before it are retired. Only admin may."""
-        call = json_request(KEYS_PATH, {"agent_id": agent_id, "public_key": public_key})
-        return msgspec.convert(parse_json_object(self._connection.send(call)), TrustedKey)
-
-    def keys_revoke(
-        self,
-        *,
-        key_id: str | None = None,
-        agent_id: str | None = None,
-        serial: str | None = None,
-        token_id: str | None = None,
-        reason: str | None = None,
-    ) -> RevokedItem:
-        """Revoke a key, an agent, a certificate or a token, at once and for good. Only admin may."""
-        asked = {"key_id": key_id, "agent_id": agent_id, "serial": serial, "token_id": token_id, "reason": reason}
-        named = {name: value for name, value in asked.items() if value is not None}
-        return msgspec.convert(
-            parse_json_object(self._connection.send(json_request(f"{KEYS_PATH}:revoke", named))), RevokedItem
-        )
-
-    def revocations(self) -> tuple[RevokedItem, ...]:
-        """Keys and agents that were revoked."""
-        return parse_revocations(
-            parse_json_object(self._connection.send(ApiRequest(method="GET", path="/agents/revocations")))
-        )
-
-
-# ---- The part of the client for whoever writes zones: the DNS records that lead to an agent.
-
-
-class ZoneMethods:
-    _connection: Connection
-
-    def zone(
-        self,
-        id: str,  # noqa: A002
-        format: str = "bind",  # noqa: A002
-        *,
-        target: str | None = None,
-        port: int | None = None,
-        ttl: int | None = None,
-        org: str | None = None,
-        addresses: Iterable[str] = (),
-        spki: Iterable[str] = (),
-    ) -> AgentZone:
-        """The DNS records that lead to an agent, by its id or its domain, as text for `bind`, `managed` or `terraform`.
-
-        `spki` are SHA-256 digests in hex of the keys of certificates that TLSA shall name; without them it is the
-        certificate of the service.
-        """
-        params = query_params(
-            format=format, target=target, port=port, ttl=ttl, org=org, address=tuple(addresses), spki=tuple(spki)
-        )
-        call = ApiRequest(method="GET", path=agent_path(id, ":zone"), params=params)
-        return parse_zone(parse_json_object(self._connection.send(call)))
-
-
-# ---- `Client`: the registry as methods. Each is a call, an answer, a typed value; the rules live in the service.
-
-
-class SyncClient(TrustMethods, MessagingMethods, ZoneMethods):
-    """A Waypost service. Without arguments: the one that the command would use, with the same token."""
+    Every method raises a subclass of `WaypostError` when the service refuses the request or cannot be reached.
+    """
 
     def __init__(
         self,
@@ -254,14 +135,28 @@ class SyncClient(TrustMethods, MessagingMethods, ZoneMethods):
         signer: httpx2.Auth | None = None,
         transport: httpx2.BaseTransport | None = None,
     ) -> None:
-        """With a `signer` (`waypost.client.agent_signer`) an agent signs its requests instead of showing a token."""
+        """Create a client. No connection is opened until the first request.
+
+        Args:
+            base_url: The address of the service.
+            token: A token or an API key.
+            timeout: Seconds to wait for an answer.
+            data: The data folder in which a local service wrote its admin token.
+            config: A settings file instead of the default one.
+            ca: A PEM file with the certificate authorities of the service.
+            cert: A PEM file with a client certificate.
+            cert_key: A PEM file with the key of the client certificate.
+            retry: When and how often to repeat a failed request.
+            signer: Signs requests with an agent's key instead of sending a token (`waypost.client.agent_signer`).
+            transport: An httpx2 transport, for tests.
+        """
         flags = {"server": base_url, "token": token, "timeout": timeout, "data": data}
         flags |= {"ca": ca, "cert": cert, "cert_key": cert_key}
         address = load_connection_settings(flags, config=config)
         self.base_url = address.base_url
         self._address = address
         self._connection = Connection(address, retry or Retry(), transport, signer)
-        self._registries: dict[str, Connection] = {}  # of the forms that name one, by origin
+        self._registries: dict[str, Connection] = {}  # registries that RTFS forms name, by origin
         self._discovered = DiscoverCache()
 
     def __enter__(self) -> Self:
@@ -273,11 +168,11 @@ class SyncClient(TrustMethods, MessagingMethods, ZoneMethods):
         self.close()
 
     def close(self) -> None:
-        """Close the connections. Leaving the `with` block does it."""
+        """Close the connections. Leaving the `with` block does this."""
         for connection in (self._connection, *self._registries.values()):
             connection.close()
 
-    # --- Writing -----------------------------------------------------------------------------------------------------
+    # --- Registration ------------------------------------------------------------------------------------------------
 
     def register(
         self,
@@ -291,13 +186,20 @@ class SyncClient(TrustMethods, MessagingMethods, ZoneMethods):
         base: str | None = None,
         fetched_from: str | None = None,
     ) -> Receipt:
-        """Register a document of any dialect: a mapping, bytes, its text, or the path of a file.
+        """Register a document of any dialect.
 
-        `base` is the origin of its relative references, `fetched_from` the address where it is published.
-
-        An idempotency key is made when none is given, so that a lost answer may be asked for again.
+        Args:
+            document: A mapping, bytes, JSON text, or the path of a file.
+            dialect: The dialect, if it should not be recognised from the content.
+            visibility: public, internal or private.
+            ttl_seconds: The lease to request.
+            if_match: Update only if this is the entity tag of the current version.
+            idempotency_key: Makes a repeated request one change. Default: a random key, so that a request whose answer was
+                lost can be repeated.
+            base: The origin of relative references in the document.
+            fetched_from: Where the document is published.
         """
-        writing = WriteOptions(
+        options = WriteOptions(
             dialect=dialect,
             visibility=visibility,
             ttl_seconds=ttl_seconds,
@@ -306,17 +208,23 @@ class SyncClient(TrustMethods, MessagingMethods, ZoneMethods):
             base=base,
             fetched_from=fetched_from,
         )
-        return parse_receipt(
-            parse_json_object(self._connection.send(register_request(document_bytes(document), writing)))
-        )
+        return self._connection.ask(Receipt, register_request(document_bytes(document), options))
 
     def register_many(
         self, documents: Iterable[Registrable], *, visibility: str | None = None, ttl_seconds: int | None = None
     ) -> Iterator[Receipt | Failure]:
-        """Register JSON documents in batches; one result for each, in order. One that is refused stops no other."""
-        writing = WriteOptions(visibility=visibility, ttl_seconds=ttl_seconds)
+        """Register JSON documents in batches. Yields one result for each document, in order.
+
+        A document that is refused does not affect the others. The receipts have only id, outcome and etag.
+
+        Args:
+            documents: The documents, as for `register`.
+            visibility: public, internal or private.
+            ttl_seconds: The lease to request.
+        """
+        options = WriteOptions(visibility=visibility, ttl_seconds=ttl_seconds)
         for lines in batches(documents):
-            for line in self._connection.lines(batch_request(lines, writing)):
+            for line in self._connection.lines(batch_request(lines, options)):
                 yield parse_batch_line(line)
 
     def fetch(
@@ -330,115 +238,109 @@ class SyncClient(TrustMethods, MessagingMethods, ZoneMethods):
         digest: str | None = None,
         organisation: bool = False,
     ) -> FetchResult:
-        """Let the service fetch the documents at an address, and register them with `save`.
+        """Let the service fetch the documents at an address.
 
-        An origin stands for its well-known documents. A domain or an agent URI is resolved, and comes with how far it is
-        proven; with `organisation` so is every agent that the domain lists. `digest` of what was seen before keeps anything
-        else from being saved.
+        Args:
+            url: The URL of a document; an origin, whose well-known documents are tried; or a domain or an agent URI, which
+                is resolved.
+            save: Register the documents.
+            dialect: The dialect, if it should not be recognised from the content.
+            visibility: public, internal or private.
+            ttl_seconds: The lease to request.
+            digest: The `digest` of an earlier answer. If the content has changed since, nothing is registered.
+            organisation: For a domain: fetch every agent that it lists.
         """
-        wanted = {"url": url, "save": save, "dialect": dialect, "digest": digest, "organisation": organisation or None}
-        writing = WriteOptions(visibility=visibility, ttl_seconds=ttl_seconds)
-        return parse_fetch_result(parse_json_object(self._connection.send(fetch_request(wanted, writing))))
+        body = {"url": url, "save": save, "dialect": dialect, "digest": digest, "organisation": organisation or None}
+        options = WriteOptions(visibility=visibility, ttl_seconds=ttl_seconds)
+        return self._connection.ask(FetchResult, fetch_request(body, options))
 
     def renew(self, id: str, ttl_seconds: int | None = None) -> Receipt:  # noqa: A002
-        """Prolong the lease of an agent."""
-        content = dump_json({} if ttl_seconds is None else {"ttl_seconds": ttl_seconds})
-        headers = {"Content-Type": "application/json"}
-        call = ApiRequest(method="POST", path=agent_path(id, ":renew"), headers=headers, content=content)
-        return parse_receipt(parse_json_object(self._connection.send(call)))
+        """Renew the lease of an agent.
+
+        Args:
+            id: An id or alias of the agent.
+            ttl_seconds: The lease to request.
+        """
+        body = drop_none({"ttl_seconds": ttl_seconds})
+        return self._connection.ask(Receipt, json_request(agent_path(id, ":renew"), body, repeatable=True))
 
     def share(self, id: str, *, add: Iterable[str] = (), remove: Iterable[str] = ()) -> Receipt:  # noqa: A002
-        """Let subjects see a private agent, or no longer. The receipt's `invitees` are all who are let in."""
-        call = json_request(agent_path(id, ":share"), {"add": list(add), "remove": list(remove)})
-        return parse_receipt(parse_json_object(self._connection.send(call)))
+        """Change who sees a private agent. The receipt lists all `invitees`.
+
+        Args:
+            id: An id or alias of the agent.
+            add: Subjects that may see it from now on.
+            remove: Subjects that may not see it any more.
+        """
+        body = {"add": list(add), "remove": list(remove)}
+        return self._connection.ask(Receipt, json_request(agent_path(id, ":share"), body))
 
     def host(self, id: str, domain: str | None) -> Receipt:  # noqa: A002
-        """Answer for an agent under a domain, by `Host`; None ends it. Only admin may."""
-        headers = {"Content-Type": "application/json"}
-        content = dump_json({"domain": domain})
-        call = ApiRequest(method="POST", path=agent_path(id, ":host"), headers=headers, content=content)
-        return parse_receipt(parse_json_object(self._connection.send(call)))
+        """Serve an agent's documents to requests whose `Host` is a domain. Needs `admin`.
+
+        Args:
+            id: An id or alias of the agent.
+            domain: The domain; None ends it.
+        """
+        request = json_request(agent_path(id, ":host"), {"domain": domain}, repeatable=True)
+        return self._connection.ask(Receipt, request)
 
     def withdraw(self, id: str, if_match: str | None = None) -> None:  # noqa: A002
-        """Remove an agent. Only its owner (or admin) may."""
-        etag = quote_etag(if_match)
-        headers = {} if etag is None else {"If-Match": etag}
+        """Remove an agent. Only its owner and admins may.
+
+        Args:
+            id: An id or alias of the agent.
+            if_match: Remove it only if this is the entity tag of the current version.
+        """
+        headers = drop_none({"If-Match": quote_etag(if_match)})
         self._connection.send(ApiRequest(method="DELETE", path=agent_path(id), headers=headers, repeatable=False))
 
-    def verify(self, id: str) -> VerificationResult:  # noqa: A002
-        """Check the documents of an agent now. `level` is verified, self_asserted or failed; invoke nothing that failed."""
-        return parse_verification(
-            parse_json_object(self._connection.send(ApiRequest(method="GET", path=agent_path(id, ":verify"))))
-        )
-
-    def verify_document(self, document: Registrable, dialect: str | None = None) -> VerificationResult:
-        """Check a document with the keys that the service trusts. Nothing is registered."""
-        return parse_verification(
-            parse_json_object(self._connection.send(verify_request(document_bytes(document), dialect)))
-        )
-
-    def resolve(self, name: str, until: Depth = "key", *, fresh: bool = False) -> Resolution:
-        """From a domain, an agent URI or the https address of a document to an agent, asked by the service.
-
-        `level` is how far it is proven, `verdicts` says so rung by rung, `steps` tells what was asked. `until` stops at the
-        DNS or at the document; `fresh` asks anew, whatever the service remembers.
-        """
-        params = query_params(name=name, until=until, fresh="true" if fresh else None)
-        call = ApiRequest(method="GET", path="/api/v1/resolve", params=params)
-        return msgspec.convert(parse_json_object(self._connection.send(call)), Resolution)
-
-    def organisation(self, name: str) -> OrganisationIndex:
-        """The agents that an organisation lists: its index or catalogue, the aliases at `_agents`, or its TXT list."""
-        call = ApiRequest(method="GET", path="/api/v1/organisation", params=query_params(name=name))
-        return msgspec.convert(parse_json_object(self._connection.send(call)), OrganisationIndex)
-
     def held(self, id: str) -> PendingChangeView:  # noqa: A002
-        """The change of a verified agent that waits for its owner. NotFound when none does."""
-        return parse_pending_change(
-            parse_json_object(self._connection.send(ApiRequest(method="GET", path=agent_path(id, ":held"))))
-        )
+        """The pending change of a verified agent. Raises NotFound if there is none.
+
+        Args:
+            id: An id or alias of the agent.
+        """
+        return self._connection.ask(PendingChangeView, get_request(agent_path(id, ":held")))
 
     def confirm(self, id: str, etag: str) -> Receipt:  # noqa: A002
-        """Let the change pass that waits under this etag. Only its owner (or admin) may."""
-        return parse_receipt(
-            parse_json_object(self._connection.send(json_request(agent_path(id, ":confirm"), {"etag": etag})))
-        )
+        """Confirm a pending change. Only the owner and admins may.
+
+        Args:
+            id: An id or alias of the agent.
+            etag: The `etag` of the pending change.
+        """
+        return self._connection.ask(Receipt, json_request(agent_path(id, ":confirm"), {"etag": etag}))
 
     def reject(self, id: str, etag: str) -> Receipt:  # noqa: A002
-        """Forget the change that waits under this etag. Only its owner (or admin) may."""
-        return parse_receipt(
-            parse_json_object(self._connection.send(json_request(agent_path(id, ":reject"), {"etag": etag})))
-        )
+        """Reject a pending change. Only the owner and admins may.
+
+        Args:
+            id: An id or alias of the agent.
+            etag: The `etag` of the pending change.
+        """
+        return self._connection.ask(Receipt, json_request(agent_path(id, ":reject"), {"etag": etag}))
 
     # --- Reading -----------------------------------------------------------------------------------------------------
 
     def get(self, id: str) -> Agent:  # noqa: A002
-        """The agent with this id, or with this alias."""
+        """One agent as a profile document.
+
+        Args:
+            id: An id or alias of the agent.
+        """
         return Agent.from_document((self.document(id)).body)
 
     def document(self, id: str, as_: str = "profile", form: str | None = None) -> Document:  # noqa: A002
-        """The agent in a dialect: profile, af, rtfs, announce, adp, a2a, ard, mcp or oasf.
+        """One agent in a dialect.
 
-        With `as_="rtfs"` and `form="profile"`, `content` is its `(agent-profile …)` text.
+        Args:
+            id: An id or alias of the agent.
+            as_: profile, af, rtfs, announce, adp, a2a, ard, mcp or oasf.
+            form: `profile` with `as_="rtfs"`: `content` is the `(agent-profile …)` text.
         """
-        params = query_params(form=form, **{"as": as_})
-        response = self._connection.send(ApiRequest(method="GET", path=agent_path(id), params=params))
-        return parse_document(response, as_)
-
-    def history(self, id: str, limit: int | None = None) -> HistoryResult:  # noqa: A002
-        """The versions of an agent that are kept and that the caller could see, the newest first."""
-        call = ApiRequest(method="GET", path=agent_path(id, ":history"), params=query_params(limit=limit))
-        return parse_history(parse_json_object(self._connection.send(call)))
-
-    def agent_health(self, id: str) -> AgentHealth:  # noqa: A002
-        """How the endpoint of an agent answers, where the service checks it; why it fails is told to its owner."""
-        call = ApiRequest(method="GET", path=agent_path(id, ":health"))
-        return msgspec.convert(parse_json_object(self._connection.send(call)), AgentHealth)
-
-    def diff(self, id: str, from_: str | None = None, to: str | None = None) -> DiffResult:  # noqa: A002
-        """How two versions differ, by their etags; without them the current one and the one before it."""
-        call = ApiRequest(method="GET", path=agent_path(id, ":diff"), params=query_params(to=to, **{"from": from_}))
-        return parse_diff(parse_json_object(self._connection.send(call)))
+        request = get_request(agent_path(id), form=form, **{"as": as_})
+        return parse_document(self._connection.send(request), as_)
 
     def page(
         self,
@@ -451,8 +353,19 @@ class SyncClient(TrustMethods, MessagingMethods, ZoneMethods):
         cursor: str | None = None,
         as_: str | None = None,
     ) -> Page:
-        """One page of the agents that the caller may see. All `tags` must be there."""
-        params = query_params(
+        """One page of the agents that the caller may see.
+
+        Args:
+            tags: List only agents with all of these tags.
+            protocol: List only agents with a binding of this protocol.
+            status: List only agents with this status.
+            owner: List only agents of this subject.
+            limit: The size of the page.
+            cursor: `next_cursor` of the page before.
+            as_: The dialect of the documents.
+        """
+        request = get_request(
+            AGENTS,
             tag=tuple(tags),
             protocol=protocol,
             status=status,
@@ -461,9 +374,7 @@ class SyncClient(TrustMethods, MessagingMethods, ZoneMethods):
             cursor=cursor,
             **{"as": as_},
         )
-        return parse_page(
-            parse_json_object(self._connection.send(ApiRequest(method="GET", path=AGENTS, params=params)))
-        )
+        return self._connection.ask(Page, request)
 
     def list(
         self,
@@ -474,12 +385,26 @@ class SyncClient(TrustMethods, MessagingMethods, ZoneMethods):
         owner: str | None = None,
         as_: str | None = None,
     ) -> Iterator[Agent]:
-        """Every agent that the caller may see, page after page."""
-        wanted = tuple(tags)
+        """Every agent that the caller may see, from all pages.
+
+        Args:
+            tags: List only agents with all of these tags.
+            protocol: List only agents with a binding of this protocol.
+            status: List only agents with this status.
+            owner: List only agents of this subject.
+            as_: The dialect of the documents.
+        """
+        tags = tuple(tags)
         cursor: str | None = None
         while True:
             page = self.page(
-                tags=wanted, protocol=protocol, status=status, owner=owner, limit=200, cursor=cursor, as_=as_
+                tags=tags,
+                protocol=protocol,
+                status=status,
+                owner=owner,
+                limit=limits.PAGE_MAX,
+                cursor=cursor,
+                as_=as_,
             )
             yield from page.agents
             if page.next_cursor is None:
@@ -504,12 +429,24 @@ class SyncClient(TrustMethods, MessagingMethods, ZoneMethods):
         facets: Iterable[str] = (),
         diversity: bool = True,
     ) -> SearchResult:
-        """The agents that fit a task, best first. `tags` must be there, `preferred_tags` help; `explain` tells why.
+        """Find the agents that fit a task, best first.
 
-        `constraints` leave out whoever does not state to fulfil them (region, language, auth, max_latency_ms, max_cost,
-        max_results_age_seconds). `min_score` leaves out weak candidates. `context` (locale, language, domain, region)
-        orders near-ties. `facets` (tag, protocol, status, owner) counts all that the filters admit. At most two near duplicates
-        are in each ten candidates unless `diversity` is False.
+        Args:
+            text: The task in words.
+            tags: Tags that an agent must have.
+            preferred_tags: Tags that raise the score.
+            excluded_tags: Tags that an agent must not have.
+            protocols: Protocols of which an agent must speak one.
+            statuses: Statuses of which an agent must have one.
+            constraints: Requirements that an agent must state to meet: region, language, auth, max_latency_ms, max_cost,
+                max_results_age_seconds.
+            limit: The number of candidates.
+            detail: minimal, summary or full.
+            explain: Include the evidence for each candidate.
+            min_score: Leave out candidates with a lower score.
+            context: locale, language, domain and region of the caller; they order near-ties.
+            facets: Count all agents that pass the filters by tag, protocol, status or owner.
+            diversity: Limit near duplicates to two in each ten candidates.
         """
         request = {
             "query": text,
@@ -527,13 +464,16 @@ class SyncClient(TrustMethods, MessagingMethods, ZoneMethods):
             "facets": tuple(facets),
             "diversity": None if diversity else False,
         }
-        return parse_search_result(parse_json_object(self._connection.send(discover_request(request))))
+        return self._connection.ask(SearchResult, discover_request(request))
 
     def discover_agents(self, form: str) -> DiscoverValue:
-        """The value of an RTFS `(discover-agents …)` form: cards or a failure, and both as RTFS text.
+        """Evaluate an RTFS `(discover-agents …)` form: cards or a failure, both also as RTFS text.
 
-        The options of the form apply here: `:registry-uri` asks another registry, without this client's credentials;
-        `:timeout-ms` bounds each wait for it; `:cache-policy` says whether a value of the last minute will do.
+        The client applies the options of the form: `:registry-uri` asks another registry, without this client's
+        credentials; `:timeout-ms` limits each wait for it; `:cache-policy` allows a value of the last minute.
+
+        Args:
+            form: The text of the form.
         """
         try:
             parsed = parse_discover(form)
@@ -572,78 +512,309 @@ class SyncClient(TrustMethods, MessagingMethods, ZoneMethods):
         status: str | None = None,
         owner: str | None = None,
     ) -> FacetOverview:
-        """How many agents the list has in all and by tag, protocol, status and owner (or by those that are named)."""
-        params = query_params(facet=names, tag=tuple(tags), protocol=protocol, status=status, owner=owner)
-        call = ApiRequest(method="GET", path="/api/v1/facets", params=params)
-        return parse_facets(parse_json_object(self._connection.send(call)))
+        """Count the agents of a list, in total and by facet.
+
+        Args:
+            *names: The facets: tag, protocol, status, owner. Default: all.
+            tags: Count only agents with all of these tags.
+            protocol: Count only agents with a binding of this protocol.
+            status: Count only agents with this status.
+            owner: Count only agents of this subject.
+        """
+        request = get_request(
+            "/api/v1/facets", facet=names, tag=tuple(tags), protocol=protocol, status=status, owner=owner
+        )
+        return self._connection.ask(FacetOverview, request)
 
     def watch(
         self, cursor: str | None = None, *, renewals: bool = False, include_agent: bool = False
     ) -> Iterator[Change]:
-        """Changes as they happen, after `cursor` ("0": all that are kept; None: from now on), without end.
+        """Follow changes as they happen, each once and in order. A lost connection is resumed.
 
-        A broken connection is taken up where it broke. CursorTooOld means: list anew, then watch from now on.
+        Raises CursorTooOld if the cursor is older than the stored changes: list again, then watch without a cursor.
+
+        Args:
+            cursor: Start after this cursor. "0": with the oldest stored change. Default: now.
+            renewals: Include renewed leases.
+            include_agent: Include the agent in each change.
         """
         params = query_params(renewals=renewals or None, include="agent" if include_agent else None)
-        yield from stream_changes(self._connection, params, cursor)
+        attempt = 0
+        is_open = False
+        while True:
+            failure: WaypostError = Unavailable("The service ended the stream.", hint="Watch again.")
+            try:
+                for event in self._watch_events(params, cursor):
+                    is_open = True
+                    cursor = event.id or cursor
+                    if event.event in EVENT_TYPES:
+                        attempt = 0
+                        yield parse_change(event)
+            except (Unavailable, RateLimited) as error:
+                failure = error
+            attempt += 1
+            if not is_open or cursor is None or attempt > limits.CLIENT_WATCH_ATTEMPTS:
+                raise failure
+            pause((failure.retry_after or 0) + self._connection.retry.backoff(attempt, random.random()))
+
+    def _watch_events(self, params: tuple[tuple[str, str], ...], cursor: str | None) -> Iterator[ServerEvent]:
+        """The events of one connection, after an `open` event with the cursor at which the stream starts."""
+        start = () if cursor is None else (("from", cursor),)
+        headers = {"Accept": "text/event-stream"} | ({} if cursor is None else {"Last-Event-ID": cursor})
+        request = ApiRequest(
+            method="GET",
+            path="/api/v1/watch",
+            params=(*params, *start),
+            headers=headers,
+            read_seconds=WATCH_READ_SECONDS,
+        )
+        decoder = EventStreamDecoder()
+        with self._connection.stream(request) as (response_headers, chunks):
+            yield ServerEvent("open", "", response_headers.get("Waypost-Cursor") if cursor is None else None)
+            for chunk in chunks:
+                yield from decoder.feed(chunk)
 
     def export(self, as_: str = "profile") -> Iterator[dict[str, Any]]:
-        """Every agent that the caller may see, in a dialect, or ("source") as it was received."""
+        """Every agent that the caller may see.
+
+        Args:
+            as_: The dialect of the documents; "source": each in the dialect in which it was registered.
+        """
         for line in self.export_lines(as_):
             yield parse_json_body(line)
 
     def export_lines(self, as_: str = "profile") -> Iterator[bytes]:
-        """The same, as the lines that were sent."""
-        call = ApiRequest(method="GET", path=f"{AGENTS}:export", params=query_params(**{"as": as_}))
-        yield from self._connection.lines(call)
+        """As `export`, as JSON lines.
+
+        Args:
+            as_: The dialect of the documents; "source": each in the dialect in which it was registered.
+        """
+        yield from self._connection.lines(get_request(f"{AGENTS}:export", **{"as": as_}))
+
+    def history(self, id: str, limit: int | None = None) -> HistoryResult:  # noqa: A002
+        """The stored versions of an agent that the caller could see, newest first.
+
+        Args:
+            id: An id or alias of the agent.
+            limit: The number of versions.
+        """
+        return self._connection.ask(HistoryResult, get_request(agent_path(id, ":history"), limit=limit))
+
+    def diff(self, id: str, from_: str | None = None, to: str | None = None) -> DiffResult:  # noqa: A002
+        """Compare two versions of an agent.
+
+        Args:
+            id: An id or alias of the agent.
+            from_: The entity tag of a version. Default: the one before `to`.
+            to: The entity tag of a version. Default: the current one.
+        """
+        return self._connection.ask(DiffResult, get_request(agent_path(id, ":diff"), to=to, **{"from": from_}))
+
+    def zone(
+        self,
+        id: str,  # noqa: A002
+        format: str = "bind",  # noqa: A002
+        *,
+        target: str | None = None,
+        port: int | None = None,
+        ttl: int | None = None,
+        org: str | None = None,
+        addresses: Iterable[str] = (),
+        spki: Iterable[str] = (),
+    ) -> AgentZone:
+        """The DNS records that lead to an agent.
+
+        Args:
+            id: An id, an alias or the domain of the agent.
+            format: The format of the text: bind, managed or terraform.
+            target: The host that serves the agent, if it is not the domain.
+            port: The port of that host.
+            ttl: The TTL of the records in seconds.
+            org: Include the index of this organisation.
+            addresses: Addresses of the host.
+            spki: SHA-256 digests in hex of certificate keys for TLSA. Default: the certificate of the service.
+        """
+        request = get_request(
+            agent_path(id, ":zone"),
+            format=format,
+            target=target,
+            port=port,
+            ttl=ttl,
+            org=org,
+            address=tuple(addresses),
+            spki=tuple(spki),
+        )
+        return self._connection.ask(AgentZone, request)
+
+    # --- Checks ------------------------------------------------------------------------------------------------------
+
+    def verify(self, id: str) -> VerificationResult:  # noqa: A002
+        """Check the documents of an agent now. Do not call an agent whose `level` is failed.
+
+        Args:
+            id: An id or alias of the agent.
+        """
+        return self._connection.ask(VerificationResult, get_request(agent_path(id, ":verify")))
+
+    def verify_document(self, document: Registrable, dialect: str | None = None) -> VerificationResult:
+        """Check a document with the keys that the service trusts, without registering it.
+
+        Args:
+            document: The document, as for `register`.
+            dialect: The dialect, if it should not be recognised from the content.
+        """
+        return self._connection.ask(VerificationResult, verify_request(document_bytes(document), dialect))
+
+    def agent_health(self, id: str) -> AgentHealth:  # noqa: A002
+        """The state of an agent's endpoint, if the service checks it. Only its owner learns why a check fails.
+
+        Args:
+            id: An id or alias of the agent.
+        """
+        return self._connection.ask(AgentHealth, get_request(agent_path(id, ":health")))
+
+    def resolve(self, name: str, until: Depth = "key", *, fresh: bool = False) -> Resolution:
+        """Let the service resolve a name to an agent, and verify it.
+
+        Args:
+            name: A domain, an agent URI, or the https URL of a document.
+            until: How far to resolve: dns, document or key.
+            fresh: Ignore cached answers.
+        """
+        request = get_request("/api/v1/resolve", name=name, until=until, fresh="true" if fresh else None)
+        return self._connection.ask(Resolution, request)
+
+    def organisation(self, name: str) -> OrganisationIndex:
+        """The agents that an organisation lists: its index or catalogue, the aliases at `_agents`, or its TXT list.
+
+        Args:
+            name: The domain of the organisation.
+        """
+        return self._connection.ask(OrganisationIndex, get_request("/api/v1/organisation", name=name))
 
     # --- Domains -----------------------------------------------------------------------------------------------------
 
     def prove_domain(self, domain: str, method: str = "dns") -> DomainClaim:
-        """Claim a domain, by `dns` or by `http`. The answer says what to publish where; `check_domain` then looks for it."""
-        headers = {"Content-Type": "application/json"}
-        content = dump_json({"domain": domain, "method": method})
-        call = ApiRequest(method="POST", path=DOMAINS, headers=headers, content=content)
-        return parse_domain_claim(parse_json_object(self._connection.send(call)))
+        """Claim a domain. The claim says which line to publish where; `check_domain` then looks for it.
+
+        Args:
+            domain: The domain.
+            method: dns or http.
+        """
+        request = json_request(DOMAINS, {"domain": domain, "method": method}, repeatable=True)
+        return self._connection.ask(DomainClaim, request)
 
     def check_domain(self, domain: str) -> DomainClaim:
-        """Have the service look for the proof. ProofMissing while it is not there."""
-        call = ApiRequest(method="POST", path=domain_path(domain, ":check"), repeatable=False)
-        return parse_domain_claim(parse_json_object(self._connection.send(call)))
+        """Let the service look for the proof of a domain. Raises ProofMissing if it is not there.
+
+        Args:
+            domain: The domain.
+        """
+        request = ApiRequest(method="POST", path=item_path(DOMAINS, domain, ":check"), repeatable=False)
+        return self._connection.ask(DomainClaim, request)
 
     def list_domains(self) -> tuple[DomainClaim, ...]:
-        """The domains that the caller claims; for admin, all claims."""
-        document = parse_json_object(self._connection.send(ApiRequest(method="GET", path=DOMAINS)))
-        return tuple(map(parse_domain_claim, document["domains"]))
+        """The domain claims of the caller; for an admin, all of them."""
+        return (self._connection.ask(DomainClaimList, get_request(DOMAINS))).domains
 
     def remove_domain(self, domain: str, subject: str | None = None) -> None:
-        """Give up a domain. Admin may say whose claim it is."""
-        params = query_params(subject=subject)
-        self._connection.send(ApiRequest(method="DELETE", path=domain_path(domain), params=params, repeatable=False))
+        """Remove a domain claim.
 
-    # --- The service itself ------------------------------------------------------------------------------------------
+        Args:
+            domain: The domain.
+            subject: Whose claim; for admins.
+        """
+        path, params = item_path(DOMAINS, domain), query_params(subject=subject)
+        self._connection.send(ApiRequest(method="DELETE", path=path, params=params, repeatable=False))
+
+    # --- Allow-list and trust store ----------------------------------------------------------------------------------
+
+    def allow_list(self) -> tuple[AllowEntry, ...]:
+        """The rules of the allow-list. Needs `admin`."""
+        return (self._connection.ask(AllowListResponse, get_request(ALLOW))).rules
+
+    def allow_add(self, rule: str) -> AllowEntry:
+        """Let agents announce. Needs `admin`.
+
+        Args:
+            rule: An agent_id, `key:sha256:<hex>`, `san:<suffix>` or `*`.
+        """
+        return self._connection.ask(AllowEntry, json_request(ALLOW, {"rule": rule}))
+
+    def allow_remove(self, rule: str) -> None:
+        """Remove a rule of the allow-list. Needs `admin`.
+
+        Args:
+            rule: The rule.
+        """
+        self._connection.send(ApiRequest(method="DELETE", path=item_path(ALLOW, rule), repeatable=False))
+
+    def keys_list(
+        self, agent_id: str | None = None, *, limit: int | None = None, cursor: str | None = None
+    ) -> TrustStorePage:
+        """One page of the trust store: the keys of all agents, then revocations. Needs `admin`.
+
+        Args:
+            agent_id: List only the keys and revocations of this agent.
+            limit: The size of the page.
+            cursor: `next_cursor` of the page before.
+        """
+        return self._connection.ask(TrustStorePage, get_request(KEYS, agent_id=agent_id, limit=limit, cursor=cursor))
+
+    def keys_trust(self, agent_id: str, public_key: str) -> TrustedKey:
+        """Bind a key to an agent and retire the keys before it. Needs `admin`.
+
+        Args:
+            agent_id: An agent_id, any id, or a domain.
+            public_key: The key in PEM.
+        """
+        return self._connection.ask(TrustedKey, json_request(KEYS, {"agent_id": agent_id, "public_key": public_key}))
+
+    def keys_revoke(
+        self,
+        *,
+        key_id: str | None = None,
+        agent_id: str | None = None,
+        serial: str | None = None,
+        token_id: str | None = None,
+        reason: str | None = None,
+    ) -> RevokedItem:
+        """Revoke a key, an agent, a certificate or a token for good. Needs `admin`. Give exactly one of the names.
+
+        Args:
+            key_id: A key, as `sha256:` and 64 hex digits.
+            agent_id: An agent.
+            serial: The serial number of a certificate in hex.
+            token_id: The id of a token.
+            reason: Why.
+        """
+        body = {"key_id": key_id, "agent_id": agent_id, "serial": serial, "token_id": token_id, "reason": reason}
+        return self._connection.ask(RevokedItem, json_request(f"{KEYS}:revoke", drop_none(body)))
+
+    def revocations(self) -> tuple[RevokedItem, ...]:
+        """The revoked keys and agents."""
+        return (self._connection.ask(RevocationList, get_request("/agents/revocations"))).revoked
+
+    # --- The service -------------------------------------------------------------------------------------------------
 
     def stats(self) -> Stats:
-        """Figures of the service."""
-        document = parse_json_object(self._connection.send(ApiRequest(method="GET", path="/api/v1/stats")))
-        return Stats(
-            agents=document["agents"],
-            indexing_pending=document.get("indexing_pending", 0),
-            revision=document.get("revision"),
-            document=document,
-        )
+        """Counts of the agents that the caller may see."""
+        return self._connection.ask(Stats, get_request("/api/v1/stats"))
 
-    def doctor(self) -> dict[str, Any]:
-        """What protects the deployment, and what does not: findings with their severity. Only admin may ask."""
-        return parse_json_object(self._connection.send(ApiRequest(method="GET", path="/api/v1/doctor")))
+    def doctor(self) -> Diagnosis:
+        """The protections of the deployment, and those that are missing. Needs `admin`."""
+        return self._connection.ask(Diagnosis, get_request("/api/v1/doctor"))
 
     def mint_token(self, sub: str, scopes: Iterable[str], ttl_seconds: int = 3600) -> MintedToken:
-        """A token for a subject. Only admin may."""
-        content = dump_json({"sub": sub, "scopes": tuple(scopes), "ttl_seconds": ttl_seconds})
-        headers = {"Content-Type": "application/json"}
-        call = ApiRequest(method="POST", path="/api/v1/tokens", headers=headers, content=content)
-        document = parse_json_object(self._connection.send(call))
-        return MintedToken(token=document["token"], expires_at=document.get("expires_at"))
+        """Mint a token. Needs `admin`.
+
+        Args:
+            sub: The subject of the token.
+            scopes: Its scopes: discover:read, discover:write, admin.
+            ttl_seconds: How long it is valid.
+        """
+        body = {"sub": sub, "scopes": tuple(scopes), "ttl_seconds": ttl_seconds}
+        return self._connection.ask(MintedToken, json_request("/api/v1/tokens", body, repeatable=True))
 
     def audit(
         self,
@@ -654,30 +825,281 @@ class SyncClient(TrustMethods, MessagingMethods, ZoneMethods):
         object: str | None = None,  # noqa: A002
         action: str | None = None,
     ) -> AuditTrailPage:
-        """Who changed what: entries of the audit trail after a number. Only admin may."""
-        params = query_params(after=after, limit=limit, subject=subject, object=object, action=action)
-        call = ApiRequest(method="GET", path="/api/v1/audit", params=params)
-        return parse_audit_page(parse_json_object(self._connection.send(call)))
+        """Entries of the audit trail. Needs `admin`.
+
+        Args:
+            after: List the entries after this number.
+            limit: The size of the page.
+            subject: List only changes by this subject.
+            object: List only changes of this agent, key, rule or domain.
+            action: List only changes of this kind.
+        """
+        request = get_request("/api/v1/audit", after=after, limit=limit, subject=subject, object=object, action=action)
+        return self._connection.ask(AuditTrailPage, request)
 
     def audit_checkpoint(self) -> LogCheckpoint:
-        """Size and root of the audit trail, signed by the service. Only admin may."""
+        """Size and root of the audit trail, signed by the service. Needs `admin`."""
         headers = {"Accept": "application/json"}
-        call = ApiRequest(method="GET", path="/api/v1/audit/checkpoint", headers=headers)
-        return parse_log_checkpoint(parse_json_object(self._connection.send(call)))
+        request = ApiRequest(method="GET", path="/api/v1/audit/checkpoint", headers=headers)
+        return self._connection.ask(LogCheckpoint, request)
 
     def audit_proof(
         self, *, entry: int | None = None, size: int | None = None, from_: int | None = None, to: int | None = None
     ) -> LogProof:
-        """That `entry` is in the trail of `size`, or that the trail of `to` begins with that of `from_`. Only admin may."""
-        params = query_params(entry=entry, size=size, to=to, **{"from": from_})
-        call = ApiRequest(method="GET", path="/api/v1/audit/proof", params=params)
-        return parse_log_proof(parse_json_object(self._connection.send(call)))
+        """Prove that the audit trail contains an entry, or that it only grew. Needs `admin`.
 
-    def health(self) -> dict[str, Any]:
-        """What the service says of itself when it is ready; Unavailable when it is not."""
-        return parse_json_object(self._connection.send(ApiRequest(method="GET", path="/readyz")))
+        Args:
+            entry: The number of an entry.
+            size: The size of the trail that contains the entry. Default: the current size.
+            from_: An earlier size.
+            to: A later size. Default: the current size.
+        """
+        request = get_request("/api/v1/audit/proof", entry=entry, size=size, to=to, **{"from": from_})
+        return self._connection.ask(LogProof, request)
+
+    def health(self) -> ServiceState:
+        """The state of the service. Raises Unavailable if it is not ready."""
+        return self._connection.ask(ServiceState, get_request("/readyz"))
 
     def version(self) -> str:
         """The version of the service."""
-        document = parse_json_object(self._connection.send(ApiRequest(method="GET", path="/openapi.json")))
+        document = parse_json_object(self._connection.send(get_request("/openapi.json")))
         return str(document["info"]["version"])
+
+    # --- Tasks -------------------------------------------------------------------------------------------------------
+
+    def send_task(
+        self,
+        task: str,
+        input: Any = None,  # noqa: A002
+        *,
+        agent: str | None = None,
+        callback: str | None = None,
+        ttl_seconds: int | None = None,
+        idempotency_key: str | None = None,
+        as_agent: str | None = None,
+    ) -> AcceptedTask:
+        """Send a task to an agent, or to the service itself (`discover`, `echo`).
+
+        Args:
+            task: The name of the task.
+            input: Its input, any JSON value.
+            agent: The agent that does it. Default: the service.
+            callback: An https URL to which the result is posted.
+            ttl_seconds: How long the task may wait.
+            idempotency_key: Makes a repeated request one task. Default: a random key, so that a request whose answer was
+                lost can be repeated.
+            as_agent: An agent of the caller, hosted by the service, as the sender.
+        """
+        body = {"task": task, "input": input} | drop_none({"callback": callback, "ttl_seconds": ttl_seconds})
+        request = ApiRequest(
+            method="POST",
+            path=TASKS,
+            params=query_params(agent=agent, **{"as": as_agent}),
+            headers={"Content-Type": JSON, "Idempotency-Key": idempotency_key or uuid.uuid4().hex},
+            content=dump_json(body),
+        )
+        return self._connection.ask(AcceptedTask, request)
+
+    def task_status(self, task_id: str) -> TaskStatus:
+        """The state of a task that the caller sent, or that is for an agent of the caller.
+
+        Args:
+            task_id: The id of the task.
+        """
+        return self._connection.ask(TaskStatus, get_request(item_path(TASKS, task_id)))
+
+    def wait_task(self, task_id: str, seconds: float = 60.0) -> TaskStatus:
+        """Wait until a task is done. Raises Timeout if it takes longer; the task continues.
+
+        Args:
+            task_id: The id of the task.
+            seconds: How long to wait.
+        """
+        waited, pause_seconds = 0.0, _FIRST_POLL_SECONDS
+        while True:
+            status = self.task_status(task_id)
+            if status.is_done:
+                return status
+            if waited >= seconds:
+                raise Timeout(
+                    f"The task is {status.status} after {seconds:g} seconds.",
+                    path="seconds",
+                    hint="Wait longer, or ask for its status later.",
+                )
+            pause(min(pause_seconds, seconds - waited))
+            waited += pause_seconds
+            pause_seconds = min(2 * pause_seconds, _LONGEST_POLL_SECONDS)
+
+    def cancel_task(self, task_id: str) -> TaskStatus:
+        """Cancel a task. Raises Conflict if it has ended.
+
+        Args:
+            task_id: The id of the task.
+        """
+        return self._connection.ask(TaskStatus, ApiRequest(method="DELETE", path=item_path(TASKS, task_id)))
+
+    def list_tasks(
+        self, agent: str | None = None, status: str | None = None, limit: int | None = None
+    ) -> tuple[TaskStatus, ...]:
+        """The tasks that are not done.
+
+        Args:
+            agent: List the tasks for this agent of the caller. Default: the tasks that the caller sent.
+            status: accepted or running.
+            limit: The number of tasks.
+        """
+        request = get_request(TASKS, agent=agent, status=status, limit=limit)
+        return (self._connection.ask(TaskList, request)).tasks
+
+    def take_tasks(
+        self, agent: str, *, limit: int = 1, lease_seconds: int | None = None, wait_seconds: int = 0
+    ) -> tuple[LeasedTask, ...]:
+        """Take tasks for an agent of the caller. The worker reports on each task before its lease ends.
+
+        Args:
+            agent: The agent.
+            limit: The number of tasks.
+            lease_seconds: How long a task is reserved for this worker.
+            wait_seconds: How long to wait for a task if there is none.
+        """
+        body = {"agent": agent, "limit": limit} | drop_none(
+            {"lease_seconds": lease_seconds, "wait_seconds": wait_seconds or None}
+        )
+        request = ApiRequest(
+            method="POST",
+            path=f"{TASKS}:take",
+            headers={"Content-Type": JSON},
+            content=dump_json(body),
+            repeatable=False,
+            read_seconds=wait_seconds + _TAKE_MARGIN_SECONDS,
+        )
+        return (self._connection.ask(LeasedTaskList, request)).tasks
+
+    def report_task(
+        self,
+        task_id: str,
+        lease: str,
+        status: str = "succeeded",
+        *,
+        result: Any = None,
+        error: Mapping[str, str] | None = None,
+        lease_seconds: int | None = None,
+    ) -> TaskStatus:
+        """Report on a task that the caller took.
+
+        Args:
+            task_id: The id of the task.
+            lease: The lease of the task.
+            status: succeeded, failed, or running to renew the lease.
+            result: The result of a task that succeeded, any JSON value.
+            error: `code` and `message` of a task that failed.
+            lease_seconds: The new lease of a task that is running.
+        """
+        body: dict[str, Any] = {"lease": lease, "status": status}
+        if status == "succeeded":
+            body["result"] = result
+        body |= drop_none({"error": None if error is None else dict(error), "lease_seconds": lease_seconds})
+        return self._connection.ask(TaskStatus, json_request(item_path(TASKS, task_id, ":report"), body))
+
+    # --- Swarms ------------------------------------------------------------------------------------------------------
+
+    def join_swarm(
+        self, agent: str, task: str, role: str = "participant", *, host: str | None = None, callback: str | None = None
+    ) -> SwarmMembership:
+        """Add an agent to the swarm of a task.
+
+        Args:
+            agent: The agent.
+            task: The task of the swarm.
+            role: The role of the agent.
+            host: The agent that the swarm belongs to. Default: the service.
+            callback: An https URL to which messages of the swarm are posted.
+        """
+        body = {"agent": agent, "task": task, "role": role} | drop_none({"callback": callback})
+        request = json_request(f"{SWARMS}/join", body, params=query_params(agent=host), repeatable=True)
+        return self._connection.ask(SwarmMembership, request)
+
+    def leave_swarm(self, swarm_id: str, agent: str) -> SwarmView:
+        """Remove an agent from a swarm. A swarm without members ends.
+
+        Args:
+            swarm_id: The id of the swarm.
+            agent: The agent.
+        """
+        return self._connection.ask(SwarmView, json_request(item_path(SWARMS, swarm_id, ":leave"), {"agent": agent}))
+
+    def list_swarms(self) -> tuple[SwarmView, ...]:
+        """The swarms to which the caller added agents."""
+        return (self._connection.ask(SwarmList, get_request(SWARMS))).swarms
+
+    def swarm_members(self, swarm_id: str) -> SwarmView:
+        """A swarm and its members. Only members may ask.
+
+        Args:
+            swarm_id: The id of the swarm.
+        """
+        return self._connection.ask(SwarmView, get_request(item_path(SWARMS, swarm_id)))
+
+    def broadcast(self, swarm_id: str, agent: str, content: str, content_type: str = "text/plain") -> SwarmMessage:
+        """Send a message to all members of a swarm.
+
+        Args:
+            swarm_id: The id of the swarm.
+            agent: The member that sends it.
+            content: The message.
+            content_type: The media type of the message.
+        """
+        body = {"agent": agent, "content": content, "contentType": content_type}
+        return self._connection.ask(SwarmMessage, json_request(item_path(SWARMS, swarm_id, ":broadcast"), body))
+
+    def swarm_messages(self, swarm_id: str, after: int = 0, limit: int | None = None) -> tuple[SwarmMessage, ...]:
+        """The messages of a swarm, oldest first.
+
+        Args:
+            swarm_id: The id of the swarm.
+            after: List the messages after this number.
+            limit: The number of messages.
+        """
+        request = get_request(item_path(SWARMS, swarm_id, ":messages"), after=after, limit=limit)
+        return (self._connection.ask(SwarmMessageList, request)).messages
+
+    # --- Invitations -------------------------------------------------------------------------------------------------
+
+    def invite(self, agent: str, *, uses: int = 1, ttl_seconds: int | None = None) -> InvitationView:
+        """Make an invitation to an agent of the caller. Only this answer has its code.
+
+        Args:
+            agent: The agent.
+            uses: How often the invitation can be redeemed.
+            ttl_seconds: How long it is valid.
+        """
+        body = {"agent": agent, "uses": uses} | drop_none({"ttl_seconds": ttl_seconds})
+        return self._connection.ask(InvitationView, json_request(INVITATIONS, body))
+
+    def list_invitations(self, agent: str | None = None, limit: int | None = None) -> tuple[InvitationView, ...]:
+        """The invitations that the caller made.
+
+        Args:
+            agent: List only the invitations to this agent of the caller.
+            limit: The number of invitations.
+        """
+        request = get_request(INVITATIONS, agent=agent, limit=limit)
+        return (self._connection.ask(InvitationList, request)).invitations
+
+    def revoke_invitation(self, invitation_id: str) -> None:
+        """Revoke an invitation. Subjects that redeemed it still see the agent; `share` changes that.
+
+        Args:
+            invitation_id: The id of the invitation.
+        """
+        self._connection.send(ApiRequest(method="DELETE", path=item_path(INVITATIONS, invitation_id)))
+
+    def redeem(self, invitation: Mapping[str, Any] | str) -> RedeemedInvitation:
+        """Redeem an invitation. The agent's document must have the key that the invitation names.
+
+        Args:
+            invitation: The invitation as a document, or the code of an invitation of this service.
+        """
+        body = {"code": invitation} if isinstance(invitation, str) else {"invitation": dict(invitation)}
+        return self._connection.ask(RedeemedInvitation, json_request(f"{INVITATIONS}:redeem", body))

@@ -1,5 +1,5 @@
 # Generated from waypost/client/aio by scripts/unasync.py. Edit that, then run the script.
-"""One connection pool to one service: sends calls, tries again what may be tried again, turns failures into errors."""
+"""A connection pool to one service: sends requests, repeats those that may be repeated, maps failures to errors."""
 
 from __future__ import annotations
 
@@ -9,24 +9,23 @@ from contextlib import contextmanager
 
 import httpx2
 
-from waypost.client.http import LineDecoder, Retry, error_from_response, error_from_transport, tls_context
-from waypost.client.pause import pause
-from waypost.client.requests import ApiRequest
+from waypost.client.http import LineDecoder, Retry, error_from_response, error_from_transport, pause, tls_context
+from waypost.client.requests import AnswerT, ApiRequest, parse_answer
 from waypost.errors import WaypostError
-from waypost.settings import ConnectionSettings as Address
-from waypost.settings import is_loopback
+from waypost.settings import ConnectionSettings, is_loopback
 
 
 class Connection:
-    """Knows how to ask; knows nothing of what is asked."""
+    """The HTTP side of the client. It does not know the operations."""
 
     def __init__(
         self,
-        address: Address,
+        address: ConnectionSettings,
         retry: Retry,
         transport: httpx2.BaseTransport | None = None,
         signer: httpx2.Auth | None = None,
     ) -> None:
+        """Create the pool. With a `signer`, requests are signed and carry no token."""
         self.base_url = address.base_url
         self.retry = retry
         headers = {"User-Agent": "waypost", "Accept": "application/json"}
@@ -39,74 +38,79 @@ class Connection:
             transport=transport,
             auth=signer,
             verify=tls_context(address),
-            trust_env=not is_loopback(httpx2.URL(address.base_url).host),  # a proxy never stands before loopback
+            trust_env=not is_loopback(httpx2.URL(address.base_url).host),  # no proxy for loopback
         )
         self._timeout = address.timeout
 
     def close(self) -> None:
+        """Close all connections."""
         self._http.close()
 
-    def send(self, call: ApiRequest) -> httpx2.Response:
-        """The whole answer of a call that succeeded."""
+    def ask(self, kind: type[AnswerT], request: ApiRequest) -> AnswerT:
+        """Send a request and decode its answer into a response type."""
+        return parse_answer(kind, self.send(request))
+
+    def send(self, request: ApiRequest) -> httpx2.Response:
+        """Send a request and read the whole answer. Raises the error that the service reports."""
         attempt = 1
         while True:
             try:
-                return self._answer(call)
+                return self._read(request)
             except WaypostError as error:
-                self._pause_or_give_up(error, call, attempt)
+                self._pause_or_raise(error, request, attempt)
             attempt += 1
 
-    def exchange(self, call: ApiRequest) -> httpx2.Response:
-        """The whole answer, a refusal too: for who passes on what others say."""
-        request = self._http.build_request(
-            call.method,
-            call.path,
-            headers=call.headers,
-            content=call.content,
-            timeout=call.read_seconds or self._timeout,
+    def exchange(self, request: ApiRequest) -> httpx2.Response:
+        """Send a request once and return the answer whatever its status, for a proxy."""
+        sent = self._http.build_request(
+            request.method,
+            request.path,
+            headers=request.headers,
+            content=request.content,
+            timeout=request.read_seconds or self._timeout,
         )
         try:
-            return self._http.send(request)
+            return self._http.send(sent)
         except httpx2.HTTPError as error:
             raise error_from_transport(error, self.base_url) from error
 
     @contextmanager
-    def stream(self, call: ApiRequest) -> Iterator[tuple[httpx2.Headers, Iterator[bytes]]]:
-        """The headers of an answer, and its body as it arrives. Only its opening is tried again."""
-        response = self._open_again(call)
+    def stream(self, request: ApiRequest) -> Iterator[tuple[httpx2.Headers, Iterator[bytes]]]:
+        """The headers of an answer, and its body as it arrives. Only the opening is retried."""
+        response = self._open_with_retry(request)
         try:
             yield response.headers, self._chunks(response)
         finally:
             response.close()
 
-    def lines(self, call: ApiRequest) -> Iterator[bytes]:
-        """The lines of an answer as they arrive, blank ones left out."""
-        lines = LineDecoder()
-        with self.stream(call) as (_, chunks):
+    def lines(self, request: ApiRequest) -> Iterator[bytes]:
+        """The lines of an answer as they arrive, without blank ones."""
+        decoder = LineDecoder()
+        with self.stream(request) as (_, chunks):
             for chunk in chunks:
-                for line in lines.feed(chunk):
+                for line in decoder.feed(chunk):
                     if line:
                         yield line
-        if rest := lines.rest():
+        if rest := decoder.rest():
             yield rest
 
-    def _open_again(self, call: ApiRequest) -> httpx2.Response:
+    def _open_with_retry(self, request: ApiRequest) -> httpx2.Response:
         attempt = 1
         while True:
             try:
-                return self._open(call)
+                return self._open(request)
             except WaypostError as error:
-                self._pause_or_give_up(error, call, attempt)
+                self._pause_or_raise(error, request, attempt)
             attempt += 1
 
-    def _pause_or_give_up(self, error: WaypostError, call: ApiRequest, attempt: int) -> None:
-        delay = self.retry.delay(error, attempt, repeatable=call.repeatable, chance=random.random())
+    def _pause_or_raise(self, error: WaypostError, request: ApiRequest, attempt: int) -> None:
+        delay = self.retry.delay(error, attempt, repeatable=request.repeatable, chance=random.random())
         if delay is None:
             raise error
         pause(delay)
 
-    def _answer(self, call: ApiRequest) -> httpx2.Response:
-        response = self._open(call)
+    def _read(self, request: ApiRequest) -> httpx2.Response:
+        response = self._open(request)
         try:
             response.read()
         except httpx2.HTTPError as error:
@@ -115,14 +119,19 @@ class Connection:
             response.close()
         return response
 
-    def _open(self, call: ApiRequest) -> httpx2.Response:
-        """The answer with its body unread, or the error that it tells of."""
-        timeout = httpx2.Timeout(self._timeout, read=call.read_seconds or self._timeout)
-        request = self._http.build_request(
-            call.method, call.path, params=call.params, headers=call.headers, content=call.content, timeout=timeout
+    def _open(self, request: ApiRequest) -> httpx2.Response:
+        """The answer with its body unread. Raises the error that the service reports."""
+        timeout = httpx2.Timeout(self._timeout, read=request.read_seconds or self._timeout)
+        sent = self._http.build_request(
+            request.method,
+            request.path,
+            params=request.params,
+            headers=request.headers,
+            content=request.content,
+            timeout=timeout,
         )
         try:
-            response = self._http.send(request, stream=True)
+            response = self._http.send(sent, stream=True)
             if response.is_success:
                 return response
             body = response.read()

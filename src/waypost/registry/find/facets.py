@@ -11,7 +11,7 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import chain
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from pyroaring import BitMap
@@ -20,6 +20,7 @@ from waypost import limits
 from waypost.model.principal import INTERNAL, PRIVATE, PUBLIC, Principal, audience
 from waypost.model.query import FacetCount, Facets
 from waypost.registry.catalog.catalog import Catalog
+from waypost.responses.service import Stats
 from waypost.search.index.tag_index import BitmapPostings
 
 _ONE_BY_ONE: Final = 2000  # agents; some 2 ms of work
@@ -139,7 +140,7 @@ def _first(counted: Iterable[tuple[int, str]]) -> tuple[FacetCount, ...]:
 _STATUSES = ("active", "testing", "deprecated", "inactive", "suspended")
 
 
-def catalog_stats(catalogue: Catalog, audience: frozenset[str] | None) -> dict[str, Any]:
+def catalog_stats(catalogue: Catalog, audience: frozenset[str] | None) -> Stats:
     by_status = {status: count for status in _STATUSES if (count := catalogue.count(audience, (status,)))}
     total = catalogue.count(audience, _STATUSES)
     by_visibility = {
@@ -149,4 +150,4 @@ def catalog_stats(catalogue: Catalog, audience: frozenset[str] | None) -> dict[s
     }
     by_visibility[PRIVATE] = total - sum(by_visibility.values())
     shown = {tier: count for tier, count in by_visibility.items() if count}
-    return {"agents": total, "by_status": by_status, "by_visibility": shown}
+    return Stats(agents=total, by_status=by_status, by_visibility=shown)

@@ -27,6 +27,7 @@ from waypost.model.query import (
 )
 from waypost.model.record import AgentRecord
 from waypost.model.registration import Registration, trust_of
+from waypost.model.verdict import TrustSummary
 from waypost.registry.catalog.catalog import Catalog
 from waypost.registry.catalog.entries import expiry_of
 from waypost.registry.find.empty_results import empty_warnings, explain_empty_result, suggest_tags, suggestion_warnings
@@ -53,8 +54,8 @@ _WIDER: Final = (1000, 20_000)  # hits asked for when too few of the best fit; t
 _NEAR_TIES: Final = 20  # hits beyond the limit that a preference may bring into it
 _PLACES: Final = 4
 
-Trust = Callable[[Registration], dict[str, Any]]
-_CLAIMED: Final = {"level": "self_asserted"}
+Trust = Callable[[Registration], TrustSummary]
+_CLAIMED: Final = TrustSummary(level="self_asserted")
 
 
 class AgentSearch:
@@ -104,10 +105,10 @@ class AgentSearch:
         wanted = self._query.limit + (_NEAR_TIES if self._wishes else 0)
         return msgspec.structs.replace(ranking, hits=tuple(hit for _, _, hit in placed[:wanted]))
 
-    def _level_of(self, agent_id: str) -> dict[str, Any]:
+    def _level_of(self, agent_id: str) -> TrustSummary:
         """What an answer without evidence says of trust."""
         entry = self._catalogue.find(agent_id) if self._is_judged else None
-        return _CLAIMED if entry is None else {"level": entry.trust}
+        return _CLAIMED if entry is None else TrustSummary(level=entry.trust)
 
     def _policy_of(self, agent_id: str) -> float:
         entry = self._catalogue.find(agent_id)

@@ -7,8 +7,8 @@ from typing import Any
 from waypost import limits
 from waypost.protocols.rtfs.sexpr import RTFS_TEXT_TYPE
 from waypost.server.api.ard.api import ARD_ROUTES
+from waypost.server.http.openapi import document_schema
 from waypost.server.http.routing import BodySpec, ParameterSpec, Route
-from waypost.server.response_schemas import document_schema
 
 _BASE = "/.well-known/agentframework/v1"
 _CUSTOM = ("application/agent-metadata+json;version=1",)

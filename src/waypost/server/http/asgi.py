@@ -25,6 +25,7 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 JSON = b"application/json"
 PROBLEM = b"application/problem+json"
+NO_STORE = (b"cache-control", b"no-store")
 
 _DIGITS = "0123456789abcdefABCDEF"
 _OCTETS = {(high + low).encode(): bytes.fromhex(high + low) for high in _DIGITS for low in _DIGITS}  # each escape

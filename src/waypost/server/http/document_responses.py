@@ -2,16 +2,45 @@
 
 from __future__ import annotations
 
-from waypost.registry.publication import PublicationReceipt
+from typing import Any
+
+from waypost.model.query import Suggestions
+from waypost.model.times import rfc3339_or_none
+from waypost.registry.find.empty_results import suggestion_warnings
+from waypost.registry.publication import PublicationReceipt, pending_view
+from waypost.responses.agents import Receipt
 from waypost.server.http.asgi import Request, Response, json_response
 from waypost.server.http.conditional_requests import format_http_date, is_not_modified, quote_etag, strong_etag
-from waypost.server.http.request_params import receipt_json
 from waypost.server.renderer import RenderedDocument
+
+
+def to_receipt(receipt: PublicationReceipt) -> Receipt:
+    """The receipt of a write as answers show it."""
+    return Receipt(
+        id=receipt.id,
+        aliases=receipt.aliases,
+        dialect=receipt.dialect,
+        outcome=receipt.outcome,
+        etag=receipt.etag,
+        losses=receipt.losses,
+        warnings=receipt.warnings,
+        trust=receipt.trust,
+        held=None if receipt.held is None else pending_view(receipt.held),
+        expires_at=rfc3339_or_none(receipt.expires_at),
+        ttl_seconds=receipt.ttl_seconds,
+    )
+
+
+def suggestion_members(suggestions: Suggestions) -> dict[str, Any]:
+    """The members of a list that suggest known tags for unknown ones; none without suggestions."""
+    if not suggestions:
+        return {}
+    return {"suggestions": {"tags": suggestions}, "warnings": tuple(suggestion_warnings(suggestions))}
 
 
 def write_response(receipt: PublicationReceipt, location: str) -> Response:
     """201 for a new agent, 202 for a change that awaits confirmation, 200 otherwise."""
-    response = json_response(receipt_json(receipt), 201 if receipt.created else 202 if receipt.held else 200)
+    response = json_response(to_receipt(receipt), 201 if receipt.created else 202 if receipt.held else 200)
     return response.add(b"location", location).add(b"etag", quote_etag(receipt.etag))
 
 

@@ -1,9 +1,11 @@
-"""The API description, generated from the routes and the table of operations: it cannot drift from what is served."""
+"""The OpenAPI description, generated from the routes, the operation table and the response types."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+import msgspec
 
 from waypost import __version__
 from waypost.errors import error_codes
@@ -11,15 +13,37 @@ from waypost.model.json import JsonObject
 from waypost.model.principal import SCOPES
 from waypost.protocols.dialects import DIALECTS
 from waypost.registry.operations import OPERATIONS
+from waypost.responses.service import Problem
 from waypost.server.http.routing import BodySpec, ParameterSpec, Route
-from waypost.server.response_schemas import PROBLEM
+
+_COMPONENTS = "#/components/schemas/"
+_COMMON_STATUSES = frozenset((400, 405, 414, 431))  # requests that are rejected before the operation is known
+
+DIALECT_SCHEMA: JsonObject = {"type": "string", "enum": list(DIALECTS)}
+JSON_LINES = BodySpec(
+    schema={"type": "string", "description": "JSON lines"}, content_type="application/x-ndjson", required=False
+)
+
+
+def document_schema(dialect: str | None = None) -> JsonObject:
+    """The schema of a document of one dialect, or of any."""
+    if dialect is not None:
+        return {"$ref": f"{_COMPONENTS}{dialect}"}
+    return {"anyOf": [document_schema(name) for name in DIALECTS]}
+
+
+def answer_schema(kind: type[msgspec.Struct]) -> JsonObject:
+    """The schema of a response type, complete in itself. A member with a default is absent when it has that value."""
+    _, definitions = msgspec.json.schema_components((kind,), ref_template="#/$defs/{name}")
+    schema = definitions.pop(kind.__name__)
+    return {**schema, "$defs": definitions} if definitions else schema
 
 
 def build_openapi(routes: Sequence[Route], base_url: str) -> JsonObject:
+    described = [route for route in routes if route.described]
     paths: dict[str, Any] = {}
-    for route in routes:
-        if route.described:
-            paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    for route in described:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -31,7 +55,7 @@ def build_openapi(routes: Sequence[Route], base_url: str) -> JsonObject:
         "servers": [{"url": base_url}],
         "paths": paths,
         "components": {
-            "schemas": {"Problem": PROBLEM, **_dialects()},
+            "schemas": {**_response_schemas(described), **_dialect_schemas()},
             "securitySchemes": {
                 "bearer": {
                     "type": "http",
@@ -44,31 +68,38 @@ def build_openapi(routes: Sequence[Route], base_url: str) -> JsonObject:
     }
 
 
-def _dialects() -> JsonObject:
-    """The dialects' schemas, with their own definitions lifted beside them so that every reference resolves."""
+def _response_schemas(routes: Iterable[Route]) -> JsonObject:
+    types = {_body(answer).type for route in routes for answer in route.answers.values()} - {None}
+    named = sorted((Problem, *types), key=lambda kind: kind.__name__)  # type: ignore[union-attr]
+    _, schemas = msgspec.json.schema_components(named, ref_template=f"{_COMPONENTS}{{name}}")
+    return schemas
+
+
+def _dialect_schemas() -> JsonObject:
+    """The dialects' schemas. Their definitions become components, so that every reference resolves."""
     schemas: JsonObject = {}
     for name, dialect in DIALECTS.items():
         schema = dialect.codec.schema()
         for part, definition in schema.get("$defs", {}).items():
             schemas[f"{name}.{part}"] = _relocate_refs(definition, name)
-        kept = {key: value for key, value in schema.items() if key not in ("$defs", "$schema", "$id")}
-        schemas[name] = _relocate_refs(kept, name)
+        members = {key: value for key, value in schema.items() if key not in ("$defs", "$schema", "$id")}
+        schemas[name] = _relocate_refs(members, name)
     return schemas
 
 
 def _relocate_refs(schema: Any, dialect: str) -> Any:
     if isinstance(schema, dict):
         return {
-            key: _reference(value, dialect) if key == "$ref" else _relocate_refs(value, dialect)
+            key: _relocate_ref(value, dialect) if key == "$ref" else _relocate_refs(value, dialect)
             for key, value in schema.items()
         }
     return [_relocate_refs(item, dialect) for item in schema] if isinstance(schema, list) else schema
 
 
-def _reference(target: Any, dialect: str) -> Any:
+def _relocate_ref(target: Any, dialect: str) -> Any:
     if isinstance(target, str) and target.startswith("#/$defs/"):
-        return f"#/components/schemas/{dialect}.{target.removeprefix('#/$defs/')}"
-    return f"#/components/schemas/{dialect}" if target == "#" else target
+        return f"{_COMPONENTS}{dialect}.{target.removeprefix('#/$defs/')}"
+    return f"{_COMPONENTS}{dialect}" if target == "#" else target
 
 
 def _operation(route: Route) -> JsonObject:
@@ -109,22 +140,24 @@ def _parameter(item: ParameterSpec) -> JsonObject:
     }
 
 
+def _body(answer: type[msgspec.Struct] | BodySpec) -> BodySpec:
+    return answer if isinstance(answer, BodySpec) else BodySpec(type=answer)
+
+
 def _content(body: BodySpec) -> JsonObject:
-    schema = body.schema if body.schema is not None else {}
-    content: JsonObject = {kind: {"schema": schema} for kind in (body.content_type, *body.also)}
+    schema = body.schema or {} if body.type is None else {"$ref": f"{_COMPONENTS}{body.type.__name__}"}
+    content: JsonObject = {media_type: {"schema": schema} for media_type in (body.content_type, *body.also)}
     return content if body.text is None else content | {body.text: {"schema": {"type": "string"}}}
-
-
-_COMMON_STATUSES = frozenset((400, 405, 414, 431))  # what is refused before anybody knows which operation is meant
 
 
 def _responses(route: Route) -> JsonObject:
     responses: JsonObject = {}
-    for status, body in route.answers.items():
+    for status, answer in route.answers.items():
+        body = _body(answer)
         responses[str(status)] = {"description": body.description or "done"}
-        if body.schema is not None:
+        if body.schema is not None or body.type is not None:
             responses[str(status)]["content"] = _content(body)
-    problem = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    problem = {"application/problem+json": {"schema": {"$ref": f"{_COMPONENTS}Problem"}}}
     statuses = {error_codes(kind("")).http for kind in OPERATIONS[route.operation].errors}
     for status in sorted(statuses | _COMMON_STATUSES):
         responses.setdefault(str(status), {"description": "refused", "content": problem})

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
+
 from waypost.errors import InternalError, InvalidParameter, MethodNotAllowed, UpgradeRequired, WaypostError, error_codes
 from waypost.model.json import dump_json
+from waypost.responses.service import Problem
 from waypost.server.http.asgi import PROBLEM, Headers, Request, Response
 
 _RETRY_AFTER_DEFAULT = {429: 5, 503: 5, 507: 30}
@@ -16,23 +19,21 @@ _PROBLEM_TYPES = "/.well-known/agentframework/v1/problems/"
 def problem_json(error: WaypostError, *, instance: str, correlation_id: str) -> dict[str, Any]:
     """The body. Nothing of the inside is in it: no stack, no path of a file, no SQL."""
     codes = error_codes(error)
-    problem: dict[str, Any] = {
-        "type": _PROBLEM_TYPES + error.code,
-        "title": codes.title,
-        "status": codes.http,
-        "detail": str(error),
-        "instance": instance,
-        "code": error.code,
-        "message": error.message,
-        "correlation_id": correlation_id,
-    }
-    retry_after = error.retry_after or _RETRY_AFTER_DEFAULT.get(codes.http)
-    if retry_after is not None:
-        problem["retry_after"] = retry_after
-    if error.path is not None:
-        problem["path"] = error.path
-    if error.hint is not None:
-        problem["hint"] = error.hint
+    problem: dict[str, Any] = msgspec.to_builtins(
+        Problem(
+            type=_PROBLEM_TYPES + error.code,
+            title=codes.title,
+            status=codes.http,
+            detail=str(error),
+            instance=instance,
+            code=error.code,
+            message=error.message,
+            correlation_id=correlation_id,
+            retry_after=error.retry_after or _RETRY_AFTER_DEFAULT.get(codes.http),
+            path=error.path,
+            hint=error.hint,
+        )
+    )
     if isinstance(error, InvalidParameter) and error.path is not None:
         problem["invalid_params"] = [{"name": error.path, "reason": error.message}]
     for name, value in error.details.items():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from waypost import limits
@@ -18,11 +16,10 @@ from waypost.errors import (
 from waypost.model.json import JsonObject, kind_of, parse_json
 from waypost.model.names import fold_tag
 from waypost.model.principal import VISIBILITIES
+from waypost.model.query import FACETS
 from waypost.model.record import LISTED, STATUSES
 from waypost.model.registration import parse_ttl
-from waypost.model.times import to_rfc3339
 from waypost.protocols.dialects import get_codec
-from waypost.registry.publication import PublicationReceipt, pending_to_json
 from waypost.server.http.asgi import Request
 from waypost.server.http.conditional_requests import parse_if_match
 from waypost.server.http.routing import ParameterSpec
@@ -50,6 +47,10 @@ WRITE_HEADERS = (
 PAGE_PARAMETERS = (
     ParameterSpec(name="limit", schema={"type": "integer", "minimum": 1, "maximum": limits.PAGE_MAX}),
     ParameterSpec(name="cursor"),
+)
+
+TTL_PARAMETER = ParameterSpec(
+    name="ttl_seconds", schema={"type": "integer", "minimum": 1}, description="the requested lease"
 )
 
 LIST_FILTER_PARAMETERS = (
@@ -82,6 +83,15 @@ def read_filters(request: Request) -> ListFilters:
         statuses=statuses,
         owner=request.param("owner"),
     )
+
+
+def read_facets(request: Request) -> tuple[str, ...]:
+    """The requested facets; all of them if the request names none."""
+    names = tuple(dict.fromkeys(_repeated_param(request, "facet")))
+    for name in names:
+        if name not in FACETS:
+            raise InvalidParameter(f"{name[:40]!r} is not a facet.", path="facet", hint=f"Use {', '.join(FACETS)}.")
+    return names or FACETS
 
 
 def _repeated_param(request: Request, wanted: str) -> tuple[str, ...]:
@@ -196,24 +206,3 @@ def read_texts(document: JsonObject, name: str, most: int = limits.FILTER_VALUES
         if not item.strip() or len(item) > 256:
             raise InvalidRequest("Each item is a text of 1 to 256 characters.", path=f"$.{name}[{index}]")
     return tuple(value)
-
-
-def receipt_json(receipt: PublicationReceipt) -> dict[str, Any]:
-    """The answer to a write."""
-    answer: dict[str, Any] = {
-        "id": receipt.id,
-        "aliases": list(receipt.aliases),
-        "dialect": receipt.dialect,
-        "outcome": receipt.outcome,
-        "etag": receipt.etag,
-        "losses": [{"path": loss.path, "reason": loss.reason} for loss in receipt.losses],
-        "warnings": list(receipt.warnings),
-        "trust": receipt.trust,
-    }
-    if receipt.held is not None:
-        answer["held"] = pending_to_json(receipt.held)
-    if receipt.expires_at is not None:
-        answer["expires_at"] = to_rfc3339(receipt.expires_at)
-    if receipt.ttl_seconds is not None:
-        answer["ttl_seconds"] = receipt.ttl_seconds
-    return answer

@@ -5,7 +5,7 @@ Matching works on the raw path, so that an id with an encoded slash stays one se
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import msgspec
@@ -36,7 +36,10 @@ class ParameterSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BodySpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A request or response body. `type` is a response type, from which the schema is generated."""
+
     schema: dict[str, Any] | None = None
+    type: type[msgspec.Struct] | None = None
     content_type: str = "application/json"
     also: tuple[str, ...] = ()  # further content types
     text: str | None = None  # a content type with text instead of JSON
@@ -52,7 +55,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     summary: str = ""
     parameters: tuple[ParameterSpec, ...] = ()
     body: BodySpec | None = None
-    answers: dict[int, BodySpec] = msgspec.field(default_factory=dict)
+    answers: Mapping[int, type[msgspec.Struct] | BodySpec] = msgspec.field(default_factory=dict)
     open: bool = False  # answered to anyone, with public data only
     described: bool = True  # part of the API description
     scope: str | None = None  # instead of the operation's

@@ -16,7 +16,7 @@ from waypost.model.names import slug
 from waypost.model.query import Evidence, MatchedAgent
 from waypost.model.record import AgentRecord, protocols_of
 from waypost.model.registration import Registration
-from waypost.model.verdict import BADGES
+from waypost.model.verdict import BADGES, TrustSummary, Verdict
 from waypost.registry.catalog.entries import expiry_of
 from waypost.server.web.markup import Html, HtmlContent, el, escape_text, join, meter, time_element
 
@@ -54,29 +54,28 @@ def level_badge(level: str) -> Html:
     return el("span", BADGES.get(level, "claimed"), class_=f"badge {level if level in BADGES else 'self_asserted'}")
 
 
-def trust_badge(trust: dict[str, Any], *, source: HtmlContent = None) -> Html:
+def trust_badge(trust: TrustSummary, *, source: HtmlContent = None) -> Html:
     """The badge, which opens to its evidence."""
-    checks = [_check_line(each) for each in trust.get("checks", ())]
+    checks = [_check_line(each) for each in trust.checks or ()]
     body = el(
         "div",
-        el("p", _LEVEL_TEXTS.get(trust["level"], "")),
+        el("p", _LEVEL_TEXTS.get(trust.level, "")),
         el("ul", checks, class_="checks") if checks else None,
         el("p", source, class_="soft") if source else None,
         class_="pop",
     )
-    return el("details", el("summary", level_badge(trust["level"])), body, class_="trust")
+    return el("details", el("summary", level_badge(trust.level)), body, class_="trust")
 
 
-def _check_line(check: dict[str, Any]) -> Html:
-    name = CHECK_LABELS.get(check["check"], (check["check"], ""))[0]
-    reason = check.get("reason")
-    rows = [join((el("dt", word), el("dd", value))) for word, value in _flatten_evidence(check.get("evidence") or {})]
+def _check_line(check: Verdict) -> Html:
+    name = CHECK_LABELS.get(check.check, (check.check, ""))[0]
+    rows = [join((el("dt", word), el("dd", value))) for word, value in _flatten_evidence(check.evidence)]
     return el(
         "li",
-        _mark(check["state"]),
+        _mark(check.state),
         " ",
         name,
-        el("span", f" {reason}", class_="soft") if reason else None,
+        el("span", f" {check.reason}", class_="soft") if check.reason else None,
         el("dl", rows, class_="evidence") if rows else None,
     )
 
@@ -91,11 +90,11 @@ def _mark(state: str) -> Html:
     )
 
 
-def trust_checklist(trust: dict[str, Any]) -> Html:
+def trust_checklist(trust: TrustSummary) -> Html:
     """All levels, including those not checked: 'not checked' must not look like 'failed'."""
-    made = {check["check"]: check for check in trust.get("checks", ())}
+    made: dict[str, Verdict] = {check.check: check for check in trust.checks or ()}
     known = [
-        made.get(name) or {"check": name, "state": "not_checked"}
+        made.get(name) or Verdict(check=name, state="not_checked")
         for name in CHECK_LABELS
         if name in made or name in _CHECKS_ALWAYS_SHOWN
     ]
@@ -103,27 +102,27 @@ def trust_checklist(trust: dict[str, Any]) -> Html:
     return el("ol", [_checklist_item(check) for check in (*other, *known)], class_="ladder")
 
 
-def _checklist_item(check: dict[str, Any]) -> Html:
-    title, proves = CHECK_LABELS.get(check["check"], (check["check"], ""))
-    state = check["state"]
+def _checklist_item(check: Verdict) -> Html:
+    title, proves = CHECK_LABELS.get(check.check, (check.check, ""))
+    state = check.state
     return el(
         "li",
         _mark(state),
         el(
             "div",
-            el("h3", title, " ", el("code", check["check"]), el("span", f" {_STATES[state]}", class_="soft")),
+            el("h3", title, " ", el("code", check.check), el("span", f" {_STATES[state]}", class_="soft")),
             el("p", proves) if proves else None,
-            el("p", check["reason"], class_="soft") if check.get("reason") else None,
+            el("p", check.reason, class_="soft") if check.reason else None,
             _evidence(check),
         ),
         class_=state,
     )
 
 
-def _evidence(check: dict[str, Any]) -> HtmlContent:
-    rows = list(_flatten_evidence(check.get("evidence") or {}))
-    if check.get("at"):
-        rows.append(("checked", time_element(check["at"])))
+def _evidence(check: Verdict) -> HtmlContent:
+    rows = list(_flatten_evidence(check.evidence))
+    if check.at:
+        rows.append(("checked", time_element(check.at)))
     if not rows:
         return None
     listed = el("dl", [join((el("dt", name), el("dd", value))) for name, value in rows], class_="evidence")
@@ -167,7 +166,7 @@ def agent_path(agent_id: str) -> str:
 class AgentCards:
     """`trust_of` returns the verdict on an agent."""
 
-    def __init__(self, trust_of: Callable[[Registration], dict[str, Any]]) -> None:
+    def __init__(self, trust_of: Callable[[Registration], TrustSummary]) -> None:
         self._trust_of = trust_of
         self._kept: LruCache[str, tuple[tuple[int, str, float], Html]] = LruCache(limits.PAGE_CARD_CACHE)
 

@@ -18,6 +18,7 @@ from waypost.model.json import parse_json
 from waypost.model.names import fold_tag, slug
 from waypost.model.record import AgentRecord, Binding, Example
 from waypost.model.registration import Registration, trust_of
+from waypost.model.verdict import TrustSummary
 from waypost.protocols.dialects import DIALECTS
 from waypost.registry.catalog.entries import expiry_of
 from waypost.registry.reader import VersionComparison, VersionEntry
@@ -134,7 +135,7 @@ class AgentPage:
         trust = trust_of(registration)
         return el(
             "article",
-            _head(registration, trust["level"]),
+            _head(registration, trust.level),
             el(
                 "div",
                 el("div", self._left(registration, trust), class_="main"),
@@ -146,7 +147,7 @@ class AgentPage:
             class_="sheet",
         )
 
-    def _left(self, registration: Registration, trust: dict[str, Any]) -> HtmlContent:
+    def _left(self, registration: Registration, trust: TrustSummary) -> HtmlContent:
         record = registration.record
         return (
             section(

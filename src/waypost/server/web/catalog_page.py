@@ -274,13 +274,13 @@ class CatalogPage:
     def figures(self, visitor: WebUser) -> Html:
         stats = self._registry.stats(visitor.reader)
         facets = self._counts(SearchForm(), visitor).facets
-        rows: list[tuple[str, int]] = [("in all", stats["agents"])]
-        rows += list(stats["by_status"].items())
+        rows: list[tuple[str, int]] = [("in all", stats.agents)]
+        rows += list(stats.by_status.items())
         rows.append(("protocols", len([each for each in facets["protocol"] if "+" not in each.value])))
-        rows += [("waiting for the index", count)] if (count := stats.get("indexing_pending")) else []
+        rows += [("waiting for the index", count)] if (count := stats.indexing_pending) else []
         lines = [el("li", el("b", f"{count:,}"), " ", name) for name, count in rows]
-        if "revision" in stats:
-            lines.append(el("li", "revision ", el("b", f"{stats['revision']:,}")))
+        if stats.revision is not None:
+            lines.append(el("li", "revision ", el("b", f"{stats.revision:,}")))
         return el("ul", lines, class_="figures")
 
     def feed(self, visitor: WebUser, most: int = limits.PAGE_CHANGES) -> Html:

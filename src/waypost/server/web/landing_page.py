@@ -13,6 +13,7 @@ from waypost.errors import InvalidParameter
 from waypost.model.json import JsonObject
 from waypost.model.names import parse_domain
 from waypost.model.registration import Registration
+from waypost.model.verdict import TrustSummary
 from waypost.server.web.agent_cards import liveness, trust_badge, trust_checklist
 from waypost.server.web.agent_page import copyable_code
 from waypost.server.web.layout import WebPage, definition_list, section
@@ -93,7 +94,7 @@ def connect_form(label: str) -> Html:
     return el("connect-form", form, action=CONNECT_PATH)
 
 
-def make_landing_page(registration: Registration, document: JsonObject, trust: dict[str, Any]) -> WebPage:
+def make_landing_page(registration: Registration, document: JsonObject, trust: TrustSummary) -> WebPage:
     """The page of an agent under its own domain."""
     record = registration.record
     status = registration.status

@@ -12,6 +12,7 @@ from waypost.errors import InvalidParameter, PreconditionFailed, WaypostError
 from waypost.model.principal import VISIBILITIES
 from waypost.registry.importer import ImportedAgent, Importer, ImportRequest, ImportResult
 from waypost.registry.publication import PublicationReceipt
+from waypost.responses.agents import ExistingAgent
 from waypost.server.auth.sessions import WebUser
 from waypost.server.web.agent_cards import agent_path, level_badge, trust_checklist
 from waypost.server.web.agent_page import copyable_code, format_document
@@ -209,13 +210,12 @@ def _agent(found: ImportedAgent) -> Html:
         return error_note(found.error) if found.error is not None else EMPTY_HTML
     record = found.agent() or {}
     decoded = found.decoded
-    trust = found.trust or {"level": "self_asserted", "checks": []}
     return el(
         "article",
         el(
             "div",
             el("h3", decoded.record.name or decoded.record.id),
-            level_badge(trust["level"]),
+            level_badge(found.trust.level),
             el("span", found.dialect, class_="protocol"),
             class_="head",
         ),
@@ -226,17 +226,17 @@ def _agent(found: ImportedAgent) -> Html:
         _mapping(record),
         _losses(found),
         el("h4", "What was checked"),
-        trust_checklist(trust),
+        trust_checklist(found.trust),
         el("details", el("summary", "The document"), copyable_code(format_document(found.document), "document")),
         class_="recognised",
     )
 
 
-def _existing(existing: dict[str, Any] | None) -> HtmlContent:
+def _existing(existing: ExistingAgent | None) -> HtmlContent:
     if existing is None:
         return el("p", "New: no agent is registered under this id.", class_="soft")
-    if existing["yours"]:
-        return el("p", "Saving updates ", el("a", existing["id"], href=agent_path(existing["id"])), ".")
+    if existing.yours:
+        return el("p", "Saving updates ", el("a", existing.id, href=agent_path(existing.id)), ".")
     return el("p", "Another subject owns this id: saving will be refused.", class_="notice bad")
 
 

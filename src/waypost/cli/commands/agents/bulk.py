@@ -23,7 +23,7 @@ from waypost.cli.options import example
 from waypost.cli.output import Printer, report_error
 from waypost.cli.session import Session, with_session
 from waypost.cli.views import receipt_value, show_warnings
-from waypost.client.results import Failure, Receipt
+from waypost.client.requests import Failure
 from waypost.client.sync.client import SyncClient
 from waypost.errors import (
     FetchFailed,
@@ -39,6 +39,7 @@ from waypost.errors import (
 )
 from waypost.protocols.dialects import unpack_documents
 from waypost.protocols.rtfs.sexpr import is_sexpr_text
+from waypost.responses.agents import Receipt
 
 Item = TypeVar("Item")
 
@@ -212,8 +213,8 @@ def _import_urls(
             continue
         for number, agent in enumerate(found.agents if found is not None else ()):
             document = ImportDocument(origin=url if found is None or len(found.agents) == 1 else f"{url}[{number}]")
-            if isinstance(agent, Failure):
-                yield document, agent
+            if agent.error is not None:
+                yield document, Failure(error=agent.error.to_error())
             elif agent.receipt is not None:
                 yield document, agent.receipt
 
@@ -302,8 +303,7 @@ def export(session: Session, as_: str, target: Path | None) -> None:
         written = _write_lines(file, lines, array=printer.output == "json")
         stats = client.stats()
         left_out = stats.agents - written if as_ != "source" else 0
-        seen_by = stats.document.get("by_visibility", {"public": stats.agents})
-        hidden = stats.agents - seen_by.get("public", 0)
+        hidden = stats.agents - stats.by_visibility.get("public", 0)
     if left_out > 0:
         agents = "1 agent has" if left_out == 1 else f"{left_out} agents have"
         printer.note(f"warning: {agents} no {as_} document; --as source writes the received documents", "yellow")

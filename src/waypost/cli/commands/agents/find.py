@@ -12,7 +12,6 @@ from waypost.cli.options import example, split_values
 from waypost.cli.output import Printer, sanitize
 from waypost.cli.session import Session, with_session
 from waypost.cli.views import show_candidate, show_facets
-from waypost.client.results import Candidate, SearchResult
 from waypost.errors import (
     FetchFailed,
     InvalidRequest,
@@ -34,6 +33,7 @@ from waypost.protocols.rtfs.discover_form import (
     UNAVAILABLE,
     is_discover_form,
 )
+from waypost.responses.search import Candidate, SearchResult
 
 
 @click.command(epilog=example("waypost facets", "waypost facets --by tag --protocol a2a", "waypost facets -o json"))

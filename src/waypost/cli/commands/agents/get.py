@@ -8,8 +8,8 @@ from waypost.cli.options import example
 from waypost.cli.output import Printer
 from waypost.cli.session import Session, with_session
 from waypost.cli.views import agent_card, show_diff, show_health, show_history, trust_word
-from waypost.client.agent import Agent
-from waypost.client.results import Document
+from waypost.client.requests import Document
+from waypost.responses.agents import Agent
 
 
 @click.command(

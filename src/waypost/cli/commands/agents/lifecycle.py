@@ -14,8 +14,8 @@ from waypost.cli.options import example, parse_duration_option, split_values
 from waypost.cli.output import Printer, report_error, sanitize
 from waypost.cli.session import Session, with_session
 from waypost.cli.views import show_receipt
-from waypost.client.results import PendingChangeView, PendingDifference
 from waypost.errors import Unauthorized, Unavailable, WaypostError, error_codes
+from waypost.responses.agents import PendingChangeView, PendingDifference
 
 
 @click.command(epilog=example("waypost renew weather-reporter", "waypost renew weather-reporter --ttl 1h"))

@@ -13,7 +13,7 @@ from rich.text import Text
 from waypost.cli.options import example, split_values
 from waypost.cli.output import Printer, sanitize
 from waypost.cli.session import Session, with_session
-from waypost.client.agent import Agent
+from waypost.responses.agents import Agent
 
 HEALTH_STATUSES = ("suspect", "unhealthy")  # shown instead of the status that the agent declares
 TERMINAL_ROWS = 100

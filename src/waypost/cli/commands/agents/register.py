@@ -18,16 +18,16 @@ import msgspec
 from rich.text import Text
 
 from waypost.cli.options import example, parse_duration_option
-from waypost.cli.output import Printer, report_error, sanitize, without_none
+from waypost.cli.output import Printer, report_error, sanitize
 from waypost.cli.session import Session, with_session
 from waypost.cli.views import agent_card, receipt_value, show_receipt, show_warnings
-from waypost.client.agent import Agent
 from waypost.client.requests import WriteOptions
-from waypost.client.results import Failure, FetchedAgent, FetchResult, Receipt
 from waypost.client.sync.client import SyncClient
 from waypost.domains.target import is_domain
 from waypost.errors import AddressDenied, FetchFailed, Unauthorized, Unavailable, WaypostError, error_codes
+from waypost.model.verdict import TrustSummary
 from waypost.net.outbound import OutboundClient, OutboundOptions
+from waypost.responses.agents import Agent, FetchedAgent, FetchResult, Receipt
 from waypost.settings import Settings
 
 _FILES = (".json", ".jsonl", ".ndjson", ".rtfs", ".txt", ".yaml", ".yml", ".toml", ".pem")
@@ -67,7 +67,7 @@ def register_url(client: SyncClient, printer: Printer, url: str, choice: FetchOp
     if not choice.dry_run and not is_interactive:
         found = _fetch(client, url, choice, save=True)
         for agent in found.agents:
-            if isinstance(agent, FetchedAgent):
+            if agent.error is None:
                 printer.note(f"found: {agent.dialect} {agent.name!r} at {found.url}")
         return found
     found = _fetch(client, url, choice, save=False)
@@ -91,13 +91,13 @@ def _fetch(client: SyncClient, url: str, choice: FetchOptions, *, save: bool, di
 
 def show_fetched(printer: Printer, found: FetchResult) -> None:
     if not printer.is_human:
-        printer.value(fetched_value(found))
+        printer.value(found.document)
         return
     for number, agent in enumerate(found.agents):
-        if isinstance(agent, Failure):
-            report_error(agent.error, f"{found.url}[{number}]")
+        if agent.error is not None:
+            report_error(agent.error.to_error(), f"{found.url}[{number}]")
         elif number < _CARDS_SHOWN and printer.is_terminal:
-            printer.console.print(agent_card(Agent.from_document(agent.agent)))
+            printer.console.print(agent_card(Agent.from_document(agent.agent or {})))
             for line in _agent_lines(agent):
                 printer.line(line)
         else:
@@ -108,33 +108,22 @@ def show_fetched(printer: Printer, found: FetchResult) -> None:
 
 def _agent_lines(agent: FetchedAgent) -> Iterator[Text]:
     yield _labelled("found at", f"{agent.url} ({agent.dialect})")
-    for check in agent.trust.get("checks", ()):
-        state = str(check.get("state", ""))
-        reason = f": {check['reason']}" if check.get("reason") else ""
-        yield _labelled(str(check.get("check", "")), f"{state}{reason}", _STATES.get(state, ""))
-    yield _labelled("trust", str(agent.trust.get("level", "self_asserted")))
-    for loss in agent.losses:
+    trust = agent.trust or TrustSummary(level="self_asserted")
+    for check in trust.checks or ():
+        reason = f": {check.reason}" if check.reason else ""
+        yield _labelled(check.check, f"{check.state}{reason}", _STATES.get(check.state, ""))
+    yield _labelled("trust", trust.level)
+    for loss in agent.losses or ():
         yield _labelled("lost", f"{loss.path} ({loss.reason})")
-    for warning in agent.warnings:
+    for warning in agent.warnings or ():
         yield _labelled("warning", warning, "yellow")
     if agent.existing is not None:
-        whose = "yours" if agent.existing.get("yours") else "another owner's"
-        yield _labelled("registered", f"already, {whose}", "" if agent.existing.get("yours") else "yellow")
+        whose = "yours" if agent.existing.yours else "another owner's"
+        yield _labelled("registered", f"already, {whose}", "" if agent.existing.yours else "yellow")
 
 
 def _labelled(label: str, text: str, style: str = "") -> Text:
     return Text().append(f"  {sanitize(label):<18}", style="dim").append(sanitize(text), style=style)
-
-
-def fetched_value(found: FetchResult) -> dict[str, Any]:
-    """The JSON value, without absent members."""
-    agents = [
-        {"outcome": "failed", "error": {"code": agent.error.code, "message": agent.error.message}}
-        if isinstance(agent, Failure)
-        else without_none(msgspec.to_builtins(agent))
-        for agent in found.agents
-    ]
-    return {"url": found.url, "digest": found.digest, "agents": agents}
 
 
 # The user may connect wherever this machine may, except to addresses that are always denied (metadata services).
@@ -257,8 +246,8 @@ def _from_url(
     )
     found = register_url(client, printer, url, choice)
     for agent in found.agents if found is not None else ():
-        if isinstance(agent, Failure):
-            raise agent.error
+        if agent.error is not None:
+            raise agent.error.to_error()
         if agent.receipt is not None:
             yield agent.receipt
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import Any
 
 import click
 from rich.text import Text
 
 from waypost.cli.options import example
-from waypost.cli.output import Printer, sanitize, without_none
+from waypost.cli.output import Printer, sanitize
 from waypost.cli.session import Session, with_session
-from waypost.client.results import Change
+from waypost.responses.agents import Change
 
 STYLES = {"registered": "green", "updated": "cyan", "renewed": "dim", "withdrawn": "red", "expired": "yellow"}
 
@@ -43,7 +42,7 @@ def watch(session: Session, cursor: str | None, renewals: bool, agents: bool, co
 def _show(printer: Printer, change: Change) -> None:
     if not printer.is_human:
         printer.output = "jsonl"  # a stream has no end, so it cannot be an array
-        printer.value(_value(change))
+        printer.value({**change.document, "cursor": change.cursor})
         return
     line = Text().append(f"{sanitize(change.at)}  ", style="dim")
     line.append(f"{change.type:<10}", style=STYLES.get(change.type, ""))
@@ -51,16 +50,3 @@ def _show(printer: Printer, change: Change) -> None:
     if change.agent is not None:
         line.append(f"  {sanitize(change.agent.get('name', ''))}", style="dim")
     printer.line(line)
-
-
-def _value(change: Change) -> dict[str, Any]:
-    return without_none(
-        {
-            "type": change.type,
-            "id": change.id,
-            "at": change.at,
-            "etag": change.etag,
-            "cursor": change.cursor,
-            "agent": change.agent,
-        }
-    )

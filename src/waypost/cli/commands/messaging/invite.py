@@ -12,8 +12,8 @@ import msgspec
 from waypost.cli.options import example, parse_duration_option
 from waypost.cli.output import sanitize, without_none
 from waypost.cli.session import Session, with_session
-from waypost.client.results import InvitationView
 from waypost.model.json import parse_object
+from waypost.responses.messaging import InvitationView
 
 _MAKE = "make"
 

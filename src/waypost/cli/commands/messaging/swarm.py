@@ -12,7 +12,7 @@ import msgspec
 from waypost.cli.options import example, signer_options
 from waypost.cli.output import Printer, sanitize
 from waypost.cli.session import Session, with_session
-from waypost.client.results import SwarmMemberView, SwarmMessage, SwarmView
+from waypost.responses.messaging import SwarmMemberView, SwarmMessage, SwarmView
 
 
 @click.group(epilog=example("waypost swarm join agent:bob.example.com collaborative-analysis"))

@@ -14,9 +14,9 @@ from rich.text import Text
 from waypost.cli.options import example, parse_duration_option, signer_options, signer_or_hosted_options
 from waypost.cli.output import Printer, sanitize, without_none
 from waypost.cli.session import Session, with_session
-from waypost.client.results import LeasedTask, TaskStatus
 from waypost.domains.target import is_domain
 from waypost.model.json import dump_json, parse_json
+from waypost.responses.messaging import LeasedTask, TaskStatus
 
 _STYLES = {"succeeded": "green", "failed": "red", "cancelled": "yellow", "running": "cyan"}
 

@@ -12,7 +12,7 @@ from waypost.cli.options import example
 from waypost.cli.output import Printer, sanitize, without_none
 from waypost.cli.session import Session, with_session
 from waypost.cli.views import show_receipt
-from waypost.client.results import DomainClaim
+from waypost.responses.trust import DomainClaim
 
 
 @click.command(

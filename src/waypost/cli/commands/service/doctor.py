@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import click
+import msgspec
 from rich.text import Text
 
 from waypost import limits
@@ -16,8 +16,9 @@ from waypost.cli.output import Printer, sanitize
 from waypost.cli.session import Session, with_session
 from waypost.errors import ConfigurationError, MissingScope, NotFound, Unauthorized, Unavailable
 from waypost.model.times import find_instant
-from waypost.registry.doctor import SEVERITIES, Deployment, examine
-from waypost.server.api.rest.monitoring import diagnosis_json, inspect_machine
+from waypost.registry.doctor import SEVERITIES, Deployment, diagnose
+from waypost.responses.service import Diagnosis, DoctorFinding
+from waypost.server.api.rest.service import inspect_machine
 
 EXIT_FAILED = 1
 _MARKS = {"danger": ("✗", "bold red"), "warning": ("!", "yellow"), "info": ("·", "dim"), "ok": ("✓", "green")}
@@ -38,11 +39,11 @@ def doctor(session: Session, *, everything: bool) -> int:
         for line in _lines(diagnosis, everything=everything):
             printer.line(line)
     else:
-        printer.parts(diagnosis, diagnosis["findings"])
-    return EXIT_FAILED if diagnosis["counts"]["danger"] or diagnosis["counts"]["warning"] else 0
+        printer.parts(diagnosis, diagnosis.findings)
+    return EXIT_FAILED if diagnosis.counts["danger"] or diagnosis.counts["warning"] else 0
 
 
-def _remote_diagnosis(session: Session, printer: Printer) -> dict[str, Any] | None:
+def _remote_diagnosis(session: Session, printer: Printer) -> Diagnosis | None:
     """The diagnosis of the running service; None if there is none, or the token is not accepted."""
     try:
         with session.client() as client:
@@ -55,37 +56,34 @@ def _remote_diagnosis(session: Session, printer: Printer) -> dict[str, Any] | No
         return None
 
 
-def _with_skew(diagnosis: dict[str, Any], began: float, ended: float) -> dict[str, Any]:
-    """Add a finding if its clock differs from ours."""
-    at = find_instant(diagnosis.get("at"))
+def _with_skew(diagnosis: Diagnosis, began: float, ended: float) -> Diagnosis:
+    """Add a finding when the clock of the service differs from the clock of this machine."""
+    at = find_instant(diagnosis.at)
     if at is None or began - limits.DOCTOR_SKEW_SECONDS <= at <= ended + limits.DOCTOR_SKEW_SECONDS:
         return diagnosis
-    finding = {
-        "layer": "clock",
-        "severity": "warning",
-        "message": f"The clocks of the service and of this machine differ by {abs(at - ended):.0f} s.",
-        "hint": "Synchronise both with NTP: tokens, leases and signatures depend on the clock.",
-    }
-    counts = {**diagnosis["counts"], "warning": diagnosis["counts"]["warning"] + 1}
-    return {**diagnosis, "findings": [*diagnosis["findings"], finding], "counts": counts}
+    finding = DoctorFinding(
+        layer="clock",
+        severity="warning",
+        message=f"The clocks of the service and of this machine differ by {abs(at - ended):.0f} s.",
+        hint="Synchronise both with NTP: tokens, leases and signatures depend on the clock.",
+    )
+    counts = {**diagnosis.counts, "warning": diagnosis.counts["warning"] + 1}
+    return msgspec.structs.replace(diagnosis, findings=(*diagnosis.findings, finding), counts=counts)
 
 
-def _local_diagnosis(session: Session) -> dict[str, Any]:
-    settings, now = session.settings(), time.time()
+def _local_diagnosis(session: Session) -> Diagnosis:
+    settings = session.settings()
     machine = inspect_machine(settings, has_embedder=has_sentence_model(settings))
-    return diagnosis_json(examine(Deployment(settings=settings, machine=machine, now=now)), now)
+    return diagnose(Deployment(settings=settings, machine=machine, now=time.time()))
 
 
-def _lines(diagnosis: dict[str, Any], *, everything: bool) -> Iterator[Text]:
-    for finding in diagnosis["findings"]:
-        if finding["severity"] == "ok" and not everything:
+def _lines(diagnosis: Diagnosis, *, everything: bool) -> Iterator[Text]:
+    for finding in diagnosis.findings:
+        if finding.severity == "ok" and not everything:
             continue
-        mark, style = _MARKS.get(finding["severity"], ("?", ""))
-        yield Text(f"{mark} ", style=style).append(
-            f"{sanitize(finding['layer'])}: {sanitize(finding['message'])}", "default"
-        )
-        setting = f"[{finding['setting']}] " if finding.get("setting") else ""
-        if finding.get("hint"):
-            yield Text(f"    {setting}{sanitize(finding['hint'])}", style="dim")
-    counts = diagnosis["counts"]
-    yield Text(", ".join(f"{counts.get(severity, 0)} {severity}" for severity in SEVERITIES), style="bold")
+        mark, style = _MARKS.get(finding.severity, ("?", ""))
+        yield Text(f"{mark} ", style=style).append(f"{sanitize(finding.layer)}: {sanitize(finding.message)}", "default")
+        setting = f"[{finding.setting}] " if finding.setting else ""
+        if finding.hint:
+            yield Text(f"    {setting}{sanitize(finding.hint)}", style="dim")
+    yield Text(", ".join(f"{diagnosis.counts.get(each, 0)} {each}" for each in SEVERITIES), style="bold")

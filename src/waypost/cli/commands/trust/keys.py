@@ -14,9 +14,9 @@ from waypost.cli.options import example
 from waypost.cli.output import Printer, sanitize, without_none
 from waypost.cli.session import Session, with_session
 from waypost.client.identity import make_key, previous_key_path, read_key, read_text, replace_key, write_key
-from waypost.client.results import TrustStorePage
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject, dump_json, parse_object
+from waypost.responses.trust import TrustStorePage
 from waypost.server.hosted_agents.keys import hosted_key_path
 from waypost.trust.announce.signed_announcement import parse_announced_key, sign_announcement
 from waypost.trust.keys.private_key import PrivateKey
@@ -223,7 +223,7 @@ def revoke(session: Session, what: str, reason: str | None) -> None:
         printer.value(without_none(msgspec.to_builtins(revocation)))
         return
     printer.line(f"{revocation.outcome:<9}  {sanitize(revocation.what)}")
-    for agent_id in revocation.withdrawn:
+    for agent_id in revocation.withdrawn or ():
         printer.line(f"withdrawn  {sanitize(agent_id)}")
 
 

@@ -10,10 +10,10 @@ import click
 from waypost.cli.options import example, parse_duration_option
 from waypost.cli.output import without_none
 from waypost.cli.session import Session, with_session
-from waypost.client.results import MintedToken
 from waypost.errors import ConfigurationError
 from waypost.model.principal import SCOPES
 from waypost.model.times import to_rfc3339
+from waypost.responses.service import MintedToken
 from waypost.settings import TOKEN_KEY_FILE, Settings
 from waypost.trust.jwt import load_token_key, mint
 

@@ -24,20 +24,22 @@ from waypost.cli.options import example
 from waypost.cli.output import Printer, sanitize
 from waypost.cli.session import Session, with_session
 from waypost.cli.views import trust_badge, trust_word
-from waypost.client.results import LogCheckpoint, VerificationResult, parse_verification
 from waypost.client.sync.client import SyncClient
 from waypost.domains.target import is_domain
 from waypost.errors import ConfigurationError, NotFound, Unauthorized, Unavailable, WaypostError
 from waypost.model.times import to_rfc3339
-from waypost.model.verdict import trust_summary
+from waypost.model.verdict import CheckResult, Verdict, trust_summary
 from waypost.protocols.codec import DecodeContext
 from waypost.protocols.dialects import decode_document
 from waypost.registry.verification import check_with_keys
+from waypost.responses.audit import LogCheckpoint
+from waypost.responses.trust import VerificationResult, VerifiedDocument
 from waypost.trust.announce.signed_announcement import parse_announced_key
 from waypost.trust.checks.bound_key import BoundKey
 from waypost.trust.transparency_log import (
     Checkpoint,
     VerifierKey,
+    entry_leaves,
     parse_verifier_key,
     verify_checkpoint,
     verify_consistency,
@@ -129,7 +131,7 @@ def _check_inclusion(client: SyncClient, now: Checkpoint, entries: int) -> LogCh
     count = min(entries, limits.AUDIT_PAGE_MAX, now.size)
     if not count:
         return LogCheck(check="inclusion", state="not_checked", reason="No entry was checked.")
-    leaves = client.audit(now.size - count, limit=count).leaves()
+    leaves = entry_leaves(client.audit(now.size - count, limit=count))
     if list(leaves) != list(range(now.size - count + 1, now.size + 1)):
         return LogCheck(check="inclusion", state="failed", reason=f"Some of the newest {count} entries are missing.")
     for number, leaf in leaves.items():
@@ -314,8 +316,12 @@ def _verify_locally(path: Path, dialect: str | None, keys: list[BoundKey]) -> Ve
     document = path.read_bytes()
     name, _, decoded = decode_document(document, dialect, DecodeContext(now=now))
     trust = trust_summary(check_with_keys(name, document, keys, (), now))
-    answer = {"id": decoded.record.id, "trust": trust, "documents": [{"dialect": name, **trust}]}
-    return parse_verification({**answer, "checked_at": to_rfc3339(now)})
+    return VerificationResult(
+        id=decoded.record.id,
+        trust=trust,
+        documents=(VerifiedDocument(dialect=name, level=trust.level, checks=trust.checks or ()),),
+        checked_at=to_rfc3339(now),
+    )
 
 
 def _read_key(path: Path) -> BoundKey:
@@ -337,19 +343,18 @@ def _show(printer: Printer, found: VerificationResult) -> None:
 
 def _lines(found: VerificationResult) -> Iterator[Text]:
     yield trust_badge(found.level).append(f"  {sanitize(found.id)}", style="not bold default")
-    for document in found.document.get("documents", ()):
-        yield Text(f"  {sanitize(str(document.get('dialect', '')))}", style="bold")
-        checks = document.get("checks") or ({"check": "signature", "state": "not_checked", "reason": _NO_SIGNATURES},)
-        for check in checks:
+    for document in found.documents:
+        yield Text(f"  {sanitize(document.dialect)}", style="bold")
+        for check in document.checks or (_NO_SIGNATURES,):
             yield from _check_lines(check)
 
 
-_NO_SIGNATURES = "this dialect has no signatures"
+_NO_SIGNATURES = CheckResult(check="signature", state="not_checked", reason="this dialect has no signatures")
 
 
-def _check_lines(check: dict[str, Any]) -> Iterator[Text]:
-    mark, style = _MARKS.get(check["state"], ("?", ""))
-    line = Text(f"    {mark} ", style=style).append(sanitize(check["check"]), style="default")
-    yield line.append(f"  {sanitize(check.get('reason') or check['state'].replace('_', ' '))}", style="dim")
-    for name, value in (check.get("evidence") or {}).items():
+def _check_lines(check: Verdict) -> Iterator[Text]:
+    mark, style = _MARKS.get(check.state, ("?", ""))
+    line = Text(f"    {mark} ", style=style).append(sanitize(check.check), style="default")
+    yield line.append(f"  {sanitize(check.reason or check.state.replace('_', ' '))}", style="dim")
+    for name, value in check.evidence.items():
         yield Text(f"        {sanitize(name)}: {sanitize(str(value))}", style="dim")

@@ -236,7 +236,7 @@ class AnnounceApi:
     async def _revocations(self, call: RequestContext) -> AnyResponse:
         """P-14: revoked keys and agents, for every reader, because readers cache what was revoked."""
         revoked = [row for row in await self._registry.trust.revocations() if row.kind in ("key", "agent")]
-        body = dump_json({"protocol_version": VERSION, "revoked": [row.told() for row in revoked]})
+        body = dump_json({"protocol_version": VERSION, "revoked": [row.view() for row in revoked]})
         return list_response(call.request, body, max((row.revoked_at for row in revoked), default=None))
 
     async def _delete(self, call: RequestContext) -> AnyResponse:

@@ -36,8 +36,9 @@ from waypost.registry.publication import Publication
 from waypost.registry.registry import Registry
 from waypost.server.auth.rate_limits import RateLimits
 from waypost.server.http.asgi import AnyResponse, Request, Response
+from waypost.server.http.document_responses import to_receipt
 from waypost.server.http.problems import problem_headers
-from waypost.server.http.request_params import check_dialect, check_media_type, read_visibility, receipt_json
+from waypost.server.http.request_params import check_dialect, check_media_type, read_visibility
 from waypost.server.renderer import DocumentReader
 from waypost.trust.policy import require_scope
 
@@ -297,7 +298,7 @@ def make_tools(registry: Registry, documents: DocumentReader, answer_discovery: 
                 visibility=read_visibility(call.request),
             )
         )
-        return receipt_json(receipt)
+        return msgspec.to_builtins(to_receipt(receipt))
 
     tools = (
         McpTool(

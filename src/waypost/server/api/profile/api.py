@@ -6,17 +6,21 @@ from typing import Any
 
 from waypost import limits
 from waypost.errors import InvalidDocument, InvalidRequest
-from waypost.model.json import JsonObject, kind_of, parse_object
+from waypost.model.json import JsonObject, dump_json, kind_of, parse_object
 from waypost.model.names import fold_tag, slug
 from waypost.model.principal import Principal, audience
 from waypost.model.query import FACETS, Query
 from waypost.model.record import LISTED
+from waypost.protocols.profile.discovery_request import DISCOVERY_REQUEST_SCHEMA
 from waypost.registry.find.filters import SUPPORTED
 from waypost.registry.publication import Publication
 from waypost.registry.registry import Registry
+from waypost.responses.agents import Page, Receipt
+from waypost.responses.search import DiscoveryResponse
 from waypost.server.api.profile.responses import discovery_response
 from waypost.server.http.asgi import AnyResponse, Response, json_response
 from waypost.server.http.document_responses import document_response, list_response, write_response
+from waypost.server.http.openapi import document_schema
 from waypost.server.http.request_params import (
     IF_MATCH,
     PAGE_PARAMETERS,
@@ -28,7 +32,6 @@ from waypost.server.http.request_params import (
 )
 from waypost.server.http.routing import BodySpec, RequestContext, Route
 from waypost.server.renderer import DocumentReader
-from waypost.server.response_schemas import AGENT_LIST, DISCOVERY_REQUEST, DISCOVERY_RESPONSE, RECEIPT, document_schema
 
 _LEVEL = b"D2"
 _DETAILS = ("minimal", "summary", "full")
@@ -55,8 +58,8 @@ class ProfileApi:
                 operation="find",
                 handler=self.discover,
                 summary="Find agents for a task",
-                body=BodySpec(schema=DISCOVERY_REQUEST),
-                answers={200: BodySpec(schema=DISCOVERY_RESPONSE)},
+                body=BodySpec(schema=DISCOVERY_REQUEST_SCHEMA),
+                answers={200: DiscoveryResponse},
             ),
             Route(
                 method="GET",
@@ -65,7 +68,7 @@ class ProfileApi:
                 handler=self.list_agents,
                 summary="List agents",
                 parameters=PAGE_PARAMETERS,
-                answers={200: BodySpec(schema=AGENT_LIST)},
+                answers={200: Page},
             ),
             Route(
                 method="PUT",
@@ -75,7 +78,7 @@ class ProfileApi:
                 summary="Publish Agent Metadata",
                 parameters=WRITE_HEADERS,
                 body=BodySpec(schema=document_schema("profile"), description="Agent Metadata"),
-                answers={201: BodySpec(schema=RECEIPT), 200: BodySpec(schema=RECEIPT), 202: BodySpec(schema=RECEIPT)},
+                answers={201: Receipt, 200: Receipt, 202: Receipt},
             ),
             Route(
                 method="GET",
@@ -151,7 +154,7 @@ class ProfileApi:
 
     async def list_agents(self, call: RequestContext) -> AnyResponse:
         page = self._registry.page(call.principal, limit=read_limit(call.request), cursor=call.request.param("cursor"))
-        body = await self._documents.list_body(page, "profile")
+        body = dump_json(await self._documents.page(page, "profile"))
         return list_response(call.request, body, self._registry.entries.last_modified(audience(call.principal)))
 
     async def discover(self, call: RequestContext) -> AnyResponse:

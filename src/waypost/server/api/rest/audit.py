@@ -1,30 +1,27 @@
-"""The audit trail on the service's own face, for admins: entries, a signed checkpoint, proofs."""
+"""The audit trail, for admins: entries, a signed checkpoint, and proofs of inclusion and consistency."""
 
 from __future__ import annotations
 
-import base64
-from typing import Any
-
 from waypost import limits
 from waypost.errors import InvalidParameter, NotAcceptable
-from waypost.model.json import dump_json
-from waypost.registry.audit_trail import AuditTrail, ConsistencyProof, InclusionProof, SignedCheckpoint
+from waypost.registry.audit_trail import AuditTrail
 from waypost.registry.ports import AuditQuery
-from waypost.server.http.asgi import AnyResponse, Request, Response, json_response
+from waypost.responses.audit import AuditTrailPage, LogCheckpoint, LogProof
+from waypost.responses.base import embedded
+from waypost.server.http.asgi import NO_STORE, AnyResponse, Request, Response, json_response
 from waypost.server.http.content_negotiation import MediaType, choose_media_type
 from waypost.server.http.request_params import read_limit
 from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
-from waypost.server.response_schemas import AUDIT_CHECKPOINT, AUDIT_PAGE, AUDIT_PROOF
 
-_NOT_STORED = (b"cache-control", b"no-store")
 _PLAIN, _JSON = MediaType("text", "plain"), MediaType("application", "json")
-_NOTE = b"text/plain; charset=utf-8"
 _NATURAL = {"type": "integer", "minimum": 0}
 _NUMBER_DIGITS = 15
 _TEXT_CHARS = limits.ID_CHARS
 
 
 class AuditApi:
+    """`/api/v1/audit`."""
+
     def __init__(self, trail: AuditTrail) -> None:
         self._trail = trail
 
@@ -35,19 +32,17 @@ class AuditApi:
                 path="/api/v1/audit",
                 operation="audit",
                 handler=self.page,
-                summary="Who changed what",
+                summary="List entries of the audit trail",
                 parameters=(
-                    ParameterSpec(
-                        name="after", schema=_NATURAL, description="the number of an entry; those after it follow"
-                    ),
+                    ParameterSpec(name="after", schema=_NATURAL, description="list the entries after this number"),
                     ParameterSpec(
                         name="limit", schema={"type": "integer", "minimum": 1, "maximum": limits.AUDIT_PAGE_MAX}
                     ),
-                    ParameterSpec(name="subject", description="who did it"),
-                    ParameterSpec(name="object", description="what it was done to"),
+                    ParameterSpec(name="subject", description="who made the change"),
+                    ParameterSpec(name="object", description="what was changed"),
                     ParameterSpec(name="action"),
                 ),
-                answers={200: BodySpec(schema=AUDIT_PAGE)},
+                answers={200: AuditTrailPage},
             ),
             Route(
                 method="GET",
@@ -55,29 +50,27 @@ class AuditApi:
                 operation="audit_checkpoint",
                 handler=self.checkpoint,
                 summary="Size and root of the audit trail, signed",
-                answers={
-                    200: BodySpec(schema=AUDIT_CHECKPOINT, content_type="application/json", also=("text/plain",)),
-                },
+                answers={200: BodySpec(type=LogCheckpoint, also=("text/plain",))},
             ),
             Route(
                 method="GET",
                 path="/api/v1/audit/proof",
                 operation="audit_proof",
                 handler=self.proof,
-                summary="That an entry is in the trail, or that the trail only grew",
+                summary="Prove that the trail contains an entry, or that it only grew",
                 parameters=(
                     ParameterSpec(name="entry", schema=_NATURAL, description="the number of an entry"),
-                    ParameterSpec(name="size", schema=_NATURAL, description="of the trail; now, when absent"),
+                    ParameterSpec(name="size", schema=_NATURAL, description="a size of the trail; default: current"),
                     ParameterSpec(name="from", schema=_NATURAL, description="an earlier size"),
-                    ParameterSpec(name="to", schema=_NATURAL, description="a later size; now, when absent"),
+                    ParameterSpec(name="to", schema=_NATURAL, description="a later size; default: current"),
                 ),
-                answers={200: BodySpec(schema=AUDIT_PROOF)},
+                answers={200: LogProof},
             ),
         ]
 
     async def page(self, call: RequestContext) -> AnyResponse:
         request = call.request
-        page = await self._trail.page(
+        found = await self._trail.page(
             AuditQuery(
                 after=_read_number(request, "after") or 0,
                 limit=read_limit(request, default=limits.AUDIT_PAGE_DEFAULT, most=limits.AUDIT_PAGE_MAX),
@@ -86,37 +79,50 @@ class AuditApi:
                 action=_read_text(request, "action"),
             )
         )
-        rest: dict[str, Any] = {"size": page.size, "oldest": page.oldest}
-        if page.next_after is not None:
-            rest["next_after"] = page.next_after
-        # The entries are sent as they were hashed, so that a reader can compute their leaves.
-        body = b'{"entries":[' + b",".join(page.leaves) + b"]," + dump_json(rest)[1:]
-        return Response(200, body, headers=[_NOT_STORED])
+        # Entries are sent as they were hashed, so that a client can compute their leaves.
+        entries = tuple(map(embedded, found.leaves))
+        page = AuditTrailPage(entries=entries, size=found.size, oldest=found.oldest, next_after=found.next_after)
+        return json_response(page, headers=[NO_STORE])
 
     async def checkpoint(self, call: RequestContext) -> AnyResponse:
-        chosen = choose_media_type((_PLAIN, _JSON), call.request.header(b"accept"))
-        if chosen is None:
+        media_type = choose_media_type((_PLAIN, _JSON), call.request.header(b"accept"))
+        if media_type is None:
             raise NotAcceptable("A checkpoint is text/plain or application/json.", path="Accept")
         signed = await self._trail.checkpoint()
-        if chosen == _JSON:
-            return json_response(_checkpoint_json(signed), headers=[_NOT_STORED, (b"vary", b"Accept")])
-        return Response(200, signed.note.encode(), content_type=_NOTE, headers=[_NOT_STORED, (b"vary", b"Accept")])
+        headers = [NO_STORE, (b"vary", b"Accept")]
+        if media_type == _PLAIN:
+            return Response(200, signed.note.encode(), content_type=b"text/plain; charset=utf-8", headers=headers)
+        origin, size, root = signed.checkpoint
+        checkpoint = LogCheckpoint(origin=origin, size=size, root=root, key=signed.key, note=signed.note)
+        return json_response(checkpoint, headers=headers)
 
     async def proof(self, call: RequestContext) -> AnyResponse:
-        asked = {name: _read_number(call.request, name) for name in ("entry", "size", "from", "to")}
-        entry, first = asked["entry"], asked["from"]
+        entry, size, first, second = (_read_number(call.request, name) for name in ("entry", "size", "from", "to"))
         if (entry is None) == (first is None):
             raise InvalidParameter(
-                "Name either entry or from.",
+                "Either entry or from is required.",
                 path="entry",
-                hint="?entry=N&size=M proves that an entry is there, ?from=M&to=N that nothing before was changed.",
+                hint="?entry=N&size=M proves that the trail contains an entry, ?from=M&to=N that it only grew.",
             )
         if entry is not None:
-            return json_response(
-                _inclusion_json(await self._trail.inclusion(entry, asked["size"])), headers=[_NOT_STORED]
+            inclusion = await self._trail.inclusion(entry, size)
+            proof = LogProof(
+                entry=inclusion.entry,
+                size=inclusion.size,
+                leaf=inclusion.leaf,
+                root=inclusion.root,
+                hashes=tuple(inclusion.hashes),
             )
-        proof = await self._trail.consistency(first or 0, asked["to"])
-        return json_response(_consistency_json(proof), headers=[_NOT_STORED])
+        else:
+            consistency = await self._trail.consistency(first or 0, second)
+            proof = LogProof(
+                from_=consistency.first,
+                to=consistency.second,
+                from_root=consistency.first_root,
+                to_root=consistency.second_root,
+                hashes=tuple(consistency.hashes),
+            )
+        return json_response(proof, headers=[NO_STORE])
 
 
 def _read_number(request: Request, name: str) -> int | None:
@@ -131,34 +137,5 @@ def _read_number(request: Request, name: str) -> int | None:
 def _read_text(request: Request, name: str) -> str | None:
     text = request.param(name)
     if text is not None and not 0 < len(text) <= _TEXT_CHARS:
-        raise InvalidParameter(f"{name} is a text of 1 to {_TEXT_CHARS} characters.", path=name)
+        raise InvalidParameter(f"{name} must have 1 to {_TEXT_CHARS} characters.", path=name)
     return text
-
-
-def _checkpoint_json(signed: SignedCheckpoint) -> dict[str, Any]:
-    origin, size, root = signed.checkpoint
-    return {"origin": origin, "size": size, "root": _text(root), "key": signed.key, "note": signed.note}
-
-
-def _inclusion_json(proof: InclusionProof) -> dict[str, Any]:
-    return {
-        "entry": proof.entry,
-        "size": proof.size,
-        "leaf": _text(proof.leaf),
-        "root": _text(proof.root),
-        "hashes": list(map(_text, proof.hashes)),
-    }
-
-
-def _consistency_json(proof: ConsistencyProof) -> dict[str, Any]:
-    return {
-        "from": proof.first,
-        "to": proof.second,
-        "from_root": _text(proof.first_root),
-        "to_root": _text(proof.second_root),
-        "hashes": list(map(_text, proof.hashes)),
-    }
-
-
-def _text(data: bytes) -> str:
-    return base64.b64encode(data).decode()

@@ -1,11 +1,8 @@
-"""Earlier versions of an agent, on the service's own face: the list of them, and how two of them differ."""
+"""Changes of agents: their versions, changes that await confirmation, and the stream of all changes (SSE)."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
-
-import msgspec
 
 from waypost import limits
 from waypost.errors import InvalidParameter, Unavailable
@@ -13,20 +10,32 @@ from waypost.model.events import etag_for
 from waypost.model.json import dump_json, to_single_line
 from waypost.model.times import to_rfc3339_millis
 from waypost.registry.change_log import WatchBookmark, WatchCutOff, WatchEvent, WatchItem
-from waypost.registry.publication import pending_to_json
-from waypost.registry.reader import AgentHistory, VersionComparison, VersionEntry
+from waypost.registry.publication import pending_view
+from waypost.registry.reader import AgentHistory, VersionEntry
 from waypost.registry.registry import Registry
+from waypost.responses.agents import AgentVersion, Change, DiffResult, HistoryResult, PendingChangeView, Receipt
+from waypost.responses.base import embedded
 from waypost.server.api.rest.agents import location_of
-from waypost.server.http.asgi import AnyResponse, Headers, StreamingResponse, json_response
+from waypost.server.http.asgi import NO_STORE, AnyResponse, Headers, StreamingResponse, json_response
 from waypost.server.http.document_responses import write_response
 from waypost.server.http.request_params import read_limit, read_object
 from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
-from waypost.server.response_schemas import DIFF, HELD, HISTORY, RECEIPT
 
 _MAX_VERSIONS = limits.HISTORY_VERSIONS + 1  # and the current one
+_INCLUDES = ("agent",)
+_WITH_AGENT = ("registered", "updated", "renewed")  # events after which the agent exists
+_ETAG_BODY = BodySpec(
+    schema={
+        "type": "object",
+        "required": ["etag"],
+        "properties": {"etag": {"type": "string", "description": "`held.etag` of the pending change"}},
+    }
+)
 
 
 class HistoryApi:
+    """`/api/v1/agents/{id}:history` and `:diff`."""
+
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
@@ -37,82 +46,65 @@ class HistoryApi:
                 path="/api/v1/agents/{id}:history",
                 operation="history",
                 handler=self.history,
-                summary="The versions of an agent that are kept",
+                summary="List the stored versions of an agent",
                 parameters=(
                     ParameterSpec(name="limit", schema={"type": "integer", "minimum": 1, "maximum": _MAX_VERSIONS}),
                 ),
-                answers={200: BodySpec(schema=HISTORY)},
+                answers={200: HistoryResult},
             ),
             Route(
                 method="GET",
                 path="/api/v1/agents/{id}:diff",
                 operation="diff",
                 handler=self.diff,
-                summary="How two versions of an agent differ",
+                summary="Compare two versions of an agent",
                 parameters=(
-                    ParameterSpec(name="from", description="etag of a version; the one before `to`, when absent"),
-                    ParameterSpec(name="to", description="etag of a version; the current one, when absent"),
+                    ParameterSpec(name="from", description="etag of a version; default: the one before `to`"),
+                    ParameterSpec(name="to", description="etag of a version; default: the current one"),
                 ),
-                answers={200: BodySpec(schema=DIFF)},
+                answers={200: DiffResult},
             ),
         ]
 
     async def history(self, call: RequestContext) -> AnyResponse:
         limit = read_limit(call.request, default=_MAX_VERSIONS, most=_MAX_VERSIONS)
         found = await self._registry.history(call.principal, call.id, limit)
-        return json_response(_history_json(found), headers=_headers())
+        versions = tuple(_version(line, found) for line in found.lines)
+        return json_response(HistoryResult(id=found.registration.id, versions=versions), headers=_private_headers())
 
     async def diff(self, call: RequestContext) -> AnyResponse:
         request = call.request
         found = await self._registry.compare(call.principal, call.id, request.param("from"), request.param("to"))
-        return json_response(_comparison_json(found), headers=_headers())
+        result = DiffResult(
+            id=found.id,
+            from_=found.before.etag,
+            to=found.after.etag,
+            differences=tuple(found.differences),
+            complete=len(found.differences) < limits.DIFFERENCES,
+        )
+        return json_response(result, headers=_private_headers())
 
 
-def _headers() -> Headers:
-    """Who asks decides what is seen."""
+def _private_headers() -> Headers:
+    """The answer depends on the caller."""
     return [(b"cache-control", b"private, no-cache"), (b"vary", b"Authorization")]
 
 
-def _history_json(found: AgentHistory) -> dict[str, Any]:
-    lines = [_line_json(line, names_subjects=found.names_subjects) for line in found.lines]
-    return {"id": found.registration.id, "versions": lines}
-
-
-def _line_json(line: VersionEntry, *, names_subjects: bool) -> dict[str, Any]:
+def _version(line: VersionEntry, history: AgentHistory) -> AgentVersion:
     version = line.version
-    told: dict[str, Any] = {"etag": version.etag, "at": to_rfc3339_millis(version.at), "current": line.current}
-    if line.changed is not None:
-        told["changed"] = line.changed
-    if names_subjects:
-        told["subject"] = version.subject
-        told["digests"] = version.digests
-    return told
-
-
-def _comparison_json(found: VersionComparison) -> dict[str, Any]:
-    return {
-        "id": found.id,
-        "from": found.before.etag,
-        "to": found.after.etag,
-        "differences": [msgspec.to_builtins(each) for each in found.differences],
-        "complete": len(found.differences) < limits.DIFFERENCES,
-    }
-
-
-# ---- What waits for its owner, on the service's own face: show it, confirm it, reject it.
-
-_ETAG_BODY = BodySpec(
-    schema={
-        "type": "object",
-        "required": ["etag"],
-        "properties": {"etag": {"type": "string", "description": "of the change that is meant, as `held.etag` says"}},
-    }
-)
-
-_NOT_STORED = (b"cache-control", b"no-store")
+    return AgentVersion(
+        etag=version.etag,
+        at=to_rfc3339_millis(version.at),
+        current=line.current,
+        changed=None if line.changed is None else tuple(line.changed),
+        subject=version.subject if history.names_subjects else None,
+        digests=version.digests if history.names_subjects else None,
+    )
 
 
 class PendingChangesApi:
+    """`/api/v1/agents/{id}:held`, `:confirm` and `:reject`."""
+
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
@@ -123,32 +115,32 @@ class PendingChangesApi:
                 path="/api/v1/agents/{id}:held",
                 operation="held",
                 handler=self.held,
-                summary="The change of a verified agent that waits",
-                answers={200: BodySpec(schema=HELD)},
+                summary="Show the pending change of a verified agent",
+                answers={200: PendingChangeView},
             ),
             Route(
                 method="POST",
                 path="/api/v1/agents/{id}:confirm",
                 operation="confirm",
                 handler=self.confirm,
-                summary="Let a change pass that waits",
+                summary="Confirm a pending change",
                 body=_ETAG_BODY,
-                answers={200: BodySpec(schema=RECEIPT)},
+                answers={200: Receipt},
             ),
             Route(
                 method="POST",
                 path="/api/v1/agents/{id}:reject",
                 operation="reject",
                 handler=self.reject,
-                summary="Forget a change that waits",
+                summary="Reject a pending change",
                 body=_ETAG_BODY,
-                answers={200: BodySpec(schema=RECEIPT)},
+                answers={200: Receipt},
             ),
         ]
 
     async def held(self, call: RequestContext) -> AnyResponse:
-        waiting = await self._registry.pending_change(call.principal, call.id)
-        return json_response(pending_to_json(waiting), headers=[_NOT_STORED])
+        change = await self._registry.pending_change(call.principal, call.id)
+        return json_response(pending_view(change), headers=[NO_STORE])
 
     async def confirm(self, call: RequestContext) -> AnyResponse:
         receipt = await self._registry.confirm(call.principal, call.id, await _read_etag(call))
@@ -163,17 +155,14 @@ async def _read_etag(call: RequestContext) -> str:
     etag = (await read_object(call.request)).get("etag")
     if not isinstance(etag, str) or not etag:
         raise InvalidParameter(
-            "etag is missing.", path="$.etag", hint="Name the change that you have seen: `held.etag` of the answer."
+            "etag is missing.", path="$.etag", hint="Name the pending change: `held.etag` of the receipt."
         )
     return etag
 
 
-# ---- Changes as server-sent events: ordered, unique, resumable (GET /api/v1/watch).
-
-_INCLUDES = ("agent",)
-
-
 class WatchApi:
+    """`/api/v1/watch`: changes as server-sent events; ordered, unique and resumable."""
+
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self.watchers = 0
@@ -187,15 +176,13 @@ class WatchApi:
                 handler=self.watch,
                 summary="Follow changes",
                 parameters=(
-                    ParameterSpec(
-                        name="from", description="a cursor; 0 is the beginning of what is kept; absent is now"
-                    ),
+                    ParameterSpec(name="from", description="a cursor; 0: the oldest stored change; default: now"),
                     ParameterSpec(name="renewals", schema={"enum": ["true", "false"]}),
                     ParameterSpec(name="include", schema={"enum": list(_INCLUDES)}),
-                    ParameterSpec(name="Last-Event-ID", place="header", description="wins over from"),
+                    ParameterSpec(name="Last-Event-ID", place="header", description="overrides `from`"),
                 ),
                 answers={200: BodySpec(schema={"type": "string"}, content_type="text/event-stream")},
-                described=False,  # it never ends: described in words in the reference
+                described=False,  # the stream has no end, which API tools cannot handle; the reference describes it
             )
         ]
 
@@ -216,18 +203,14 @@ class WatchApi:
             self._stream(items, with_agent=include == "agent"),
             content_type=b"text/event-stream",
             receive=request.receive,
-            headers=[
-                (b"cache-control", b"no-store"),
-                (b"x-accel-buffering", b"no"),
-                (b"waypost-cursor", start.encode()),
-            ],
+            headers=[NO_STORE, (b"x-accel-buffering", b"no"), (b"waypost-cursor", start.encode())],
             stall_seconds=limits.WATCH_STALL_SECONDS,
         )
 
     async def _stream(self, items: AsyncIterator[WatchItem], *, with_agent: bool) -> AsyncIterator[bytes]:
         self.watchers += 1
         try:
-            yield b": watching\n\n"  # tells the client that it is heard before the first change
+            yield b": watching\n\n"  # shows the client that the stream is open before the first change
             async for item in items:
                 yield sse_event(item, with_agent=with_agent)
         finally:
@@ -235,31 +218,30 @@ class WatchApi:
 
 
 def sse_event(item: WatchItem, *, with_agent: bool) -> bytes:
-    """One event, with one `data` line."""
+    """One server-sent event with one `data` line."""
     if isinstance(item, WatchBookmark):
         return _format_event("bookmark", item.cursor, b'{"type":"bookmark"}')
     if isinstance(item, WatchCutOff):
         reason = {
             "type": "cut_off",
             "code": "slow_consumer",
-            "message": "Too far behind: resume from this cursor, or list anew.",
+            "message": "The client is too far behind: resume from this cursor, or list again.",
         }
         return _format_event("cut_off", item.cursor, dump_json(reason))
-    return _format_event(item.type, item.cursor, _event_json(item, with_agent=with_agent))
+    return _format_event(item.type, item.cursor, dump_json(_change(item, with_agent=with_agent)))
 
 
 def _format_event(kind: str, cursor: str, data: bytes) -> bytes:
     return b"id: %s\nevent: %s\ndata: %s\n\n" % (cursor.encode(), kind.encode(), to_single_line(data))
 
 
-def _event_json(seen: WatchEvent, *, with_agent: bool) -> bytes:
-    event = seen.event
-    body: dict[str, object] = {
-        "type": seen.type,
-        "id": event.id,
-        "at": to_rfc3339_millis(event.at),
-        "etag": etag_for(event, seen.type),
-    }
-    if with_agent and event.record is not None and seen.type in ("registered", "updated", "renewed"):
-        body["agent"] = msgspec.Raw(event.record)
-    return dump_json(body)
+def _change(item: WatchEvent, *, with_agent: bool) -> Change:
+    event = item.event
+    record = event.record if with_agent and item.type in _WITH_AGENT else None
+    return Change(
+        type=item.type,
+        id=event.id,
+        at=to_rfc3339_millis(event.at),
+        etag=etag_for(event, item.type),
+        agent=None if record is None else embedded(record),
+    )

@@ -1,4 +1,4 @@
-"""Schemas, the API description, and a page that shows it."""
+"""The API reference: JSON Schemas, the OpenAPI description, the table of operations, and a page that shows them."""
 
 from __future__ import annotations
 
@@ -6,25 +6,45 @@ import html
 import json
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Final
+
+import msgspec
 
 from waypost.errors import NotFound
 from waypost.model.json import JsonObject, dump_json
 from waypost.protocols.dialects import DIALECTS
-from waypost.server.http import openapi
-from waypost.server.http.asgi import AnyResponse, Headers, Response
+from waypost.protocols.profile.discovery_request import DISCOVERY_REQUEST_SCHEMA
+from waypost.registry.operations import OPERATIONS
+from waypost.responses.agents import Change, Page, Receipt
+from waypost.responses.search import DiscoveryResponse, FacetOverview
+from waypost.responses.service import OperationRow, OperationTable, Problem, Stats
+from waypost.server.http.asgi import AnyResponse, Headers, Response, json_response
 from waypost.server.http.conditional_requests import format_http_date, is_not_modified, strong_etag
+from waypost.server.http.openapi import answer_schema, build_openapi
 from waypost.server.http.routing import BodySpec, RequestContext, Route
 from waypost.server.renderer import Renderer
-from waypost.server.response_schemas import ANSWERS
 from waypost.server.web.layout import html_response, plain_page
 
 _SCHEMA_TYPE = b"application/schema+json"
 _PUBLIC_CACHE: Headers = [(b"cache-control", b"public, max-age=3600")]
 _PRIVATE_CACHE: Headers = [(b"vary", b"Authorization"), (b"cache-control", b"private, no-cache")]
+_ANY_OBJECT = BodySpec(schema={"type": "object"})
+
+# Response types whose schemas are served under /schemas/ beside those of the dialects.
+SERVED_TYPES: Final[dict[str, type[msgspec.Struct]]] = {
+    "receipt": Receipt,
+    "agent-list": Page,
+    "facets": FacetOverview,
+    "problem": Problem,
+    "discovery-response": DiscoveryResponse,
+    "watch-event": Change,
+    "stats": Stats,
+}
 
 
 class ReferenceApi:
+    """`/schemas/`, `/openapi.json`, `/docs` and `/api/v1/operations`."""
+
     def __init__(self, renderer: Renderer, started_at: float, routes: Sequence[Route]) -> None:
         """`routes` are all routes of the service, its own included: the list is read at the first request. Nothing here
         changes while the service runs, so `started_at` is the time of the last change."""
@@ -39,7 +59,7 @@ class ReferenceApi:
                 path="/schemas/{id}.json",
                 operation="document",
                 handler=self.schema,
-                summary="JSON Schema of a dialect or of an answer",
+                summary="The JSON Schema of a dialect or of a response",
                 answers={200: BodySpec(schema={"type": "object"}, content_type=_SCHEMA_TYPE.decode())},
                 open=True,
             ),
@@ -48,62 +68,85 @@ class ReferenceApi:
                 path="/openapi.json",
                 operation="describe",
                 handler=self.openapi,
-                summary="This API, described",
-                answers={200: BodySpec(schema={"type": "object"})},
+                summary="The OpenAPI description of this API",
+                answers={200: _ANY_OBJECT},
             ),
             Route(
                 method="GET",
                 path="/docs",
                 operation="describe",
                 handler=self.docs,
-                summary="This API, as a page",
+                summary="The API reference as a page",
                 answers={200: BodySpec(schema={"type": "string"}, content_type="text/html")},
+            ),
+            Route(
+                method="GET",
+                path="/api/v1/operations",
+                operation="describe",
+                handler=self.operations,
+                summary="The table of operations",
+                answers={200: OperationTable},
             ),
         ]
 
     @cached_property
     def _description(self) -> JsonObject:
-        return openapi.build_openapi(self._routes, self._renderer.base_url)
+        return build_openapi(self._routes, self._renderer.base_url)
 
     async def schema(self, call: RequestContext) -> AnyResponse:
-        schema = find_schema(call.id)
-        schema = {**schema, "$id": f"{self._renderer.base_url}/schemas/{call.id}.json"}
+        schema = {**find_schema(call.id), "$id": f"{self._renderer.base_url}/schemas/{call.id}.json"}
         schema.setdefault("$schema", "https://json-schema.org/draft/2020-12/schema")
-        return self._unchanging(call, Response(200, dump_json(schema), content_type=_SCHEMA_TYPE), _PUBLIC_CACHE)
+        return self._dated(call, Response(200, dump_json(schema), content_type=_SCHEMA_TYPE), _PUBLIC_CACHE)
 
     async def openapi(self, call: RequestContext) -> AnyResponse:
-        return self._unchanging(call, Response(200, dump_json(self._description)), _PRIVATE_CACHE)
+        return self._dated(call, Response(200, dump_json(self._description)), _PRIVATE_CACHE)
 
-    def _unchanging(self, call: RequestContext, found: Response, headers: Headers) -> Response:
-        """`found`, or the word that it is still the same."""
-        etag = strong_etag(found.body, dict(found.headers)[b"content-type"])
-        found.headers += [*headers, (b"etag", etag.encode()), (b"last-modified", format_http_date(self._started_at))]
+    async def docs(self, call: RequestContext) -> AnyResponse:
+        page = html_response(plain_page("API reference", f"<h1>API reference</h1>{self.rows()}"), private=True)
+        return self._dated(call, page, [])
+
+    async def operations(self, call: RequestContext) -> AnyResponse:
+        rows = tuple(
+            OperationRow(
+                name=operation.name,
+                summary=operation.summary,
+                scope=operation.scope,
+                idempotent=operation.idempotent,
+                errors=tuple(sorted({error.code for error in operation.errors})),
+                command=operation.command,
+                method=operation.method,
+            )
+            for operation in OPERATIONS.values()
+        )
+        return json_response(OperationTable(operations=rows))
+
+    def _dated(self, call: RequestContext, response: Response, headers: Headers) -> Response:
+        """The response with an entity tag and a date, or 304 if the client has it."""
+        etag = strong_etag(response.body, dict(response.headers)[b"content-type"])
+        response.headers += [*headers, (b"etag", etag.encode()), (b"last-modified", format_http_date(self._started_at))]
         if is_not_modified(call.request, etag, self._started_at):
-            return Response(304, headers=found.headers)
-        return found
+            return Response(304, headers=response.headers)
+        return response
 
     def rows(self) -> str:
-        """Every operation, as HTML."""
+        """Every operation as HTML."""
         return "".join(
             _operation_html(path, method, operation)
             for path, methods in self._description["paths"].items()
             for method, operation in methods.items()
         )
 
-    async def docs(self, call: RequestContext) -> AnyResponse:
-        shown = html_response(plain_page("API reference", f"<h1>API reference</h1>{self.rows()}"), private=True)
-        return self._unchanging(call, shown, [])
 
-
-def find_schema(name: str) -> dict[str, Any]:
-    """The schema of a dialect, or of one of our own answers."""
+def find_schema(name: str) -> JsonObject:
+    """The schema of a dialect, of a Discovery Request or of a response. NotFound if there is none."""
     if name in DIALECTS:
         return DIALECTS[name].codec.schema()
-    if name in ANSWERS:
-        return ANSWERS[name]
-    raise NotFound(
-        f"There is no schema {name[:64]!r}.", path="name", hint=f"Known: {', '.join([*DIALECTS, *ANSWERS])}."
-    )
+    if name in SERVED_TYPES:
+        return answer_schema(SERVED_TYPES[name])
+    if name == "discovery-request":
+        return DISCOVERY_REQUEST_SCHEMA
+    known = ", ".join([*DIALECTS, *SERVED_TYPES, "discovery-request"])
+    raise NotFound(f"There is no schema {name[:64]!r}.", path="name", hint=f"Use one of {known}.")
 
 
 def _operation_html(path: str, method: str, operation: JsonObject) -> str:
@@ -112,13 +155,13 @@ def _operation_html(path: str, method: str, operation: JsonObject) -> str:
         for item in operation["parameters"]
     )
     body = operation.get("requestBody", {}).get("content", {})
-    request = "".join(f"<li>body: <code>{html.escape(kind)}</code></li>" for kind in body)
-    answers = ", ".join(html.escape(status) for status in operation["responses"])
+    request = "".join(f"<li>body: <code>{html.escape(media_type)}</code></li>" for media_type in body)
+    statuses = ", ".join(html.escape(status) for status in operation["responses"])
     scope = operation.get("x-scope")
-    needs = f"needs <code>{html.escape(scope)}</code>" if scope else "open"
-    shown = json.dumps(operation["responses"], indent=1)[:4000]
+    access = f"needs <code>{html.escape(scope)}</code>" if scope else "open"
+    responses = json.dumps(operation["responses"], indent=1)[:4000]
     return (
         f"<section><h2><code>{method.upper()} {html.escape(path)}</code></h2>"
-        f"<p>{html.escape(operation['summary'])} · {needs}</p><ul>{parameters}{request}</ul>"
-        f"<details><summary>answers: {answers}</summary><pre>{html.escape(shown)}</pre></details></section>"
+        f"<p>{html.escape(operation['summary'])} · {access}</p><ul>{parameters}{request}</ul>"
+        f"<details><summary>answers: {statuses}</summary><pre>{html.escape(responses)}</pre></details></section>"
     )

@@ -15,11 +15,11 @@ from waypost.cli.commands.network.resolve import LookupOptions, lookup_options, 
 from waypost.cli.options import example
 from waypost.cli.output import Printer, sanitize, without_none
 from waypost.cli.session import Session, with_session
-from waypost.client.results import AgentZone
 from waypost.domains.ports import DnsResolver, RecordType
 from waypost.domains.zone import RecordSet, RecordSetState, compare_record_sets
 from waypost.errors import FetchFailed
 from waypost.net.dns.zone_client import ZoneClient, find_servers, find_zone, lookup_record_set
+from waypost.responses.agents import AgentZone
 
 EXIT_DIFFERS = 1
 _ADVICE: dict[RecordSetState, str] = {

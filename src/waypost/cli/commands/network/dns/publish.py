@@ -21,7 +21,6 @@ from waypost.cli.options import example
 from waypost.cli.output import Printer
 from waypost.cli.session import Session, with_session
 from waypost.client.identity import read_text
-from waypost.client.results import AgentZone
 from waypost.domains.zone import RecordSet, RecordSetChange, RecordSetKey, plan_changes, plan_withdrawal
 from waypost.errors import ConfigurationError, Conflict, FetchFailed, NotFound, WaypostError
 from waypost.model.times import to_rfc3339
@@ -35,6 +34,7 @@ from waypost.net.dns.zone_client import (
     update_key_path,
 )
 from waypost.private_files import write_atomic
+from waypost.responses.agents import AgentZone
 
 JOURNAL_FOLDER = "dns/published"
 

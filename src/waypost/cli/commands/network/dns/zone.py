@@ -18,9 +18,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from waypost import limits
 from waypost.cli.options import example
 from waypost.cli.session import Session, with_session
-from waypost.client.results import AgentZone
 from waypost.domains.zone import ZONE_FORMATS
 from waypost.errors import FetchFailed, InvalidRequest
+from waypost.responses.agents import AgentZone
 
 _OPTIONS = (
     click.option("--target", metavar="HOST", help="The host that serves the agent, if it is not the domain itself."),

@@ -1,0 +1,95 @@
+"""Responses about the service itself: statistics, tokens, state, diagnosis and problems."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from waypost.responses.base import Answer, Count, Part, Timestamp, described, one_of
+
+Severity = Literal["danger", "warning", "info", "ok"]
+
+
+class WorkerStats(Part, frozen=True, kw_only=True):
+    """One process of the service."""
+
+    pid: int
+    role: Annotated[str, one_of("writer", "follower")]
+    ready: bool
+    revision: int
+    restarts: int
+
+
+class Stats(Answer, frozen=True, kw_only=True):
+    """Counts of the agents that the caller may see; for an admin, the state of the service too."""
+
+    agents: int
+    by_status: dict[str, int]
+    by_visibility: dict[str, int]
+    indexing_pending: Annotated[int, described("changes that the search index does not contain yet")] | None = None
+    revision: int | None = None
+    workers: tuple[WorkerStats, ...] | None = None
+
+
+class MintedToken(Answer, frozen=True, kw_only=True):
+    """A new token."""
+
+    token: str
+    expires_at: Timestamp
+
+
+class ServiceState(Answer, frozen=True, kw_only=True):
+    """The state of the service: `ok` if it is alive, `ready` if it accepts requests."""
+
+    status: str
+
+
+class OperationRow(Part, frozen=True, kw_only=True):
+    """One operation with its scope, its command and its method of the client."""
+
+    name: str
+    summary: str
+    scope: str | None
+    idempotent: bool
+    errors: tuple[str, ...]
+    command: str | None
+    method: str | None
+
+
+class OperationTable(Answer, frozen=True, kw_only=True):
+    """The operations of the service."""
+
+    operations: tuple[OperationRow, ...]
+
+
+class DoctorFinding(Part, frozen=True, kw_only=True):
+    """What one rule of the doctor found."""
+
+    layer: str
+    severity: Severity
+    message: str
+    setting: Annotated[str, described("the setting that adds or removes the layer")] | None = None
+    hint: str = ""
+
+
+class Diagnosis(Answer, frozen=True, kw_only=True):
+    """The protections of a deployment, and those that are missing."""
+
+    findings: tuple[DoctorFinding, ...]
+    counts: dict[Severity, Count]
+    at: Timestamp
+
+
+class Problem(Answer, frozen=True, kw_only=True):
+    """An error (RFC 9457) with the members of the discovery profile. Errors may add members of their own."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    code: str
+    message: str
+    correlation_id: str
+    retry_after: int | None = None
+    path: str | None = None
+    hint: str | None = None

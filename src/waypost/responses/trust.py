@@ -1,0 +1,123 @@
+"""Responses about trust: verification, the allow-list, the trust store and domain claims."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from waypost.model.verdict import CheckResult, ShownTrust, TrustSummary
+from waypost.responses.base import Answer, Count, Part, Timestamp, described, one_of
+
+
+class VerifiedDocument(Part, frozen=True, kw_only=True):
+    """The checks of one document of an agent."""
+
+    dialect: str
+    level: ShownTrust
+    checks: tuple[CheckResult, ...]
+    received_at: Timestamp | None = None
+    via: str | None = None
+
+
+class VerificationResult(Answer, frozen=True, kw_only=True):
+    """The checks of an agent or a document, made for this request."""
+
+    id: str
+    trust: TrustSummary
+    shown: Annotated[ShownTrust, described("the level that other answers show")] | None = None
+    documents: tuple[VerifiedDocument, ...]
+    checked_at: Timestamp
+
+    @property
+    def level(self) -> str:
+        """The level of trust: verified, self_asserted or failed. Do not call an agent that failed."""
+        return self.trust.level
+
+    @property
+    def checks(self) -> tuple[CheckResult, ...]:
+        """The checks behind the level."""
+        return self.trust.checks or ()
+
+
+class AllowEntry(Answer, frozen=True, kw_only=True):
+    """A rule of the allow-list: which agents may announce."""
+
+    rule: str
+    added_at: Timestamp
+    added_by: str
+    outcome: Annotated[str, one_of("added", "unchanged"), described("in the answer to a write")] | None = None
+
+
+class AllowListResponse(Answer, frozen=True, kw_only=True):
+    """The allow-list."""
+
+    rules: tuple[AllowEntry, ...]
+
+
+class TrustedKey(Answer, frozen=True, kw_only=True):
+    """A key that is or was bound to an agent."""
+
+    agent_id: str
+    key_id: str
+    kind: str
+    state: Annotated[str, one_of("active", "retiring", "retired", "revoked")]
+    via: str
+    first_seen: Timestamp
+    until: Timestamp | None = None
+    outcome: Annotated[str, one_of("trusted", "unchanged"), described("in the answer to a write")] | None = None
+
+
+class RevokedItem(Answer, frozen=True, kw_only=True):
+    """A revocation. Exactly one of key_id, agent_id, serial and token_id is present."""
+
+    key_id: str | None = None
+    agent_id: str | None = None
+    serial: str | None = None
+    token_id: str | None = None
+    revoked_at: Timestamp
+    reason: str | None = None
+    outcome: Annotated[str, one_of("revoked", "already"), described("in the answer to a write")] | None = None
+    withdrawn: Annotated[tuple[str, ...], described("agents that were withdrawn with it")] | None = None
+
+    @property
+    def what(self) -> str:
+        """The revoked key, agent, certificate or token as one name."""
+        if self.token_id is not None:
+            return f"token:{self.token_id}"
+        return self.key_id or self.agent_id or f"serial:{self.serial}"
+
+
+class RevocationList(Answer, frozen=True, kw_only=True):
+    """All revocations of keys and agents (announce.md P-14)."""
+
+    revoked: tuple[RevokedItem, ...]
+
+
+class TrustStorePage(Answer, frozen=True, kw_only=True):
+    """One page of the trust store: keys by agent, then revocations."""
+
+    keys: tuple[TrustedKey, ...]
+    revoked: tuple[RevokedItem, ...]
+    next_cursor: Annotated[str, described("the cursor of the next page; absent on the last one")] | None = None
+
+
+class DomainClaim(Answer, frozen=True, kw_only=True):
+    """A subject's claim to own a domain."""
+
+    domain: str
+    subject: str
+    method: Annotated[str, one_of("dns", "http")]
+    state: Annotated[str, one_of("pending", "proven", "lapsed")]
+    subdomains: Annotated[bool, described("whether the proof covers the names below the domain")]
+    place: Annotated[str, described("where to publish the line: the name of a TXT record, or a URL")]
+    line: Annotated[str, described("the line to publish")]
+    failures: Count
+    expires_at: Timestamp | None = None
+    proven_at: Timestamp | None = None
+    checked_at: Timestamp | None = None
+    next_check_at: Timestamp | None = None
+
+
+class DomainClaimList(Answer, frozen=True, kw_only=True):
+    """The domain claims of the caller; for an admin, all of them."""
+
+    domains: tuple[DomainClaim, ...]

@@ -1,0 +1,284 @@
+"""The service itself, for operators: liveness, readiness, metrics, statistics, tokens and the doctor."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+from cryptography import x509
+
+from waypost import limits
+from waypost.errors import InvalidParameter, Unavailable
+from waypost.model.principal import SCOPE_ADMIN, SCOPES, audience
+from waypost.model.registration import parse_ttl
+from waypost.registry.audit_trail import audit_entry_by
+from waypost.registry.doctor import Deployment, HostFacts, RuntimeFacts, diagnose
+from waypost.registry.ports import KeyValueStore
+from waypost.registry.registry import Registry
+from waypost.responses.service import Diagnosis, MintedToken, ServiceState, Stats, WorkerStats
+from waypost.search.kernels import find_missing_kernels
+from waypost.server.api.rest.changes import WatchApi
+from waypost.server.http.asgi import NO_STORE, AnyResponse, Response, json_response
+from waypost.server.http.metrics import CONTENT_TYPE, Metrics
+from waypost.server.http.request_params import read_object
+from waypost.server.http.routing import BodySpec, RequestContext, Route
+from waypost.settings import ADMIN_TOKEN_FILE, Settings
+
+Gauges: TypeAlias = dict[str, tuple[str, float]]  # name → description, value
+MintToken: TypeAlias = Callable[[str, tuple[str, ...], int, str], tuple[str, str]]
+_KEYS_FOLDER = "keys"
+_DEFAULT_TTL_SECONDS = 3600
+
+
+class MonitoringApi:
+    """`/healthz`, `/readyz` and `/metrics`."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        metrics: Metrics,
+        watch: WatchApi,
+        store: KeyValueStore,
+        read_messaging_gauges: Callable[[], Awaitable[Gauges]],
+    ) -> None:
+        self._registry = registry
+        self._metrics = metrics
+        self._store = store
+        self._read_messaging_gauges = read_messaging_gauges
+        self._is_stopping = False
+        metrics.add_gauge("watchers", "Open watch streams.", lambda: watch.watchers, is_summed=True)
+
+    def begin_shutdown(self) -> None:
+        """Report the service as not ready from now on, so that load balancers stop sending requests."""
+        self._is_stopping = True
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                method="GET",
+                path="/healthz",
+                operation="health",
+                handler=self.health,
+                summary="Liveness",
+                answers={200: ServiceState},
+                open=True,
+            ),
+            Route(
+                method="GET",
+                path="/readyz",
+                operation="health",
+                handler=self.ready,
+                summary="Readiness",
+                answers={200: ServiceState},
+                open=True,
+            ),
+            Route(
+                method="GET",
+                path="/metrics",
+                operation="metrics",
+                handler=self.metrics,
+                summary="Metrics for Prometheus",
+                answers={200: BodySpec(schema={"type": "string"}, content_type="text/plain")},
+            ),
+        ]
+
+    async def health(self, call: RequestContext) -> AnyResponse:
+        return json_response(ServiceState(status="ok"), headers=[NO_STORE])
+
+    async def ready(self, call: RequestContext) -> AnyResponse:
+        if self._is_stopping:
+            raise Unavailable("The service is stopping.", retry_after=5)
+        await self._registry.check_ready()
+        if not await self._store.healthy():
+            raise Unavailable(
+                "The store of tasks, messages and invitations accepts no writes.",
+                path="meeting.db",
+                hint="See the log of the service; restart it after a disk error.",
+                retry_after=5,
+            )
+        return json_response(ServiceState(status="ready"), headers=[NO_STORE])
+
+    async def metrics(self, call: RequestContext) -> AnyResponse:
+        gauges: Gauges = {
+            "agents": ("Agents that the caller may see.", self._registry.entries.count(audience(call.principal))),
+        }
+        if call.principal.is_admin:
+            gauges["indexing_pending"] = (
+                "Changes that the search index does not contain yet.",
+                self._registry.indexing_pending,
+            )
+            gauges["revision"] = ("The last revision.", self._registry.changes.revision)
+            gauges |= await self._read_messaging_gauges()
+        # The number of requests would reveal agents that the caller may not see.
+        body = self._metrics.render_all(gauges) if call.principal.is_admin else self._metrics.render(gauges)
+        return Response(200, body, content_type=CONTENT_TYPE)
+
+
+class ServiceApi:
+    """`/api/v1/stats` and `/api/v1/tokens`."""
+
+    def __init__(
+        self, registry: Registry, mint: MintToken, workers: Callable[[], tuple[WorkerStats, ...]] | None
+    ) -> None:
+        """`workers` reads the state of the service's processes, where it has several."""
+        self._registry = registry
+        self._mint = mint
+        self._workers = workers
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                method="GET",
+                path="/api/v1/stats",
+                operation="stats",
+                handler=self.stats,
+                summary="Statistics",
+                answers={200: Stats},
+            ),
+            Route(
+                method="POST",
+                path="/api/v1/tokens",
+                operation="mint_token",
+                handler=self.mint_token,
+                summary="Mint a token",
+                body=BodySpec(
+                    schema={
+                        "type": "object",
+                        "required": ["sub", "scopes"],
+                        "properties": {
+                            "sub": {"type": "string", "minLength": 1, "maxLength": 256},
+                            "scopes": {"type": "array", "items": {"enum": list(SCOPES)}, "minItems": 1},
+                            "ttl_seconds": {"type": "integer", "minimum": 1, "maximum": limits.TOKEN_TTL_MAX_SECONDS},
+                        },
+                    }
+                ),
+                answers={201: MintedToken},
+                scope=SCOPE_ADMIN,
+            ),
+        ]
+
+    async def stats(self, call: RequestContext) -> AnyResponse:
+        stats = self._registry.stats(call.principal)
+        if self._workers is not None and call.principal.is_admin:
+            stats = msgspec.structs.replace(stats, workers=self._workers())
+        return json_response(stats, headers=[NO_STORE])
+
+    async def mint_token(self, call: RequestContext) -> AnyResponse:
+        request = await read_object(call.request)
+        subject, scopes = request.get("sub"), request.get("scopes")
+        if not isinstance(subject, str):
+            raise InvalidParameter("sub must be a string.", path="$.sub", hint="Name the subject of the token.")
+        if not isinstance(scopes, list) or not all(isinstance(scope, str) for scope in scopes):
+            raise InvalidParameter("scopes must be an array of strings.", path="$.scopes")
+        ttl_seconds = parse_ttl(request.get("ttl_seconds", _DEFAULT_TTL_SECONDS), "$.ttl_seconds")
+        token_id = secrets.token_hex(8)
+        token, expires_at = self._mint(subject, tuple(scopes), ttl_seconds, token_id)
+        await self._registry.record(
+            audit_entry_by(
+                call.principal,
+                "mint",
+                now=self._registry.clock.now(),
+                object=subject,
+                outcome="minted",
+                detail=f"jwt:{token_id} {' '.join(scopes)} {ttl_seconds}s",
+            )
+        )
+        return json_response(MintedToken(token=token, expires_at=expires_at), 201, headers=[NO_STORE])
+
+
+class DoctorApi:
+    """`/api/v1/doctor`."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        settings: Settings,
+        silent_issuers: Callable[[], tuple[str, ...]],
+        has_embedder: Callable[[], bool],
+    ) -> None:
+        """`silent_issuers` lists the key sets of outside issuers that could not be fetched."""
+        self._registry = registry
+        self._settings = settings
+        self._has_embedder = has_embedder
+        self._silent_issuers = silent_issuers
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                method="GET",
+                path="/api/v1/doctor",
+                operation="doctor",
+                handler=self.diagnose,
+                summary="The protections of this deployment, and those that are missing",
+                answers={200: Diagnosis},
+            )
+        ]
+
+    async def diagnose(self, call: RequestContext) -> AnyResponse:
+        deployment = Deployment(
+            settings=self._settings,
+            machine=inspect_machine(self._settings, has_embedder=self._has_embedder()),
+            now=self._registry.clock.now(),
+            running=await self._runtime_facts(),
+        )
+        return json_response(diagnose(deployment), headers=[NO_STORE])
+
+    async def _runtime_facts(self) -> RuntimeFacts:
+        registry = self._registry
+        return RuntimeFacts(
+            allow_rules=tuple(rule.rule for rule in await registry.trust.allow_rules()),
+            silent_issuers=self._silent_issuers(),
+            agents=len(registry.entries),
+            failed=registry.entries.count_trust("failed"),
+            verified=registry.entries.count_trust("verified"),
+            waiting=await registry.count_pending(),
+        )
+
+
+def inspect_machine(settings: Settings, *, has_embedder: bool) -> HostFacts:
+    """The facts about this machine that the doctor examines: file modes, free space, certificate, cores."""
+    data = settings.data
+    keys = [*sorted((data / _KEYS_FOLDER).glob("*.pem")), *([settings.tls_key] if settings.tls_key else [])]
+    return HostFacts(
+        data_mode=_mode(data),
+        admin_token_mode=_mode(data / ADMIN_TOKEN_FILE),
+        key_modes=tuple((key.name, mode) for key in keys if (mode := _mode(key)) is not None),
+        free_bytes=_free_bytes(data),
+        certificate_ends=_certificate_ends(settings.tls_cert),
+        cores=os.cpu_count() or 1,
+        has_embedder=has_embedder,
+        missing_kernels=tuple(find_missing_kernels()),
+    )
+
+
+def _mode(path: Path) -> int | None:
+    try:
+        return stat.S_IMODE(path.stat().st_mode)
+    except OSError:
+        return None
+
+
+def _free_bytes(folder: Path) -> int | None:
+    """The free space of the nearest parent folder that exists."""
+    for place in (folder, *folder.parents):
+        try:
+            room = os.statvfs(place)
+        except OSError:
+            continue
+        return room.f_bavail * room.f_frsize
+    return None
+
+
+def _certificate_ends(path: Path | None) -> float | None:
+    if path is None:
+        return None
+    try:
+        certificates = x509.load_pem_x509_certificates(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return certificates[0].not_valid_after_utc.timestamp() if certificates else None
