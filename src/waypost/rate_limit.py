@@ -13,17 +13,17 @@ K = TypeVar("K", bound=Hashable)
 class TokenBucket:
     """Starts full with `burst` tokens and refills at `per_second`."""
 
-    __slots__ = ("_burst", "_per_second", "_refilled_at", "_tokens")
+    __slots__ = ("_burst", "_refilled_at", "_tokens", "per_second")
 
     def __init__(self, per_second: float, burst: float) -> None:
-        self._per_second = per_second
+        self.per_second = per_second
         self._burst = self._tokens = float(burst)
         self._refilled_at = -math.inf
 
     def available(self, now: float) -> float:
         """The tokens in the bucket. A clock that went backwards adds none."""
         elapsed = max(0.0, now - self._refilled_at)
-        self._tokens = min(self._burst, self._tokens + elapsed * self._per_second)
+        self._tokens = min(self._burst, self._tokens + elapsed * self.per_second)
         self._refilled_at = now
         return self._tokens
 
@@ -36,7 +36,7 @@ class TokenBucket:
 
     def wait_seconds(self, now: float, count: float = 1) -> float:
         """How long until `count` tokens are available."""
-        return max(0.0, count - self.available(now)) / self._per_second
+        return max(0.0, count - self.available(now)) / self.per_second
 
 
 class RateLimiter(Generic[K]):

@@ -10,7 +10,7 @@ import pytest
 from support.agent_framework import AGENTS, ALICE, ANNOTATOR, BASE, BASE_URL, Clock, Opener, client_of, service
 from waypost.errors import Forbidden, StoreUnavailable, Unauthorized, WaypostError
 from waypost.model.principal import Principal
-from waypost.server.api.agent_framework.api import RateLimiter
+from waypost.server.api.agent_framework.api import AfRateLimiter
 from waypost.server.api.agent_framework.middleware import Discovery, DiscoveryOptions
 from waypost.server.http.asgi import Scope
 
@@ -113,7 +113,7 @@ async def test_an_agent_that_was_withdrawn_is_no_longer_found() -> None:
 @pytest.mark.req("AF-54", "AF-41", "AF-42")
 async def test_each_caller_has_a_rate_and_is_told_when_to_come_back(opened: Opener) -> None:
     clock = Clock()
-    async with opened([ANNOTATOR], limiter=RateLimiter(clock.now)) as served:
+    async with opened([ANNOTATOR], limiter=AfRateLimiter(clock.now)) as served:
         for _ in range(60):
             assert (await served.client.get(AGENTS)).status_code == 200
         refused = await served.client.get(AGENTS)

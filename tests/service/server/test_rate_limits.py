@@ -13,7 +13,7 @@ from waypost import limits
 from waypost.errors import RateLimited
 from waypost.model.principal import ANONYMOUS, Principal
 from waypost.net.clock import ManualClock
-from waypost.server.auth.rate_limits import RateLimits, TokenBuckets, rate_limit_key
+from waypost.server.auth.rate_limits import CallerRateLimiter, RateLimits, rate_limit_key
 from waypost.server.auth.trusted_hosts import TrustedProxies
 
 ALICE = Principal(subject="alice")
@@ -28,7 +28,7 @@ def far(bench: Bench, token: str | None = None, address: str = FAR, **headers: s
 
 def test_a_bucket_empties_and_fills_again_at_an_even_pace() -> None:
     clock = ManualClock()
-    buckets = TokenBuckets(clock.now, 60)
+    buckets = CallerRateLimiter(clock.now, 60)
     for _ in range(60):
         buckets.take("alice")
     with pytest.raises(RateLimited) as refused:
@@ -45,7 +45,7 @@ def test_a_bucket_empties_and_fills_again_at_an_even_pace() -> None:
 
 
 def test_the_least_recent_callers_are_forgotten_first() -> None:
-    buckets = TokenBuckets(ManualClock().now, 1)
+    buckets = CallerRateLimiter(ManualClock().now, 1)
     for number in range(limits.RATE_CALLERS + 1):
         buckets.take(f"caller {number}")
     buckets.take("caller 0")

@@ -17,7 +17,7 @@ from waypost.model.principal import ANONYMOUS, SCOPES, Principal
 from waypost.registry.ports import Clock
 from waypost.server.auth.certificates import ClientCertificates
 from waypost.server.auth.issuers import FetchKeys, IssuerKeys, Issuers
-from waypost.server.auth.rate_limits import RateLimits, TokenBuckets, is_loopback, rate_limit_key
+from waypost.server.auth.rate_limits import CallerRateLimiter, RateLimits, is_loopback, rate_limit_key
 from waypost.server.auth.trusted_hosts import TrustedProxies
 from waypost.server.http.asgi import Request
 from waypost.server.http.tls import TlsContext
@@ -61,7 +61,7 @@ class Authenticator:
         self._checked: LruCache[str, tuple[VerifiedToken, float]] = LruCache(
             limits.TOKEN_CACHE
         )  # with the time to check again
-        self._failures = TokenBuckets(
+        self._failures = CallerRateLimiter(
             clock.now, limits.AUTH_FAILURES_PER_MINUTE, what="failed credentials", hint="Get a token that holds."
         )
 

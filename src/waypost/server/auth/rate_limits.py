@@ -1,7 +1,4 @@
-"""How often a caller may ask: a bucket for each, which fills again at an even pace. The least recent callers are forgotten.
-
-It knows callers by a name; who they are and what they ask for is decided elsewhere. Each process counts for itself.
-"""
+"""Rate limits by caller: a subject, an IPv4 address or an IPv6 /64 network. Each process counts for itself."""
 
 from __future__ import annotations
 
@@ -10,59 +7,50 @@ import math
 from collections.abc import Callable
 
 from waypost import limits
-from waypost.cache import LruCache
 from waypost.errors import RateLimited
 from waypost.model.principal import Principal
+from waypost.rate_limit import RateLimiter
 
 
-class TokenBuckets:
-    """One rate for many callers. A caller who was away long enough may ask for a whole minute's worth at once."""
+class CallerRateLimiter:
+    """A rate per minute for each caller, with a burst of one minute. Raises RateLimited with the time to wait."""
 
     def __init__(
-        self, now: Callable[[], float], most: int, *, what: str = "requests", hint: str = "Slow down."
+        self, now: Callable[[], float], per_minute: int, *, what: str = "requests", hint: str = "Slow down."
     ) -> None:
         self._now = now
-        self._most = most
+        self._per_minute = per_minute
         self._what = what
         self._hint = hint
-        self._left: LruCache[str, tuple[float, float]] = LruCache(
-            limits.RATE_CALLERS
-        )  # what is left, and when that was
+        self._limiter: RateLimiter[str] = RateLimiter(per_minute / 60, per_minute, max_keys=limits.RATE_CALLERS)
 
     def take(self, caller: str, cost: int = 1) -> None:
-        """Take from the caller's bucket, or refuse and say when to come back. More than a bucket holds empties it."""
-        now, left = self._level(caller)
-        cost = min(cost, self._most)
-        if left < cost:
-            raise self._refusal(cost - left)
-        self._left.put(caller, (left - cost, now))
+        """A cost above the burst takes the whole burst."""
+        now, cost = self._now(), min(cost, self._per_minute)
+        if not self._limiter.take(caller, now, cost):
+            raise self._error(caller, now, cost)
 
     def check(self, caller: str) -> None:
-        """Refuse whoever has used up all, and take nothing."""
-        left = self._level(caller)[1]
-        if left < 1:
-            raise self._refusal(1 - left)
-
-    def _level(self, caller: str) -> tuple[float, float]:
+        """Raise if nothing is left; take nothing."""
         now = self._now()
-        left, since = self._left.get(caller) or (float(self._most), now)
-        return now, min(float(self._most), left + max(0.0, now - since) * self._most / 60)
+        if self._limiter.available(caller, now) < 1:
+            raise self._error(caller, now, 1)
 
-    def _refusal(self, missing: float) -> RateLimited:
-        wait = max(1, math.ceil(missing * 60 / self._most))
-        return RateLimited(f"More than {self._most} {self._what} in a minute.", hint=self._hint, retry_after=wait)
+    def _error(self, caller: str, now: float, cost: int) -> RateLimited:
+        wait = max(1, math.ceil(self._limiter.wait_seconds(caller, now, cost)))
+        return RateLimited(f"More than {self._per_minute} {self._what} in a minute.", hint=self._hint, retry_after=wait)
 
 
 class RateLimits:
-    """The rates of the service. Admins have none. A number that was set holds for every other caller; the defaults leave
-    out callers on this machine: behind a proxy here all have one address, and tools beside the service are the operator's.
-    """
+    """The read and write rates of the service. Admins are exempt. A configured rate holds for every other caller; the
+    defaults exempt loopback: behind a proxy on this machine all callers have one address, and local tools are the
+    operator's. A rate of 0 is no limit."""
 
     def __init__(self, now: Callable[[], float], reads: int | None = None, writes: int | None = None) -> None:
-        self._spares_loopback = {"reads": reads is None, "writes": writes is None}
-        self._buckets: dict[str, TokenBuckets | None] = {
-            "reads": _make_buckets(now, limits.READS_PER_MINUTE if reads is None else reads, "reads"),
-            "writes": _make_buckets(now, limits.WRITES_PER_MINUTE if writes is None else writes, "writes"),
+        self._exempts_loopback = {"reads": reads is None, "writes": writes is None}
+        self._limiters = {
+            "reads": _make_limiter(now, limits.READS_PER_MINUTE if reads is None else reads, "reads"),
+            "writes": _make_limiter(now, limits.WRITES_PER_MINUTE if writes is None else writes, "writes"),
         }
 
     def read(self, principal: Principal, address: str, cost: int = 1) -> None:
@@ -72,25 +60,24 @@ class RateLimits:
         self._take("writes", principal, address, cost)
 
     def _take(self, kind: str, principal: Principal, address: str, cost: int) -> None:
-        buckets = self._buckets[kind]
-        if buckets is None or principal.is_admin or (self._spares_loopback[kind] and is_loopback(address)):
+        limiter = self._limiters[kind]
+        if limiter is None or principal.is_admin or (self._exempts_loopback[kind] and is_loopback(address)):
             return
-        caller = rate_limit_key(address) if principal.is_anonymous else f"subject {principal.subject}"
-        buckets.take(caller, cost)
+        limiter.take(rate_limit_key(address) if principal.is_anonymous else f"subject {principal.subject}", cost)
 
 
-def _make_buckets(now: Callable[[], float], most: int, kind: str) -> TokenBuckets | None:
-    hint = f"Come back after Retry-After, or ask the operator for a higher rate_limit_{kind}."
-    return TokenBuckets(now, most, what=kind, hint=hint) if most else None
+def _make_limiter(now: Callable[[], float], per_minute: int, kind: str) -> CallerRateLimiter | None:
+    hint = f"Wait as long as Retry-After says, or ask the operator for a higher rate_limit_{kind}."
+    return CallerRateLimiter(now, per_minute, what=kind, hint=hint) if per_minute else None
 
 
 def is_loopback(address: str) -> bool:
-    """An address of this machine; what has none came over a socket of this machine."""
+    """A request without an address came over a Unix socket of this machine."""
     return address.startswith("127.") or address in ("::1", "")
 
 
 def rate_limit_key(address: str) -> str:
-    """The name by which an address is counted: one customer has a whole /64 of IPv6 addresses."""
+    """One customer usually has a whole /64 of IPv6 addresses, so that network counts as one caller."""
     if ":" not in address:
         return f"address {address}"
     try:

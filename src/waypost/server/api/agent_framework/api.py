@@ -58,7 +58,7 @@ from waypost.server.api.agent_framework.responses import (
     representation_response,
     with_root_path,
 )
-from waypost.server.auth.rate_limits import TokenBuckets
+from waypost.server.auth.rate_limits import CallerRateLimiter
 from waypost.server.http.asgi import AnyResponse, Headers, Request, Response, decode_segment
 
 CardChooser: TypeAlias = Callable[[Request, Principal], Awaitable[VisibleAgent | None]]
@@ -73,7 +73,7 @@ _PREFLIGHT: Headers = [
 ]
 
 
-class RateLimiter:
+class AfRateLimiter:
     """Rate limits of a `Discovery` application (AF-54): by subject, or by address for anonymous callers."""
 
     def __init__(
@@ -83,8 +83,8 @@ class RateLimiter:
         anonymous_per_minute: int = limits.AF_ANONYMOUS_PER_MINUTE,
         principal_per_minute: int = limits.AF_PRINCIPAL_PER_MINUTE,
     ) -> None:
-        self._anonymous = TokenBuckets(now, anonymous_per_minute)
-        self._principals = TokenBuckets(now, principal_per_minute)
+        self._anonymous = CallerRateLimiter(now, anonymous_per_minute)
+        self._principals = CallerRateLimiter(now, principal_per_minute)
 
     def check(self, request: Request, principal: Principal) -> None:
         """Count the request, or raise RateLimited."""
@@ -108,7 +108,7 @@ class AfOptions(msgspec.Struct, frozen=True, kw_only=True):
     choose_card: CardChooser | None = None  # the card of the origin, for requests without ?agent=
     full_cards: bool = False  # with ?agent=, callers who see only the summary of an agent get its full card
     a2a_card: CardLink | None = None  # the path of the agent's A2A card, if it has one
-    limiter: RateLimiter | None = None
+    limiter: AfRateLimiter | None = None
 
 
 class AfHandler:

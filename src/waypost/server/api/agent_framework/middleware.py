@@ -17,7 +17,7 @@ import msgspec
 
 from waypost.errors import ConfigurationError, InternalError, NotFound, WaypostError
 from waypost.model.principal import ANONYMOUS, SCOPE_READ, Principal
-from waypost.server.api.agent_framework.api import AfHandler, AfOptions, RateLimiter
+from waypost.server.api.agent_framework.api import AfHandler, AfOptions, AfRateLimiter
 from waypost.server.api.agent_framework.directory import UNAUTHENTICATED, VisibilityPolicy, VisibleAgent
 from waypost.server.api.agent_framework.providers import (
     AgentLike,
@@ -50,7 +50,7 @@ class DiscoveryOptions(msgspec.Struct, frozen=True, kw_only=True):
     allowed_origins: frozenset[str] = frozenset()
     owner_email_to_anonymous: bool = False
     challenge: str | None = None
-    limiter: RateLimiter | None = None
+    limiter: AfRateLimiter | None = None
 
 
 class Discovery:

@@ -43,9 +43,10 @@ from waypost.model.json import JsonObject
 from waypost.model.principal import SCOPE_READ
 from waypost.protocols.adp.agp.hello import Hello, find_hello
 from waypost.protocols.adp.agp.messages import SUBPROTOCOL, AgpMessage, read_frame
+from waypost.rate_limit import TokenBucket
 from waypost.server.api.adp.agp.agents import AGENT_URI_PREFIX, AgpAgents, AgpCredentials, read_credentials
 from waypost.server.auth.authenticator import Authenticator
-from waypost.server.auth.rate_limits import TokenBuckets, rate_limit_key
+from waypost.server.auth.rate_limits import CallerRateLimiter, rate_limit_key
 from waypost.server.auth.trusted_hosts import TrustedHosts, TrustedProxies, host_name
 from waypost.server.http.asgi import AnyResponse, Receive, Request, Scope, Send
 from waypost.server.http.follower import ORIGIN_HEADER, origin_header
@@ -68,36 +69,27 @@ class AsgiLink:
     ) -> None:
         self._receive = receive
         self._send = send
-        self._per_second = per_second
-        self._burst = self._left = float(burst)
-        self._loop = asyncio.get_running_loop()
-        self._counted_at = self._loop.time()
+        self._bucket = TokenBucket(per_second, burst)
         self._is_closed = False
 
     def set_rate(self, per_second: float, burst: float) -> None:
         """Use another rate, for a peer that talks to many."""
-        self._per_second, self._burst, self._left = per_second, float(burst), float(burst)
+        self._bucket = TokenBucket(per_second, burst)
 
     async def receive(self) -> str | bytes:
         message = await self._receive()
         if message["type"] == "websocket.disconnect":
             self._is_closed = True
             raise LinkLost(message.get("code", 1006), message.get("reason") or "")
-        self._take()
-        text = message.get("text")
-        return str(text) if text is not None else bytes(message["bytes"])
-
-    def _take(self) -> None:
-        now = self._loop.time()
-        self._left = min(self._burst, self._left + (now - self._counted_at) * self._per_second) - 1
-        self._counted_at = now
-        if self._left < 0:
+        if not self._bucket.take(asyncio.get_running_loop().time()):
             raise RateLimited(
-                f"More than {self._per_second:g} messages per second.",
+                f"More than {self._bucket.per_second:g} messages per second.",
                 path="$",
                 hint="Slow down and reconnect later.",
                 retry_after=5,
             )
+        text = message.get("text")
+        return str(text) if text is not None else bytes(message["bytes"])
 
     async def send(self, frame: str) -> None:
         if self._is_closed:
@@ -188,7 +180,7 @@ class AgpWebSocketApp:
         metrics.add_gauge("held_lines", "Agents that hold a line here.", lambda: len(agents.lines))
         self._strangers: Counter[str] = Counter()
         self._of_agent: Counter[str] = Counter()
-        self._calls = TokenBuckets(
+        self._calls = CallerRateLimiter(
             now, limits.AGP_HANDSHAKES_PER_MINUTE, what="connections of one address", hint="Keep one connection open."
         )
 
