@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Generic, TypeVar
+
+from waypost.cache import LruCache
 
 K = TypeVar("K", bound=Hashable)
 
@@ -45,8 +46,7 @@ class RateLimiter(Generic[K]):
     def __init__(self, per_second: float, burst: float, *, max_keys: int) -> None:
         self._per_second = per_second
         self._burst = burst
-        self._max_keys = max_keys
-        self._buckets: OrderedDict[K, TokenBucket] = OrderedDict()
+        self._buckets: LruCache[K, TokenBucket] = LruCache(max_keys)
 
     def __len__(self) -> int:
         return len(self._buckets)
@@ -63,9 +63,6 @@ class RateLimiter(Generic[K]):
     def _bucket(self, key: K) -> TokenBucket:
         bucket = self._buckets.get(key)
         if bucket is None:
-            bucket = self._buckets[key] = TokenBucket(self._per_second, self._burst)
-            if len(self._buckets) > self._max_keys:
-                self._buckets.popitem(last=False)
-        else:
-            self._buckets.move_to_end(key)
+            bucket = TokenBucket(self._per_second, self._burst)
+            self._buckets.put(key, bucket)
         return bucket

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 
 from waypost import limits
+from waypost.cache import LruCache
 from waypost.errors import Unavailable, WaypostError
 from waypost.search.vectors.embedding import Vectors, find_parts_embedder
 
@@ -88,11 +88,10 @@ class CachingEmbedder:
     together are an agent's, and nothing that was made with others takes their place. May be used by several threads."""
 
     def __init__(self, embedder: LazyEmbedder, size: int = limits.EMBEDDER_VECTOR_CACHE) -> None:
+        """`size` limits the number of vectors."""
         self._embedder = embedder
-        self._size = size
         self._lock = threading.Lock()
-        self._known: OrderedDict[_CacheKey, Vectors] = OrderedDict()
-        self._held = 0  # vectors
+        self._cache: LruCache[_CacheKey, Vectors] = LruCache(size, len)
 
     @property
     def name(self) -> str:
@@ -107,7 +106,7 @@ class CachingEmbedder:
         return self._embedder.is_ready
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._cache)
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         if len(texts) != 1:
@@ -120,19 +119,12 @@ class CachingEmbedder:
             return self.encode(question)
         return self._recalled(question, lambda: self._embedder.encode_parts(text, parts))
 
-    def _recalled(self, asked: _CacheKey, make: Callable[[], Vectors]) -> Vectors:
+    def _recalled(self, key: _CacheKey, make: Callable[[], Vectors]) -> Vectors:
         with self._lock:
-            if asked in self._known:
-                self._known.move_to_end(asked)
-                return self._known[asked].copy()
+            cached = self._cache.get(key)
+        if cached is not None:
+            return cached.copy()
         made = make()
-        self._keep(asked, made.copy())
-        return made
-
-    def _keep(self, asked: _CacheKey, made: Vectors) -> None:
         with self._lock:
-            if asked not in self._known:
-                self._held += len(made)
-            self._known[asked] = made
-            while self._held > self._size:
-                self._held -= len(self._known.popitem(last=False)[1])
+            self._cache.put(key, made.copy())
+        return made

@@ -6,7 +6,6 @@ depends on the time of day is no finer than an hour.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -14,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from waypost.cache import LruCache
 from waypost.model.credentials import RESERVED_SUBJECTS
 from waypost.model.principal import LAN_SUBJECT
 from waypost.model.query import Hit, MatchSignals, Query, Ranking
@@ -62,26 +62,24 @@ _MAX_CACHED_LIMIT: Final = 100  # a longer answer is somebody's export, not a qu
 
 
 class RankingCache:
+    """Recent rankings, valid until the index changes. The key None is never cached."""
+
     def __init__(self) -> None:
-        self._answers: OrderedDict[Hashable, tuple[Hashable, Ranking]] = OrderedDict()
+        self._rankings: LruCache[Hashable, tuple[Hashable, Ranking]] = LruCache(_CACHED_RANKINGS)
 
     def __len__(self) -> int:
-        return len(self._answers)
+        return len(self._rankings)
 
-    def recall(self, key: Hashable, generation: Hashable, alive: Callable[[str], bool]) -> Ranking | None:
-        held = self._answers.get(key) if key is not None else None
-        if held is None or held[0] != generation or not all(alive(hit.id) for hit in held[1].hits):
+    def find(self, key: Hashable, generation: Hashable, alive: Callable[[str], bool]) -> Ranking | None:
+        """The ranking of this generation of the index, if all of its agents are still alive."""
+        cached = self._rankings.get(key) if key is not None else None
+        if cached is None or cached[0] != generation or not all(alive(hit.id) for hit in cached[1].hits):
             return None
-        self._answers.move_to_end(key)
-        return held[1]
+        return cached[1]
 
-    def keep(self, key: Hashable, generation: Hashable, ranking: Ranking) -> None:
-        if key is None:
-            return
-        self._answers[key] = (generation, ranking)
-        self._answers.move_to_end(key)
-        if len(self._answers) > _CACHED_RANKINGS:
-            self._answers.popitem(last=False)
+    def put(self, key: Hashable, generation: Hashable, ranking: Ranking) -> None:
+        if key is not None:
+            self._rankings.put(key, (generation, ranking))
 
 
 def cache_key(
@@ -201,12 +199,12 @@ class HybridRanker:
         ready = tuple([space.embedder.is_ready for space in self.index.spaces.values()])
         key = None if among is not None else cache_key(query, audience, alive, now, ready)
         generation = self.index.generation(audience)
-        known = self._recent.recall(key, generation, alive)
+        known = self._recent.find(key, generation, alive)
         if known is not None:
             return known
         ranking, is_whole = self._ranked(query, audience, alive, now // HOUR_SECONDS * HOUR_SECONDS, among)
         if is_whole:
-            self._recent.keep(key, generation, ranking)
+            self._recent.put(key, generation, ranking)
         return ranking
 
     def _ranked(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
@@ -12,6 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from waypost import limits
+from waypost.cache import LruCache
 from waypost.errors import ConfigurationError, InvalidDocument, InvalidParameter, UnsupportedVersion
 from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.model.versions import Range, parse_range
@@ -65,7 +65,7 @@ class _PeerVersion(msgspec.Struct):
 
 class VersionNegotiation:
     def __init__(self) -> None:
-        self._peers: OrderedDict[str, _PeerVersion] = OrderedDict()
+        self._peers: LruCache[str, _PeerVersion] = LruCache(limits.VERSION_PEERS)
 
     def __len__(self) -> int:
         return len(self._peers)
@@ -98,10 +98,10 @@ class VersionNegotiation:
         return due
 
     def _peer(self, name: str) -> _PeerVersion:
-        known = self._peers.setdefault(name, _PeerVersion())
-        self._peers.move_to_end(name)
-        if len(self._peers) > limits.VERSION_PEERS:
-            self._peers.popitem(last=False)
+        known = self._peers.get(name)
+        if known is None:
+            known = _PeerVersion()
+            self._peers.put(name, known)
         return known
 
 

@@ -10,7 +10,6 @@ import hashlib
 import logging
 import re
 import secrets
-from collections import OrderedDict
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
@@ -18,6 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from waypost import limits
+from waypost.cache import LruCache
 from waypost.errors import InvalidParameter
 from waypost.model.json import JsonObject, dump_json
 from waypost.model.names import domain_of, parse_domain
@@ -138,8 +138,8 @@ class HostedDocuments:
         self._keys = keys
         self._service = service
         self._versions = versions
-        self._kept: OrderedDict[tuple[str, str, DocumentLocation], tuple[tuple[object, ...], HostedDocument]] = (
-            OrderedDict()
+        self._cache: LruCache[tuple[str, str, DocumentLocation], tuple[tuple[object, ...], HostedDocument]] = LruCache(
+            limits.HOSTED_DOCUMENTS
         )
 
     @property
@@ -159,16 +159,13 @@ class HostedDocuments:
         key = self._keys.key_of(domain)
         stamp = (registration.revision, registration.etag, None if key is None else key.public.key_id)
         name = (registration.id, domain, place)
-        kept = self._kept.get(name)
-        if kept is not None and kept[0] == stamp:
-            self._kept.move_to_end(name)
-            return kept[1]
+        cached = self._cache.get(name)
+        if cached is not None and cached[0] == stamp:
+            return cached[1]
         made = self._make(registration, domain, key, place, now)
         if registration.visibility == PUBLIC:
             self._versions.keep(domain, made.digest, made.capabilities)
-        self._kept[name] = (stamp, made)
-        while len(self._kept) > limits.HOSTED_DOCUMENTS:
-            self._kept.popitem(last=False)
+        self._cache.put(name, (stamp, made))
         return made
 
     def capabilities(self, hosted: HostedDocument, digest: str | None) -> bytes | None:
