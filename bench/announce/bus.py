@@ -25,7 +25,7 @@ from waypost.model.json import JsonObject, dump_json
 from waypost.model.times import to_rfc3339
 from waypost.net.clock import SystemClock
 from waypost.protocols.announce.messages import AgentQuery
-from waypost.transports.bus.transport import BusTransport
+from waypost.transports.bus import BusTransport
 from waypost.transports.port import Sighting
 from waypost.trust.announce.signed_announcement import sign_announcement
 from waypost.trust.keys.private_key import new_private_key

@@ -34,9 +34,11 @@ def _makers(clock: ManualClock) -> dict[str, Make]:
     return {
         "udp": lambda name: UdpTransport([INTERFACE], clock, random=random.Random(name)),
         "udp-v6": lambda name: UdpTransport(
-            [INTERFACE], clock, to="10.77.0.250", ipv6=True, random=random.Random(name)
+            [INTERFACE], clock, broadcast_address="10.77.0.250", ipv6=True, random=random.Random(name)
         ),  # nobody has that address: IPv6 alone carries
-        "udp-limited": lambda name: UdpTransport([INTERFACE], clock, to="255.255.255.255", random=random.Random(name)),
+        "udp-limited": lambda name: UdpTransport(
+            [INTERFACE], clock, broadcast_address="255.255.255.255", random=random.Random(name)
+        ),
         "mdns": lambda name: MdnsTransport([INTERFACE], clock, service=service, random=random.Random(name)),
         "mdns-v4": lambda name: MdnsTransport([INTERFACE], clock, service=service, ipv6=False),
     }

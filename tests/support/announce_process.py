@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from waypost.client.registry_transport import pointer_fetcher, pointer_url, registry_transport
 from waypost.protocols.announce.messages import AgentQuery, parse_capability_requirement
 from waypost.settings import load_connection_settings
-from waypost.transports.bus.transport import BusTransport
+from waypost.transports.bus import BusTransport
 from waypost.transports.mdns.transport import MdnsTransport
 from waypost.transports.port import Sighting, Transport
 from waypost.transports.udp import UdpTransport

@@ -24,7 +24,7 @@ from waypost.net.clock import ManualClock
 from waypost.protocols.announce.messages import AgentQuery
 from waypost.server.http.server import HttpServer, bind_socket
 from waypost.settings import Settings
-from waypost.transports.bus.transport import BusTransport
+from waypost.transports.bus import BusTransport
 from waypost.transports.http import HttpTransport
 from waypost.transports.mdns.transport import MdnsTransport
 from waypost.transports.memory import MemoryNetwork

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -22,9 +22,8 @@ from waypost.registry.importer import Importer
 from waypost.registry.jobs.health_checks import HealthChecks, HealthOptions
 from waypost.registry.jobs.periodic import Job
 from waypost.server.api.announce.lan import LanBridge
-
-if TYPE_CHECKING:
-    from waypost.transports.port import Transport
+from waypost.transports.factory import TransportContext, make_transports
+from waypost.transports.port import Transport
 
 _RECHECK_SECONDS = 60.0  # the longest pause between two looks for due rechecks
 
@@ -105,29 +104,12 @@ def _make_lan(context: AppContext, core: Core, client: OutboundClient) -> LanBri
 
 
 def _make_transports(context: AppContext, client: OutboundClient) -> list[Transport]:
-    settings, clock = context.settings, context.clock
-    if not (settings.mdns or settings.udp or settings.bus is not None):
-        return []
-    # Imported here: zeroconf and the bus client take 56 ms, and most services use neither.
-    from waypost.transports import factory
-    from waypost.transports.bus.connection import bus_credentials_of
-
-    transports: list[Transport] = []
-    if settings.mdns:
-        transports.append(
-            factory.make_mdns(
-                settings.mdns_interfaces,
-                clock,
-                pointer=lambda agent_id: f"{context.base_url}/agents/{agent_id}",
-                fetch=_make_pointer_fetch(client),
-            )
-        )
-    if settings.udp:
-        transports.append(factory.make_udp(settings.udp_interface, clock, settings.udp_port, ipv6=settings.udp_ipv6))
-    if settings.bus is not None:
-        group, login = settings.bus_group, bus_credentials_of(settings)
-        transports.append(factory.make_bus(settings.bus, clock, topic=settings.bus_topic, group=group, login=login))
-    return transports
+    transport_context = TransportContext(
+        clock=context.clock,
+        pointer=lambda agent_id: f"{context.base_url}/agents/{agent_id}",
+        fetch=_make_pointer_fetch(client),
+    )
+    return make_transports(context.settings, transport_context)
 
 
 def _make_pointer_fetch(client: OutboundClient) -> Callable[[str], Coroutine[Any, Any, bytes]]:

@@ -23,7 +23,7 @@ from waypost.model.times import to_rfc3339
 from waypost.protocols.announce.messages import Rollback, Suppress, initial_rollback
 from waypost.protocols.announce.packets import compact_agent, fit_announcement, split_datagrams, write_txt_message
 from waypost.settings import data_folder
-from waypost.transports.port import Ack, HearsItself, Transport, TransportClock
+from waypost.transports.port import Ack, ReceivesEchoes, Transport, TransportClock
 from waypost.trust.announce.signed_announcement import sign_announcement
 from waypost.trust.keys.private_key import PrivateKey
 
@@ -385,7 +385,7 @@ class _TransportRun:
     def __init__(self, transport: Transport, name: str, ttl: int | None) -> None:
         self.transport = transport
         self.name = name
-        self.is_lan = isinstance(transport, HearsItself)
+        self.is_lan = isinstance(transport, ReceivesEchoes)
         self.ttl = ttl or (limits.MDNS_TTL_SECONDS if self.is_lan else limits.LAN_TTL_SECONDS)
         self.period = min(self.ttl / 2, float(limits.RESIGN_SECONDS))
         self.wake = asyncio.Event()
@@ -395,7 +395,7 @@ class _TransportRun:
 
     def echoed_at(self) -> float | None:
         """When an own word last came back, by the transport's own clock."""
-        return self.transport.echoed_at() if isinstance(self.transport, HearsItself) else None
+        return self.transport.echoed_at() if isinstance(self.transport, ReceivesEchoes) else None
 
 
 def _make_runs(transports: Sequence[Transport], ttl: int | None) -> list[_TransportRun]:

@@ -22,8 +22,8 @@ from waypost.errors import Unavailable, WaypostError
 from waypost.model.json import JsonObject
 from waypost.model.verdict import Verdict
 from waypost.protocols.announce.messages import AgentQuery, parse_capability_requirement
-from waypost.transports.directory import FIRST_USE, agent_id_of, announcement_of, sequence_of, ttl_of
-from waypost.transports.port import QUERY_SECONDS, HearsItself, Transport, TransportClock
+from waypost.transports.directory import FIRST_USE, admission_request, agent_id_of, sequence_of, ttl_of
+from waypost.transports.port import QUERY_SECONDS, ReceivesEchoes, Transport, TransportClock
 from waypost.transports.responses import ResponseCache, matches_query
 from waypost.trust.announce.admission import admit
 
@@ -115,7 +115,7 @@ class Finder:
 
     def forget(self, agent_id: str) -> None:
         """It was removed or revoked: it is asked for again."""
-        self._memory.purge(agent_id)
+        self._memory.remove_agent(agent_id)
 
     # --- Asking ----------------------------------------------------------------------------------
 
@@ -135,7 +135,7 @@ class Finder:
         except WaypostError as error:
             log.warning("%s: %s", transport.name, error)
             return error
-        return [_TransportAnswer(message, transport.name, isinstance(transport, HearsItself)) for message in found]
+        return [_TransportAnswer(message, transport.name, isinstance(transport, ReceivesEchoes)) for message in found]
 
     # --- Merging ---------------------------------------------------------------------------------
 
@@ -175,7 +175,7 @@ class Finder:
 
     def _verify(self, agent_id: str, answer: _TransportAnswer) -> tuple[tuple[Verdict, ...], bool]:
         """As an announcement. A registry looked at its age when it came; on a LAN that is for us to do."""
-        said = announcement_of(agent_id, answer.message)
+        said = admission_request(agent_id, answer.message)
         now = self._clock.now()
         if not answer.is_lan and said.stamp.iat is not None:
             now = min(now, said.stamp.iat + limits.ANNOUNCE_PAST_SECONDS)

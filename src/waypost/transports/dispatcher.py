@@ -1,4 +1,8 @@
-"""What was announced here and still holds: a transport answers queries for it by itself."""
+"""One endpoint of a transport that carries whole messages (UDP, bus, memory): what to do with each received message.
+
+It knows the agents that were announced here, the pending queries and the handlers. It sends nothing itself: replies are
+returned, and the transport knows where to send them.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ from waypost.protocols.announce.messages import (
     kind_of_message,
     parse_query,
 )
-from waypost.transports.directory import AgentDirectory, agent_id_of, is_goodbye, ttl_of
+from waypost.transports.directory import AgentDirectory, Subscriptions, agent_id_of, is_goodbye, ttl_of
 from waypost.transports.port import (
     UNKNOWN_SENDER,
     MessageContext,
@@ -32,83 +36,79 @@ from waypost.transports.port import (
     TransportClock,
 )
 from waypost.transports.responses import QueryResponses
-from waypost.transports.subscriptions import Subscriptions
+
+log = logging.getLogger("waypost.transports")
 
 
 class _LocalAgent(NamedTuple):
     message: JsonObject
-    until: float
-    capabilities: dict[str, str] | None  # read once, not for every question; None: they cannot be read
+    expires_at: float
+    capabilities: dict[str, str] | None  # parsed once, not for every query; None if malformed
 
 
 class LocalAgents:
+    """The agents that were announced here: the transport answers queries for them."""
+
     def __init__(self) -> None:
-        self._announced: dict[str, _LocalAgent] = {}
+        self._agents: dict[str, _LocalAgent] = {}
 
     def put(self, message: JsonObject, ttl: int, now: float) -> float:
-        """Until when it holds. A goodbye is announced like anything else, and leaves nothing."""
+        """Returns the expiry. A goodbye is announced like any message, and removes the agent."""
         agent_id = agent_id_of(message)
-        if agent_id not in self._announced and len(self._announced) >= limits.LOCAL_AGENTS:
+        if agent_id not in self._agents and len(self._agents) >= limits.LOCAL_AGENTS:
             self._sweep(now)
-        if agent_id not in self._announced and len(self._announced) >= limits.LOCAL_AGENTS:
+        if agent_id not in self._agents and len(self._agents) >= limits.LOCAL_AGENTS:
             raise QuotaExceeded(
-                f"{limits.LOCAL_AGENTS} agents are announced here.", path="$.agent", hint="Use a registry for more."
+                f"The limit of {limits.LOCAL_AGENTS} announced agents is reached.",
+                path="$.agent",
+                hint="Use a registry for more.",
             )
         if is_goodbye(message):
-            self._announced.pop(agent_id, None)
+            self._agents.pop(agent_id, None)
         else:
-            self._announced[agent_id] = _LocalAgent(message, now + ttl, _capabilities(message))
+            self._agents[agent_id] = _LocalAgent(message, now + ttl, _find_capabilities(message))
         return now + ttl
 
-    def drop(self, agent_id: str) -> bool:
-        return self._announced.pop(agent_id.lower(), None) is not None
+    def remove(self, agent_id: str) -> None:
+        self._agents.pop(agent_id.lower(), None)
 
     def find(self, agent_id: str, now: float) -> JsonObject | None:
-        said = self._announced.get(agent_id)
-        return said.message if said is not None and now < said.until else None
+        agent = self._agents.get(agent_id)
+        return agent.message if agent is not None and now < agent.expires_at else None
 
     def matching(self, query: AgentQuery, now: float) -> list[JsonObject]:
-        """Each with what is left of its ttl."""
+        """Messages with their remaining ttl."""
         return [
-            {**said.message, "ttl": max(1, int(said.until - now))}
-            for agent_id, said in self._asked_for(query)
-            if now < said.until and said.capabilities is not None and query.matches(agent_id, said.capabilities)
+            {**agent.message, "ttl": max(1, int(agent.expires_at - now))}
+            for agent_id, agent in self._candidates(query)
+            if now < agent.expires_at and agent.capabilities is not None and query.matches(agent_id, agent.capabilities)
         ]
 
-    def _asked_for(self, query: AgentQuery) -> Iterable[tuple[str, _LocalAgent]]:
-        """Those that can match: of a question for one agent that one alone."""
+    def _candidates(self, query: AgentQuery) -> Iterable[tuple[str, _LocalAgent]]:
         if query.agent_id is None:
-            return self._announced.items()
+            return self._agents.items()
         agent_id = query.agent_id.lower()
-        said = self._announced.get(agent_id)
-        return () if said is None else ((agent_id, said),)
+        agent = self._agents.get(agent_id)
+        return () if agent is None else ((agent_id, agent),)
 
     def first(self, now: float) -> JsonObject | None:
-        """Any of them, to show which version is spoken here."""
-        return next((said.message for said in self._announced.values() if now < said.until), None)
+        """Any message, to show which protocol version is spoken here."""
+        return next((agent.message for agent in self._agents.values() if now < agent.expires_at), None)
 
-    def holds(self, message: JsonObject) -> bool:
-        """Whether this is an own word that came back."""
-        held = self._announced.get(agent_id_of(message))
-        return held is not None and held.message["agent"] == message["agent"]
+    def contains(self, message: JsonObject) -> bool:
+        """Whether the message is an echo of an own announcement."""
+        agent = self._agents.get(agent_id_of(message))
+        return agent is not None and agent.message["agent"] == message["agent"]
 
     def _sweep(self, now: float) -> None:
-        self._announced = {name: said for name, said in self._announced.items() if now < said.until}
+        self._agents = {agent_id: agent for agent_id, agent in self._agents.items() if now < agent.expires_at}
 
 
-def _capabilities(message: JsonObject) -> dict[str, str] | None:
+def _find_capabilities(message: JsonObject) -> dict[str, str] | None:
     try:
         return read_capabilities(message["agent"], "$.agent")
     except WaypostError:
         return None
-
-
-# ---- One end of a carrier of whole messages (UDP, the network in memory): what to do with each that comes in.
-#
-# It knows who announced what here, who asked what, who serves. It sends nothing: replies are returned, and the shell around it
-# knows where they go.
-
-log = logging.getLogger("waypost.transports")
 
 
 class Dispatcher:
@@ -116,100 +116,100 @@ class Dispatcher:
         self, name: str, clock: TransportClock, random: randomness.Random, directory: AgentDirectory | None = None
     ) -> None:
         self.name = name
-        self.own = LocalAgents()
-        self.listening = Subscriptions(AgentDirectory(name) if directory is None else directory, clock)
+        self.local_agents = LocalAgents()
+        self.subscriptions = Subscriptions(AgentDirectory(name) if directory is None else directory, clock)
         self.echoed_at: float | None = None
         self._clock = clock
         self._random = random
         self._negotiation = VersionNegotiation()
-        self._answer: QueryHandler | None = None
-        self._heard: MessageHandler | None = None
-        self._asked: dict[str, tuple[QueryResponses, asyncio.Event]] = {}
+        self._on_query: QueryHandler | None = None
+        self._on_message: MessageHandler | None = None
+        self._pending: dict[str, tuple[QueryResponses, asyncio.Event]] = {}
 
-    def serve(self, answer: QueryHandler | None, heard: MessageHandler | None) -> None:
-        self._answer, self._heard = answer, heard
+    def serve(self, on_query: QueryHandler | None, on_message: MessageHandler | None) -> None:
+        self._on_query, self._on_message = on_query, on_message
 
-    # --- Asking ----------------------------------------------------------------------------------
-
-    def ask(self, query: AgentQuery) -> AgentQuery:
-        """The query with an id by which its answers are known. `collect` must follow."""
-        if len(self._asked) >= limits.PENDING_QUERIES:
+    def begin_query(self, query: AgentQuery) -> AgentQuery:
+        """Returns the query with an id for its responses. `collect` must follow."""
+        if len(self._pending) >= limits.PENDING_QUERIES:
             raise RateLimited(
-                f"{limits.PENDING_QUERIES} queries wait for answers.", hint="Wait for some of them.", retry_after=5
+                f"The limit of {limits.PENDING_QUERIES} concurrent queries is reached.",
+                hint="Try again.",
+                retry_after=5,
             )
-        asked = msgspec.structs.replace(query, query_id=query.query_id or f"{self._random.getrandbits(64):016x}")
-        self._asked[str(asked.query_id)] = (QueryResponses(query), asyncio.Event())
-        return asked
+        sent = msgspec.structs.replace(query, query_id=query.query_id or f"{self._random.getrandbits(64):016x}")
+        self._pending[str(sent.query_id)] = (QueryResponses(query), asyncio.Event())
+        return sent
 
-    async def collect(self, asked: AgentQuery, seconds: float) -> list[JsonObject]:
-        """What comes back within the time; a question for one agent ends with its answer."""
-        answers, arrived = self._asked[str(asked.query_id)]
+    async def collect(self, query: AgentQuery, seconds: float) -> list[JsonObject]:
+        """The responses within the time. A query for one agent ends with its response."""
+        responses, arrived = self._pending[str(query.query_id)]
         try:
             async with asyncio.timeout(seconds):
-                await (arrived.wait() if asked.agent_id is not None else asyncio.Event().wait())
+                await (arrived.wait() if query.agent_id is not None else asyncio.Event().wait())
         except TimeoutError:
             pass
         finally:
-            self._asked.pop(str(asked.query_id), None)
-        return answers.found()
-
-    # --- Hearing ---------------------------------------------------------------------------------
+            self._pending.pop(str(query.query_id), None)
+        return responses.messages()
 
     async def receive(
         self, message: JsonObject, source: str, sender: MessageSender = UNKNOWN_SENDER
     ) -> list[JsonObject]:
-        """What goes back to the source alone. What is wrong with a message ends with it."""
+        """Like `handle`, but logs a rejection instead of raising it."""
         try:
-            return await self.take(message, source, sender)
+            return await self.handle(message, source, sender)
         except WaypostError as error:
-            log.debug("%s: a message of %s came to nothing: %s", self.name, source, error)
+            log.debug("%s: message of %s rejected: %s", self.name, source, error)
             return []
 
-    async def take(self, message: JsonObject, source: str, sender: MessageSender = UNKNOWN_SENDER) -> list[JsonObject]:
-        """As `receive`, and what is wrong with the message is raised."""
+    async def handle(
+        self, message: JsonObject, source: str, sender: MessageSender = UNKNOWN_SENDER
+    ) -> list[JsonObject]:
+        """Process a message; returns the replies to its source."""
         kind = kind_of_message(message)
         now = self._clock.now()
-        reading = self._negotiation.read(source, message.get("protocol_version"), now)
-        if not reading.process:
-            own = self.own.first(now) if reading.answer else None
+        version = self._negotiation.read(source, message.get("protocol_version"), now)
+        if not version.process:
+            own = self.local_agents.first(now) if version.answer else None
             return [own] if own is not None else []
-        if reading.warn:
-            log.warning("%s: %s speaks %s", self.name, source, message["protocol_version"])
+        if version.warn:
+            log.warning("%s: %s uses protocol version %s", self.name, source, message["protocol_version"])
         if kind == "query":
-            return await self.answers_to(parse_query(message))
+            return await self.respond(parse_query(message))
         if kind == "response":
-            self._take_response(message, source)
+            self._handle_response(message, source)
             return []
-        return await self._take_announce(message, MessageContext(transport=self.name, source=source, sender=sender))
+        return await self._handle_announce(message, MessageContext(transport=self.name, source=source, sender=sender))
 
-    async def answers_to(self, query: AgentQuery) -> list[JsonObject]:
-        """Responses: of own agents, and of those that whoever serves here knows of."""
-        found = QueryResponses(query)
-        for message in self.own.matching(query, self._clock.now()):
-            found.take(message)
-        if self._answer is not None:
-            for message in await self._answer(query):
-                found.take(message)
-        return [build_response(message, query.query_id) for message in found.found()]
+    async def respond(self, query: AgentQuery) -> list[JsonObject]:
+        """Responses for the local agents and those that the query handler returns."""
+        responses = QueryResponses(query)
+        for message in self.local_agents.matching(query, self._clock.now()):
+            responses.add(message)
+        if self._on_query is not None:
+            for message in await self._on_query(query):
+                responses.add(message)
+        return [build_response(message, query.query_id) for message in responses.messages()]
 
-    def _take_response(self, message: JsonObject, source: str) -> None:
-        asked = self._asked.get(str(message.get("query_id")))
-        if asked is not None:
-            answers, arrived = asked
+    def _handle_response(self, message: JsonObject, source: str) -> None:
+        pending = self._pending.get(str(message.get("query_id")))
+        if pending is not None:
+            responses, arrived = pending
             with suppress(WaypostError):
-                if answers.take(message, self.listening.directory.pin_of(agent_id_of(message))):
+                if responses.add(message, self.subscriptions.directory.find_pin(agent_id_of(message))):
                     arrived.set()
         if message.get("matched") is not False:
-            self.listening.hear(message, source)
+            self.subscriptions.receive(message, source)
 
-    async def _take_announce(self, message: JsonObject, how: MessageContext) -> list[JsonObject]:
-        is_own = self.own.holds(message)
-        if is_own:
+    async def _handle_announce(self, message: JsonObject, context: MessageContext) -> list[JsonObject]:
+        is_echo = self.local_agents.contains(message)
+        if is_echo:
             self.echoed_at = self._clock.now()
-        if self.listening.hear(message, how.source, ttl_of(message)):
-            how.sender.believe()
-        if is_own or self._heard is None:
+        if self.subscriptions.receive(message, context.source, ttl_of(message)):
+            context.sender.mark_known()
+        if is_echo or self._on_message is None:
             return []
-        reply = await self._heard(message, how)
-        how.sender.believe()
+        reply = await self._on_message(message, context)
+        context.sender.mark_known()
         return [reply] if reply is not None else []

@@ -1,61 +1,87 @@
-"""The transports of the LAN and the bus, by what an operator or a user says of them. mDNS and the bus are loaded when they are
-wanted: they are extras."""
+"""The table of transports that a registry listens on. A new transport implements `port.Transport` and adds a row here.
+
+Transports of extras are imported when they are made.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from importlib.util import find_spec
 
-from waypost import limits
-from waypost.protocols.announce.messages import TOPIC
-from waypost.transports.bus.connection import BusCredentials
+import msgspec
+
+from waypost.settings import Settings
 from waypost.transports.directory import AgentDirectory
 from waypost.transports.interfaces import find_outbound_address
 from waypost.transports.port import Transport, TransportClock
-from waypost.transports.udp import UdpTransport
 
 
-def has_mdns() -> bool:
-    """Whether the extra `lan` is installed."""
-    return find_spec("zeroconf") is not None
+class TransportContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What a transport is made of, besides the settings."""
+
+    clock: TransportClock
+    pointer: Callable[[str], str] | None = None  # the URL of an agent's message that does not fit into a packet
+    fetch: Callable[[str], Awaitable[bytes]] | None = None  # follows pointers of others; must guard against SSRF
+    make_directory: Callable[[str], AgentDirectory | None] = lambda transport: None
 
 
-def make_mdns(
-    interfaces: Sequence[str],
-    clock: TransportClock,
-    *,
-    pointer: Callable[[str], str] | None = None,
-    fetch: Callable[[str], Awaitable[bytes]] | None = None,
-    directory: AgentDirectory | None = None,
-) -> Transport:
-    """Raises a ConfigurationError that names the extra where it is missing."""
+class TransportType(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of transport. `make` raises a ConfigurationError that names the extra if `package` is missing."""
+
+    make: Callable[[Settings, TransportContext], Transport]
+    is_enabled: Callable[[Settings], bool]
+    is_lan: bool = False  # anyone on the link can send: the agents of one machine are limited
+    package: str | None = None
+
+    @property
+    def is_installed(self) -> bool:
+        return self.package is None or find_spec(self.package) is not None
+
+
+def _make_mdns(settings: Settings, context: TransportContext) -> Transport:
     from waypost.transports.mdns.transport import MdnsTransport
 
-    chosen = interfaces or [find_outbound_address()]
-    return MdnsTransport(chosen, clock, pointer=pointer, fetch=fetch, directory=directory)
+    return MdnsTransport(
+        settings.mdns_interfaces or [find_outbound_address()],
+        context.clock,
+        pointer=context.pointer,
+        fetch=context.fetch,
+        directory=context.make_directory("mdns"),
+    )
 
 
-def make_udp(
-    interface: str | None,
-    clock: TransportClock,
-    port: int = limits.UDP_PORT,
-    *,
-    ipv6: bool = False,
-    directory: AgentDirectory | None = None,
-) -> Transport:
-    return UdpTransport([interface or find_outbound_address()], clock, port=port, ipv6=ipv6, directory=directory)
+def _make_udp(settings: Settings, context: TransportContext) -> Transport:
+    from waypost.transports.udp import UdpTransport
+
+    return UdpTransport(
+        [settings.udp_interface or find_outbound_address()],
+        context.clock,
+        port=settings.udp_port,
+        ipv6=settings.udp_ipv6,
+        directory=context.make_directory("udp"),
+    )
 
 
-def make_bus(
-    address: str,
-    clock: TransportClock,
-    *,
-    topic: str = TOPIC,
-    group: str | None = None,
-    login: BusCredentials | None = None,
-    directory: AgentDirectory | None = None,
-) -> Transport:
-    """Raises a ConfigurationError that names the extra where it is missing."""
-    from waypost.transports.bus.transport import BusTransport
+def _make_bus(settings: Settings, context: TransportContext) -> Transport:
+    from waypost.transports.bus import BusTransport, bus_credentials_of
 
-    return BusTransport(address, clock, topic=topic, group=group or "", login=login, directory=directory)
+    return BusTransport(
+        settings.bus or "",
+        context.clock,
+        topic=settings.bus_topic,
+        group=settings.bus_group or "",
+        credentials=bus_credentials_of(settings),
+        directory=context.make_directory("bus"),
+    )
+
+
+TRANSPORTS: dict[str, TransportType] = {
+    "mdns": TransportType(make=_make_mdns, is_enabled=lambda settings: settings.mdns, is_lan=True, package="zeroconf"),
+    "udp": TransportType(make=_make_udp, is_enabled=lambda settings: settings.udp, is_lan=True),
+    "bus": TransportType(make=_make_bus, is_enabled=lambda settings: settings.bus is not None, package="nats"),
+}
+
+
+def make_transports(settings: Settings, context: TransportContext) -> list[Transport]:
+    """The transports that the settings enable."""
+    return [kind.make(settings, context) for kind in TRANSPORTS.values() if kind.is_enabled(settings)]

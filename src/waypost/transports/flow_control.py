@@ -1,4 +1,7 @@
-"""How often one source may be attended to: a bucket for each, in a bounded memory, and one for all of them together."""
+"""Flow control of packets from the LAN: token buckets that admit them, and a queue that handles them in time slices.
+
+A thousand packets at once may be welcome or a flood. In both cases requests that arrive meanwhile must be served in between.
+"""
 
 from __future__ import annotations
 
@@ -14,137 +17,135 @@ from waypost import limits
 
 
 class SourceRateLimiter:
+    """A token bucket for each source; the most recent sources are remembered."""
+
     def __init__(self, per_second: float, burst: float, *, sources: int = limits.ANSWER_SOURCES) -> None:
         self._per_second = per_second
         self._burst = burst
         self._sources = sources
-        self._buckets: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()  # what is left, and when that was so
+        self._buckets: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()  # tokens, and the time of the count
 
     def __len__(self) -> int:
         return len(self._buckets)
 
-    def left(self, source: Hashable) -> float:
-        """Turns that a source had when it was last heard of."""
+    def tokens(self, source: Hashable) -> float:
+        """The tokens of a source after its last packet."""
         return self._buckets.get(source, (self._burst, 0.0))[0]
 
     def take(self, source: Hashable, now: float) -> bool:
-        """Whether the source may go on; it has used one of its turns then."""
-        left, since = self._buckets.get(source, (self._burst, now))
-        left = min(self._burst, left + max(0.0, now - since) * self._per_second)
-        may = left >= 1
-        self._buckets[source] = (left - 1 if may else left, now)
+        """Take a token of the source, if it has one."""
+        tokens, counted_at = self._buckets.get(source, (self._burst, now))
+        tokens = min(self._burst, tokens + max(0.0, now - counted_at) * self._per_second)
+        has_token = tokens >= 1
+        self._buckets[source] = (tokens - 1 if has_token else tokens, now)
         self._buckets.move_to_end(source)
         if len(self._buckets) > self._sources:
             self._buckets.popitem(last=False)
-        return may
+        return has_token
 
 
 class TokenBucket:
-    """One for all: what a Pace is for each."""
+    """One bucket for all sources."""
 
-    __slots__ = ("_burst", "_left", "_per_second", "_since")
+    __slots__ = ("_burst", "_counted_at", "_per_second", "_tokens")
 
     def __init__(self, per_second: float, burst: float) -> None:
         self._per_second, self._burst = per_second, burst
-        self._left, self._since = burst, -math.inf
+        self._tokens, self._counted_at = burst, -math.inf
 
     def take(self, now: float) -> bool:
-        self._left = min(self._burst, self._left + max(0.0, now - self._since) * self._per_second)
-        self._since = now
-        if self._left < 1:
+        self._tokens = min(self._burst, self._tokens + max(0.0, now - self._counted_at) * self._per_second)
+        self._counted_at = now
+        if self._tokens < 1:
             return False
-        self._left -= 1
+        self._tokens -= 1
         return True
 
 
 class SourceStanding(Enum):
-    """Of a source, at a moment."""
-
-    USUAL = 1
-    STRANGER = 2  # one of so many that their addresses must be made up
-    LOUD = 3  # what it sends is a flood
+    NORMAL = 1
+    UNKNOWN = 2  # one of too many sources: their addresses must be spoofed
+    FLOODING = 3
 
 
 class PacketAdmission:
-    """What is let in from the network before anything is read: so much of one source, so much in all. Whoever uses up what
-    it has shares half of that in all with others of its kind: the rest is for those that say little. While more strangers
-    speak than there can be, they have little in common, and the rest is for whoever was believed before.
+    """Which packets are admitted before they are parsed: limits for each source and for all of them.
 
-    It counts load, not leases: its time is that of the event loop, whatever clock a test moves.
+    Sources that use up their own limit share half of the total; the other half is for sources that send little. While there
+    are too many unknown sources, they share a small limit, and the rest is for sources that were known before.
+
+    The time is that of the event loop, since this limits load; a test's clock does not apply.
     """
 
     def __init__(self) -> None:
-        self._each = SourceRateLimiter(limits.SOURCE_PACKETS_PER_SECOND, limits.SOURCE_PACKETS_BURST)
-        self._loud = SourceRateLimiter(limits.NOISY_SOURCE_PACKETS_PER_SECOND, limits.NOISY_SOURCE_PACKETS_PER_SECOND)
-        self._strangers = TokenBucket(
-            limits.UNKNOWN_SOURCE_PACKETS_PER_SECOND, limits.UNKNOWN_SOURCE_PACKETS_PER_SECOND
-        )
-        self._pressing = TokenBucket(limits.PACKETS_PER_SECOND / 2, limits.PACKETS_BURST / 2)
-        self._all = TokenBucket(limits.PACKETS_PER_SECOND, limits.PACKETS_BURST)
+        self._per_source = SourceRateLimiter(limits.SOURCE_PACKETS_PER_SECOND, limits.SOURCE_PACKETS_BURST)
+        noisy = limits.NOISY_SOURCE_PACKETS_PER_SECOND
+        self._per_flooding_source = SourceRateLimiter(noisy, noisy)
+        unknown = limits.UNKNOWN_SOURCE_PACKETS_PER_SECOND
+        self._unknown_total = TokenBucket(unknown, unknown)
+        self._busy_total = TokenBucket(limits.PACKETS_PER_SECOND / 2, limits.PACKETS_BURST / 2)
+        self._total = TokenBucket(limits.PACKETS_PER_SECOND, limits.PACKETS_BURST)
 
-    def lets_in(self, source: Hashable, now: float, standing: SourceStanding = SourceStanding.USUAL) -> bool:
-        is_loud = standing is SourceStanding.LOUD
-        own = self._loud if is_loud else self._each
-        if not own.take(source, now):
+    def admits(self, source: Hashable, now: float, standing: SourceStanding = SourceStanding.NORMAL) -> bool:
+        is_flooding = standing is SourceStanding.FLOODING
+        limiter = self._per_flooding_source if is_flooding else self._per_source
+        if not limiter.take(source, now):
             return False
-        if standing is SourceStanding.STRANGER:
-            return self._strangers.take(now)
-        is_pressing = is_loud or own.left(source) < limits.SOURCE_PACKETS_BURST / 10
-        return (not is_pressing or self._pressing.take(now)) and self._all.take(now)
-
-
-# ---- Work that strangers bring comes in turns: a little of it, then whoever else waits for the event loop.
-#
-# A thousand packets at once are good news or a flood; either way a request that comes meanwhile is answered in between.
+        if standing is SourceStanding.UNKNOWN:
+            return self._unknown_total.take(now)
+        is_busy = is_flooding or limiter.tokens(source) < limits.SOURCE_PACKETS_BURST / 10
+        return (not is_busy or self._busy_total.take(now)) and self._total.take(now)
 
 
 class WorkQueue:
+    """Runs queued work in short slices, with pauses in which the event loop serves requests."""
+
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        """`clock` says how long a turn takes; that of an event loop may stand still meanwhile."""
+        """`clock` measures a slice; the time of an event loop may stand still meanwhile."""
         self._clock = clock
-        self._waiting: deque[tuple[Hashable, Callable[..., None], tuple[Any, ...]]] = deque()
-        self._next: asyncio.Handle | None = None
-        self._rest_seconds = limits.PACKET_WORK_PAUSE_SECONDS
+        self._queue: deque[tuple[Hashable, Callable[..., None], tuple[Any, ...]]] = deque()
+        self._scheduled: asyncio.Handle | None = None
+        self._pause_seconds = limits.PACKET_WORK_PAUSE_SECONDS
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._queue)
 
-    def give_way(self) -> None:
-        """To requests, from now on: whoever answers them can take in less than can be read."""
-        self._rest_seconds = limits.LAN_READ_PAUSE_SECONDS
+    def slow_down(self) -> None:
+        """Pause longer from now on: a registry stores fewer announcements than can be parsed, and serves requests."""
+        self._pause_seconds = limits.LAN_READ_PAUSE_SECONDS
 
-    def have_room(self) -> bool:
-        return len(self._waiting) < limits.PACKET_QUEUE
+    def has_room(self) -> bool:
+        return len(self._queue) < limits.PACKET_QUEUE
 
     def add(self, source: Hashable, work: Callable[..., None], *arguments: Any) -> None:
-        """To be called in its turn; what it raises is the event loop's to tell."""
-        self._waiting.append((source, work, arguments))
-        if self._next is None:
-            self._next = asyncio.get_running_loop().call_soon(self._take)
+        """Call `work` later. The event loop reports its exceptions."""
+        self._queue.append((source, work, arguments))
+        if self._scheduled is None:
+            self._scheduled = asyncio.get_running_loop().call_soon(self._run_slice)
 
-    def forget(self, is_meant: Callable[[Any], bool]) -> int:
-        """What waits of such sources is left out. How much that was."""
-        before = len(self._waiting)
-        self._waiting = deque(each for each in self._waiting if not is_meant(each[0]))
-        return before - len(self._waiting)
+    def discard(self, matches: Callable[[Any], bool]) -> int:
+        """Remove the queued work of matching sources; returns how many items that were."""
+        before = len(self._queue)
+        self._queue = deque(item for item in self._queue if not matches(item[0]))
+        return before - len(self._queue)
 
     def close(self) -> None:
-        self._waiting.clear()
-        if self._next is not None:
-            self._next.cancel()
-            self._next = None
+        self._queue.clear()
+        if self._scheduled is not None:
+            self._scheduled.cancel()
+            self._scheduled = None
 
-    def _take(self) -> None:
-        # Planned first: a fault in one piece of work does not end the others.
-        self._next = asyncio.get_running_loop().call_later(self._rest_seconds, self._go_on)
-        ends = self._clock() + limits.PACKET_WORK_SLICE_SECONDS
-        while self._waiting:
-            _, work, arguments = self._waiting.popleft()
+    def _run_slice(self) -> None:
+        # Scheduled first: an exception of one item must not stop the others.
+        self._scheduled = asyncio.get_running_loop().call_later(self._pause_seconds, self._continue)
+        ends_at = self._clock() + limits.PACKET_WORK_SLICE_SECONDS
+        while self._queue:
+            _, work, arguments = self._queue.popleft()
             work(*arguments)
-            if self._clock() >= ends:
+            if self._clock() >= ends_at:
                 return
 
-    def _go_on(self) -> None:
-        self._next = None
-        if self._waiting:
-            self._take()
+    def _continue(self) -> None:
+        self._scheduled = None
+        if self._queue:
+            self._run_slice()

@@ -1,7 +1,6 @@
-"""A registry over HTTP as a transport (announce.md §6.4): `POST /agents`, queries, `DELETE`, and its watch for subscribers.
+"""A registry over HTTP as a transport (announce.md §6.4): `POST /agents`, queries, `DELETE`, and the watch stream.
 
-The registry judges what it is sent; what it answers with is judged here once more, since a signature is worth no less when
-somebody relays it. Nobody can answer for others here: `serve` only hears.
+Messages that the registry relays are verified here again. The registry answers queries itself: `serve` only receives.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from waypost.errors import NotFound, Unavailable, WaypostError
 from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.model.times import find_instant
 from waypost.protocols.announce.messages import AgentQuery, build_query
-from waypost.transports.directory import AgentDirectory, agent_id_of
+from waypost.transports.directory import AgentDirectory, Subscriber, Subscriptions, agent_id_of
 from waypost.transports.port import (
     QUERY_SECONDS,
     Ack,
@@ -32,15 +31,14 @@ from waypost.transports.port import (
     TransportClock,
 )
 from waypost.transports.responses import QueryResponses
-from waypost.transports.subscriptions import Subscriber, Subscriptions
 
 log = logging.getLogger("waypost.transports")
 
 _PATH = "/agents"
 _JSON = {"Content-Type": "application/json"}
 _EVENTS = {"Accept": "text/event-stream"}
-_PAGE = 200
-_NEWS = frozenset(("registered", "updated", "renewed"))
+_PAGE_SIZE = 200
+_CHANGES = frozenset(("registered", "updated", "renewed"))
 
 
 class HttpTransport:
@@ -54,209 +52,199 @@ class HttpTransport:
         random: randomness.Random | None = None,
         directory: AgentDirectory | None = None,
     ) -> None:
-        """`http` has the address of the registry and the credentials; it is closed with the transport."""
+        """`http` has the base URL and credentials of the registry; the transport closes it."""
         self.source = str(http.base_url).rstrip("/")
         self._http = http
         self._clock = clock
         self._random = random or randomness.SystemRandom()
-        self._listening = Subscriptions(AgentDirectory(self.name) if directory is None else directory, clock)
-        self._heard: MessageHandler | None = None
-        self._following: asyncio.Task[None] | None = None
-        self._names: dict[str, str] = {}  # the id of a record → agent_id
-        self._announced: dict[str, JsonObject] = {}  # by agent_id: own words are not heard
-
-    # --- The port --------------------------------------------------------------------------------
+        self._subscriptions = Subscriptions(AgentDirectory(self.name) if directory is None else directory, clock)
+        self._on_message: MessageHandler | None = None
+        self._watch_task: asyncio.Task[None] | None = None
+        self._agent_ids: dict[str, str] = {}  # by record id
+        self._announced: dict[str, JsonObject] = {}  # by agent_id: own announcements are not reported
 
     async def open(self) -> None:
-        """Nothing is to be taken: whether the registry answers is told by each announcement."""
+        """Opens nothing: each announcement reports whether the registry answers."""
 
     async def close(self) -> None:
-        following, self._following = self._following, None
-        if following is not None:
-            following.cancel()
-            await asyncio.wait((following,))
-        self._listening.close()
+        task, self._watch_task = self._watch_task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait((task,))
+        self._subscriptions.close()
         await self._http.aclose()
 
     async def announce(self, message: JsonObject, ttl: int) -> Ack:
         self._announced[agent_id_of(message)] = message["agent"]
         try:
-            told = await self._ask("POST", _PATH, content=dump_json({**message, "ttl": ttl}))
+            answer = await self._request("POST", _PATH, content=dump_json({**message, "ttl": ttl}))
         except WaypostError as error:
             return Ack(False, reason=error.message)
-        return Ack(True, find_instant(told.get("expires_at")))
+        return Ack(True, find_instant(answer.get("expires_at")))
 
     async def withdraw(self, agent_id: str) -> None:
         self._announced.pop(agent_id.lower(), None)
         try:
-            await self._ask("DELETE", f"{_PATH}/{quote(agent_id, safe='')}")
+            await self._request("DELETE", f"{_PATH}/{quote(agent_id, safe='')}")
         except NotFound:
             return
 
     async def query(self, query: AgentQuery, timeout: float = QUERY_SECONDS) -> list[JsonObject]:
-        answers = QueryResponses(query)
+        responses = QueryResponses(query)
         try:
             async with asyncio.timeout(timeout):
                 async for message in self._pages(query):
-                    answers.take(message, self._listening.directory.pin_of(agent_id_of(message)))
+                    responses.add(message, self._subscriptions.directory.find_pin(agent_id_of(message)))
         except TimeoutError:
-            if not len(answers):
+            if not len(responses):
                 raise Unavailable(
-                    f"{self.source} did not answer in time.", path="registry", hint="Allow more time, or ask again."
+                    f"{self.source} did not answer in time.", path="registry", hint="Allow more time, or try again."
                 ) from None
-        return answers.found()
+        return responses.messages()
 
     async def subscribe(self, callback: SightingCallback, query: AgentQuery | None = None) -> Subscriber:
-        subscriber = self._listening.subscribe(callback, query)
-        self._follow()
+        subscriber = self._subscriptions.subscribe(callback, query)
+        self._start_watch()
         return subscriber
 
-    def serve(self, answer: QueryHandler | None, heard: MessageHandler | None) -> None:
-        """A registry answers by itself: `answer` is not asked."""
-        self._heard = heard
-        if heard is not None:
-            self._follow()
-
-    # --- Asking ----------------------------------------------------------------------------------
+    def serve(self, on_query: QueryHandler | None, on_message: MessageHandler | None) -> None:
+        """`on_query` is not called: the registry answers queries itself."""
+        self._on_message = on_message
+        if on_message is not None:
+            self._start_watch()
 
     async def _pages(self, query: AgentQuery, *, signed: bool = False) -> AsyncIterator[JsonObject]:
-        """Every answer. A Query message names one capability: for several the list is asked."""
-        params: dict[str, Any] = {"limit": _PAGE} | ({"signed": "true"} if signed else {})
+        """All responses. A Query message names one capability; a query for several uses the list instead."""
+        params: dict[str, Any] = {"limit": _PAGE_SIZE} | ({"signed": "true"} if signed else {})
         while True:
             if len(query.wanted) > 1:
                 params |= {"capability": [wanted.text() for wanted in query.wanted]}
-                told = await self._ask("GET", _PATH, params=params)
+                page = await self._request("GET", _PATH, params=params)
             else:
-                told = await self._ask("POST", _PATH, params=params, content=dump_json(build_query(query)))
-            for body in _objects(told.get("agents")):
+                page = await self._request("POST", _PATH, params=params, content=dump_json(build_query(query)))
+            for body in _objects(page.get("agents")):
                 yield self._message(body)
-            cursor = told.get("next_cursor")
+            cursor = page.get("next_cursor")
             if not isinstance(cursor, str):
                 return
             params["cursor"] = cursor
 
-    async def _ask(self, method: str, path: str, **more: Any) -> JsonObject:
+    async def _request(self, method: str, path: str, **options: Any) -> JsonObject:
         try:
-            answer = await self._http.request(method, path, headers=_JSON, **more)
+            response = await self._http.request(method, path, headers=_JSON, **options)
         except httpx2.HTTPError as error:
             raise _unreachable(self.source, error) from None
-        if answer.is_success:
-            return parse_object(answer.content, max_bytes=limits.CLIENT_LINE_BYTES) if answer.content else {}
-        raise _refusal(answer)
+        if response.is_success:
+            return parse_object(response.content, max_bytes=limits.CLIENT_LINE_BYTES) if response.content else {}
+        raise _rejection(response)
 
     def _message(self, body: JsonObject) -> JsonObject:
-        """A Response without when it ends, which here is told as on every other transport: as what is left."""
-        ends = find_instant(body.get("expires_at"))
-        told = {name: value for name, value in body.items() if name not in ("expires_at", "ttl")}
-        if ends is None:
-            return told
-        return {**told, "ttl": max(1, math.ceil(ends - self._clock.now()))}
+        """A Response with the remaining ttl, as on other transports, instead of the expiry."""
+        expires_at = find_instant(body.get("expires_at"))
+        message = {name: value for name, value in body.items() if name not in ("expires_at", "ttl")}
+        if expires_at is None:
+            return message
+        return {**message, "ttl": max(1, math.ceil(expires_at - self._clock.now()))}
 
-    # --- Following -------------------------------------------------------------------------------
+    def _start_watch(self) -> None:
+        if self._watch_task is None:
+            self._watch_task = asyncio.get_running_loop().create_task(self._watch(), name="registry-watch")
 
-    def _follow(self) -> None:
-        if self._following is None:
-            self._following = asyncio.get_running_loop().create_task(self._go_on(), name="watch of a registry")
-
-    async def _go_on(self) -> None:
-        """Until the transport is closed, over connections that come and go. What is in the way is told once: whoever
-        listens to nothing should know."""
-        attempt, told = 0, ""
+    async def _watch(self) -> None:
+        """Follow the changes of the registry until the transport is closed, and reconnect. A repeated error is logged once."""
+        attempt, logged = 0, ""
         while True:
             try:
                 async for kind, record_id in self._changes():
-                    attempt, told = 0, ""
+                    attempt, logged = 0, ""
                     if kind == "open":
-                        await self._look_around()
+                        await self._synchronize()
                     else:
-                        await self._take_change(kind, record_id)
+                        await self._handle_change(kind, record_id)
             except WaypostError as error:
-                log.log(logging.DEBUG if error.message == told else logging.WARNING, "%s", _told(error))
-                told = error.message
+                log.log(logging.DEBUG if error.message == logged else logging.WARNING, "%s", _describe(error))
+                logged = error.message
             attempt += 1
-            most = min(limits.CLIENT_BACKOFF_MAX_SECONDS, limits.CLIENT_BACKOFF_SECONDS * 2**attempt)
-            await asyncio.sleep(self._random.uniform(0, most))
+            backoff_seconds = min(limits.CLIENT_BACKOFF_MAX_SECONDS, limits.CLIENT_BACKOFF_SECONDS * 2**attempt)
+            await asyncio.sleep(self._random.uniform(0, backoff_seconds))
 
     async def _changes(self) -> AsyncIterator[tuple[str, str]]:
-        """What one connection brings, after an `open` that tells that it stands."""
+        """The events of one connection (type and record id), after an `open` once it is established."""
         timeout = httpx2.Timeout(limits.CLIENT_TIMEOUT_SECONDS, read=2.5 * limits.WATCH_BOOKMARK_SECONDS)
         params = {"renewals": "true"}
         try:
             async with self._http.stream(
                 "GET", "/api/v1/watch", params=params, headers=_EVENTS, timeout=timeout
-            ) as answer:
-                if not answer.is_success:
-                    await answer.aread()
-                    raise _refusal(answer)
+            ) as response:
+                if not response.is_success:
+                    await response.aread()
+                    raise _rejection(response)
                 yield "open", ""
-                async for line in answer.aiter_lines():
+                async for line in response.aiter_lines():
                     if line.startswith("data:"):
-                        told = parse_object(line.removeprefix("data:").strip().encode())
-                        yield str(told.get("type", "")), str(told.get("id", ""))
+                        event = parse_object(line.removeprefix("data:").strip().encode())
+                        yield str(event.get("type", "")), str(event.get("id", ""))
         except httpx2.HTTPError as error:
             raise _unreachable(self.source, error) from None
 
-    async def _look_around(self) -> None:
-        """All that is there; whoever was known and is not, has gone meanwhile."""
+    async def _synchronize(self) -> None:
+        """Read all agents; known ones that are missing were removed in the meantime."""
         present: set[str] = set()
         async for message in self._pages(AgentQuery(), signed=True):
             present.add(agent_id_of(message))
-            await self._take(message)
-        for sighting in self._listening.directory.sightings(now=self._clock.now()):
+            await self._receive(message)
+        for sighting in self._subscriptions.directory.sightings(now=self._clock.now()):
             if sighting.agent_id not in present:
-                self._listening.remove(sighting.agent_id)
+                self._subscriptions.remove(sighting.agent_id)
 
-    async def _take_change(self, kind: str, record_id: str) -> None:
-        if kind in _NEWS:
+    async def _handle_change(self, kind: str, record_id: str) -> None:
+        if kind in _CHANGES:
             try:
-                message = self._message(await self._ask("GET", f"{_PATH}/{quote(record_id, safe='')}"))
+                message = self._message(await self._request("GET", f"{_PATH}/{quote(record_id, safe='')}"))
             except NotFound:
                 return
-            self._names[record_id] = agent_id_of(message)
-            await self._take(message)
+            self._agent_ids[record_id] = agent_id_of(message)
+            await self._receive(message)
         elif kind == "withdrawn":
-            agent_id = self._names.pop(record_id, None) or record_id.removeprefix("urn:uuid:")
+            agent_id = self._agent_ids.pop(record_id, None) or record_id.removeprefix("urn:uuid:")
             if agent_id == record_id:
-                await self._look_around()
+                await self._synchronize()
             else:
-                self._listening.remove(agent_id)
+                self._subscriptions.remove(agent_id)
 
-    async def _take(self, message: JsonObject) -> None:
-        self._listening.hear(message, self.source)
-        if self._heard is None or self._announced.get(agent_id_of(message)) == message["agent"]:
+    async def _receive(self, message: JsonObject) -> None:
+        self._subscriptions.receive(message, self.source)
+        if self._on_message is None or self._announced.get(agent_id_of(message)) == message["agent"]:
             return
-        plain = {name: value for name, value in message.items() if name != "matched"}
+        announcement = {name: value for name, value in message.items() if name != "matched"}
         try:
-            await self._heard(plain, MessageContext(transport=self.name, source=self.source))
+            await self._on_message(announcement, MessageContext(transport=self.name, source=self.source))
         except WaypostError as error:
-            log.debug("http: an announcement was refused: %s", error)
-
-
-# --- Answers --------------------------------------------------------------------------------------
+            log.debug("http: announcement rejected: %s", error)
 
 
 def _objects(value: object) -> Iterable[JsonObject]:
     return (each for each in value if isinstance(each, dict)) if isinstance(value, list) else ()
 
 
-def _told(error: WaypostError) -> str:
+def _describe(error: WaypostError) -> str:
     return f"{error.message} {error.hint}" if error.hint else error.message
 
 
-def _refusal(answer: httpx2.Response) -> WaypostError:
+def _rejection(response: httpx2.Response) -> WaypostError:
     try:
-        problem = parse_object(answer.content)
+        problem = parse_object(response.content)
     except WaypostError:
         problem = {}
-    told = str(problem.get("detail") or problem.get("message") or f"The registry answered {answer.status_code}.")
+    message = problem.get("detail") or problem.get("message") or f"The registry answered {response.status_code}."
     hint = problem.get("hint")
-    kind = NotFound if answer.status_code == httpx2.codes.NOT_FOUND else Unavailable
-    return kind(told, path="registry", hint=hint if isinstance(hint, str) else None)
+    kind = NotFound if response.status_code == httpx2.codes.NOT_FOUND else Unavailable
+    return kind(str(message), path="registry", hint=hint if isinstance(hint, str) else None)
 
 
 def _unreachable(source: str, error: httpx2.HTTPError) -> Unavailable:
     return Unavailable(
-        f"There is no answer from {source} ({error or type(error).__name__}).",
+        f"Cannot reach {source} ({error or type(error).__name__}).",
         path="registry",
-        hint="Is the service running, and is this its address?",
+        hint="Check that the service is running, and its address.",
     )

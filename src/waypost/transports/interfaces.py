@@ -1,4 +1,4 @@
-"""The interfaces that a LAN transport uses: always named by whoever starts it, never all that the machine has."""
+"""Network interfaces of LAN transports. Only named interfaces are used, never all of the machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from waypost.errors import ConfigurationError
 
 try:
     import fcntl
-except ImportError:  # a system without it has its interfaces told by address and prefix
+except ImportError:  # not on Windows: interfaces are named by address and prefix there
     fcntl = None  # type: ignore[assignment]
 
 _SIOCGIFFLAGS, _SIOCGIFADDR, _SIOCGIFNETMASK = 0x8913, 0x8915, 0x891B
@@ -25,7 +25,7 @@ _IF_INET6 = Path("/proc/net/if_inet6")
 
 
 class Interface(msgspec.Struct, frozen=True, kw_only=True):
-    name: str  # may be empty: then the address alone chooses
+    name: str  # empty if only the address is known
     address: ipaddress.IPv4Address
     network: ipaddress.IPv4Network
     index: int = 0
@@ -35,53 +35,52 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True):
     def broadcast(self) -> str:
         return str(self.network.broadcast_address)
 
-    def carries(self, socket_number: int) -> bool:
-        """Whether the link is up and its cable plugged in, asked through a socket that is on it. Where the system does not
-        tell, it is taken to be."""
+    def is_up(self, descriptor: int) -> bool:
+        """Whether the link is up and has a carrier, read through any open socket. True if the system does not say."""
         if fcntl is None or sys.platform != "linux" or not self.name:
             return True
-        asked = struct.pack("256s", self.name.encode()[:_NAME_BYTES])
+        request = struct.pack("256s", self.name.encode()[:_NAME_BYTES])
         try:
-            answer = fcntl.ioctl(socket_number, _SIOCGIFFLAGS, asked)
+            answer = fcntl.ioctl(descriptor, _SIOCGIFFLAGS, request)
         except OSError:  # the interface is gone
             return False
         (flags,) = struct.unpack("H", answer[16:18])
         return bool(flags & _UP_AND_RUNNING == _UP_AND_RUNNING)
 
     def is_on_link(self, address: str) -> bool:
-        """Whether a source can be a neighbour (THREATS L2)."""
+        """Whether a source address is on this link (THREATS L2)."""
         try:
             source = ipaddress.ip_address(address.partition("%")[0])
         except ValueError:
             return False
         if isinstance(source, ipaddress.IPv6Address) and source.ipv4_mapped is not None:
-            source = source.ipv4_mapped  # as a socket of both kinds tells it
+            source = source.ipv4_mapped  # the form of IPv4 addresses on dual-stack sockets
         if isinstance(source, ipaddress.IPv4Address):
             return source in self.network
         return source.is_link_local or source.is_loopback or source in self.v6
 
 
 def find_interface(text: str) -> Interface:
-    """By name (`eth0`), by an IPv4 address of it, or by address and prefix (`192.168.1.5/24`)."""
+    """Find by name (`eth0`), by an IPv4 address of it, or by address and prefix (`192.168.1.5/24`)."""
     try:
-        told = ipaddress.IPv4Interface(text)
+        given = ipaddress.IPv4Interface(text)
     except ValueError:
         return _named_interface(text)
     for name in _names():
         found = _find(name)
-        if found is not None and found.address == told.ip:
+        if found is not None and found.address == given.ip:
             return found
     if "/" in text:
-        return Interface(name="", address=told.ip, network=told.network)
+        return Interface(name="", address=given.ip, network=given.network)
     raise _unknown(text)
 
 
 def find_outbound_address() -> str:
-    """The address, with a prefix, that this machine has towards others; its loopback where there are none. Nothing is sent."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+    """The address with prefix of the default route; loopback if there is none. Sends nothing."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         try:
-            asked.connect(("192.0.2.1", 9))  # an address of documentation: only the route is looked up
-            return f"{asked.getsockname()[0]}/24"
+            sock.connect(("192.0.2.1", 9))  # a documentation address: connecting a UDP socket only selects the route
+            return f"{sock.getsockname()[0]}/24"
         except OSError:
             return "127.0.0.1/8"
 
@@ -90,7 +89,9 @@ def find_interfaces(texts: Iterable[str]) -> tuple[Interface, ...]:
     found = tuple(find_interface(text) for text in texts)
     if not found:
         raise ConfigurationError(
-            "No interface is named.", path="interfaces", hint=f"Name one of {', '.join(_names())}, or its address."
+            "No network interface is named.",
+            path="interfaces",
+            hint=f"Name one of {', '.join(_names())}, or its address.",
         )
     return found
 
@@ -103,17 +104,17 @@ def _named_interface(name: str) -> Interface:
 
 
 def _find(name: str) -> Interface | None:
-    """None for one that has no IPv4 address, and where the system does not tell."""
+    """None if the interface has no IPv4 address, or the system does not say."""
     if fcntl is None or sys.platform != "linux":
         return None
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
 
-        def ask(what: int) -> ipaddress.IPv4Address:
-            answer = fcntl.ioctl(asked.fileno(), what, struct.pack("256s", name.encode()[:_NAME_BYTES]))
+        def read_address(request: int) -> ipaddress.IPv4Address:
+            answer = fcntl.ioctl(sock.fileno(), request, struct.pack("256s", name.encode()[:_NAME_BYTES]))
             return ipaddress.IPv4Address(answer[20:24])
 
         try:
-            address, mask = ask(_SIOCGIFADDR), ask(_SIOCGIFNETMASK)
+            address, mask = read_address(_SIOCGIFADDR), read_address(_SIOCGIFNETMASK)
         except OSError:
             return None
     network = ipaddress.IPv4Network(f"{address}/{mask}", strict=False)

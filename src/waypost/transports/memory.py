@@ -1,7 +1,7 @@
-"""A network in memory: the reference of what a transport does, with the faults of a real one to be switched on.
+"""A network in memory: the reference implementation of a transport, with optional faults.
 
-Messages cross it as bytes, one call of the event loop each. Loss, duplicates and disorder are drawn from a seed, so that a
-test that failed fails again.
+Each message is delivered as bytes, in an event loop callback of its own. Loss, duplication and reordering come from a seeded
+generator, so that a failed test can be repeated.
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ from collections.abc import Iterable
 
 from waypost.model.json import JsonObject, dump_json
 from waypost.protocols.announce.messages import AgentQuery, build_query, parse_message
-from waypost.transports.directory import AgentDirectory
+from waypost.transports.directory import AgentDirectory, Subscriber
 from waypost.transports.dispatcher import Dispatcher
 from waypost.transports.port import QUERY_SECONDS, Ack, MessageHandler, QueryHandler, SightingCallback, TransportClock
-from waypost.transports.subscriptions import Subscriber
 
-EVERYBODY = AgentQuery()
+_ANY_AGENT = AgentQuery()
 
 
 class MemoryNetwork:
-    """Where transports meet. `loss`, `duplication` and `reordering` are chances from 0 to 1, and may be changed at any time."""
+    """`loss`, `duplication` and `reordering` are probabilities, and may be changed at any time."""
 
     def __init__(
         self,
@@ -41,29 +40,25 @@ class MemoryNetwork:
         self._members: dict[str, MemoryTransport] = {}
         self._islands: tuple[frozenset[str], ...] = ()
         self._pending: list[tuple[str, str, bytes]] = []  # from, to, data
-        self._working: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def transport(
         self, address: str, *, name: str = "memory", directory: AgentDirectory | None = None
     ) -> MemoryTransport:
-        """A new end of the network; it takes part from `open` to `close`."""
+        """A new endpoint. It is connected from `open` to `close`."""
         return MemoryTransport(self, address, name, directory)
 
     def partition(self, *islands: Iterable[str]) -> None:
-        """Addresses of different islands no longer reach each other; those that are named nowhere reach nobody."""
+        """Split the network: only addresses of the same island reach each other."""
         self._islands = tuple(frozenset(island) for island in islands)
 
     def heal(self) -> None:
         self._islands = ()
 
     async def settle(self) -> None:
-        """Until nothing is on its way any more."""
-        while self._pending or self._working:
-            turn = asyncio.Event()
-            asyncio.get_running_loop().call_soon(turn.set)
-            await turn.wait()
-
-    # --- For the transports ----------------------------------------------------------------------
+        """Wait until no message is in flight."""
+        while self._pending or self._tasks:  # noqa: ASYNC110 - deliveries are callbacks
+            await asyncio.sleep(0)
 
     def join(self, transport: MemoryTransport) -> None:
         self._members[transport.address] = transport
@@ -72,7 +67,7 @@ class MemoryNetwork:
         self._members.pop(transport.address, None)
 
     def send(self, source: str, message: JsonObject, to: str | None = None) -> None:
-        """To one address, or to all of them, the sender included."""
+        """Send to one address, or to all including the sender."""
         data = dump_json(message)
         for address in (to,) if to is not None else tuple(self._members):
             copies = 0 if self._random.random() < self.loss else 1
@@ -82,15 +77,15 @@ class MemoryNetwork:
                 asyncio.get_running_loop().call_soon(self._deliver)
 
     def _deliver(self) -> None:
-        jumps = self._random.random() < self.reordering
-        source, to, data = self._pending.pop(self._random.randrange(len(self._pending)) if jumps else 0)
+        is_reordered = self._random.random() < self.reordering
+        source, to, data = self._pending.pop(self._random.randrange(len(self._pending)) if is_reordered else 0)
         member = self._members.get(to)
         if member is None or not self._reaches(source, to):
             return
         self.sent += 1
         task = asyncio.ensure_future(member.receive(data, source))
-        self._working.add(task)
-        task.add_done_callback(self._working.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _reaches(self, source: str, to: str) -> bool:
         return source == to or not self._islands or any({source, to} <= island for island in self._islands)
@@ -101,39 +96,39 @@ class MemoryTransport:
         self.name = name
         self.address = address
         self._network = network
-        self._station = Dispatcher(name, network.clock, randomness.Random(address), directory)
+        self._dispatcher = Dispatcher(name, network.clock, randomness.Random(address), directory)
 
     async def open(self) -> None:
         self._network.join(self)
 
     async def close(self) -> None:
         self._network.leave(self)
-        self._station.listening.close()
+        self._dispatcher.subscriptions.close()
 
     async def announce(self, message: JsonObject, ttl: int) -> Ack:
-        until = self._station.own.put(message, ttl, self._network.clock.now())
+        expires_at = self._dispatcher.local_agents.put(message, ttl, self._network.clock.now())
         self._network.send(self.address, {**message, "ttl": ttl})
-        return Ack(True, until)
+        return Ack(True, expires_at)
 
     async def withdraw(self, agent_id: str) -> None:
-        self._station.own.drop(agent_id)
+        self._dispatcher.local_agents.remove(agent_id)
 
     async def query(self, query: AgentQuery, timeout: float = QUERY_SECONDS) -> list[JsonObject]:
-        asked = self._station.ask(query)
-        self._network.send(self.address, build_query(asked))
-        return await self._station.collect(asked, timeout)
+        sent = self._dispatcher.begin_query(query)
+        self._network.send(self.address, build_query(sent))
+        return await self._dispatcher.collect(sent, timeout)
 
     async def subscribe(self, callback: SightingCallback, query: AgentQuery | None = None) -> Subscriber:
-        subscriber = self._station.listening.subscribe(callback, query)
-        self._network.send(self.address, build_query(query or EVERYBODY))
+        subscriber = self._dispatcher.subscriptions.subscribe(callback, query)
+        self._network.send(self.address, build_query(query or _ANY_AGENT))
         return subscriber
 
-    def serve(self, answer: QueryHandler | None, heard: MessageHandler | None) -> None:
-        self._station.serve(answer, heard)
+    def serve(self, on_query: QueryHandler | None, on_message: MessageHandler | None) -> None:
+        self._dispatcher.serve(on_query, on_message)
 
     def echoed_at(self) -> float | None:
-        return self._station.echoed_at
+        return self._dispatcher.echoed_at
 
     async def receive(self, data: bytes, source: str) -> None:
-        for reply in await self._station.receive(parse_message(data), source):
+        for reply in await self._dispatcher.receive(parse_message(data), source):
             self._network.send(self.address, reply, source)

@@ -1,4 +1,8 @@
-"""Why a connection failed, in the words of the system: libraries wrap them in addresses and numbers that nobody asked for."""
+"""The port of all transports that carry announcements (announce.md §6, P-20).
+
+A transport carries messages verbatim and knows no registry and no policy. The caller signs and repeats announcements, and
+decides about received ones. Callbacks never run under a lock, and may call the transport again.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +17,6 @@ from waypost.model.principal import Principal
 from waypost.model.verdict import Verdict
 from waypost.protocols.announce.messages import AgentQuery
 
-
-def describe_failure(error: BaseException | None) -> str:
-    if error is None:
-        return "it does not answer"
-    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
-        return os.strerror(error.errno)
-    return str(error) or type(error).__name__
-
-
-# ---- What every carrier of announcements offers (announce.md §6, P-20), whatever it is made of.
-#
-# A transport carries messages verbatim: it knows no registry and no policy. Whoever calls it signs what is announced, repeats
-# it in time, and judges what is heard. Callbacks never run under a lock, and may call the transport again.
-
 QUERY_SECONDS = 5.0
 
 SightingKind = Literal["added", "updated", "rotated", "removed", "expired", "suspect"]
@@ -39,7 +29,7 @@ class TransportClock(Protocol):
 
 
 class Ack(msgspec.Struct, frozen=True):
-    """What became of an announcement, as far as the transport can tell. A broadcast is accepted once it was sent."""
+    """The result of an announcement, as far as the transport knows. A broadcast is accepted once it is sent."""
 
     accepted: bool
     expires_at: float | None = None
@@ -47,44 +37,44 @@ class Ack(msgspec.Struct, frozen=True):
 
 
 class Sighting(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that a listener noticed of one agent."""
+    """A change of one agent that a listener noticed."""
 
     kind: SightingKind
     agent_id: str  # lower case
-    message: JsonObject | None  # the Announce or Response verbatim, the last one that was accepted
+    message: JsonObject | None  # the last accepted Announce or Response, verbatim
     transport: str
-    source: str  # where it came from: an address, a subject; for showing, never for trust
+    source: str  # an address or subject: for display, never for trust
     at: float
     ttl: int
-    verdicts: tuple[Verdict, ...] = ()  # what the listener found of its signature and key
+    verdicts: tuple[Verdict, ...] = ()  # of its signature and key
 
 
 class MessageSender(Protocol):
-    """Who sent a message, to a carrier that strangers can reach."""
+    """The sender of a message, on a transport that anyone on the network can reach."""
 
-    def is_flood(self) -> bool:
-        """Whether it was found to flood since the message came: what still waits of it is not worth its turn."""
+    def is_flooding(self) -> bool:
+        """Whether the sender was found to flood after it sent this message; the message need not be handled then."""
         ...
 
-    def believe(self) -> None:
-        """The message was believed: whoever sent it is heard also when strangers flood."""
+    def mark_known(self) -> None:
+        """The message was accepted: packets of this sender are admitted even while unknown senders flood."""
         ...
 
 
 class UnknownSender:
-    """Where senders are not told apart, or prove who they are."""
+    """For transports that do not distinguish senders, or authenticate them."""
 
-    def is_flood(self) -> bool:
+    def is_flooding(self) -> bool:
         return False
 
-    def believe(self) -> None: ...
+    def mark_known(self) -> None: ...
 
 
 UNKNOWN_SENDER = UnknownSender()
 
 
 class MessageContext(msgspec.Struct, frozen=True, kw_only=True):
-    """How a message came in. `authenticated` is who the session proved to be, where the transport can prove that."""
+    """How a message arrived. `authenticated` is the principal of the session, on transports that authenticate."""
 
     transport: str
     source: str
@@ -101,64 +91,71 @@ MessageHandler: TypeAlias = Callable[[JsonObject, MessageContext], Awaitable[Jso
 
 class Subscription(Protocol):
     def close(self) -> None:
-        """No further call; may be called twice, and from within the callback."""
+        """Stop the callbacks. May be called twice, and within the callback."""
         ...
 
 
 class Transport(Protocol):
-    name: str  # mdns udp ws bus memory
+    name: str  # mdns udp bus http ws memory
 
     async def open(self) -> None:
-        """Take the sockets. Raises a WaypostError that says what is in the way."""
+        """Open the sockets. Raises a WaypostError if that fails."""
         ...
 
     async def close(self) -> None:
-        """Give everything back. Nothing is withdrawn by it: what was announced runs out."""
+        """Release all resources. Announced agents are not withdrawn; they expire."""
         ...
 
     async def announce(self, message: JsonObject, ttl: int) -> Ack:
-        """Send a signed Announce. Repeating it in time is the caller's business."""
+        """Send a signed Announce. The caller repeats it before it expires."""
         ...
 
     async def withdraw(self, agent_id: str) -> None:
-        """Take back what was announced here, as far as the transport can. Twice is once."""
+        """Retract an announcement, as far as the transport can. Idempotent."""
         ...
 
     async def query(self, query: AgentQuery, timeout: float = QUERY_SECONDS) -> list[JsonObject]:
-        """Responses (or Announces) that fit, one for each agent, the one with the newest `__seq`."""
+        """Matching Responses or Announces: for each agent the one with the highest `__seq`."""
         ...
 
     async def subscribe(self, callback: SightingCallback, query: AgentQuery | None = None) -> Subscription:
-        """Be told of what changes from now on. What is there already is told first, as `added`."""
+        """Report changes from now on. Agents that are already known are reported first, as `added`."""
         ...
 
-    def serve(self, answer: QueryHandler | None, heard: MessageHandler | None) -> None:
-        """Answer queries and hear announcements of others: a registry, or an agent that answers for itself.
+    def serve(self, on_query: QueryHandler | None, on_message: MessageHandler | None) -> None:
+        """Answer queries and receive announcements of others: for a registry, or an agent that answers for itself.
 
-        `answer` gives the messages that fit; `heard` may give a message that goes back to the sender alone. A WaypostError
-        of either concerns that one message.
+        `on_query` returns the matching messages; `on_message` may return a message for the sender alone. A WaypostError of
+        either concerns that one message.
         """
         ...
 
 
 class DropCounts(msgspec.Struct, frozen=True):
-    """What became of what was not handled, since the transport was made."""
-
-    dropped: int = 0  # packets that were not even read: too many, or not of the link
-    parked: int = 0  # messages that are set aside, at the moment
+    dropped: int = 0  # packets that were not parsed, since the transport was created: too many, or from off the link
+    parked: int = 0  # messages whose handling failed repeatedly, at the moment
 
 
 @runtime_checkable
 class CountsDrops(Protocol):
-    """A transport that strangers can reach, and that counts what it does not handle."""
+    """A transport that anyone on the network can reach, and that counts what it does not handle."""
 
-    def tally(self) -> DropCounts: ...
+    def drop_counts(self) -> DropCounts: ...
 
 
 @runtime_checkable
-class HearsItself(Protocol):
-    """A transport that hears its own words, and so can tell that it works (P-30)."""
+class ReceivesEchoes(Protocol):
+    """A transport that receives its own announcements, and so can tell whether it works (P-30)."""
 
     def echoed_at(self) -> float | None:
-        """When an own announcement last came back; None: not yet."""
+        """When an own announcement was last received; None if it never was."""
         ...
+
+
+def describe_failure(error: BaseException | None) -> str:
+    """The system's text for a connection error. Libraries wrap it in addresses and numbers."""
+    if error is None:
+        return "it does not answer"
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    return str(error) or type(error).__name__

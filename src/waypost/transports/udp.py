@@ -1,7 +1,11 @@
-"""The sockets of UDP broadcast: on each interface one that listens on the common port, and one that speaks.
+"""Announcements by UDP broadcast (announce.md §6.3).
 
-Several processes of a machine share the listening port, and a broadcast reaches all of them; what is sent to one alone comes to
-the port that it speaks from. Whatever comes from beyond the link is dropped here (THREATS L2).
+Each interface has two sockets: one listens on the shared port, one sends and receives unicast. Several processes of a machine
+share the listening port, and a broadcast reaches all of them. Packets from off the link are dropped (THREATS L2).
+
+Queries are answered by unicast, after a random delay, by endpoints that have a match. Unless a source has proved its address,
+it is sent no more bytes than it sent (THREATS L5): queries are padded to a full datagram, so that one response fits; for more,
+the source gets a cookie first and repeats the query with it.
 """
 
 from __future__ import annotations
@@ -34,11 +38,11 @@ from waypost.protocols.announce.packets import (
     write_challenge,
     write_with_cookie,
 )
-from waypost.transports.directory import AgentDirectory
+from waypost.transports.directory import AgentDirectory, Subscriber
 from waypost.transports.dispatcher import Dispatcher
 from waypost.transports.flow_control import PacketAdmission, SourceRateLimiter, SourceStanding, WorkQueue
 from waypost.transports.interfaces import Interface, find_interfaces
-from waypost.transports.packet_filter import ForgetSources, PacketFilter, PacketSource, source_of
+from waypost.transports.packet_filter import PacketFilter, PacketSource, SourcePredicate, source_of
 from waypost.transports.port import (
     QUERY_SECONDS,
     Ack,
@@ -49,197 +53,165 @@ from waypost.transports.port import (
     SightingCallback,
     TransportClock,
 )
-from waypost.transports.subscriptions import Subscriber
-
-Address = tuple[Any, ...]  # host and port; of IPv6 also its scope
-
-ALL_NODES = "ff02::1"  # what is a broadcast in IPv6 (P-24)
-
-DatagramCallback = Callable[[bytes, Address, "UdpSockets"], bool]  # whether it was let in
-
-_READ_BYTES = 4096  # no datagram of the protocol is as long; a longer one is cut, and is no message then
-
-_BUFFER_BYTES = 1 << 20  # a thousand agents that answer one question
-
-
-class UdpSockets:
-    """The two sockets of one interface, of IPv4 or of IPv6."""
-
-    def __init__(
-        self,
-        interface: Interface,
-        port: int,
-        to: str,
-        received: DatagramCallback,
-        forget: ForgetSources,
-        *,
-        ipv6: bool = False,
-    ) -> None:
-        self.interface = interface
-        self._to: Address = (to or interface.broadcast, port)
-        if ipv6:
-            self._to = (ALL_NODES, port, 0, interface.index)
-        self._received = received
-        self._is_neighbour = lru_cache(limits.ANSWER_SOURCES)(interface.is_on_link)
-        self._refused = 0
-        self._rests: dict[int, float] = {}  # by socket: how long it rests after a full turn
-        self._listener = _bound6(interface, port) if ipv6 else _open_listener(interface, port)
-        try:
-            self._speaker = _bound6(interface, 0) if ipv6 else _open_sender(interface)
-        except OSError:
-            self._listener.close()
-            raise
-        self.address: Address = self._speaker.getsockname()
-        self._sieve = PacketFilter((self._listener, self._speaker), forget)
-        loop = asyncio.get_running_loop()
-        for each in (self._listener, self._speaker):
-            loop.add_reader(each.fileno(), self._read, each)
-
-    def standing(self, source: PacketSource) -> SourceStanding:
-        return self._sieve.standing(source)
-
-    def sender(self, address: Address) -> MessageSender:
-        return self._sieve.sender(source_of(address))
-
-    def refused(self) -> int:
-        """Datagrams that were dropped unread, here or by the kernel."""
-        return self._refused + self._sieve.count()
-
-    def broadcast(self, data: bytes) -> None:
-        """Raises OSError: the link is down, or there is no way."""
-        if not self.interface.carries(self._speaker.fileno()):
-            # The system would throw it away, and say nothing.
-            raise OSError(errno.ENETDOWN, os.strerror(errno.ENETDOWN))
-        self._speaker.sendto(data, self._to)
-
-    def send(self, data: bytes, to: Address) -> None:
-        self._speaker.sendto(data, to)
-
-    def close(self) -> None:
-        self._sieve.close()
-        loop = asyncio.get_running_loop()
-        for each in (self._listener, self._speaker):
-            loop.remove_reader(each.fileno())
-            each.close()
-
-    def _read(self, each: socket.socket) -> None:
-        let_in, before, ends = 0, self._refused, time.perf_counter() + limits.PACKET_READ_SLICE_SECONDS
-        while time.perf_counter() < ends:
-            try:
-                data, source = each.recvfrom(_READ_BYTES)
-            except (BlockingIOError, InterruptedError):
-                self._rests.pop(each.fileno(), None)
-                return
-            except OSError:  # an ICMP refusal of something that was sent: nothing to do about it
-                continue
-            if self._is_neighbour(source[0]) and self._received(data, source, self):
-                let_in += 1
-            else:
-                self._refused += 1
-                self._sieve.drop(source_of(source))
-        self._rest(each, is_flood=not let_in and self._refused > before)
-
-    def _rest(self, each: socket.socket, *, is_flood: bool) -> None:
-        """What comes meanwhile waits in the socket's own buffer, and is dropped by the system when that is full. A turn in
-        which nothing was worth reading makes the next rest longer."""
-        least, most = limits.PACKET_READ_PAUSE_SECONDS
-        rest = min(most, 2 * self._rests.get(each.fileno(), least)) if is_flood else least
-        self._rests[each.fileno()] = rest
-        loop = asyncio.get_running_loop()
-        loop.remove_reader(each.fileno())
-        loop.call_later(rest, self._go_on, each)
-
-    def _go_on(self, each: socket.socket) -> None:
-        if each.fileno() >= 0:  # it may have been closed meanwhile
-            asyncio.get_running_loop().add_reader(each.fileno(), self._read, each)
-
-
-def open_sockets(
-    interface: Interface, port: int, to: str, received: DatagramCallback, forget: ForgetSources, *, ipv6: bool = False
-) -> UdpSockets:
-    """`received` is given what comes, `forget` is told which sources flood."""
-    try:
-        return UdpSockets(interface, port, to, received, forget, ipv6=ipv6)
-    except OSError as error:
-        raise ConfigurationError(
-            f"UDP port {port} cannot be used on {interface.name or interface.address}: {error.strerror}.",
-            path="udp",
-            hint="Choose another port, or stop what holds this one alone.",
-        ) from None
-
-
-def _open_listener(interface: Interface, port: int) -> socket.socket:
-    return _bound(interface, "", port)
-
-
-def _open_sender(interface: Interface) -> socket.socket:
-    return _bound(interface, str(interface.address), 0)
-
-
-def _bound(interface: Interface, host: str, port: int) -> socket.socket:
-    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    try:
-        made.setblocking(False)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
-        if port:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        _bind_to_device(made, interface)
-        made.bind((host, port))
-    except OSError:
-        made.close()
-        raise
-    return made
-
-
-def _bound6(interface: Interface, port: int) -> socket.socket:
-    """Every host hears the group of all nodes without joining it."""
-    made = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
-    try:
-        made.setblocking(False)
-        made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, interface.index)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
-        if port:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        _bind_to_device(made, interface)
-        made.bind(("::", port))
-    except OSError:
-        made.close()
-        raise
-    return made
-
-
-def _bind_to_device(made: socket.socket, interface: Interface) -> None:
-    """Where the system allows it. Elsewhere the address that is spoken from and the check of sources choose."""
-    option = getattr(socket, "SO_BINDTODEVICE", None)
-    if option is None or not interface.name:
-        return
-    try:
-        made.setsockopt(socket.SOL_SOCKET, option, interface.name.encode())
-    except OSError as error:
-        if error.errno not in (errno.EPERM, errno.EACCES, errno.ENOPROTOOPT):
-            raise
-
-
-# ---- Announcements by UDP broadcast (announce.md §6.3). A shell: bytes are in `protocols/announce/packets.py`, rules
-# in `station.py`.
-#
-# Questions are answered to who asked alone, after a moment of chance, and only by whoever has an answer. A source that has
-# not proved itself is sent no more than it sent (THREATS L5): our questions are padded to a datagram, so that one answer fits;
-# for more, the source is sent a cookie first, with which it repeats its question.
 
 log = logging.getLogger("waypost.transports")
+
+Address = tuple[Any, ...]  # host and port; for IPv6 also flow and scope
 
 PORT = limits.UDP_PORT
 
 MDNS_PORT = 5353
 
-_EVERYBODY = AgentQuery()
+ALL_NODES = "ff02::1"  # the IPv6 equivalent of broadcast (P-24)
 
-_LOOK_AROUND_SECONDS = 3.0
+DatagramCallback = Callable[[bytes, Address, "UdpSockets"], bool]  # returns whether the datagram was admitted
 
-_ANSWERS_OF_QUESTION = 50  # at ten a second the last ones come when the question is about to end
+_READ_BYTES = 4096  # longer than any datagram of the protocol; a longer one is truncated, and is invalid then
+
+_BUFFER_BYTES = 1 << 20  # for a thousand agents that answer one query
+
+_ANY_AGENT = AgentQuery()
+
+_DISCOVERY_SECONDS = 3.0
+
+_RESPONSES_PER_QUERY = 50  # at ten a second, the last ones arrive when the query is about to end
+
+
+class UdpSockets:
+    """The two sockets of one interface, for IPv4 or IPv6."""
+
+    def __init__(
+        self,
+        interface: Interface,
+        port: int,
+        broadcast_address: str,
+        on_datagram: DatagramCallback,
+        discard: Callable[[SourcePredicate], object],
+        *,
+        ipv6: bool = False,
+    ) -> None:
+        self.interface = interface
+        self._broadcast_to: Address = (broadcast_address or interface.broadcast, port)
+        if ipv6:
+            self._broadcast_to = (ALL_NODES, port, 0, interface.index)
+        self._on_datagram = on_datagram
+        self._is_on_link = lru_cache(limits.ANSWER_SOURCES)(interface.is_on_link)
+        self._dropped = 0
+        self._pauses: dict[int, float] = {}  # by descriptor: seconds
+        self._listener = _open_ipv6(interface, port) if ipv6 else _open_ipv4(interface, "", port)
+        try:
+            self._sender = _open_ipv6(interface, 0) if ipv6 else _open_ipv4(interface, str(interface.address), 0)
+        except OSError:
+            self._listener.close()
+            raise
+        self.address: Address = self._sender.getsockname()
+        self._filter = PacketFilter((self._listener, self._sender), discard)
+        loop = asyncio.get_running_loop()
+        for sock in (self._listener, self._sender):
+            loop.add_reader(sock.fileno(), self._read, sock)
+
+    def standing(self, source: PacketSource) -> SourceStanding:
+        return self._filter.standing(source)
+
+    def sender(self, address: Address) -> MessageSender:
+        return self._filter.sender(source_of(address))
+
+    def dropped(self) -> int:
+        """Datagrams that were dropped here or by the kernel."""
+        return self._dropped + self._filter.count()
+
+    def broadcast(self, data: bytes) -> None:
+        """Raises OSError if the link is down or there is no route."""
+        if not self.interface.is_up(self._sender.fileno()):
+            # The system would discard the packet silently.
+            raise OSError(errno.ENETDOWN, os.strerror(errno.ENETDOWN))
+        self._sender.sendto(data, self._broadcast_to)
+
+    def send(self, data: bytes, to: Address) -> None:
+        self._sender.sendto(data, to)
+
+    def close(self) -> None:
+        self._filter.close()
+        loop = asyncio.get_running_loop()
+        for sock in (self._listener, self._sender):
+            loop.remove_reader(sock.fileno())
+            sock.close()
+
+    def _read(self, sock: socket.socket) -> None:
+        admitted, before, ends_at = 0, self._dropped, time.perf_counter() + limits.PACKET_READ_SLICE_SECONDS
+        while time.perf_counter() < ends_at:
+            try:
+                data, source = sock.recvfrom(_READ_BYTES)
+            except (BlockingIOError, InterruptedError):
+                self._pauses.pop(sock.fileno(), None)
+                return
+            except OSError:  # an ICMP error for an earlier packet
+                continue
+            if self._is_on_link(source[0]) and self._on_datagram(data, source, self):
+                admitted += 1
+            else:
+                self._dropped += 1
+                self._filter.drop(source_of(source))
+        self._pause(sock, is_flood=not admitted and self._dropped > before)
+
+    def _pause(self, sock: socket.socket, *, is_flood: bool) -> None:
+        """Stop reading for a moment. Meanwhile packets stay in the socket's buffer, and the system drops them once it is full.
+        After a slice without an admitted packet the pause doubles."""
+        minimum, maximum = limits.PACKET_READ_PAUSE_SECONDS
+        seconds = min(maximum, 2 * self._pauses.get(sock.fileno(), minimum)) if is_flood else minimum
+        self._pauses[sock.fileno()] = seconds
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(sock.fileno())
+        loop.call_later(seconds, self._resume, sock)
+
+    def _resume(self, sock: socket.socket) -> None:
+        if sock.fileno() >= 0:  # it may have been closed in the meantime
+            asyncio.get_running_loop().add_reader(sock.fileno(), self._read, sock)
+
+
+def _open_ipv4(interface: Interface, host: str, port: int) -> socket.socket:
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+        _bind(sock, interface, host, port)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _open_ipv6(interface: Interface, port: int) -> socket.socket:
+    """Every host receives the all-nodes group without joining it."""
+    sock = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    try:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, interface.index)
+        _bind(sock, interface, "::", port)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _bind(sock: socket.socket, interface: Interface, host: str, port: int) -> None:
+    sock.setblocking(False)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
+    if port:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    _bind_to_device(sock, interface)
+    sock.bind((host, port))
+
+
+def _bind_to_device(sock: socket.socket, interface: Interface) -> None:
+    """If the system allows it. Otherwise the sender's address and the source check select the interface."""
+    option = getattr(socket, "SO_BINDTODEVICE", None)
+    if option is None or not interface.name:
+        return
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, option, interface.name.encode())
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EACCES, errno.ENOPROTOOPT):
+            raise
 
 
 class UdpTransport:
@@ -251,163 +223,172 @@ class UdpTransport:
         clock: TransportClock,
         *,
         port: int = PORT,
-        to: str = "",
+        broadcast_address: str = "",
         ipv6: bool = False,
         random: randomness.Random | None = None,
         directory: AgentDirectory | None = None,
     ) -> None:
-        """`interfaces`: names or addresses. `to`: 255.255.255.255, or another address than each network's own broadcast.
-        `ipv6`: also to all nodes of IPv6, on interfaces that have a link-local address."""
+        """`interfaces`: names or addresses. `broadcast_address`: instead of the one of each network. `ipv6`: also send to all
+        IPv6 nodes, on interfaces with a link-local address."""
         if port == MDNS_PORT:
             raise ConfigurationError(
-                "Port 5353 belongs to mDNS.", path="udp", hint=f"Choose another one, such as {PORT}."
+                "Port 5353 is reserved for mDNS.", path="udp", hint=f"Choose another port, such as {PORT}."
             )
         self._interfaces = interfaces
         self._port = port
-        self._to = to
+        self._broadcast_address = broadcast_address
         self._ipv6 = ipv6
         self._clock = clock
         self._random = random or randomness.SystemRandom()
         self._secret = self._random.randbytes(32)
-        self._station = Dispatcher(self.name, clock, self._random, _directory() if directory is None else directory)
+        if directory is None:
+            directory = AgentDirectory(self.name, capacity_per_source=limits.DIRECTORY_AGENTS_PER_SOURCE)
+        self._dispatcher = Dispatcher(self.name, clock, self._random, directory)
         self._reassembly = FragmentReassembly()
-        self._door = PacketAdmission()
-        self._turns = WorkQueue()
-        self._pace = SourceRateLimiter(limits.ANSWERS_PER_SECOND, limits.ANSWERS_PER_SECOND)
+        self._admission = PacketAdmission()
+        self._queue = WorkQueue()
+        self._rate_limiter = SourceRateLimiter(limits.ANSWERS_PER_SECOND, limits.ANSWERS_PER_SECOND)
         self._sockets: list[UdpSockets] = []
-        self._working: set[asyncio.Task[Any]] = set()
-        self._asking: dict[str, tuple[bytes, set[Address]]] = {}  # by query id: its bytes, and who was shown a cookie
-
-    # --- The port --------------------------------------------------------------------------------
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._pending: dict[
+            str, tuple[bytes, set[Address]]
+        ] = {}  # by query id: its bytes, and the sources it was repeated to
 
     async def open(self) -> None:
         try:
             for interface in find_interfaces(self._interfaces):
-                self._sockets.append(self._opened(interface, self._to, ipv6=False))
+                self._sockets.append(self._open_sockets(interface, self._broadcast_address, ipv6=False))
                 if self._ipv6 and any(address.is_link_local for address in interface.v6):
-                    self._sockets.append(self._opened(interface, "", ipv6=True))
+                    self._sockets.append(self._open_sockets(interface, "", ipv6=True))
         except WaypostError:
             await self.close()
             raise
 
-    def _opened(self, interface: Interface, to: str, *, ipv6: bool) -> UdpSockets:
-        return open_sockets(interface, self._port, to, self._received, self._turns.forget, ipv6=ipv6)
+    def _open_sockets(self, interface: Interface, broadcast_address: str, *, ipv6: bool) -> UdpSockets:
+        try:
+            return UdpSockets(
+                interface, self._port, broadcast_address, self._on_datagram, self._queue.discard, ipv6=ipv6
+            )
+        except OSError as error:
+            raise ConfigurationError(
+                f"Cannot use UDP port {self._port} on {interface.name or interface.address}: {error.strerror}.",
+                path="udp",
+                hint="Choose another port, or stop the program that uses this one exclusively.",
+            ) from None
 
     async def close(self) -> None:
-        for each in self._sockets:
-            each.close()
+        for sockets in self._sockets:
+            sockets.close()
         self._sockets.clear()
-        self._turns.close()
-        self._station.listening.close()
-        for task in tuple(self._working):
+        self._queue.close()
+        self._dispatcher.subscriptions.close()
+        for task in tuple(self._tasks):
             task.cancel()
 
     async def announce(self, message: JsonObject, ttl: int) -> Ack:
         try:
             parts = split_datagrams(dump_json({**message, "ttl": ttl}))
-            until = self._station.own.put(message, ttl, self._clock.now())
+            expires_at = self._dispatcher.local_agents.put(message, ttl, self._clock.now())
         except WaypostError as error:
             return Ack(False, reason=error.message)
         failures = [reason for part in parts if (reason := self._broadcast(part))]
-        return Ack(False, reason=failures[0]) if failures else Ack(True, until)
+        return Ack(False, reason=failures[0]) if failures else Ack(True, expires_at)
 
     async def withdraw(self, agent_id: str) -> None:
-        self._station.own.drop(agent_id)
+        self._dispatcher.local_agents.remove(agent_id)
 
     async def query(self, query: AgentQuery, timeout: float = QUERY_SECONDS) -> list[JsonObject]:
-        asked = self._station.ask(query)
-        data = dump_json(build_query(asked))
-        query_id = str(asked.query_id)
-        self._asking[query_id] = (data, set())
+        sent = self._dispatcher.begin_query(query)
+        data = dump_json(build_query(sent))
+        query_id = str(sent.query_id)
+        self._pending[query_id] = (data, set())
         self._broadcast(pad_query(data))
         try:
-            return await self._station.collect(asked, timeout)
+            return await self._dispatcher.collect(sent, timeout)
         finally:
-            self._asking.pop(query_id, None)
+            self._pending.pop(query_id, None)
 
     async def subscribe(self, callback: SightingCallback, query: AgentQuery | None = None) -> Subscriber:
-        subscriber = self._station.listening.subscribe(callback, query)
-        self._begin(self.query(query or _EVERYBODY, _LOOK_AROUND_SECONDS))
+        subscriber = self._dispatcher.subscriptions.subscribe(callback, query)
+        self._start(self.query(query or _ANY_AGENT, _DISCOVERY_SECONDS))
         return subscriber
 
-    def serve(self, answer: QueryHandler | None, heard: MessageHandler | None) -> None:
-        self._station.serve(answer, heard)
-        if heard is not None:
-            self._turns.give_way()
+    def serve(self, on_query: QueryHandler | None, on_message: MessageHandler | None) -> None:
+        self._dispatcher.serve(on_query, on_message)
+        if on_message is not None:
+            self._queue.slow_down()
 
     def echoed_at(self) -> float | None:
-        return self._station.echoed_at
+        return self._dispatcher.echoed_at
 
-    def tally(self) -> DropCounts:
-        return DropCounts(dropped=sum(each.refused() for each in self._sockets))
+    def drop_counts(self) -> DropCounts:
+        return DropCounts(dropped=sum(sockets.dropped() for sockets in self._sockets))
 
-    # --- What comes in ---------------------------------------------------------------------------
-
-    def _received(self, data: bytes, address: Address, via: UdpSockets) -> bool:
+    def _on_datagram(self, data: bytes, address: Address, via: UdpSockets) -> bool:
         source = source_of(address)
         now = asyncio.get_running_loop().time()
-        if not self._turns.have_room() or not self._door.lets_in(source, now, via.standing(source)):
+        if not self._queue.has_room() or not self._admission.admits(source, now, via.standing(source)):
             return False
-        self._turns.add(source, self._read, data, address, via)
+        self._queue.add(source, self._handle_datagram, data, address, via)
         return True
 
-    def _read(self, data: bytes, source: Address, via: UdpSockets) -> None:
+    def _handle_datagram(self, data: bytes, source: Address, via: UdpSockets) -> None:
         try:
-            self._take(data, source, via, self._clock.now())
+            self._parse_datagram(data, source, via, self._clock.now())
         except WaypostError as error:
-            log.debug("udp: a datagram of %s came to nothing: %s", source[0], error)
+            log.debug("udp: datagram of %s rejected: %s", source[0], error)
 
-    def _take(self, data: bytes, source: Address, via: UdpSockets, now: float) -> None:
-        read = parse_datagram(data)
-        if isinstance(read, CookieChallenge):
-            self._prove(read, source, via)
+    def _parse_datagram(self, data: bytes, source: Address, via: UdpSockets, now: float) -> None:
+        datagram = parse_datagram(data)
+        if isinstance(datagram, CookieChallenge):
+            self._repeat_queries(datagram, source, via)
             return
-        if isinstance(read, Fragment):
-            whole = self._reassembly.take(_text(source), read, now)
-            if whole is not None:
-                self._take_message(parse_message(whole), 0, source, via)
+        if isinstance(datagram, Fragment):
+            reassembled = self._reassembly.take(_text(source), datagram, now)
+            if reassembled is not None:
+                self._handle_message(parse_message(reassembled), 0, source, via)
             return
-        is_known = is_valid_cookie(self._secret, _text(source), read.cookie, now)
-        room = limits.ANNOUNCE_BYTES * _ANSWERS_OF_QUESTION if is_known else len(data)
-        self._take_message(parse_message(read.data), room, source, via)
+        is_proved = is_valid_cookie(self._secret, _text(source), datagram.cookie, now)
+        budget = limits.ANNOUNCE_BYTES * _RESPONSES_PER_QUERY if is_proved else len(data)
+        self._handle_message(parse_message(datagram.data), budget, source, via)
 
-    def _take_message(self, message: JsonObject, room: int, source: Address, via: UdpSockets) -> None:
-        """`room`: how many bytes may be sent back."""
+    def _handle_message(self, message: JsonObject, budget: int, source: Address, via: UdpSockets) -> None:
+        """`budget`: how many bytes may be sent back."""
         is_query = kind_of_message(message) == "query"
-        if is_query and len(self._working) >= limits.PENDING_ANSWERS:
+        if is_query and len(self._tasks) >= limits.PENDING_ANSWERS:
             return
-        self._begin(self._reply(message, room, source, via, delayed=is_query))
+        self._start(self._reply(message, budget, source, via, delayed=is_query))
 
-    def _prove(self, shown: CookieChallenge, source: Address, via: UdpSockets) -> None:
-        """Repeat what is asked at the moment, once for each that wants to know who asks."""
-        for data, told in self._asking.values():
-            if source not in told and len(told) < limits.ANSWERS_PER_QUERY:
-                told.add(source)
-                self._send(write_with_cookie(shown.cookie, data), source, via)
+    def _repeat_queries(self, challenge: CookieChallenge, source: Address, via: UdpSockets) -> None:
+        """Send the pending queries again, with the cookie, once for each source that asks for proof."""
+        for data, repeated_to in self._pending.values():
+            if source not in repeated_to and len(repeated_to) < limits.ANSWERS_PER_QUERY:
+                repeated_to.add(source)
+                self._send(write_with_cookie(challenge.cookie, data), source, via)
 
-    # --- What goes back --------------------------------------------------------------------------
-
-    async def _reply(self, message: JsonObject, room: int, source: Address, via: UdpSockets, *, delayed: bool) -> None:
+    async def _reply(
+        self, message: JsonObject, budget: int, source: Address, via: UdpSockets, *, delayed: bool
+    ) -> None:
         if delayed:
             await asyncio.sleep(self._random.uniform(*limits.ANSWER_DELAY_SECONDS))
         sender = via.sender(source)
-        replies = [dump_json(reply) for reply in await self._station.receive(message, _text(source), sender)]
-        wanted = sum(len(part) for reply in replies for part in _parts(reply))
-        if wanted > room >= CHALLENGE_BYTES and delayed:
-            room -= CHALLENGE_BYTES
+        replies = [dump_json(reply) for reply in await self._dispatcher.receive(message, _text(source), sender)]
+        needed = sum(len(part) for reply in replies for part in _split(reply))
+        if needed > budget >= CHALLENGE_BYTES and delayed:
+            budget -= CHALLENGE_BYTES
             self._send(write_challenge(make_cookie(self._secret, _text(source), self._clock.now())), source, via)
-        for reply in replies[:_ANSWERS_OF_QUESTION]:
-            parts = _parts(reply)
+        for reply in replies[:_RESPONSES_PER_QUERY]:
+            parts = _split(reply)
             size = sum(len(part) for part in parts)
-            if size <= room and await self._may_answer(source):
-                room -= size
+            if size <= budget and await self._may_answer(source):
+                budget -= size
                 for part in parts:
                     self._send(part, source, via)
 
     async def _may_answer(self, source: Address) -> bool:
-        """Ten a second for each source. Whoever has more to say waits for its turn, some seconds at most."""
+        """Wait for the rate limit of the source (ten responses a second), some seconds at most."""
         for _ in range(int(QUERY_SECONDS * limits.ANSWERS_PER_SECOND)):
-            if self._pace.take(source_of(source), asyncio.get_running_loop().time()):
+            if self._rate_limiter.take(source_of(source), asyncio.get_running_loop().time()):
                 return True
             await asyncio.sleep(1 / limits.ANSWERS_PER_SECOND)
         return False
@@ -416,34 +397,30 @@ class UdpTransport:
         try:
             via.send(data, to)
         except OSError as error:
-            log.debug("udp: %s cannot be reached: %s", to[0], error)
+            log.debug("udp: cannot send to %s: %s", to[0], error)
 
     def _broadcast(self, data: bytes) -> str:
-        """On every interface; why it failed on all of them, or nothing."""
+        """Send on every interface. Returns why it failed on all of them, or an empty text."""
         reasons: list[str] = []
-        for each in self._sockets:
+        for sockets in self._sockets:
             try:
-                each.broadcast(data)
+                sockets.broadcast(data)
             except OSError as error:
-                reasons.append(f"{each.interface.name}: {error.strerror}")
+                reasons.append(f"{sockets.interface.name}: {error.strerror}")
         if len(reasons) == len(self._sockets):
             return "; ".join(reasons) or "The transport is closed."
         return ""
 
-    def _begin(self, work: Coroutine[Any, Any, Any]) -> None:
+    def _start(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.get_running_loop().create_task(work)
-        self._working.add(task)
-        task.add_done_callback(self._working.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
 
-def _directory() -> AgentDirectory:
-    return AgentDirectory(UdpTransport.name, most_of_source=limits.DIRECTORY_AGENTS_PER_SOURCE)
-
-
-def _parts(reply: bytes) -> list[bytes]:
+def _split(reply: bytes) -> list[bytes]:
     try:
         return split_datagrams(reply)
-    except WaypostError:  # too large for this carrier: whoever asks finds it elsewhere
+    except WaypostError:  # too large for this transport
         return []
 
 

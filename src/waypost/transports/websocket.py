@@ -1,7 +1,7 @@
-"""A registry over a WebSocket as a transport (announce.md §6.5): one session that announces, asks and listens.
+"""A registry over a WebSocket as a transport (announce.md §6.5): one session announces, queries and subscribes.
 
-A session that is lost is opened again after a while of chance (P-28), and its subscription goes on from the last cursor. What
-the registry tells is judged here once more, as on every transport. A registry answers by itself: `serve` only hears.
+A lost session is reopened after a random delay (P-28), and its subscription resumes from the last cursor. Messages that the
+registry relays are verified here again. The registry answers queries itself: `serve` only receives.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from waypost.protocols.announce.websocket import (
     parse_status,
     write_frame,
 )
-from waypost.transports.directory import AgentDirectory, agent_id_of, is_goodbye
+from waypost.transports.directory import AgentDirectory, Subscriber, Subscriptions, agent_id_of, is_goodbye
 from waypost.transports.port import (
     QUERY_SECONDS,
     Ack,
@@ -44,24 +44,23 @@ from waypost.transports.port import (
     describe_failure,
 )
 from waypost.transports.responses import QueryResponses
-from waypost.transports.subscriptions import Subscriber, Subscriptions
 
 log = logging.getLogger("waypost.transports")
 
 _WATCH = "watch"  # the query id of the subscription
-_OWN = ("event", "cursor", "expires_at", "query_id")  # what the session adds to a Response
+_SESSION_MEMBERS = ("event", "cursor", "expires_at", "query_id")  # the session adds these to a Response
 
 
 class _Connect(connect):
     def process_redirect(self, exc: Exception) -> Exception | str:
-        """A token goes to where it was meant to go, and nowhere else."""
+        """Follow no redirect: the token is for this server only."""
         return exc
 
 
 class _PendingQuery:
     def __init__(self, query: AgentQuery) -> None:
-        self.answers = QueryResponses(query)
-        self.ended: asyncio.Future[StatusMessage] = asyncio.get_running_loop().create_future()
+        self.responses = QueryResponses(query)
+        self.completed: asyncio.Future[StatusMessage] = asyncio.get_running_loop().create_future()
 
 
 class WebSocketTransport:
@@ -78,91 +77,93 @@ class WebSocketTransport:
         directory: AgentDirectory | None = None,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`url`: of the registry, as for HTTP, or of its socket."""
+        """`url`: the HTTP URL of the registry, or the URL of its WebSocket."""
         self.source = socket_url(url)
         self._clock = clock
         self._token = token
         self._tls = tls
         self._random = random or randomness.SystemRandom()
         self._pause = pause
-        self._listening = Subscriptions(AgentDirectory(self.name) if directory is None else directory, clock)
-        self._heard: MessageHandler | None = None
+        self._subscriptions = Subscriptions(AgentDirectory(self.name) if directory is None else directory, clock)
+        self._on_message: MessageHandler | None = None
         self._connection: ClientConnection | None = None
-        self._staying: asyncio.Task[None] | None = None
-        self._working: set[asyncio.Task[None]] = set()
-        self._asked: dict[str, _PendingQuery] = {}
+        self._session_task: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pending: dict[str, _PendingQuery] = {}
         self._acks: dict[str, deque[asyncio.Future[StatusMessage]]] = {}
-        self._announced: dict[str, JsonObject] = {}  # by agent_id: what is withdrawn, and not heard as news
+        self._announced: dict[
+            str, JsonObject
+        ] = {}  # by agent_id: needed to withdraw; own announcements are not reported
         self._cursor: str | None = None
         self._is_watching = False
 
-    # --- The port --------------------------------------------------------------------------------
-
     async def open(self) -> None:
         self._connection = await self._connect()
-        self._staying = asyncio.get_running_loop().create_task(self._stay(), name=f"session with {self.source}")
+        self._session_task = asyncio.get_running_loop().create_task(
+            self._run_session(), name=f"websocket-session {self.source}"
+        )
 
     async def close(self) -> None:
-        staying, self._staying = self._staying, None
-        if staying is not None:
-            staying.cancel()
-            await asyncio.wait((staying,))
-        for task in tuple(self._working):
+        task, self._session_task = self._session_task, None
+        if task is not None:
             task.cancel()
-        self._listening.close()
-        await self._hang_up()
+            await asyncio.wait((task,))
+        for task in tuple(self._tasks):
+            task.cancel()
+        self._subscriptions.close()
+        await self._close_session()
 
     async def announce(self, message: JsonObject, ttl: int) -> Ack:
         try:
             agent_id = agent_id_of(message)
-            told = await self._announce(agent_id, {**message, "ttl": ttl})
+            status = await self._announce(agent_id, {**message, "ttl": ttl})
         except WaypostError as error:
             return Ack(False, reason=error.message)
-        if told.status == "error":
-            return Ack(False, reason=told.message or told.code or "")
+        if status.status == "error":
+            return Ack(False, reason=status.message or status.code or "")
         if is_goodbye(message):
             self._announced.pop(agent_id, None)
         else:
             self._announced[agent_id] = message
-        return Ack(True, self._ends(find_instant(told.expires_at), ttl))
+        return Ack(True, self._expiry(find_instant(status.expires_at), ttl))
 
-    def _ends(self, told: float | None, ttl: int) -> float:
-        """By the own clock, which may not be the registry's."""
-        mine = self._clock.now() + ttl
-        return mine if told is None else min(mine, told)
+    def _expiry(self, expires_at: float | None, ttl: int) -> float:
+        """The earlier one of the registry's expiry and that by the own clock."""
+        own_expiry = self._clock.now() + ttl
+        return own_expiry if expires_at is None else min(own_expiry, expires_at)
 
     async def withdraw(self, agent_id: str) -> None:
-        """By the word `shutdown`, which counts within a session of the owner (P-19)."""
+        """Send the action `shutdown`, which is valid in a session of the owner (P-19)."""
         message = self._announced.pop(agent_id.lower(), None)
         if message is not None:
             await self._announce(agent_id.lower(), {**message, "action": "shutdown"})
 
     async def query(self, query: AgentQuery, timeout: float = QUERY_SECONDS) -> list[JsonObject]:
-        if len(self._asked) >= limits.PENDING_QUERIES:
-            raise RateLimited(f"{limits.PENDING_QUERIES} queries wait for answers.", hint="Wait for some of them.")
+        if len(self._pending) >= limits.PENDING_QUERIES:
+            raise RateLimited(
+                f"The limit of {limits.PENDING_QUERIES} concurrent queries is reached.", hint="Try again."
+            )
         query_id = f"{self._random.getrandbits(64):016x}"
-        asked = self._asked[query_id] = _PendingQuery(query)
+        pending = self._pending[query_id] = _PendingQuery(query)
         try:
             await self._send(AnnounceFrameType.QUERY, build_query(msgspec.structs.replace(query, query_id=query_id)))
-            _check(await _within(timeout, asked.ended))
+            _check(await _within(timeout, pending.completed))
         except TimeoutError:
-            log.debug("ws: %s had not told all of its answers in time", self.source)
+            log.debug("ws: %s did not send all responses in time", self.source)
         finally:
-            del self._asked[query_id]
-        return asked.answers.found()
+            del self._pending[query_id]
+        return pending.responses.messages()
 
     async def subscribe(self, callback: SightingCallback, query: AgentQuery | None = None) -> Subscriber:
-        subscriber = self._listening.subscribe(callback, query)
+        subscriber = self._subscriptions.subscribe(callback, query)
         await self._watch()
         return subscriber
 
-    def serve(self, answer: QueryHandler | None, heard: MessageHandler | None) -> None:
-        """A registry answers by itself: `answer` is not asked."""
-        self._heard = heard
-        if heard is not None:
-            self._begin(self._watch())
-
-    # --- The session -----------------------------------------------------------------------------
+    def serve(self, on_query: QueryHandler | None, on_message: MessageHandler | None) -> None:
+        """`on_query` is not called: the registry answers queries itself."""
+        self._on_message = on_message
+        if on_message is not None:
+            self._start(self._watch())
 
     async def _connect(self) -> ClientConnection:
         headers = {"Authorization": f"Bearer {self._token}"} if self._token is not None else {}
@@ -183,15 +184,15 @@ class WebSocketTransport:
         except (OSError, TimeoutError, WebSocketException) as error:
             raise _unreachable(self.source, error) from None
 
-    async def _stay(self) -> None:
-        """Read while there is a session; then open another one, until the transport is closed."""
+    async def _run_session(self) -> None:
+        """Read from the session, and reopen it when it is lost, until the transport is closed."""
         attempt = 0
         while True:
             if self._connection is not None:
                 attempt = 0 if await self._read(self._connection) else attempt
-                await self._hang_up()
-            least, most = limits.SOCKET_BACKOFF_SECONDS
-            await self._pause(self._random.uniform(0, min(most, least * 2**attempt)))
+                await self._close_session()
+            minimum, maximum = limits.SOCKET_BACKOFF_SECONDS
+            await self._pause(self._random.uniform(0, min(maximum, minimum * 2**attempt)))
             attempt = min(attempt + 1, 16)
             try:
                 self._connection = await self._connect()
@@ -201,26 +202,26 @@ class WebSocketTransport:
                 log.debug("ws: %s", error)
 
     async def _read(self, connection: ClientConnection) -> bool:
-        """Until the session ends. Whether anything came."""
-        came = False
+        """Read until the session ends; returns whether anything was received."""
+        received = False
         try:
             async for data in connection:
-                came = True
+                received = True
                 try:
-                    self._take(data)
+                    self._handle_frame(data)
                 except WaypostError as error:
-                    log.debug("ws: a frame of %s came to nothing: %s", self.source, error)
+                    log.debug("ws: frame of %s rejected: %s", self.source, error)
         except ConnectionClosed as error:
-            log.debug("ws: %s ended the session: %s", self.source, error)
-        return came
+            log.debug("ws: %s closed the session: %s", self.source, error)
+        return received
 
-    async def _hang_up(self) -> None:
-        """Whoever waits for an answer of this session waits no longer."""
+    async def _close_session(self) -> None:
+        """Close the connection and fail all pending requests."""
         connection, self._connection = self._connection, None
-        waiting = [future for each in self._acks.values() for future in each]
-        for future in (*waiting, *(asked.ended for asked in self._asked.values())):
+        acks = [future for futures in self._acks.values() for future in futures]
+        for future in (*acks, *(pending.completed for pending in self._pending.values())):
             if not future.done():
-                future.set_exception(_lost(self.source))
+                future.set_exception(_no_session(self.source))
         self._acks.clear()
         if connection is not None:
             await connection.close()
@@ -228,14 +229,14 @@ class WebSocketTransport:
     async def _send(self, kind: AnnounceFrameType, message: JsonObject) -> None:
         data = write_frame(kind, message)
         if self._connection is None:
-            raise _lost(self.source)
+            raise _no_session(self.source)
         try:
             await self._connection.send(data)
         except ConnectionClosed:
-            raise _lost(self.source) from None
+            raise _no_session(self.source) from None
 
     async def _announce(self, agent_id: str, message: JsonObject) -> StatusMessage:
-        """What the registry says to it. Answers come in the order of the messages."""
+        """Send an announcement and wait for its status. Statuses arrive in the order of the messages."""
         ack: asyncio.Future[StatusMessage] = asyncio.get_running_loop().create_future()
         self._acks.setdefault(agent_id, deque()).append(ack)
         try:
@@ -244,75 +245,71 @@ class WebSocketTransport:
         except TimeoutError:
             raise Unavailable(f"{self.source} did not answer in time.", path="ws", hint="Announce again.") from None
         except WaypostError:
-            self._forget(agent_id, ack)
+            self._remove_ack(agent_id, ack)
             raise
 
-    def _forget(self, agent_id: str, ack: asyncio.Future[StatusMessage]) -> None:
-        waiting = self._acks.get(agent_id)
-        if waiting is not None and ack in waiting:
-            waiting.remove(ack)
+    def _remove_ack(self, agent_id: str, ack: asyncio.Future[StatusMessage]) -> None:
+        acks = self._acks.get(agent_id)
+        if acks is not None and ack in acks:
+            acks.remove(ack)
 
-    # --- What comes in ---------------------------------------------------------------------------
+    def _handle_frame(self, data: str | bytes) -> None:
+        frame = parse_frame(data if isinstance(data, bytes) else data.encode())
+        if frame.type is AnnounceFrameType.STATUS:
+            self._handle_status(parse_status(frame.message))
+        elif frame.type is AnnounceFrameType.RESPONSE:
+            self._handle_response(frame.message)
 
-    def _take(self, data: str | bytes) -> None:
-        read = parse_frame(data if isinstance(data, bytes) else data.encode())
-        if read.type is AnnounceFrameType.STATUS:
-            self._take_status(parse_status(read.message))
-        elif read.type is AnnounceFrameType.RESPONSE:
-            self._take_response(read.message)
+    def _handle_status(self, status: StatusMessage) -> None:
+        if status.query_id == _WATCH:
+            self._handle_watch_status(status)
+        elif status.query_id in self._pending:
+            _set_result(self._pending[status.query_id].completed, status)
+        elif status.agent_id is not None:
+            acks = self._acks.get(status.agent_id)
+            if acks:
+                _set_result(acks.popleft(), status)
+                if not acks:
+                    del self._acks[status.agent_id]
+        elif status.status == "error":
+            log.debug("ws: error of %s: %s", self.source, status.message)
 
-    def _take_status(self, told: StatusMessage) -> None:
-        if told.query_id == _WATCH:
-            self._take_watch_status(told)
-        elif told.query_id in self._asked:
-            _settle(self._asked[told.query_id].ended, told)
-        elif told.agent_id is not None:
-            waiting = self._acks.get(told.agent_id)
-            if waiting:
-                _settle(waiting.popleft(), told)
-                if not waiting:
-                    del self._acks[told.agent_id]
-        elif told.status == "error":
-            log.debug("ws: %s says: %s", self.source, told.message)
-
-    def _take_watch_status(self, told: StatusMessage) -> None:
-        if told.status == "subscribed":
-            self._cursor = told.cursor
-        elif told.status == "error" and self._cursor is not None:  # too old, or of another history: look anew
+    def _handle_watch_status(self, status: StatusMessage) -> None:
+        if status.status == "subscribed":
+            self._cursor = status.cursor
+        elif status.status == "error" and self._cursor is not None:  # the cursor is too old, or of another history
             self._cursor = None
-            self._begin(self._subscribe())
+            self._start(self._subscribe())
 
-    def _take_response(self, message: JsonObject) -> None:
-        query_id = message.get("query_id")
-        plain = {name: value for name, value in message.items() if name not in _OWN}
+    def _handle_response(self, response: JsonObject) -> None:
+        query_id = response.get("query_id")
+        message = {name: value for name, value in response.items() if name not in _SESSION_MEMBERS}
         if query_id == _WATCH:
-            self._cursor = message.get("cursor", self._cursor)
-            self._see(plain, message.get("event"))
-        elif query_id in self._asked:
-            pin = self._listening.directory.pin_of(agent_id_of(plain))
-            self._asked[query_id].answers.take(plain, pin)
+            self._cursor = response.get("cursor", self._cursor)
+            self._handle_event(message, response.get("event"))
+        elif query_id in self._pending:
+            pin = self._subscriptions.directory.find_pin(agent_id_of(message))
+            self._pending[query_id].responses.add(message, pin)
 
-    def _see(self, message: JsonObject, event: object) -> None:
+    def _handle_event(self, message: JsonObject, event: object) -> None:
         agent_id = agent_id_of(message)
         if message.get("matched") is False:
-            gone = self._listening.directory.remove(agent_id, self._clock.now())
-            if gone is not None and event == "expired":
-                gone = msgspec.structs.replace(gone, kind="expired")
-            self._listening.tell(gone)
+            sighting = self._subscriptions.directory.remove(agent_id, self._clock.now())
+            if sighting is not None and event == "expired":
+                sighting = msgspec.structs.replace(sighting, kind="expired")
+            self._subscriptions.notify(sighting)
             return
-        self._listening.hear(message, self.source)
+        self._subscriptions.receive(message, self.source)
         own = self._announced.get(agent_id)
-        if self._heard is not None and (own is None or own["agent"] != message["agent"]):
-            self._begin(self._hear(self._heard, message))
+        if self._on_message is not None and (own is None or own["agent"] != message["agent"]):
+            self._start(self._report(self._on_message, message))
 
-    async def _hear(self, heard: MessageHandler, message: JsonObject) -> None:
-        said = {name: value for name, value in message.items() if name != "matched"}
+    async def _report(self, on_message: MessageHandler, message: JsonObject) -> None:
+        announcement = {name: value for name, value in message.items() if name != "matched"}
         try:
-            await heard(said, MessageContext(transport=self.name, source=self.source))
+            await on_message(announcement, MessageContext(transport=self.name, source=self.source))
         except WaypostError as error:
-            log.debug("ws: an announcement was refused: %s", error)
-
-    # --- Listening -------------------------------------------------------------------------------
+            log.debug("ws: announcement rejected: %s", error)
 
     async def _watch(self) -> None:
         if not self._is_watching:
@@ -320,17 +317,17 @@ class WebSocketTransport:
             await self._subscribe()
 
     async def _subscribe(self) -> None:
-        """From where the last session ended, if there was one."""
-        beside: JsonObject = {"subscribe": True} | ({"cursor": self._cursor} if self._cursor is not None else {})
+        """Subscribe, from the cursor of the last session if there was one."""
+        members: JsonObject = {"subscribe": True} | ({"cursor": self._cursor} if self._cursor is not None else {})
         try:
-            await self._send(AnnounceFrameType.QUERY, build_query(AgentQuery(query_id=_WATCH), **beside))
-        except WaypostError as error:  # the next session does it
+            await self._send(AnnounceFrameType.QUERY, build_query(AgentQuery(query_id=_WATCH), **members))
+        except WaypostError as error:  # the next session subscribes
             log.debug("ws: %s", error)
 
-    def _begin(self, work: Awaitable[None]) -> None:
+    def _start(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)
-        self._working.add(task)
-        task.add_done_callback(self._working.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
 
 def socket_url(url: str) -> str:
@@ -346,29 +343,31 @@ async def _within(seconds: float, future: asyncio.Future[StatusMessage]) -> Stat
         return await future
 
 
-def _settle(future: asyncio.Future[StatusMessage], told: StatusMessage) -> None:
+def _set_result(future: asyncio.Future[StatusMessage], status: StatusMessage) -> None:
     if not future.done():
-        future.set_result(told)
+        future.set_result(status)
 
 
-def _check(told: StatusMessage) -> None:
-    if told.status == "error":
-        raise Unavailable(told.message or "The registry refused the query.", path="ws", hint="See its log.")
+def _check(status: StatusMessage) -> None:
+    if status.status == "error":
+        raise Unavailable(status.message or "The registry rejected the query.", path="ws", hint="See its log.")
 
 
-def _lost(source: str) -> Unavailable:
-    return Unavailable(f"There is no session with {source}.", path="ws", hint="It is opened again in a while.")
+def _no_session(source: str) -> Unavailable:
+    return Unavailable(
+        f"There is no session with {source}.", path="ws", hint="Try again: it is reopened automatically."
+    )
 
 
 def _unreachable(source: str, error: Exception) -> WaypostError:
     if isinstance(error, InvalidStatus) and error.response.status_code in (401, 403):
         return Unauthorized(
-            f"{source} refuses the session ({error.response.status_code}).",
+            f"{source} rejects the session ({error.response.status_code}).",
             path="ws",
-            hint="Give a token with the scopes discover:read and discover:write.",
+            hint="Use a token with the scopes discover:read and discover:write.",
         )
     return Unavailable(
-        f"There is no session with {source} ({describe_failure(error)}).",
+        f"Cannot open a session with {source} ({describe_failure(error)}).",
         path="ws",
-        hint="Is the service running, and is this its address?",
+        hint="Check that the service is running, and its address.",
     )

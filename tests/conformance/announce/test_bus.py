@@ -18,7 +18,7 @@ from waypost.client.finder import Finder, FoundAgent
 from waypost.model.json import dump_json, parse_object
 from waypost.net.clock import ManualClock
 from waypost.protocols.announce.messages import TOPIC, AgentQuery, parse_capability_requirement, subject_of
-from waypost.transports.bus.transport import BusTransport
+from waypost.transports.bus import BusTransport
 from waypost.trust.document_signatures import canonicalize
 
 METRICS = AgentQuery(wanted=(parse_capability_requirement("metrics"),))

@@ -245,7 +245,7 @@ class FoundOut(UnknownSender):
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
-    def is_flood(self) -> bool:
+    def is_flooding(self) -> bool:
         return len(self._registry.entries) > 0
 
 
@@ -271,7 +271,7 @@ class FoundOutSoon(UnknownSender):
     def _find(self) -> None:
         self._is_found = True
 
-    def is_flood(self) -> bool:
+    def is_flooding(self) -> bool:
         return self._is_found
 
 

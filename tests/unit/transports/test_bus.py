@@ -19,7 +19,7 @@ from waypost.errors import StoreUnavailable, Unavailable
 from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.net.clock import ManualClock
 from waypost.protocols.announce.messages import AgentQuery, parse_capability_requirement
-from waypost.transports.bus.transport import BusTransport
+from waypost.transports.bus import BusTransport
 from waypost.transports.port import MessageContext
 
 SUBJECT = "topic.discovery"
@@ -287,7 +287,7 @@ async def test_a_flood_leaves_a_bounded_memory_and_the_transport_alive(server: N
         for _ in range(20_000):
             await inbox.client.publish(SUBJECT, data, reply="_INBOX.flood")
         await settle(inbox.client)
-        assert len(bob._working) <= limits.PENDING_ANSWERS + 1
+        assert len(bob._tasks) <= limits.PENDING_ANSWERS + 1
 
         async def heard() -> None:
             while not watched.kinds():

@@ -17,9 +17,7 @@ from support.certificates import Authority
 from support.transports import signed
 from waypost.errors import ConfigurationError, InvalidKey, Unavailable, WaypostError
 from waypost.net.clock import ManualClock
-from waypost.transports.bus.connection import BusCredentials
-from waypost.transports.bus.transport import BusTransport
-from waypost.trust.keys.nkeys import parse_nats_credentials, parse_nkey_seed
+from waypost.transports.bus import BusCredentials, BusTransport, parse_credentials, parse_user_seed
 
 _PREFIXES = {"operator": 14 << 3, "account": 0, "user": 20 << 3}
 
@@ -53,7 +51,7 @@ USER, ACCOUNT, OPERATOR = (
 
 async def reaches(url: str, login: BusCredentials) -> None:
     clock = ManualClock(time.time())
-    end = BusTransport(url, clock, login=login)
+    end = BusTransport(url, clock, credentials=login)
     await end.open()
     try:
         assert (await end.announce(signed(clock), 60)).accepted
@@ -107,12 +105,12 @@ async def test_a_bus_with_authentication_accepts_credentials_and_refuses_strange
 
 
 def test_a_seed_is_read_with_its_checksum_and_its_kind() -> None:
-    assert parse_nkey_seed(USER.seed).public == USER.public
+    assert parse_user_seed(f" {USER.seed}\n") == USER.seed
     for wrong in (USER.seed[:-1] + ("A" if USER.seed[-1] != "A" else "B"), ACCOUNT.seed, USER.public, "", "!!", "SU"):
         with pytest.raises(InvalidKey):
-            parse_nkey_seed(wrong)
+            parse_user_seed(wrong)
     with pytest.raises(InvalidKey):
-        parse_nats_credentials("-----BEGIN USER NKEY SEED-----\nSU\n------END USER NKEY SEED------")
+        parse_credentials("-----BEGIN USER NKEY SEED-----\nSU\n------END USER NKEY SEED------")
 
 
 @pytest.mark.parametrize("setting", ["creds", "nkey", "token", "ca"])

@@ -29,11 +29,11 @@ class Listener:
         self.now = NOW
 
     def hear(self, message: JsonObject, ttl: int = 10, source: str = "10.0.0.1") -> str | None:
-        found = self.directory.hear(message, source=source, ttl=ttl, now=self.now)
+        found = self.directory.receive(message, source=source, ttl=ttl, now=self.now)
         return None if found is None else found.kind
 
     def known(self) -> list[JsonObject]:
-        return self.directory.known(now=self.now)
+        return self.directory.messages(now=self.now)
 
 
 def said(seq: int = 1, *, at: float = NOW, signer: Any = ONE, **members: Any) -> JsonObject:
@@ -42,7 +42,7 @@ def said(seq: int = 1, *, at: float = NOW, signer: Any = ONE, **members: Any) ->
 
 def test_first_sight_is_added_and_carries_message_source_and_verdicts() -> None:
     directory = AgentDirectory("udp")
-    found = directory.hear(said(), source="10.0.0.1:9", ttl=10, now=NOW)
+    found = directory.receive(said(), source="10.0.0.1:9", ttl=10, now=NOW)
     assert isinstance(found, Sighting)
     assert (found.kind, found.agent_id, found.message) == ("added", AGENT_ID, said())
     assert (found.transport, found.source, found.ttl, found.at) == ("udp", "10.0.0.1:9", 10, NOW)
@@ -162,7 +162,7 @@ def test_a_signed_goodbye_removes_and_cannot_be_made_of_other_words() -> None:
 
 def test_keys_that_a_trust_store_names_count_from_the_start() -> None:
     pin = AgentPin(agent_id=AGENT_ID, keys=(new_pinned_key(ONE.public, "trust", NOW),), provisioned=True)
-    listener = Listener(pins={AGENT_ID: pin}.get)
+    listener = Listener(find_pin={AGENT_ID: pin}.get)
     with pytest.raises(KeyConflict):
         listener.hear(said(signer=TWO))
     assert listener.hear(said()) == "added"
@@ -173,11 +173,11 @@ def test_keys_that_a_trust_store_names_count_from_the_start() -> None:
 def test_revoked_keys_are_not_trusted() -> None:
     terms = AdmissionPolicy(mode="tofu", authenticated=False, revoked_keys={ONE.public.key_id})
     with pytest.raises(Revoked):
-        Listener(terms=terms).hear(said())
+        Listener(policy=terms).hear(said())
 
 
 def test_a_full_directory_accepts_no_new_agent_and_loses_none() -> None:
-    listener = Listener(most=3)
+    listener = Listener(capacity=3)
     ids = [str(uuid.UUID(int=number, version=4)) for number in range(4)]
     for agent_id in ids[:3]:
         assert listener.hear(said(agent_id=agent_id)) == "added"
@@ -190,7 +190,7 @@ def test_a_full_directory_accepts_no_new_agent_and_loses_none() -> None:
 
 def test_a_present_agent_keeps_its_key_despite_churn() -> None:
     """L1."""
-    listener = Listener(most=3)
+    listener = Listener(capacity=3)
     listener.hear(said(1), ttl=100)
     for number in range(20):
         agent_id = str(uuid.UUID(int=number, version=4))
@@ -207,7 +207,7 @@ def test_questions_are_answered_from_what_is_known() -> None:
     listener.hear(said())
     listener.hear(said(agent_id=other, capabilities={"logs": "1"}))
     logs = AgentQuery(wanted=(parse_capability_requirement("logs"),))
-    assert [message["agent"]["agent_id"] for message in listener.directory.known(logs, now=NOW)] == [other]
+    assert [message["agent"]["agent_id"] for message in listener.directory.messages(logs, now=NOW)] == [other]
     assert {sighting.kind for sighting in listener.directory.sightings(now=NOW)} == {"added"}
 
 
@@ -245,7 +245,7 @@ def test_duplicates_and_disorder_end_in_the_newest_state(seqs: list[int], order:
 
 def test_one_machine_cannot_fill_what_a_listener_knows() -> None:
     """L3."""
-    listener = Listener(most_of_source=2)
+    listener = Listener(capacity_per_source=2)
     ids = [str(uuid.UUID(int=number, version=4)) for number in range(5)]
     for agent_id in ids[:2]:
         assert listener.hear(said(agent_id=agent_id), source="192.0.2.1:4001") == "added"
@@ -259,7 +259,7 @@ def test_one_machine_cannot_fill_what_a_listener_knows() -> None:
 
 def test_a_trust_store_is_told_of_each_key_once() -> None:
     told: list[AgentPin] = []
-    listener = Listener(bound=told.append)
+    listener = Listener(on_pin=told.append)
     listener.hear(said(1))
     listener.hear(said(2))
     assert [[(key.key_id, key.state) for key in pin.keys] for pin in told] == [[(ONE.public.key_id, "active")]]

@@ -27,4 +27,4 @@ async def test_an_unreachable_registry_is_reported_once_to_each_listener(
     told = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert len(told) == 1
     assert url in told[0].getMessage()
-    assert "Is the service running" in told[0].getMessage()
+    assert "Check that the service is running" in told[0].getMessage()

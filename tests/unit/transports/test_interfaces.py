@@ -74,6 +74,6 @@ def test_a_real_interface_tells_its_network_and_both_kinds_of_address() -> None:
 def test_a_link_that_is_up_carries_and_one_that_is_gone_does_not() -> None:
     loopback = find_interface("lo")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
-        assert loopback.carries(asked.fileno())
-        assert not msgspec.structs.replace(loopback, name="gone0").carries(asked.fileno())
-        assert msgspec.structs.replace(loopback, name="").carries(asked.fileno()), "nobody can tell"
+        assert loopback.is_up(asked.fileno())
+        assert not msgspec.structs.replace(loopback, name="gone0").is_up(asked.fileno())
+        assert msgspec.structs.replace(loopback, name="").is_up(asked.fileno()), "nobody can tell"

@@ -21,7 +21,7 @@ def test_only_sources_known_for_some_time_count() -> None:
 
 
 def test_of_many_the_last_ones_count_and_the_memory_is_bounded() -> None:
-    believed = KnownSources(most=100)
+    believed = KnownSources(capacity=100)
     for number in range(300):
         believed.add(host(number), 0.0)
     assert len(believed) == 100

@@ -307,7 +307,7 @@ async def test_a_record_that_is_not_repeated_is_asked_for_before_it_ends(
     for _ in range(3):
         await quietly(1.1)  # it repeats itself no sooner
         clock.advance(8.5)
-        await eventually(lambda: all(known.expires_at > clock.now() + 5 for known in bob._texts.values()))
+        await eventually(lambda: all(known.expires_at > clock.now() + 5 for known in bob._records.values()))
     assert watched.kinds() == ["added"]
 
 

@@ -21,9 +21,9 @@ from waypost.transports.packet_filter import (
     attach_filter,
     build_filter,
     count_dropped,
-    damp_share,
-    next_share,
+    next_rate,
     source_of,
+    stabilize_rate,
 )
 
 Made = Callable[..., socket.socket]
@@ -71,9 +71,12 @@ def test_one_host_or_one_socket_is_kept_out_and_the_others_are_not(made: Made) -
     listener, one, two, other = made(), made(), made(), made("127.0.0.9")
     assert counts(listener, build_filter(), one, two, other) == [20, 20, 20]
     socket_alone = [(PacketSource("127.0.0.1", one.getsockname()[1]), 0.0)]
-    assert counts(listener, build_filter(shares=socket_alone), one, two, other) == [0, 20, 20]
-    assert counts(listener, build_filter(shares=[(PacketSource("127.0.0.1"), 0.0)]), one, two, other) == [0, 0, 20]
-    assert counts(listener, build_filter(shares=[(PacketSource("127.0.0.9"), 1.0)], share=0.0), one, other) == [0, 20]
+    assert counts(listener, build_filter(rates=socket_alone), one, two, other) == [0, 20, 20]
+    assert counts(listener, build_filter(rates=[(PacketSource("127.0.0.1"), 0.0)]), one, two, other) == [0, 0, 20]
+    assert counts(listener, build_filter(rates=[(PacketSource("127.0.0.9"), 1.0)], default_rate=0.0), one, other) == [
+        0,
+        20,
+    ]
 
 
 def test_a_host_of_ipv6_is_kept_out_too(made: Made) -> None:
@@ -82,7 +85,7 @@ def test_a_host_of_ipv6_is_kept_out_too(made: Made) -> None:
     except OSError:
         pytest.skip("no IPv6 here")
     assert counts(listener, build_filter(), one) == [20]
-    assert counts(listener, build_filter(shares=[(PacketSource("::1"), 0.0)]), one) == [0]
+    assert counts(listener, build_filter(rates=[(PacketSource("::1"), 0.0)]), one) == [0]
 
 
 def test_what_crossed_a_router_is_kept_out_by_the_hops_that_it_has_left(made: Made) -> None:
@@ -90,13 +93,13 @@ def test_what_crossed_a_router_is_kept_out_by_the_hops_that_it_has_left(made: Ma
     listener, near, far = made(), made(), made()
     near.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, 255)
     far.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, 254)
-    assert counts(listener, build_filter(hops=255), near, far) == [20, 0]
+    assert counts(listener, build_filter(hop_limit=255), near, far) == [20, 0]
 
 
 def test_a_part_comes_through_by_chance_and_the_kernel_counts_the_rest(made: Made) -> None:
     listener, sender = made(), made()
     before = count_dropped(listener)
-    assert attach_filter(listener, build_filter(share=0.25))
+    assert attach_filter(listener, build_filter(default_rate=0.25))
     arrived = sum(sum(come(listener, sender, each=100).values()) for _ in range(40))
     assert 700 < arrived < 1300  # of 4,000: ten standard deviations around a quarter
     assert count_dropped(listener) - before == 4000 - arrived
@@ -115,13 +118,13 @@ async def test_a_flood_is_found_and_forgotten_and_others_are_never_kept_out(made
     source, told = source_of(flooding.getsockname()), list[Callable[[PacketSource], bool]]()
     sieve = PacketFilter([listener], told.append)
     for _ in range(LOUD):
-        assert sieve.standing(source) is SourceStanding.USUAL
+        assert sieve.standing(source) is SourceStanding.NORMAL
         sieve.drop(source)
-    assert sieve.standing(source) is SourceStanding.LOUD
+    assert sieve.standing(source) is SourceStanding.FLOODING
     assert [(is_meant(source), is_meant(source_of(honest.getsockname()))) for is_meant in told] == [(True, False)]
     assert list(come(listener, flooding, honest, each=100).values())[1] == 100
     assert sieve.count() > 0
-    await eventually(lambda: sieve.standing(source) is SourceStanding.USUAL)
+    await eventually(lambda: sieve.standing(source) is SourceStanding.NORMAL)
     assert list(come(listener, flooding, each=20).values()) == [20]
     sieve.close()
 
@@ -146,17 +149,17 @@ async def test_known_sources_are_not_dropped_with_spoofed_ones(made: Made) -> No
     time_now = 100.0
     sieve = PacketFilter([listener], lambda source: None, now=lambda: time_now)
     early_sender = sieve.sender(source_of(honest.getsockname()))
-    early_sender.believe()
+    early_sender.mark_known()
     time_now += limits.KNOWN_SOURCE_AFTER_SECONDS
     late_sender = sieve.sender(source_of(late.getsockname()))
-    late_sender.believe()
+    late_sender.mark_known()
     time_now += 0.01
     for number in range(LOUD * 100):
         sieve.drop(PacketSource(f"10.{number // 62_500}.{number // 250 % 250}.{number % 250}"))
-    assert sieve.standing(source_of(late.getsockname())) is SourceStanding.USUAL
-    await eventually(lambda: sieve.standing(source_of(late.getsockname())) is SourceStanding.STRANGER)
-    assert sieve.standing(source_of(honest.getsockname())) is SourceStanding.USUAL
-    assert (early_sender.is_flood(), late_sender.is_flood()) == (False, True)
+    assert sieve.standing(source_of(late.getsockname())) is SourceStanding.NORMAL
+    await eventually(lambda: sieve.standing(source_of(late.getsockname())) is SourceStanding.UNKNOWN)
+    assert sieve.standing(source_of(honest.getsockname())) is SourceStanding.NORMAL
+    assert (early_sender.is_flooding(), late_sender.is_flooding()) == (False, True)
     assert list(come(listener, honest, each=100).values()) == [100]
     assert sum(come(listener, late, each=100).values()) < 100
     sieve.close()
@@ -167,11 +170,11 @@ async def test_what_was_let_in_of_a_source_before_it_was_found_to_flood_is_told_
     time_now, source = 100.0, PacketSource("10.0.0.1")
     sieve = PacketFilter([made()], lambda source: None, now=lambda: time_now)
     before, other = sieve.sender(source), sieve.sender(PacketSource("10.0.0.2"))
-    assert not before.is_flood()
+    assert not before.is_flooding()
     for _ in range(LOUD):
         sieve.drop(source)
     time_now += 1
-    assert (before.is_flood(), other.is_flood(), sieve.sender(source).is_flood()) == (True, False, False)
+    assert (before.is_flooding(), other.is_flooding(), sieve.sender(source).is_flooding()) == (True, False, False)
     sieve.close()
 
 
@@ -203,7 +206,7 @@ async def test_a_closed_sieve_touches_no_socket(made: Made) -> None:
     ],
 )
 def test_the_share_of_a_source_follows_what_it_sends(share: float, dropped_per_second: float, expected: float) -> None:
-    assert next_share(share, dropped_per_second) == pytest.approx(expected)
+    assert next_rate(share, dropped_per_second) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -213,4 +216,4 @@ def test_the_share_of_a_source_follows_what_it_sends(share: float, dropped_per_s
 def test_a_share_that_is_about_the_same_is_left_and_the_end_of_a_flood_is_not(
     before: float, now: float, expected: float
 ) -> None:
-    assert damp_share(before, now) == expected
+    assert stabilize_rate(before, now) == expected

@@ -10,7 +10,7 @@ import pytest
 from waypost import limits
 from waypost.errors import Forbidden, StoreUnavailable
 from waypost.net.clock import ManualClock
-from waypost.transports.bus.transport import Redelivery
+from waypost.transports.bus import Redelivery
 
 NOW = 1_780_000_000.0
 

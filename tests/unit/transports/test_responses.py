@@ -26,48 +26,48 @@ def answer(seq: int = 1, *, signer: str = "one", **members: Any) -> JsonObject:
 def test_of_several_answers_of_one_agent_the_newest_counts() -> None:
     answers = QueryResponses(METRICS)
     for seq in (2, 3, 1):
-        assert answers.take(answer(seq))
-    assert answers.found() == [answer(3)]
+        assert answers.add(answer(seq))
+    assert answers.messages() == [answer(3)]
 
 
 def test_what_was_not_asked_for_is_no_answer() -> None:
     answers = QueryResponses(METRICS)
-    assert not answers.take(answer(capabilities={"logs": "1"}))
-    assert not answers.take({**answer(), "matched": False})
-    assert not answers.take({"protocol_version": "v1.0", "agent": {"agent_id": "x"}})
-    assert answers.found() == []
+    assert not answers.add(answer(capabilities={"logs": "1"}))
+    assert not answers.add({**answer(), "matched": False})
+    assert not answers.add({"protocol_version": "v1.0", "agent": {"agent_id": "x"}})
+    assert answers.messages() == []
 
 
 def test_a_broken_signature_is_no_answer() -> None:
     forged = answer(9)
     forged["agent"]["transport"]["endpoint"] = "6.6.6.6:1"
     answers = QueryResponses(METRICS)
-    assert not answers.take(forged)
+    assert not answers.add(forged)
 
 
 def test_another_key_does_not_displace_the_first_one_however_new_it_claims_to_be() -> None:
     answers = QueryResponses(METRICS)
-    answers.take(answer(1))
-    answers.take(answer(99, signer="mallory"))
-    assert answers.found() == [answer(1)]
+    answers.add(answer(1))
+    answers.add(answer(99, signer="mallory"))
+    assert answers.messages() == [answer(1)]
 
 
 def test_the_key_that_is_bound_displaces_any_other() -> None:
     pin = AgentPin(agent_id=AGENT_ID, keys=(new_pinned_key(key("one").public, "tofu", NOW),))
     answers = QueryResponses(METRICS)
-    answers.take(answer(99, signer="mallory"), pin)
-    answers.take(answer(1), pin)
-    assert answers.found() == [answer(1)]
+    answers.add(answer(99, signer="mallory"), pin)
+    answers.add(answer(1), pin)
+    assert answers.messages() == [answer(1)]
 
 
 def test_a_signed_answer_displaces_an_unsigned_one_and_never_the_other_way_round() -> None:
     unsigned = answer(50)
     del unsigned["signature"]
     answers = QueryResponses(METRICS)
-    assert answers.take(unsigned)
-    assert answers.take(answer(1))
-    answers.take(unsigned)
-    assert answers.found() == [answer(1)]
+    assert answers.add(unsigned)
+    assert answers.add(answer(1))
+    answers.add(unsigned)
+    assert answers.messages() == [answer(1)]
 
 
 def test_an_answer_is_good_for_five_minutes_and_never_past_its_ttl() -> None:
@@ -86,14 +86,14 @@ def test_nothing_found_is_remembered_for_five_seconds() -> None:
     assert memory.find(METRICS, NOW + 4.9) == []
     assert memory.find(METRICS, NOW + 5) is None
     memory.put(METRICS, [], NOW)
-    memory.forget()
+    memory.drop_empty()
     assert memory.find(METRICS, NOW) is None
 
 
 def test_what_was_removed_is_in_no_answer_any_more() -> None:
     memory = ResponseCache()
     memory.put(METRICS, [(answer(), 60.0), (answer(agent_id=OTHER), 60.0)], NOW)
-    memory.purge(AGENT_ID.upper())
+    memory.remove_agent(AGENT_ID.upper())
     assert memory.find(METRICS, NOW) == [answer(agent_id=OTHER)]
 
 
@@ -124,5 +124,5 @@ def test_one_question_collects_at_most_a_thousand_agents() -> None:
     for number in range(limits.ANSWERS_PER_QUERY + 1):
         unsigned = answer(agent_id=f"{number:08x}-1fc2-4f7b-8d8c-5e3e6f5c9c1d")
         del unsigned["signature"]
-        answers.take(unsigned)
+        answers.add(unsigned)
     assert len(answers) == limits.ANSWERS_PER_QUERY

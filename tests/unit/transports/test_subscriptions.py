@@ -12,10 +12,9 @@ from waypost import limits
 from waypost.errors import QuotaExceeded
 from waypost.net.clock import ManualClock
 from waypost.protocols.announce.messages import AgentQuery
-from waypost.transports.directory import AgentDirectory
+from waypost.transports.directory import AgentDirectory, Subscriptions
 from waypost.transports.dispatcher import LocalAgents
 from waypost.transports.port import Sighting
-from waypost.transports.subscriptions import Subscriptions
 
 NOW = 1_780_000_000.0
 
@@ -35,8 +34,8 @@ async def test_a_subscriber_that_closes_is_not_told_what_was_already_on_its_way(
     subscriber = listening.subscribe(callback, None)
     witness = Watched()
     listening.subscribe(witness, None)
-    listening.hear(said(), "a", 10)
-    listening.hear(said(B), "a", 10)
+    listening.receive(said(), "a", 10)
+    listening.receive(said(B), "a", 10)
     await eventually(lambda: len(witness.sightings) == 2)
     assert told == [A]
     listening.close()
@@ -44,10 +43,10 @@ async def test_a_subscriber_that_closes_is_not_told_what_was_already_on_its_way(
 
 async def test_nothing_is_verified_or_stored_without_subscribers() -> None:
     listening = Subscriptions(AgentDirectory("test"), ManualClock(NOW))
-    listening.hear(said(), "a", 10)
+    listening.receive(said(), "a", 10)
     assert len(listening.directory) == 0
     listening.subscribe(Watched(), None).close()
-    listening.hear(said(), "a", 10)
+    listening.receive(said(), "a", 10)
     assert len(listening.directory) == 0
     listening.close()
 
@@ -57,7 +56,7 @@ async def test_after_the_end_of_listening_no_timer_is_left() -> None:
     listening = Subscriptions(AgentDirectory("test"), clock)
     watched = Watched()
     listening.subscribe(watched, None)
-    listening.hear(said(), "a", 10)
+    listening.receive(said(), "a", 10)
     listening.close()
     clock.advance(60)
     await asyncio.sleep(2 * limits.DIRECTORY_SWEEP_SECONDS)
@@ -73,8 +72,8 @@ def test_one_answers_for_oneself_until_the_ttl_ends() -> None:
     assert own.find(A, NOW + 10) is None
     own.put(said(seq=2), 10, NOW + 9)
     assert own.find(A, NOW + 18) == said(seq=2)
-    assert own.holds(said(seq=2))
-    assert not own.holds(said(seq=1))
+    assert own.contains(said(seq=2))
+    assert not own.contains(said(seq=1))
 
 
 def test_a_goodbye_and_a_withdrawal_leave_nothing_to_answer_for() -> None:
@@ -83,8 +82,8 @@ def test_a_goodbye_and_a_withdrawal_leave_nothing_to_answer_for() -> None:
     own.put(said(seq=2, metadata={"__state": "shutdown"}), 10, NOW)
     assert own.matching(AgentQuery(), NOW) == []
     own.put(said(seq=3), 10, NOW)
-    assert own.drop(A.upper())
-    assert not own.drop(A)
+    own.remove(A.upper())
+    own.remove(A)
     assert own.matching(AgentQuery(), NOW) == []
 
 

@@ -26,7 +26,7 @@ async def test_what_waits_of_one_source_can_be_left_out() -> None:
     turns, done = WorkQueue(), list[str]()
     for number in range(10):
         turns.add(number % 2, done.append, f"of {number % 2}")
-    assert turns.forget(lambda source: source == 0) == 5
+    assert turns.discard(lambda source: source == 0) == 5
     await eventually(lambda: len(done) == 5)
     assert set(done) == {"of 1"}
 
@@ -34,10 +34,10 @@ async def test_what_waits_of_one_source_can_be_left_out() -> None:
 async def test_the_queue_is_bounded_and_ends_on_close() -> None:
     turns, done = WorkQueue(), list[int]()
     for number in range(limits.PACKET_QUEUE):
-        assert turns.have_room()
+        assert turns.has_room()
         turns.add("a", done.append, number)
-    assert not turns.have_room()
+    assert not turns.has_room()
     turns.close()
-    assert turns.have_room()
+    assert turns.has_room()
     await asyncio.sleep(0.02)
     assert done == []

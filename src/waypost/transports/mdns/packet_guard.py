@@ -1,8 +1,7 @@
-"""What stands between the multicast sockets and zeroconf: packets of neighbours alone, and not more than can be read.
+"""Packet admission between the multicast sockets and zeroconf: packets from the link only, and no more than can be handled.
 
-A packet that crossed a router is none of mDNS (THREATS L2): the kernel drops what does not arrive with the TTL that it must have
-been sent with (on Linux, by a filter on the socket), and the source must be on a link that was chosen. While a packet is
-read, `source` and `sender` say whose it is.
+mDNS packets never cross a router (THREATS L2): the kernel filter drops those without the required hop limit (Linux), and the
+source must be on one of the links. While zeroconf handles a packet, `source` and `sender` identify its sender.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import asyncio
 import logging
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -20,99 +19,94 @@ from zeroconf import Zeroconf
 from waypost import limits
 from waypost.transports.flow_control import PacketAdmission, SourceStanding, WorkQueue
 from waypost.transports.interfaces import Interface
-from waypost.transports.packet_filter import PacketFilter, PacketSource, source_of
+from waypost.transports.packet_filter import PacketFilter, PacketSource, SourcePredicate, source_of
 from waypost.transports.port import UNKNOWN_SENDER, MessageSender
 
 log = logging.getLogger("waypost.transports")
 
-_HOPS = 255  # RFC 6762 §11
-_FLAGS_AT = 2  # of the header of a DNS message; their first bit says that it is an answer
-_BUFFER_BYTES = 4 << 20  # a thousand agents that answer one question; the system may grant less
-_IP_MULTICAST_ALL, _IPV6_MULTICAST_ALL = 49, 29  # Linux: not what other sockets of the machine joined
+_HOP_LIMIT = 255  # RFC 6762 §11
+_FLAGS_OFFSET = 2  # in a DNS header; the first bit is set in responses
+_BUFFER_BYTES = 4 << 20  # for a thousand agents that answer one query; the system may grant less
+_IP_MULTICAST_ALL, _IPV6_MULTICAST_ALL = 49, 29  # Linux: 0 ignores groups that only other sockets joined
 
 
 class PacketGuard:
-    """Between the sockets and the reader: what is let in waits for its turn."""
-
     def __init__(self, interfaces: Sequence[Interface]) -> None:
         self.source = ""
         self.sender: MessageSender = UNKNOWN_SENDER
-        self._refused = 0
+        self._dropped = 0
         self._interfaces = interfaces
-        self._is_neighbour = lru_cache(limits.ANSWER_SOURCES)(self._find_neighbour)
-        self._doors = (
-            PacketAdmission(),
-            PacketAdmission(),
-        )  # of questions, which are cheap, and of answers: neither keeps the other out
-        self._turns = WorkQueue()
-        self._sieve: PacketFilter | None = None
-        self._asked = -1  # a socket, by which the state of links is asked for
+        self._is_on_link = lru_cache(limits.ANSWER_SOURCES)(self._find_link)
+        self._query_admission, self._response_admission = PacketAdmission(), PacketAdmission()
+        self._queue = WorkQueue()
+        self._filter: PacketFilter | None = None
+        self._descriptor = -1  # of any socket, to read the state of links
 
-    def is_cut(self) -> bool:
-        """Whether no link carries: nothing that is sent would reach anybody."""
-        return self._asked >= 0 and not any(interface.carries(self._asked) for interface in self._interfaces)
+    def is_link_down(self) -> bool:
+        return self._descriptor >= 0 and not any(each.is_up(self._descriptor) for each in self._interfaces)
 
     def attach_to(self, zeroconf: Zeroconf) -> None:
-        """Once its sockets are open."""
+        """Call once the sockets are open."""
         sockets: list[Any] = []
         for reader, protocol in zip(zeroconf.engine.readers, zeroconf.engine.protocols, strict=True):
             sockets.append(reader.transport.get_extra_info("socket"))
             restrict_socket(sockets[-1])
-            self._asked = sockets[-1].fileno()
+            self._descriptor = sockets[-1].fileno()
             reader.transport.set_protocol(_GuardedProtocol(self, protocol))
-        self._sieve = PacketFilter(sockets, self._forget, hops=_HOPS)
+        self._filter = PacketFilter(sockets, self._discard, hop_limit=_HOP_LIMIT)
 
-    def give_way(self) -> None:
-        """To requests: somebody else waits for the event loop."""
-        self._turns.give_way()
+    def slow_down(self) -> None:
+        self._queue.slow_down()
 
     def detach(self) -> None:
-        """Before its sockets are closed."""
-        self._asked = -1
-        self._turns.close()
-        if self._sieve is not None:
-            self._sieve.close()
+        """Call before the sockets are closed."""
+        self._descriptor = -1
+        self._queue.close()
+        if self._filter is not None:
+            self._filter.close()
 
-    def refused(self) -> int:
-        """Packets that were dropped unread, here or by the kernel."""
-        return self._refused + (self._sieve.count() if self._sieve is not None else 0)
+    def dropped(self) -> int:
+        """Packets that were dropped here or by the kernel."""
+        return self._dropped + (self._filter.count() if self._filter is not None else 0)
 
-    def lets_in(self, source: PacketSource, data: bytes) -> bool:
-        door = self._doors[len(data) > _FLAGS_AT and data[_FLAGS_AT] >> 7]
-        standing = self._sieve.standing(source) if self._sieve is not None else SourceStanding.USUAL
+    def admits(self, source: PacketSource, data: bytes) -> bool:
+        is_response = len(data) > _FLAGS_OFFSET and data[_FLAGS_OFFSET] >> 7
+        admission = (
+            self._response_admission if is_response else self._query_admission
+        )  # neither may crowd out the other
+        standing = self._filter.standing(source) if self._filter is not None else SourceStanding.NORMAL
         if (
-            self._turns.have_room()
-            and self._is_neighbour(source.host)
-            and door.lets_in(source, asyncio.get_running_loop().time(), standing)
+            self._queue.has_room()
+            and self._is_on_link(source.host)
+            and admission.admits(source, asyncio.get_running_loop().time(), standing)
         ):
             return True
-        self._refused += 1
-        if self._sieve is not None:
-            self._sieve.drop(source)
+        self._dropped += 1
+        if self._filter is not None:
+            self._filter.drop(source)
         return False
 
     def queue(self, reader: _GuardedProtocol, source: PacketSource, data: bytes, address: tuple[Any, ...]) -> None:
-        """To be read in its turn."""
-        self._turns.add(source, self._read, reader, source, data, address)
+        self._queue.add(source, self._read, reader, source, data, address)
 
-    def _forget(self, is_meant: Callable[[PacketSource], bool]) -> None:
-        self._refused += self._turns.forget(is_meant)
+    def _discard(self, matches: SourcePredicate) -> None:
+        self._dropped += self._queue.discard(matches)
 
     def _read(self, reader: _GuardedProtocol, source: PacketSource, data: bytes, address: tuple[Any, ...]) -> None:
         self.source = source.host
-        if self._sieve is not None:
-            self.sender = self._sieve.sender(source)
+        if self._filter is not None:
+            self.sender = self._filter.sender(source)
         try:
             reader.read(data, address)
         finally:
             self.source, self.sender = "", UNKNOWN_SENDER
 
-    def _find_neighbour(self, address: str) -> bool:
+    def _find_link(self, address: str) -> bool:
         return any(interface.is_on_link(address) for interface in self._interfaces)
 
 
 class _GuardedProtocol(asyncio.DatagramProtocol):
-    """In front of one of zeroconf's listeners."""
+    """In front of a listener of zeroconf."""
 
     def __init__(self, guard: PacketGuard, inner: Any) -> None:
         self._guard = guard
@@ -120,11 +114,11 @@ class _GuardedProtocol(asyncio.DatagramProtocol):
 
     def datagram_received(self, data: bytes, addr: tuple[Any, ...]) -> None:
         source = source_of(addr)
-        if self._guard.lets_in(source, data):
+        if self._guard.admits(source, data):
             self._guard.queue(self, source, data, addr)
 
     def read(self, data: bytes, addr: tuple[Any, ...]) -> None:
-        if self._inner.transport is not None:  # it may have been closed meanwhile
+        if self._inner.transport is not None:  # it may have been closed in the meantime
             self._inner.datagram_received(data, addr)
 
     def error_received(self, exc: Exception) -> None:
@@ -134,21 +128,21 @@ class _GuardedProtocol(asyncio.DatagramProtocol):
         self._inner.connection_lost(exc)
 
 
-def restrict_socket(each: Any) -> None:
-    """Only what was sent to groups that this socket joined; and we send with a TTL of 255."""
-    _set(each, socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
-    _set(each, socket.IPPROTO_IP, socket.IP_TTL, _HOPS)
-    if each.family == socket.AF_INET6:
-        _set(each, socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS, _HOPS)
+def restrict_socket(sock: Any) -> None:
+    """Receive only groups that this socket joined, and send with the required hop limit."""
+    _set(sock, socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
+    _set(sock, socket.IPPROTO_IP, socket.IP_TTL, _HOP_LIMIT)
+    if sock.family == socket.AF_INET6:
+        _set(sock, socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS, _HOP_LIMIT)
     if sys.platform != "linux":
         return
-    _set(each, socket.IPPROTO_IP, _IP_MULTICAST_ALL, 0)
-    if each.family == socket.AF_INET6:
-        _set(each, socket.IPPROTO_IPV6, _IPV6_MULTICAST_ALL, 0)
+    _set(sock, socket.IPPROTO_IP, _IP_MULTICAST_ALL, 0)
+    if sock.family == socket.AF_INET6:
+        _set(sock, socket.IPPROTO_IPV6, _IPV6_MULTICAST_ALL, 0)
 
 
-def _set(each: Any, level: int, option: int, value: int | bytes) -> None:
+def _set(sock: Any, level: int, option: int, value: int | bytes) -> None:
     try:
-        each.setsockopt(level, option, value)
-    except OSError as error:  # an older system; the check of sources stands alone
-        log.debug("mdns: option %s of a socket cannot be set: %s", option, error)
+        sock.setsockopt(level, option, value)
+    except OSError as error:  # an older system: the source check alone applies
+        log.debug("mdns: cannot set socket option %s: %s", option, error)

@@ -1,4 +1,4 @@
-"""Own agents as DNS-SD instances: their records, their names, and the way out of a conflict of names."""
+"""Publishes local agents as DNS-SD instances, and resolves name conflicts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class MdnsPublisher:
         self._random = random
         self._infos: dict[str, ServiceInfo] = {}
         self._starting: dict[str, asyncio.Task[ServiceInfo]] = {}
-        self._sending: set[asyncio.Future[None]] = set()
+        self._background: set[asyncio.Future[None]] = set()
 
     def agents(self) -> tuple[str, ...]:
         return tuple(self._infos)
@@ -44,40 +44,38 @@ class MdnsPublisher:
         return any(info.key == name and info.text == text for info in self._infos.values())
 
     async def publish(self, message: JsonObject, text: bytes, ttl: int) -> None:
-        """Say it now, and answer for it from now on. The first time the name is probed for."""
+        """Announce the record and answer queries for it from now on. A new instance name is probed first."""
         agent_id = agent_id_of(message)
         if agent_id in self._starting:
             await asyncio.wait([self._starting[agent_id]])
-        held = self._infos.get(agent_id)
-        if held is None:
-            await self._start(agent_id, message, text, ttl)
+        current = self._infos.get(agent_id)
+        if current is None:
+            await self._publish_new(agent_id, message, text, ttl)
             return
-        info = self._info(held.name, message, text, ttl)
+        info = self._make_info(current.name, message, text, ttl)
         self._zeroconf.registry.async_update(info)
         self._infos[agent_id] = info
         self._zeroconf.async_send(self._zeroconf.generate_service_broadcast(info, None))
 
     async def withdraw(self, agent_id: str) -> None:
-        """With a goodbye."""
+        """Stop publishing, with a goodbye."""
         info = self._infos.pop(agent_id, None)
         if info is not None:
-            self._keep(await self._zeroconf.async_unregister_service(info))
+            self._run_in_background(await self._zeroconf.async_unregister_service(info))
 
-    def forget(self, agent_id: str) -> None:
-        """Without one: a signed one was sent."""
+    def remove(self, agent_id: str) -> None:
+        """Stop publishing without a goodbye: a signed one was sent."""
         info = self._infos.pop(agent_id, None)
         if info is not None:
             self._zeroconf.registry.async_remove(info)
 
-    def show(self, address: str) -> None:
-        """One own announcement to one neighbour alone, so that it sees which version is spoken here."""
+    def send_one(self, address: str) -> None:
+        """Send any own announcement by unicast, to show which protocol version is spoken here."""
         for info in self._infos.values():
             self._zeroconf.async_send(self._zeroconf.generate_service_broadcast(info, None), addr=address)
             return
 
-    # --- Starting --------------------------------------------------------------------------------
-
-    async def _start(self, agent_id: str, message: JsonObject, text: bytes, ttl: int) -> None:
+    async def _publish_new(self, agent_id: str, message: JsonObject, text: bytes, ttl: int) -> None:
         task = asyncio.ensure_future(self._register(message, text, ttl))
         self._starting[agent_id] = task
         try:
@@ -87,19 +85,19 @@ class MdnsPublisher:
 
     async def _register(self, message: JsonObject, text: bytes, ttl: int) -> ServiceInfo:
         for _ in range(limits.MDNS_NAMES):
-            label = instance_label(agent_id_of(message), _name_of(message), self._random.getrandbits(16))
-            info = self._info(f"{label}.{self._service}", message, text, ttl)
+            label = instance_label(agent_id_of(message), _agent_name(message), self._random.getrandbits(16))
+            info = self._make_info(f"{label}.{self._service}", message, text, ttl)
             if await self._is_free(info):
-                self._keep(await self._zeroconf.async_register_service(info, cooperating_responders=True))
+                self._run_in_background(await self._zeroconf.async_register_service(info, cooperating_responders=True))
                 return info
         raise Conflict(
-            f"{limits.MDNS_NAMES} names in a row are taken on this link.",
+            f"{limits.MDNS_NAMES} instance names in a row are taken on this link.",
             path="$.agent.agent_name",
             hint="Give the agent another agent_name.",
         )
 
     async def _is_free(self, info: ServiceInfo) -> bool:
-        """Ask for the name three times (RFC 6762 §8.1), and all at once: whoever shares this machine's port must hear it."""
+        """Probe for the name three times (RFC 6762 §8.1), by multicast, so that other processes of this machine receive it."""
         await asyncio.sleep(self._random.uniform(0, _PROBE_SECONDS))
         for _ in range(_PROBES):
             out = DNSOutgoing(0)
@@ -112,7 +110,7 @@ class MdnsPublisher:
                 return False
         return True
 
-    def _info(self, name: str, message: JsonObject, text: bytes, ttl: int) -> ServiceInfo:
+    def _make_info(self, name: str, message: JsonObject, text: bytes, ttl: int) -> ServiceInfo:
         return ServiceInfo(
             self._service,
             name,
@@ -124,15 +122,15 @@ class MdnsPublisher:
             other_ttl=ttl,
         )
 
-    def _keep(self, sending: Awaitable[None]) -> None:
-        """zeroconf repeats what it says in the background; somebody must hold on to that."""
-        future = asyncio.ensure_future(sending)
-        self._sending.add(future)
-        future.add_done_callback(self._sending.discard)
+    def _run_in_background(self, work: Awaitable[None]) -> None:
+        """zeroconf repeats its broadcasts in the background. The event loop holds only a weak reference to that task."""
+        future = asyncio.ensure_future(work)
+        self._background.add(future)
+        future.add_done_callback(self._background.discard)
 
 
 def make_txt(message: JsonObject, pointer: Callable[[str], str] | None) -> bytes:
-    """The TXT record of a message: whole, or as a pointer where there is something to point at (P-23)."""
+    """The TXT record of a message; a pointer if the message is too large (P-23)."""
     agent_id = agent_id_of(message)
     try:
         return write_txt_message(dump_json(message), agent_id, str(message["protocol_version"]))
@@ -141,12 +139,12 @@ def make_txt(message: JsonObject, pointer: Callable[[str], str] | None) -> bytes
             raise
     key = parse_signed_announcement(message).key
     if key is None:
-        raise Unavailable("An agent without a key cannot be pointed at.", path="$.agent.public_key", hint="Sign it.")
+        raise Unavailable("A pointer needs a signed message.", path="$.agent.public_key", hint="Sign it.")
     return write_txt_pointer(TxtPointer(agent_id, pointer(agent_id), key.key_id), str(message["protocol_version"]))
 
 
 def port_of(agent: JsonObject) -> int:
-    """The port of the agent's own endpoint, or 0: SRV wants one, and nobody has to use it."""
+    """The port of the agent's endpoint for the SRV record, or 0."""
     endpoint = agent.get("transport", {}).get("endpoint")
     if not isinstance(endpoint, str):
         return 0
@@ -157,6 +155,6 @@ def port_of(agent: JsonObject) -> int:
         return 0
 
 
-def _name_of(message: JsonObject) -> str | None:
+def _agent_name(message: JsonObject) -> str | None:
     name = message["agent"].get("agent_name")
     return name if isinstance(name, str) and name else None

@@ -1,9 +1,8 @@
 """Announcements by mDNS and DNS-SD (announce.md §6.1), with zeroconf as responder (extra `lan`).
 
-Each agent is an instance of `_agentsc._tcp.local.` whose TXT record carries the signed message, or points at it
-(`protocols/announce/packets.py`). Names, addresses and ports around it are for other tools; what counts is the
-message, and its signature.
-A goodbye is anybody's word: it makes an agent suspect (THREATS L4).
+Each agent is an instance of `_agentsc._tcp.local.` whose TXT record carries the signed message, or a pointer to it
+(`protocols/announce/packets.py`). The names, addresses and ports of an instance are for other tools; only the signed message
+counts. Anyone can send an mDNS goodbye, so it only makes an agent suspect (THREATS L4).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from waypost.errors import ConfigurationError, InvalidDocument, WaypostError
 from waypost.model.json import JsonObject
 from waypost.protocols.announce.messages import AgentQuery, VersionNegotiation, kind_of_message, parse_message
 from waypost.protocols.announce.packets import SERVICE, TxtMessage, TxtPointer, parse_txt
-from waypost.transports.directory import AgentDirectory, agent_id_of, is_goodbye
+from waypost.transports.directory import AgentDirectory, Subscriber, Subscriptions, agent_id_of, is_goodbye
 from waypost.transports.dispatcher import LocalAgents
 from waypost.transports.interfaces import Interface, find_interfaces
 from waypost.transports.port import (
@@ -34,7 +33,6 @@ from waypost.transports.port import (
     TransportClock,
 )
 from waypost.transports.responses import QueryResponses
-from waypost.transports.subscriptions import Subscriber, Subscriptions
 from waypost.trust.announce.signed_announcement import parse_signed_announcement
 
 try:
@@ -52,22 +50,22 @@ log = logging.getLogger("waypost.transports")
 
 Fetch = Callable[[str], Awaitable[bytes]]
 _QUERY_FLAGS, _TYPE_PTR, _TYPE_TXT, _CLASS_IN = 0x0000, 12, 16, 1
-_LOOK_AROUND_SECONDS = (0.0, 1.0, 3.0)  # after a subscription: RFC 6762 §5.2
-_REFRESH_PART = 0.8  # of its ttl, after which a record that is not repeated is asked for again
+_DISCOVERY_SECONDS = (0.0, 1.0, 3.0)  # after a subscription: RFC 6762 §5.2
+_REFRESH_FRACTION = 0.8  # of the ttl, after which a record is queried again (RFC 6762 §5.2)
 
 
-class _Text:
-    """The TXT record of one instance, as it was last heard."""
+class _TxtRecord:
+    """The last TXT record of an instance."""
 
-    __slots__ = ("agent_id", "data", "expires_at", "heard_at", "is_asked", "message", "refresh_at")
+    __slots__ = ("agent_id", "data", "expires_at", "is_queried", "message", "refresh_at", "reported_at")
 
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.agent_id = ""
         self.message: JsonObject | None = None
-        self.heard_at = -1.0
+        self.reported_at = -1.0
         self.expires_at = self.refresh_at = 0.0
-        self.is_asked = False
+        self.is_queried = False
 
 
 class MdnsTransport(RecordUpdateListener):
@@ -85,52 +83,52 @@ class MdnsTransport(RecordUpdateListener):
         random: randomness.Random | None = None,
         directory: AgentDirectory | None = None,
     ) -> None:
-        """`pointer` says where the message of an agent can be had when it fits no record; `fetch` follows the pointers of
-        others, and must guard against addresses that nobody may be sent to."""
-        self._names = interfaces
+        """`pointer` returns the URL of a message that does not fit into a record; `fetch` follows the pointers of others, and
+        must guard against SSRF."""
+        self._interface_names = interfaces
         self._ipv6 = ipv6
         self._service = service
         self._pointer = pointer
         self._fetch = fetch
         self._clock = clock
         self._random = random or randomness.SystemRandom()
-        self._own = LocalAgents()
+        self._local_agents = LocalAgents()
         if directory is None:
-            directory = AgentDirectory(self.name, most_of_source=limits.DIRECTORY_AGENTS_PER_SOURCE)
-        self._listening = Subscriptions(directory, clock)
+            directory = AgentDirectory(self.name, capacity_per_source=limits.DIRECTORY_AGENTS_PER_SOURCE)
+        self._subscriptions = Subscriptions(directory, clock)
         self._negotiation = VersionNegotiation()
-        self._heard: MessageHandler | None = None
-        self._asked: list[tuple[QueryResponses, asyncio.Event]] = []
-        self._texts: dict[str, _Text] = {}
-        self._working: set[asyncio.Task[Any]] = set()
-        self._fetching: set[str] = set()
+        self._on_message: MessageHandler | None = None
+        self._pending: list[tuple[QueryResponses, asyncio.Event]] = []
+        self._records: dict[str, _TxtRecord] = {}  # by instance name
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._fetching: set[str] = set()  # URLs
         self._zeroconf: AsyncZeroconf | None = None
         self._publisher: MdnsPublisher | None = None
         self._guard: PacketGuard | None = None
         self._sweep: asyncio.TimerHandle | None = None
         self._echoed_at: float | None = None
 
-    # --- The port --------------------------------------------------------------------------------
-
     async def open(self) -> None:
-        interfaces = find_interfaces(self._names)
+        interfaces = find_interfaces(self._interface_names)
         try:
-            self._zeroconf = AsyncZeroconf(interfaces=_choices(interfaces, self._ipv6))
+            self._zeroconf = AsyncZeroconf(interfaces=_listen_addresses(interfaces, self._ipv6))
             await self._zeroconf.zeroconf.async_wait_for_start()
         except (OSError, RuntimeError) as error:
             raise ConfigurationError(
-                f"Multicast cannot be used on {', '.join(self._names)}: {error}.",
+                f"Cannot use multicast on {', '.join(self._interface_names)}: {error}.",
                 path="mdns",
-                hint="Name an interface that is up and can do multicast.",
+                hint="Name an interface that is up and supports multicast.",
             ) from None
         zeroconf = self._zeroconf.zeroconf
         self._guard = PacketGuard(interfaces)
-        if self._heard is not None:
-            self._guard.give_way()
+        if self._on_message is not None:
+            self._guard.slow_down()
         self._guard.attach_to(zeroconf)
-        self._publisher = MdnsPublisher(zeroconf, _addresses(interfaces, self._ipv6), self._service, self._random)
+        self._publisher = MdnsPublisher(
+            zeroconf, _published_addresses(interfaces, self._ipv6), self._service, self._random
+        )
         zeroconf.async_add_listener(self, None)
-        self._plan_sweep()
+        self._schedule_sweep()
 
     async def close(self) -> None:
         if self._zeroconf is None:
@@ -141,8 +139,8 @@ class MdnsTransport(RecordUpdateListener):
         if self._guard is not None:
             self._guard.detach()
         zeroconf.zeroconf.async_remove_listener(self)
-        self._listening.close()
-        for task in tuple(self._working):
+        self._subscriptions.close()
+        for task in tuple(self._tasks):
             task.cancel()
         zeroconf.zeroconf.registry.async_remove(zeroconf.zeroconf.registry.async_get_service_infos())
         await zeroconf.async_close()
@@ -151,238 +149,233 @@ class MdnsTransport(RecordUpdateListener):
         publisher = self._publisher
         if publisher is None:
             return Ack(False, reason="The transport is closed.")
-        if self._guard is not None and self._guard.is_cut():
+        if self._guard is not None and self._guard.is_link_down():
             return Ack(False, reason="The link is down.")
         try:
             text = make_txt(message, self._pointer)
-            granted = self._record_ttl(ttl)
-            until = self._own.put(message, granted, self._clock.now())
-            await publisher.publish(message, text, granted)
+            record_ttl = self._record_ttl(ttl)
+            expires_at = self._local_agents.put(message, record_ttl, self._clock.now())
+            await publisher.publish(message, text, record_ttl)
         except WaypostError as error:
             return Ack(False, reason=error.message)
         if is_goodbye(message):
-            publisher.forget(agent_id_of(message))
-        return Ack(True, until)
+            publisher.remove(agent_id_of(message))
+        return Ack(True, expires_at)
 
     async def withdraw(self, agent_id: str) -> None:
-        self._own.drop(agent_id)
+        self._local_agents.remove(agent_id)
         if self._publisher is not None:
             await self._publisher.withdraw(agent_id.lower())
 
     async def query(self, query: AgentQuery, timeout: float = QUERY_SECONDS) -> list[JsonObject]:
-        answers, arrived = QueryResponses(query), asyncio.Event()
+        responses, arrived = QueryResponses(query), asyncio.Event()
         now = self._clock.now()
-        for known in self._texts.values():
-            if known.message is not None and now < known.expires_at:
-                self._answered(answers, known.message)
-        if query.agent_id is not None and len(answers):
-            return answers.found()
-        entry = (answers, arrived)
-        self._asked.append(entry)
-        self._ask(self._service, _TYPE_PTR)
+        for record in self._records.values():
+            if record.message is not None and now < record.expires_at:
+                self._add_response(responses, record.message)
+        if query.agent_id is not None and len(responses):
+            return responses.messages()
+        entry = (responses, arrived)
+        self._pending.append(entry)
+        self._send_query(self._service, _TYPE_PTR)
         try:
             async with asyncio.timeout(timeout):
                 await (arrived.wait() if query.agent_id is not None else asyncio.Event().wait())
         except TimeoutError:
             pass
         finally:
-            self._asked.remove(entry)
-        return answers.found()
+            self._pending.remove(entry)
+        return responses.messages()
 
     async def subscribe(self, callback: SightingCallback, query: AgentQuery | None = None) -> Subscriber:
-        subscriber = self._listening.subscribe(callback, query)
+        subscriber = self._subscriptions.subscribe(callback, query)
         now = self._clock.now()
-        for known in tuple(self._texts.values()):
-            if known.message is not None and now < known.expires_at:
-                self._listening.hear(known.message, "", max(1, int(known.expires_at - now)))
+        for record in tuple(self._records.values()):
+            if record.message is not None and now < record.expires_at:
+                self._subscriptions.receive(record.message, "", max(1, int(record.expires_at - now)))
         loop = asyncio.get_running_loop()
-        for delay in _LOOK_AROUND_SECONDS:
-            loop.call_later(delay, self._ask, self._service, _TYPE_PTR)
+        for delay in _DISCOVERY_SECONDS:
+            loop.call_later(delay, self._send_query, self._service, _TYPE_PTR)
         return subscriber
 
-    def serve(self, answer: QueryHandler | None, heard: MessageHandler | None) -> None:
-        """Queries of mDNS are answered from the records that are published: `answer` is not asked. A registry that wants its
-        agents to be found here announces them."""
-        self._heard = heard
-        if heard is not None and self._guard is not None:
-            self._guard.give_way()
+    def serve(self, on_query: QueryHandler | None, on_message: MessageHandler | None) -> None:
+        """`on_query` is not called: zeroconf answers queries from the published records. A registry announces its agents
+        instead."""
+        self._on_message = on_message
+        if on_message is not None and self._guard is not None:
+            self._guard.slow_down()
 
     def echoed_at(self) -> float | None:
         return self._echoed_at
 
-    def tally(self) -> DropCounts:
-        return DropCounts(dropped=self._guard.refused() if self._guard is not None else 0)
-
-    # --- What comes in ---------------------------------------------------------------------------
+    def drop_counts(self) -> DropCounts:
+        return DropCounts(dropped=self._guard.dropped() if self._guard is not None else 0)
 
     def async_update_records(self, zc: Zeroconf, now: float, records: list[RecordUpdate]) -> None:
-        """Called by zeroconf for each packet, with what it holds; and for what its memory lets go of, which nobody said."""
+        """Called by zeroconf for the records of each packet, and for records that expire in its cache, which are ignored."""
         for update in records:
             record = update.new
             if record.ttl and record.is_expired(now):
                 continue
             if isinstance(record, DNSText) and record.name.lower().endswith(f".{self._service}"):
-                self._take_text(record.name.lower(), record.text, int(record.ttl))
+                self._receive_record(record.name.lower(), record.text, int(record.ttl))
 
-    def _take_text(self, name: str, data: bytes, ttl: int) -> None:
+    def _receive_record(self, name: str, data: bytes, ttl: int) -> None:
         source = self._guard.source if self._guard is not None else ""
-        known = self._texts.get(name)
+        record = self._records.get(name)
         if ttl == 0:
-            if known is not None and known.agent_id:
-                self._listening.goodbye(known.agent_id, source)
+            if record is not None and record.agent_id:
+                self._subscriptions.goodbye(record.agent_id, source)
             return
         now, ttl = self._clock.now(), min(ttl, limits.ANNOUNCED_TTL_SECONDS[1])
-        if known is None or known.data != data:
-            known = self._read(name, data)
-        known.expires_at, known.refresh_at, known.is_asked = now + ttl, now + ttl * _REFRESH_PART, False
+        if record is None or record.data != data:
+            record = self._parse_record(name, data)
+        record.expires_at, record.refresh_at, record.is_queried = now + ttl, now + ttl * _REFRESH_FRACTION, False
         if self._publisher is not None and self._publisher.is_own(name, data):
             self._echoed_at = now
-        if known.message is not None:
-            self._take_message(known, source, ttl)
+        if record.message is not None:
+            self._receive_message(record, source, ttl)
 
-    def _read(self, name: str, data: bytes) -> _Text:
-        if name not in self._texts and len(self._texts) >= limits.DIRECTORY_AGENTS:
-            del self._texts[next(iter(self._texts))]  # the oldest name; who is there says it again
-        known = self._texts[name] = _Text(data)
+    def _parse_record(self, name: str, data: bytes) -> _TxtRecord:
+        if name not in self._records and len(self._records) >= limits.DIRECTORY_AGENTS:
+            del self._records[next(iter(self._records))]  # the oldest; a present agent repeats its record
+        record = self._records[name] = _TxtRecord(data)
         try:
-            read = parse_txt(data)
-            if isinstance(read, TxtPointer):
-                known.agent_id = read.agent_id
-                self._follow(known, read)
+            content = parse_txt(data)
+            if isinstance(content, TxtPointer):
+                record.agent_id = content.agent_id
+                self._follow(record, content)
             else:
-                known.message = _message(read)
-                known.agent_id = agent_id_of(known.message)
+                record.message = _parse_txt_message(content)
+                record.agent_id = agent_id_of(record.message)
         except WaypostError as error:
-            known.message = None
-            log.debug("mdns: the record of %s came to nothing: %s", name, error)
-        return known
+            record.message = None
+            log.debug("mdns: record of %s rejected: %s", name, error)
+        return record
 
-    def _take_message(self, known: _Text, source: str, ttl: int) -> None:
-        message, now = known.message, self._clock.now()
-        if message is None or not self._speaks(message, source):
+    def _receive_message(self, record: _TxtRecord, source: str, ttl: int) -> None:
+        message, now = record.message, self._clock.now()
+        if message is None or not self._negotiate(message, source):
             return
         sender = self._guard.sender if self._guard is not None else UNKNOWN_SENDER
-        if self._listening.hear(message, source, ttl):
-            sender.believe()
-        for answers, arrived in self._asked:
-            if self._answered(answers, message):
+        if self._subscriptions.receive(message, source, ttl):
+            sender.mark_known()
+        for responses, arrived in self._pending:
+            if self._add_response(responses, message):
                 arrived.set()
-        is_repeated = 0 <= now - known.heard_at < 1  # each is sent three times in a row
-        if self._heard is None or self._own.holds(message) or (known.heard_at >= 0 and is_repeated):
+        is_repeated = record.reported_at >= 0 and 0 <= now - record.reported_at < 1  # each is sent three times in a row
+        if self._on_message is None or self._local_agents.contains(message) or is_repeated:
             return
-        known.heard_at = now
-        how = MessageContext(transport=self.name, source=source, sender=sender)
-        self._begin(self._tell(self._heard, {**message, "ttl": ttl}, how))
+        record.reported_at = now
+        context = MessageContext(transport=self.name, source=source, sender=sender)
+        self._start(self._report(self._on_message, {**message, "ttl": ttl}, context))
 
-    def _speaks(self, message: JsonObject, source: str) -> bool:
-        """Whether it is of a major that is spoken here; if not, the source is shown which one is (P-32)."""
+    def _negotiate(self, message: JsonObject, source: str) -> bool:
+        """Whether the major version is supported. If not, the source is sent an announcement with ours (P-32)."""
         try:
-            reading = self._negotiation.read(source, message.get("protocol_version"), self._clock.now())
+            version = self._negotiation.read(source, message.get("protocol_version"), self._clock.now())
         except WaypostError as error:
-            log.debug("mdns: a message of %s came to nothing: %s", source, error)
+            log.debug("mdns: message of %s rejected: %s", source, error)
             return False
-        if reading.answer and self._publisher is not None:
-            self._publisher.show(source)
-        if reading.warn:
-            log.warning("mdns: %s speaks %s", source, message["protocol_version"])
-        return reading.process
+        if version.answer and self._publisher is not None:
+            self._publisher.send_one(source)
+        if version.warn:
+            log.warning("mdns: %s uses protocol version %s", source, message["protocol_version"])
+        return version.process
 
-    def _answered(self, answers: QueryResponses, message: JsonObject) -> bool:
-        return not is_goodbye(message) and answers.take(message, self._listening.directory.pin_of(agent_id_of(message)))
+    def _add_response(self, responses: QueryResponses, message: JsonObject) -> bool:
+        pin = self._subscriptions.directory.find_pin(agent_id_of(message))
+        return not is_goodbye(message) and responses.add(message, pin)
 
-    async def _tell(self, heard: MessageHandler, message: JsonObject, how: MessageContext) -> None:
+    async def _report(self, on_message: MessageHandler, message: JsonObject, context: MessageContext) -> None:
         try:
-            await heard(message, how)
-            how.sender.believe()
+            await on_message(message, context)
+            context.sender.mark_known()
         except WaypostError as error:
-            log.debug("mdns: an announcement of %s was refused: %s", how.source, error)
+            log.debug("mdns: announcement of %s rejected: %s", context.source, error)
 
-    # --- Pointers --------------------------------------------------------------------------------
-
-    def _follow(self, known: _Text, pointer: TxtPointer) -> None:
+    def _follow(self, record: _TxtRecord, pointer: TxtPointer) -> None:
         if self._fetch is None or pointer.url in self._fetching:
             return
         if len(self._fetching) < limits.MDNS_CONCURRENT_FETCHES:
             self._fetching.add(pointer.url)
             source = self._guard.source if self._guard is not None else ""
-            self._begin(self._fetch_message(self._fetch, known, pointer, source))
+            self._start(self._fetch_message(self._fetch, record, pointer, source))
 
-    async def _fetch_message(self, fetch: Fetch, known: _Text, pointer: TxtPointer, source: str) -> None:
+    async def _fetch_message(self, fetch: Fetch, record: _TxtRecord, pointer: TxtPointer, source: str) -> None:
         try:
             message = parse_message(await fetch(pointer.url))
             check_pointer_target(pointer, message)
         except WaypostError as error:
-            log.debug("mdns: the pointer of %s leads nowhere: %s", pointer.agent_id, error)
+            log.debug("mdns: cannot follow the pointer of %s: %s", pointer.agent_id, error)
             return
         finally:
             self._fetching.discard(pointer.url)
-        known.message = message
-        left = int(known.expires_at - self._clock.now())
-        if left > 0:
-            self._take_message(known, source, left)
+        record.message = message
+        ttl = int(record.expires_at - self._clock.now())
+        if ttl > 0:
+            self._receive_message(record, source, ttl)
 
-    # --- What goes out ---------------------------------------------------------------------------
-
-    def _ask(self, name: str, kind: int) -> None:
-        """A question to all, answered to all: an answer to one alone could be asked for in another's name (L2)."""
+    def _send_query(self, name: str, kind: int) -> None:
+        """By multicast, for a multicast response: unicast responses could be directed at a spoofed source (L2)."""
         if self._zeroconf is not None:
             out = DNSOutgoing(_QUERY_FLAGS)
             out.add_question(DNSQuestion(name, kind, _CLASS_IN))
             self._zeroconf.zeroconf.async_send(out)
 
     def _record_ttl(self, ttl: int) -> int:
-        """P-21: many instances on a link speak less often."""
-        return max(ttl, limits.MDNS_CROWDED_TTL_SECONDS) if len(self._texts) > limits.MDNS_CROWDED_INSTANCES else ttl
+        """P-21: with many instances on a link, records live longer and are repeated less often."""
+        return max(ttl, limits.MDNS_CROWDED_TTL_SECONDS) if len(self._records) > limits.MDNS_CROWDED_INSTANCES else ttl
 
-    def _plan_sweep(self) -> None:
+    def _schedule_sweep(self) -> None:
         loop = asyncio.get_running_loop()
         self._sweep = loop.call_later(limits.DIRECTORY_SWEEP_SECONDS, self._run_sweep)
 
     def _run_sweep(self) -> None:
         now = self._clock.now()
-        for name, known in tuple(self._texts.items()):
-            if now >= known.expires_at:
-                del self._texts[name]
-            elif now >= known.refresh_at and not known.is_asked:
-                known.is_asked = True
-                self._ask(name, _TYPE_TXT)
+        for name, record in tuple(self._records.items()):
+            if now >= record.expires_at:
+                del self._records[name]
+            elif now >= record.refresh_at and not record.is_queried:
+                record.is_queried = True
+                self._send_query(name, _TYPE_TXT)
         if self._publisher is not None:
             for agent_id in self._publisher.agents():
-                if self._own.find(agent_id, now) is None:
-                    self._begin(self._publisher.withdraw(agent_id))
-        self._plan_sweep()
+                if self._local_agents.find(agent_id, now) is None:
+                    self._start(self._publisher.withdraw(agent_id))
+        self._schedule_sweep()
 
-    def _begin(self, work: Coroutine[Any, Any, Any]) -> None:
+    def _start(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.get_running_loop().create_task(work)
-        self._working.add(task)
-        task.add_done_callback(self._working.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
 
 def check_pointer_target(pointer: TxtPointer, message: JsonObject) -> None:
-    """Another agent or another key than the record named would be somebody else's message."""
+    """The message must be of the agent and key that the record names."""
     key = parse_signed_announcement(message).key
     if agent_id_of(message) != pointer.agent_id or key is None or key.key_id != pointer.key_id:
         raise InvalidDocument("The pointer leads to another agent.", path="$", hint="Ignore this record.")
 
 
-def _message(read: TxtMessage) -> JsonObject:
-    message = parse_message(read.message)
-    if kind_of_message(message) == "query" or (read.agent_id is not None and agent_id_of(message) != read.agent_id):
-        raise InvalidDocument("The record carries another message than it names.", path="$", hint="Ignore it.")
+def _parse_txt_message(txt: TxtMessage) -> JsonObject:
+    message = parse_message(txt.message)
+    if kind_of_message(message) == "query" or (txt.agent_id is not None and agent_id_of(message) != txt.agent_id):
+        raise InvalidDocument("The record carries a message of another agent.", path="$", hint="Ignore it.")
     return message
 
 
-def _choices(interfaces: Sequence[Interface], ipv6: bool) -> list[str | int]:
-    """Addresses of IPv4; indexes of those that have a link-local address of IPv6."""
-    chosen: list[str | int] = [str(interface.address) for interface in interfaces]
+def _listen_addresses(interfaces: Sequence[Interface], ipv6: bool) -> list[str | int]:
+    """IPv4 addresses, and indexes of interfaces with a link-local IPv6 address."""
+    addresses: list[str | int] = [str(interface.address) for interface in interfaces]
     if ipv6:
-        chosen += [
+        addresses += [
             interface.index for interface in interfaces if any(address.is_link_local for address in interface.v6)
         ]
-    return chosen
+    return addresses
 
 
-def _addresses(interfaces: Sequence[Interface], ipv6: bool) -> list[bytes]:
-    """Where the agents of this machine are, as their records say."""
-    v6 = [address.packed for each in interfaces for address in each.v6 if ipv6 and not address.is_loopback]
-    return [each.address.packed for each in interfaces] + v6
+def _published_addresses(interfaces: Sequence[Interface], ipv6: bool) -> list[bytes]:
+    """The addresses in the records of local agents."""
+    ipv6_addresses = [address.packed for each in interfaces for address in each.v6 if ipv6 and not address.is_loopback]
+    return [each.address.packed for each in interfaces] + ipv6_addresses

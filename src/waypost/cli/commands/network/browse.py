@@ -24,7 +24,7 @@ from waypost.errors import InvalidParameter, WaypostError
 from waypost.model.json import JsonObject
 from waypost.model.times import to_rfc3339
 from waypost.model.verdict import level_of
-from waypost.transports.factory import has_mdns
+from waypost.transports.factory import TRANSPORTS
 from waypost.transports.port import Sighting, Transport
 
 TRUST_FILE = "announced/trust.json"  # in the data folder
@@ -48,7 +48,9 @@ def browse(session: Session, **given: Any) -> None:
     trust = TrustFile(settings.data / TRUST_FILE)
     addresses = chosen.addresses(session) if chosen.registry else []
     factory = TransportFactory(options=chosen, settings=settings, clock=WallClock(), addresses=addresses, trust=trust)
-    transports = factory.transports(mdns=not chosen.is_named and has_mdns(), udp=not chosen.is_named)
+    transports = factory.transports(
+        mdns=not chosen.is_named and TRANSPORTS["mdns"].is_installed, udp=not chosen.is_named
+    )
     asyncio.run(_browse(session.printer(), transports, trust, session.timeout))
 
 

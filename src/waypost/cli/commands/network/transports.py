@@ -18,15 +18,13 @@ from waypost.errors import FetchFailed
 from waypost.net.outbound import OutboundClient, OutboundOptions
 from waypost.protocols.announce.messages import TOPIC
 from waypost.settings import ConnectionSettings, Settings
-from waypost.transports.bus.connection import bus_credentials_of
 from waypost.transports.directory import AgentDirectory
-from waypost.transports.factory import has_mdns, make_bus, make_mdns, make_udp
+from waypost.transports.factory import TRANSPORTS, TransportContext
 from waypost.transports.port import Transport, TransportClock
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 RegistryAddress = tuple[ConnectionSettings, bool]  # of a registry, and whether to use a WebSocket
 _PROBE_SECONDS = 1.0
-_LAN_TRANSPORTS = ("mdns", "udp")  # one machine must not fill the directory
 
 
 class TransportOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,32 +64,25 @@ class TransportFactory(msgspec.Struct, frozen=True, kw_only=True):
     def transports(self, *, mdns: bool, udp: bool) -> list[Transport]:
         """`mdns` and `udp` are the defaults if the options do not say."""
         chosen = self.options
-        made: list[Transport] = []
+        transports: list[Transport] = []
         if mdns if chosen.mdns is None else chosen.mdns:
-            made.append(self._mdns())
+            transports.append(self._make("mdns", mdns_interfaces=chosen.interface))
         if udp if chosen.udp is None else chosen.udp:
-            for each in chosen.interface or (None,):
-                directory = self._directory("udp")
-                made.append(
-                    make_udp(each, self.clock, chosen.udp_port, ipv6=self.settings.udp_ipv6, directory=directory)
-                )
+            for interface in chosen.interface or (None,):
+                transports.append(self._make("udp", udp_interface=interface, udp_port=chosen.udp_port))
         topic = chosen.bus_topic or self.settings.bus_topic
-        login = bus_credentials_of(self.settings)
-        made += [
-            make_bus(each, self.clock, topic=topic, login=login, directory=self._directory("bus"))
-            for each in chosen.bus
-        ]
-        return made + [self._registry(*address) for address in self.addresses]
+        transports += [self._make("bus", bus=url, bus_topic=topic, bus_group=None) for url in chosen.bus]
+        return transports + [self._registry(*address) for address in self.addresses]
 
-    def _mdns(self) -> Transport:
-        known = [address for address, _ in self.addresses]
-        return make_mdns(
-            self.options.interface,
-            self.clock,
-            pointer=pointer_url(known[0]) if known else None,
-            fetch=pointer_fetcher(known, self._fetch),
-            directory=self._directory("mdns"),
+    def _make(self, name: str, **options: Any) -> Transport:
+        registries = [address for address, _ in self.addresses]
+        context = TransportContext(
+            clock=self.clock,
+            pointer=pointer_url(registries[0]) if registries else None,
+            fetch=pointer_fetcher(registries, self._fetch),
+            make_directory=self._directory,
         )
+        return TRANSPORTS[name].make(msgspec.structs.replace(self.settings, **options), context)
 
     def _registry(self, address: ConnectionSettings, is_socket: bool) -> Transport:
         directory = self._directory("ws" if is_socket else "http")
@@ -100,8 +91,9 @@ class TransportFactory(msgspec.Struct, frozen=True, kw_only=True):
     def _directory(self, name: str) -> AgentDirectory | None:
         if self.trust is None:
             return None
-        most = limits.DIRECTORY_AGENTS_PER_SOURCE if name in _LAN_TRANSPORTS else None
-        return AgentDirectory(name, pins=self.trust.keys_of, bound=self.trust.take, most_of_source=most)
+        is_lan = name in TRANSPORTS and TRANSPORTS[name].is_lan  # one machine must not fill the directory
+        capacity = limits.DIRECTORY_AGENTS_PER_SOURCE if is_lan else None
+        return AgentDirectory(name, find_pin=self.trust.keys_of, on_pin=self.trust.take, capacity_per_source=capacity)
 
     async def _fetch(self, url: str) -> bytes:
         """Fetch with the SSRF guard: anybody can send a pointer."""
@@ -149,7 +141,7 @@ def transport_options(function: Function) -> Function:
 
 def uses_mdns_by_default(options: TransportOptions) -> bool:
     """Whether no transport is named and mDNS is installed."""
-    return not options.is_named and has_mdns()
+    return not options.is_named and TRANSPORTS["mdns"].is_installed
 
 
 def _address(session: Session, url: str) -> RegistryAddress:

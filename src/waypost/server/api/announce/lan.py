@@ -114,10 +114,10 @@ class LanBridge:
         )
 
     def dropped(self) -> float:
-        return sum(each.tally().dropped for each in self._transports if isinstance(each, CountsDrops))
+        return sum(each.drop_counts().dropped for each in self._transports if isinstance(each, CountsDrops))
 
     def parked(self) -> float:
-        return sum(each.tally().parked for each in self._transports if isinstance(each, CountsDrops))
+        return sum(each.drop_counts().parked for each in self._transports if isinstance(each, CountsDrops))
 
     async def stop(self) -> None:
         for transport in self._transports:
@@ -146,7 +146,7 @@ class LanBridge:
         if context.sender is not UNKNOWN_SENDER and agent_id not in self._local:
             await asyncio.sleep(limits.LAN_SETTLE_SECONDS)
         async with self._write_slots if is_new else self._renewal_slots:
-            if context.sender.is_flood():  # may have been detected while this message was queued
+            if context.sender.is_flooding():  # may have been detected while this message was queued
                 raise RateLimited("The source sends too many messages.", hint="Announce less often.", retry_after=5)
             try:
                 if repeat is None or not await self._renew(repeat, agent_id, context):

@@ -1,1 +1,0 @@
-"""TODO-PACKAGE waypost.transports.bus"""
