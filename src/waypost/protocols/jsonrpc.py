@@ -24,6 +24,18 @@ from waypost.model.json import JsonObject, dump_json, kind_of, member, parse_jso
 
 NULL_ID = b"null"
 
+CALL_SCHEMA: JsonObject = {
+    "type": "object",
+    "required": ["jsonrpc", "method"],
+    "properties": {
+        "jsonrpc": {"const": "2.0"},
+        "method": {"type": "string"},
+        "params": {"type": "object"},
+        "id": {"type": ["string", "number", "null"]},
+    },
+}
+REPLY_SCHEMA: JsonObject = {"type": ["object", "array"]}
+
 
 @dataclass(frozen=True, slots=True)
 class RpcCall:

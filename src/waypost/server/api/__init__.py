@@ -1,1 +1,1 @@
-"""TODO-PACKAGE waypost.server.api"""
+"""The APIs of the service: one package per specification, and `rest` for our own `/api/v1`. They do not import each other."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from waypost import limits
 from waypost.cache import LruCache
@@ -38,8 +39,8 @@ from waypost.server.auth.rate_limits import RateLimits
 from waypost.server.http.asgi import PROBLEM, AnyResponse, Request, Response, decode_segment
 from waypost.server.http.document_responses import list_response
 from waypost.server.http.problems import problem_headers, problem_instance, problem_json
-from waypost.server.http.request_params import check_media_type, read_limit, read_ttl, read_visibility
-from waypost.server.http.routing import RequestContext
+from waypost.server.http.request_params import PAGE_PARAMETERS, check_media_type, read_limit, read_ttl, read_visibility
+from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
 from waypost.server.http.websockets import VIA_SCOPE_KEY
 from waypost.server.renderer import Renderer
 from waypost.trust.announce.allow_list import find_agent_id
@@ -295,3 +296,109 @@ def _list_body(page: AnnouncePage, version: str, query_id: str | None = None) ->
         head["query_id"] = query_id
     tail = b',"next_cursor":' + dump_json(page.next_cursor) if page.next_cursor else b""
     return dump_json(head)[:-1] + b',"agents":[' + b",".join(page.bodies) + b"]" + tail + b"}"
+
+
+# --- Routes, for the API description -------------------------------------------------------------
+
+_RESPONSE_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "required": ["protocol_version", "agent", "matched"],
+    "properties": {
+        "protocol_version": {"type": "string"},
+        "agent": {"type": "object", "required": ["agent_id", "capabilities", "transport"]},
+        "matched": {"const": True},
+        "signature": {"type": "string"},
+        "previous_signature": {"type": "string"},
+        "expires_at": {"type": "string", "format": "date-time"},
+    },
+}
+_ECHO_SCHEMA: dict[str, Any] = {
+    **_RESPONSE_SCHEMA,
+    "properties": {
+        **_RESPONSE_SCHEMA["properties"],
+        "ttl": {"type": "integer", "minimum": 0},
+        "coalesced": {"type": "boolean"},
+    },
+}
+_LIST_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "required": ["protocol_version", "agents"],
+    "properties": {
+        "protocol_version": {"type": "string"},
+        "agents": {"type": "array", "items": _RESPONSE_SCHEMA},
+        "next_cursor": {"type": "string"},
+    },
+}
+_MESSAGE_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "required": ["protocol_version"],
+    "properties": {
+        "protocol_version": {"type": "string", "pattern": r"^v\d+\.\d+$"},
+        "agent": {"type": "object"},
+        "signature": {"type": "string"},
+        "previous_signature": {"type": "string"},
+        "ttl": {"type": "integer"},
+        "query": {"type": "object"},
+        "query_id": {"type": "string", "maxLength": 64},
+    },
+}
+_REVOCATIONS_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "required": ["revoked"],
+    "properties": {"revoked": {"type": "array", "items": {"type": "object", "required": ["revoked_at"]}}},
+}
+
+ANNOUNCE_ROUTES: list[Route] = [
+    Route(
+        method="POST",
+        path="/agents",
+        operation="register",
+        summary="Announce protocol: announce an agent, or send a query",
+        body=BodySpec(schema=_MESSAGE_SCHEMA),
+        answers={
+            200: BodySpec(schema={"anyOf": [_ECHO_SCHEMA, _LIST_SCHEMA]}),
+            403: BodySpec(description="not on the allow-list"),
+            409: BodySpec(description="the id is bound to another key"),
+            413: BodySpec(description="more than 16 KiB"),
+            415: BodySpec(description="not JSON"),
+        },
+    ),
+    Route(
+        method="GET",
+        path="/agents",
+        operation="list",
+        summary="Announce protocol: list agents",
+        parameters=(
+            ParameterSpec(
+                name="capability",
+                schema={"type": "array", "items": {"type": "string"}},
+                description="all of them; name or name@range",
+            ),
+            ParameterSpec(name="agent_id"),
+            ParameterSpec(name="signed", schema={"type": "boolean"}, description="only signed announcements"),
+            *PAGE_PARAMETERS,
+        ),
+        answers={200: BodySpec(schema=_LIST_SCHEMA)},
+    ),
+    Route(
+        method="GET",
+        path="/agents/{id}",
+        operation="get",
+        summary="Announce protocol: one agent",
+        answers={200: BodySpec(schema=_RESPONSE_SCHEMA)},
+    ),
+    Route(
+        method="DELETE",
+        path="/agents/{id}",
+        operation="withdraw",
+        summary="Announce protocol: withdraw an agent",
+        answers={204: BodySpec(description="withdrawn")},
+    ),
+    Route(
+        method="GET",
+        path="/agents/revocations",
+        operation="revocations",
+        summary="Announce protocol: revoked keys and agents",
+        answers={200: BodySpec(schema=_REVOCATIONS_SCHEMA)},
+    ),
+]

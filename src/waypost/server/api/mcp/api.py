@@ -15,7 +15,16 @@ from waypost.errors import InvalidCall, InvalidParameter, MethodNotAllowed, Unau
 from waypost.model.json import JsonObject, dump_json, kind_of, parse_json
 from waypost.model.principal import SCOPE_READ, SCOPE_WRITE, Principal
 from waypost.protocols.dialects import DIALECTS
-from waypost.protocols.jsonrpc import NULL_ID, RpcCall, RpcRejection, error_reply, parse_calls, result_reply
+from waypost.protocols.jsonrpc import (
+    CALL_SCHEMA,
+    NULL_ID,
+    REPLY_SCHEMA,
+    RpcCall,
+    RpcRejection,
+    error_reply,
+    parse_calls,
+    result_reply,
+)
 from waypost.protocols.mcp.messages import (
     METHOD_HEADER,
     NAME_HEADER,
@@ -39,6 +48,7 @@ from waypost.server.http.asgi import AnyResponse, Request, Response
 from waypost.server.http.document_responses import to_receipt
 from waypost.server.http.problems import problem_headers
 from waypost.server.http.request_params import check_dialect, check_media_type, read_visibility
+from waypost.server.http.routing import BodySpec, Route
 from waypost.server.renderer import DocumentReader
 from waypost.trust.policy import require_scope
 
@@ -334,3 +344,31 @@ def _parse_string(arguments: JsonObject, name: str) -> str:
     if not isinstance(value, str) or not value:
         raise InvalidParameter(f"{name} must be a string that is not empty.", path=name)
     return value
+
+
+# --- Routes, for the API description -------------------------------------------------------------
+
+_MESSAGE_SCHEMA: Final[JsonObject] = {
+    **CALL_SCHEMA,
+    "properties": {**CALL_SCHEMA["properties"], "params": {"type": ["object", "null"]}},
+}
+
+MCP_ROUTES: Final = [
+    Route(
+        method="POST",
+        path="/mcp",
+        operation="find",
+        summary="MCP over streamable HTTP: tools find_agents, get_agent, register_agent",
+        body=BodySpec(schema=_MESSAGE_SCHEMA),
+        answers={
+            200: BodySpec(schema=REPLY_SCHEMA),
+            202: BodySpec(description="notification accepted"),
+            400: BodySpec(schema=REPLY_SCHEMA, description="no valid message, or an unsupported revision"),
+            401: BodySpec(schema=REPLY_SCHEMA, description="no token"),
+            404: BodySpec(schema=REPLY_SCHEMA, description="no such method"),
+            413: BodySpec(schema=REPLY_SCHEMA, description="too large"),
+            415: BodySpec(schema=REPLY_SCHEMA, description="not JSON"),
+            429: BodySpec(schema=REPLY_SCHEMA, description="rate limited"),
+        },
+    ),
+]

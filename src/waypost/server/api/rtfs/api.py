@@ -32,7 +32,9 @@ from waypost.model.times import to_rfc3339
 from waypost.protocols.codec import DecodeContext, Decoded
 from waypost.protocols.dialects import decode_document
 from waypost.protocols.jsonrpc import (
+    CALL_SCHEMA,
     NULL_ID,
+    REPLY_SCHEMA,
     RpcCall,
     RpcRejection,
     encode_replies,
@@ -52,6 +54,7 @@ from waypost.server.auth.rate_limits import RateLimits
 from waypost.server.http.asgi import AnyResponse, Headers, Request, Response, json_response
 from waypost.server.http.problems import problem_headers
 from waypost.server.http.request_params import check_media_type, media_type_of, read_visibility
+from waypost.server.http.routing import BodySpec, Route
 from waypost.server.web.layout import html_response, plain_page
 from waypost.trust.policy import require_scope
 
@@ -443,3 +446,28 @@ def _ignored_warning(name: str) -> str:
 
 def _with_warnings(warnings: list[str]) -> dict[str, Any]:
     return {"warnings": warnings} if warnings else {}
+
+
+# --- Routes, for the API description -------------------------------------------------------------
+
+RTFS_ROUTES = [
+    Route(
+        method="POST",
+        path="/rtfs",
+        operation="find",
+        summary="RTFS registry: JSON-RPC 2.0 (rtfs.registry.register, .discover, .deregister, .heartbeat), or a "
+        "(discover-agents …) form",
+        body=BodySpec(
+            schema={
+                "oneOf": [CALL_SCHEMA, {"type": "array", "items": CALL_SCHEMA, "maxItems": limits.RPC_BATCH_CALLS}]
+            },
+            text=RTFS_TEXT_TYPE,
+        ),
+        answers={
+            200: BodySpec(schema=REPLY_SCHEMA, text=RTFS_TEXT_TYPE),
+            204: BodySpec(description="only notifications"),
+            413: BodySpec(schema=REPLY_SCHEMA, text=RTFS_TEXT_TYPE, description="too large"),
+            415: BodySpec(schema=REPLY_SCHEMA, description="neither JSON nor a form"),
+        },
+    ),
+]
