@@ -1,4 +1,4 @@
-"""Signed messages between two processes, beside a bare WebSocket echo of the same size in the same run.
+"""Signed AGP messages between two processes, beside a plain WebSocket echo of the same size in the same run.
 
     python -m bench.agp [--seconds 3] [--idle 2000] [--save]
 
@@ -81,7 +81,7 @@ async def answer() -> None:
 
 
 class Rate(NamedTuple):
-    """How often something was done in a second, how long each took, and the processor's time for all on either side."""
+    """Rate, latencies, and CPU time on both sides."""
 
     per_second: float
     took: list[float]
@@ -89,7 +89,7 @@ class Rate(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """The same thing in every round."""
+    """The same measurement in every round."""
 
     rounds: list[Rate]
 
@@ -99,7 +99,7 @@ class Rates(NamedTuple):
 
     @property
     def cpu_us(self) -> tuple[float, float]:
-        """For one of them. The system counts in hundredths of a second, so that one round alone says little."""
+        """CPU time per message. The clock has a resolution of 10 ms, so one round alone is imprecise."""
         count = sum(len(each.took) for each in self.rounds)
         near, far = (sum(each.cpu_seconds[side] for each in self.rounds) / count * 1e6 for side in (0, 1))
         return near, far
@@ -128,7 +128,7 @@ def cpu_seconds(process: psutil.Process) -> float:
 
 
 async def rate(seconds: float, one: Callable[[], Awaitable[None]], at_once: int, other: psutil.Process) -> Rate:
-    """So many of them at once, for so long."""
+    """Keep this many in flight, for this long."""
     took: list[float] = []
     sides = (psutil.Process(), other)
     before = [cpu_seconds(side) for side in sides]
@@ -148,7 +148,7 @@ async def rate(seconds: float, one: Callable[[], Awaitable[None]], at_once: int,
 
 @asynccontextmanager
 async def echo_of(url: str, size: int) -> AsyncIterator[Callable[[], Awaitable[None]]]:
-    """A frame of that size that goes and comes back."""
+    """Echo a frame of this size."""
     frame = "x" * (size + AROUND)
     async with connect(url, compression=None) as socket:
         waiting: asyncio.Queue[asyncio.Future[None]] = asyncio.Queue()
@@ -204,7 +204,7 @@ async def measure(urls: dict[str, str], size: int, seconds: float, other: psutil
 
 
 def parts(size: int) -> dict[str, float]:
-    """The processor's time of each part of a message alone, in µs: the best of many rounds, AT_ONCE messages each."""
+    """CPU time of each part of a message, in µs: the best of many rounds of AT_ONCE messages."""
     key, content = KEYS[CALLER], MessageContent(text="x" * size)
     named = {"sender": CALLER, "to": ANSWERER, "kind": "chat", "at": time.time(), "content": content}
     frames = [write_message(key, message_id=f"{at:036d}", **named) for at in range(AT_ONCE)]
@@ -232,7 +232,7 @@ def best_of(work: Callable[[], object], rounds: int = 60) -> float:
 
 
 def signatures(seconds: float) -> dict[str, int]:
-    """What the cryptography alone allows."""
+    """The rate that the cryptography alone allows."""
     key, data = KEYS[CALLER], b"x" * 256
     signature = key.sign(data)
     found = {}
@@ -246,7 +246,7 @@ def signatures(seconds: float) -> dict[str, int]:
 
 
 async def idle(urls: dict[str, str], count: int, process: psutil.Process) -> dict[str, Any]:
-    """What sessions cost the answerer that are open and silent."""
+    """The cost of idle sessions on the answering side."""
     agents = [LiveAgent(CALLER, KEYS[CALLER]) for _ in range(count)]
     before = process.memory_info().rss
     for start in range(0, count, 4):  # as many handshakes at once as an address may have

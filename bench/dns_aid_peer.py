@@ -1,9 +1,9 @@
-"""dns-aid from PyPI, asked for the names that bench/domains.py names, by an interpreter that has it and nothing of ours.
+"""The dns-aid package from PyPI resolves the names given by bench/domains.py, in an interpreter without our code.
 
     python bench/dns_aid_peer.py '{"port": 5300, "names": ["a.example.test"], "rung": "discover"}'
 
-Its resolver is the machine's own, at port 53; here it is pointed at the server of the run. It fetches nothing from loopback,
-so what is measured is the DNS alone.
+It uses the system resolver on port 53; here it is redirected to the server of the run. It fetches nothing from loopback, so
+only DNS is measured.
 """
 
 from __future__ import annotations

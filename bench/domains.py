@@ -1,4 +1,4 @@
-"""What it costs to get from a domain to its agent, rung by rung, beside dns-aid from PyPI on the same zone in the same run.
+"""The cost of resolving a domain to its agent, by trust level, beside dns-aid from PyPI on the same zone in the same run.
 
     python -m bench.domains --peer VENV/bin/python [--sizes 10,100,1000] [--keep]
 
@@ -30,7 +30,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.kept import DOCS, HERE, with_block, write
+from bench.saved_results import DOCS, HERE, with_block, write
 from waypost import SyncClient
 from waypost.domains.resolver import DomainResolver, ResolveOptions
 from waypost.net.clock import SystemClock
@@ -58,7 +58,7 @@ THEIRS = ("discover", "verify")
 
 
 class Counting(Nameserver):
-    """Knows when it was asked."""
+    """Records the time of each query."""
 
     asked_at: list[float]
 
@@ -67,7 +67,7 @@ class Counting(Nameserver):
         return super().reply(data, most)
 
     def told(self) -> dict[str, int]:
-        """The questions since the last time, and in how many waves they came: one begins when an answer may be there."""
+        """The queries since the last call, and their number of round trips: a new one begins when a response may have arrived."""
         waves, begun = 0, -1.0
         for at in self.asked_at:
             if begun < 0 or at >= begun + self.delay_seconds:
@@ -100,7 +100,7 @@ class Names:
         self.port = int(self._line())
 
     def told(self) -> dict[str, int]:
-        """What was asked since the last time."""
+        """The queries since the last call."""
         assert self._process.stdin is not None
         self._process.stdin.write("count\n")
         self._process.stdin.flush()
@@ -152,7 +152,7 @@ def service(folder: Path) -> Iterator[str]:
 
 
 def host_agents(url: str, folder: Path, count: int) -> list[str]:
-    """Agents under domains of their own, and their zone in a file."""
+    """Agents with a domain each, and their zone as a file."""
     domains = [f"agent{number:04d}.{ZONE}" for number in range(count)]
     lines = []
     with SyncClient(url, data=folder / "data", ca=folder / "certificate.pem") as client:
@@ -178,7 +178,7 @@ def document(domain: str) -> dict[str, Any]:
 
 
 async def ask(asked: dict[str, Any]) -> dict[str, Any]:
-    """In a process of its own: all names at once."""
+    """Resolve all names concurrently, in a separate process."""
     files, over = [0], threading.Event()
 
     def watch() -> None:
@@ -236,7 +236,7 @@ class Asker:
         return found | self.server.told()
 
     def alone(self, rung: str, domain: str) -> dict[str, Any]:
-        """One domain, several times; the quickest run, which the rest of the machine disturbed least."""
+        """Resolve one domain several times; the fastest run was disturbed least."""
         runs = [self.run(rung, [domain]) for _ in range(TIMES)]
         assert all(each["found"] == 1 for each in runs), (rung, runs)
         return min(runs, key=lambda each: float(each["took_s"])) | {"waves": min(each["waves"] for each in runs)}

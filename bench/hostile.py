@@ -1,13 +1,13 @@
-"""How long hostile input keeps a service busy: what tests show to end, measured.
+"""How long hostile input keeps a service busy.
 
     python -m bench.hostile [--silent 500] [--dead 5000] [--agents 2000]
 
-- texts of 50 kB that are made to be slow, for every reader of text (processor time; goal: 10 ms each)
-- questions that are made to be expensive (processor time of the service; goal: 50 ms each)
-- silent connections: the p99 of others beside them, and without (goal: less than twice)
-- dead endpoints while their health is checked: the same, and how many threads and files are open (goals: 32 and 600)
+- texts of 50 kB crafted to be slow, for every parser (CPU time; goal: 10 ms each)
+- queries crafted to be expensive (CPU time of the service; goal: 50 ms each)
+- idle connections: the p99 of other requests with and without them (goal: less than twice)
+- dead endpoints during health checks: the same, and the number of open threads and files (goals: 32 and 600)
 
-The first two hardly mind other processes; the others want quiet cores.
+The first two are robust against other processes; the others need idle cores.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _spent_ms(work: Callable[[], Any]) -> float:
 
 
 def slow_texts() -> list[tuple[str, float]]:
-    """For each reader the text that takes it longest, as long as it can come there."""
+    """For each parser, the slowest text of the largest accepted length."""
     return [(name, _slowest_ms(read, _REACHING.get(name, LENGTH))) for name, read in READERS.items()]
 
 
@@ -122,7 +122,7 @@ def expensive_questions(agents: int) -> list[tuple[str, float]]:
 
 
 def _p99s_ms(*asked: httpx2.Client) -> list[float]:
-    """The p99 of each, asked in turns: what else the machine does is in all of them."""
+    """The p99 of each, measured alternately, so that other load affects all of them."""
     spent: list[list[float]] = [[] for _ in asked]
     for number in range(_SAMPLES):
         for http, times in zip(asked, spent, strict=True):
@@ -133,7 +133,7 @@ def _p99s_ms(*asked: httpx2.Client) -> list[float]:
 
 
 def silent_connections(count: int) -> list[float]:
-    """The p99 without them, and beside them; half of them have begun a request."""
+    """The p99 without and with idle connections; half of them have begun a request."""
     with _service() as (_, quiet), _service() as (server, http), ExitStack() as stack:
         for each in (quiet, http):
             _register(each, [f"https://agent-{number}.example/" for number in range(50)])
@@ -147,7 +147,7 @@ def silent_connections(count: int) -> list[float]:
 
 @contextmanager
 def _black_hole() -> Iterator[int]:
-    """A port of every address of loopback that accepts nobody: its queue is full."""
+    """A port on every loopback address that accepts no connection: its backlog is full."""
     with ExitStack() as stack:
         hole = stack.enter_context(socket.socket())
         hole.bind(("0.0.0.0", 0))
@@ -161,7 +161,7 @@ def _black_hole() -> Iterator[int]:
 
 
 def dead_endpoints(count: int) -> dict[str, float]:
-    """While a round of checks is under way at endpoints that never answer."""
+    """During a round of health checks of endpoints that never answer."""
     lexical = ("--embedder", "none")
     flags = (*lexical, "--health-checks", "--allow-cidrs", "127.0.0.0/8")
     with _black_hole() as port, _service(*flags) as (server, http), _service(*lexical) as (_, quiet):
@@ -185,7 +185,7 @@ def dead_endpoints(count: int) -> dict[str, float]:
 
 
 class Watched(threading.Thread):
-    """Looks at a process until so many endpoints were checked: how long that takes, and what is open at most."""
+    """Observe a process until this many endpoints were checked: the time, and the most open threads and files."""
 
     def __init__(self, server: RunningServer, count: int) -> None:
         super().__init__(daemon=True)

@@ -1,6 +1,6 @@
-"""A small load generator: keep-alive connections on loopback, whole requests prepared beforehand, bounded in count.
+"""A small load generator: keep-alive connections on loopback, requests prepared beforehand.
 
-It measures a server from outside: requests per second, and the processor time that the server itself spent on each.
+It measures requests per second and the CPU time that the server spent on each.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def request_bytes(method: str, path: str, body: bytes = b"", headers: dict[str, 
 
 
 class _Caller(asyncio.Protocol):
-    """One connection that sends the next request as soon as an answer is complete."""
+    """One connection that sends the next request when a response is complete."""
 
     def __init__(self, requests: list[bytes], done: asyncio.Future[None]) -> None:
         self._requests = requests
@@ -107,8 +107,8 @@ async def _run(port: int, requests: Sequence[bytes], clients: int) -> tuple[list
 
 
 def processor_seconds(process: psutil.Process) -> float:
-    """What a process has used. Linux tells it for each thread to the nanosecond; elsewhere it is told in steps of ten
-    milliseconds, a tenth of what a bare handler uses for all that it is asked here."""
+    """CPU time of a process. Linux reports it per thread in nanoseconds; elsewhere the resolution is 10 ms, which is a tenth
+    of what the baseline handler uses in a whole run."""
     try:
         threads = list(Path(f"/proc/{process.pid}/task").iterdir())
         return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
@@ -118,7 +118,7 @@ def processor_seconds(process: psutil.Process) -> float:
 
 
 def measure(port: int, server: psutil.Process, requests: Sequence[bytes], *, clients: int = 8) -> Measured:
-    """Send every request once, over `clients` connections, and say what it took."""
+    """Send every request once, over `clients` connections."""
     before = processor_seconds(server)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         callers, seconds = runner.run(_run(port, requests, clients))

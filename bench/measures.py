@@ -1,4 +1,4 @@
-"""What is said of a ranking: nDCG, recall, reciprocal rank; of two groups of scores: how well they part; of times: quantiles."""
+"""Metrics: nDCG, recall and reciprocal rank of a ranking, AUC of two groups of scores, quantiles of times."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def reciprocal_rank(found: Sequence[str], relevant: Set[str]) -> float:
 
 
 def auc(with_good: Sequence[float], without: Sequence[float]) -> float:
-    """How often a query that has a good agent shows a higher top score than one that has none; a tie counts half."""
+    """How often a query with a matching agent has a higher top score than a query without one; a tie counts half."""
     ordered = sorted([(score, 0) for score in without] + [(score, 1) for score in with_good])
     below, won, at = 0, 0.0, 0
     while at < len(ordered):

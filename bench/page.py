@@ -1,4 +1,4 @@
-"""How quick the pages are beside the same question in JSON: the first page, and results as one types.
+"""The speed of the pages beside the same requests in JSON: the first page, and search as you type.
 
     python -m bench.page --agents 2000            # small; the figures in documents come from --agents 100000
 
@@ -65,7 +65,7 @@ def filled(agents: int) -> Iterator[RunningServer]:
 
 
 def typed(question: str) -> Iterator[str]:
-    """What is asked while it is typed, from the third letter on."""
+    """The queries sent while typing, from the third letter on."""
     return (question[:end] for end in range(3, len(question) + 1))
 
 
@@ -85,14 +85,14 @@ async def measure(server: RunningServer, rounds: int) -> dict[str, Any]:
 
 
 async def wait_until_indexed(client: httpx2.AsyncClient, server: RunningServer) -> None:
-    """All of them are found, or the figures are of something else."""
+    """Wait until all agents are indexed; otherwise the figures would be meaningless."""
     async with asyncio.timeout(INDEXED_SECONDS):
         while (await client.get("/api/v1/stats", headers=server.headers)).json()["indexing_pending"]:
             await asyncio.sleep(0.5)
 
 
 async def compare(client: httpx2.AsyncClient, page: Ask, plain: Ask, texts: list[str]) -> dict[str, Any]:
-    """Both sides in turn, so that whatever else the machine does meets both."""
+    """Measure both sides alternately, so that other load affects both."""
     times: dict[str, list[float]] = {"page": [], "json": []}
     size = 0
     for number, text in enumerate(texts):
@@ -123,7 +123,7 @@ async def first_page(client: httpx2.AsyncClient, text: str) -> httpx2.Response:
 
 
 async def first_list(client: httpx2.AsyncClient, text: str) -> httpx2.Response:
-    """The agents of the first page with the counts of its filters, which the page shows too."""
+    """The agents of the first page and the facet counts that it shows."""
     await client.get("/api/v1/facets")
     return await client.get("/api/v1/agents", params={"limit": 25})
 

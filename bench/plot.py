@@ -1,4 +1,4 @@
-"""Plots as SVG, written by hand: they need no library, read well on light and dark pages, and differ only where figures do."""
+"""SVG plots without a library: readable on light and dark pages, with diffs only where figures change."""
 
 from __future__ import annotations
 

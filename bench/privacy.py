@@ -1,12 +1,11 @@
-"""Whether the time of an answer tells of agents that the caller may not see.
+"""Whether response times reveal agents that the caller may not see.
 
     python -m bench.privacy [--samples 1000] [--keep]
 
-Two services with the same past, one of which then got a thousand private agents, are asked the same by an outsider, in turns
-and in random order. For each kind of question: how much longer it takes beside the private agents (the median of the
-differences, as a share of the median), and how probable so large a difference is where there is none (a permutation test).
-The goal is less than 5 %, and nothing that is significant at 0.001. It is processor time, so that other processes hardly
-matter; both services are made anew for every round, because one of two equal ones may lie better in memory.
+An outsider sends the same requests to two services with the same history, one of which then got a thousand private agents;
+alternately and in random order. For each kind of request: the median difference as a share of the median, and its
+significance by a permutation test. The goal is less than 5 % and nothing significant at 0.001. CPU time is measured, so other
+processes hardly matter; both services are recreated in every round, because memory layout may favour one of them.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ import httpx2
 import numpy as np
 import numpy.typing as npt
 
-from bench import kept
-from bench.twins import PRIVATE, TAGS, WORDS, opened, twins
+from bench import saved_results
+from bench.paired_services import PRIVATE, TAGS, WORDS, opened, twins
 
-RESULTS = kept.HERE / "results" / "privacy.json"
-DOCUMENT = kept.DOCS / "performance.md"
+RESULTS = saved_results.HERE / "results" / "privacy.json"
+DOCUMENT = saved_results.DOCS / "performance.md"
 ROUNDS: Final = 3
 MOST_PERCENT: Final = 5.0
 SIGNIFICANT: Final = 0.001
@@ -43,7 +42,7 @@ Spent = npt.NDArray[np.float64]
 
 
 def _discover(client: httpx2.AsyncClient, number: int, **members: Any) -> Awaitable[object]:
-    """Each question is new: an answer from memory would tell nothing."""
+    """Each query is new: a cached result would show nothing."""
     text = f"{WORDS[number % len(WORDS)]} {TAGS[number % len(TAGS)]} {number}"
     return client.post("/profile/v1/discover", json={"query": text, **members})
 
@@ -63,7 +62,7 @@ ASKED: Mapping[str, Ask] = {
 
 
 async def spent(folder: Path, ask: Ask, samples: int) -> Spent:
-    """Nanoseconds of processor time for each question, without and with the private agents."""
+    """CPU nanoseconds of each request, without and with the private agents."""
     async with twins(folder, opened) as pair:
         clients = [twin.as_("bob") for twin in pair]
         for number in range(_WARM):
@@ -84,14 +83,14 @@ async def spent(folder: Path, ask: Ask, samples: int) -> Spent:
 
 
 def probability(differences: Spent) -> float:
-    """How probable so large a median is where there is no difference: signs are dealt out anew."""
+    """The p-value of the median difference by a permutation test that flips signs."""
     signs = np.random.default_rng(1).integers(0, 2, size=(_DEALT, len(differences)), dtype=np.int8) * 2 - 1
     as_large = np.abs(np.median(signs * differences, axis=1)) >= abs(np.median(differences))
     return float((1 + np.sum(as_large)) / (_DEALT + 1))
 
 
 def figures(rounds: list[Spent]) -> dict[str, float]:
-    """Of the round in the middle: a difference that is there shows in each, and in the same direction."""
+    """The figures of the median round: a real difference shows in every round, with the same sign."""
     shifts = [float(np.median(found[:, 1] - found[:, 0]) / np.median(found[:, 0])) for found in rounds]
     middle = rounds[shifts.index(statistics.median_low(shifts))]
     return {
@@ -129,7 +128,7 @@ def table(results: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def documented(text: str, results: Mapping[str, Mapping[str, float]]) -> str:
-    return kept.with_block(text, "privacy", table(results))
+    return saved_results.with_block(text, "privacy", table(results))
 
 
 def main() -> None:
@@ -140,7 +139,7 @@ def main() -> None:
     results = measure(asked.samples)
     print(table(results))
     if asked.keep:
-        kept.write(RESULTS, results)
+        saved_results.write(RESULTS, results)
         DOCUMENT.write_text(documented(DOCUMENT.read_text(encoding="utf-8"), results), encoding="utf-8")
 
 

@@ -1,6 +1,6 @@
-"""The ranker as the service builds it, and the same with one signal switched off at a time.
+"""The ranker as the service builds it, and ablations: the same with one signal switched off.
 
-The one place of the benchmarks that knows how a ranker is made. A row of `ABLATIONS` is a name and a way to make it.
+Only this module knows how a ranker is built. A row of `ABLATIONS` is a name and a factory.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def filling_ranker(folder: Path, compose: Callable[[Embedder], Embedder]) -> Ran
 
 @dataclass(frozen=True)
 class Ablation:
-    """A ranker, and which parts of the records are kept from it."""
+    """A ranker, and the parts of the records that it does not see."""
 
     name: str
     make: MakeRanker = default_ranker

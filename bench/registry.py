@@ -1,9 +1,9 @@
-"""How fast the registry is, over HTTP, at three sizes, beside two references in the same run.
+"""The speed of the registry over HTTP at three sizes, beside two baselines in the same run.
 
     python -m bench.registry [--sizes 1000,10000,100000] [--keep]
 
-Every figure is a ratio: to the server that a user would write in an afternoon (bench/afternoon.py), or to the processor
-time of a bare handler that returns as many bytes (bench/bare.py). Absolute numbers are kept too, but they belong to the
+Every figure is a ratio: to the server that a user would write in an afternoon (bench/baseline_registry.py), or to the processor
+time of a bare handler that returns as many bytes (bench/baseline_http.py). Absolute numbers are kept too, but they belong to the
 machine. Goals are those of the project; the report says which were met.
 """
 
@@ -117,7 +117,7 @@ def waypost(data: Path, *options: str) -> Iterator[tuple[int, psutil.Process, st
 
 
 def _environment() -> dict[str, str]:
-    """Ours, with compiled modules kept, as after an installation: a restart does not compile the service anew."""
+    """The service with cached bytecode, as after an installation: a restart does not compile it again."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
@@ -133,7 +133,7 @@ def _first_answer(port: int, token: str) -> None:
 
 
 class Run:
-    """One size: the same corpus in our service and in the afternoon server, the same questions to both, in turns.
+    """One size: the same corpus in our service and in the baseline, the same requests to both, alternately.
 
     The three servers run side by side and are asked in rounds, one after the other; a ratio is the median over the rounds.
     So whatever else the machine does in between falls on all of them alike.
@@ -152,8 +152,8 @@ class Run:
     def go(self) -> dict[str, Any]:
         file, afternoon_port, bare_port = self.folder / "afternoon.sqlite3", free_port(), free_port()
         _fill_afternoon(file, self.corpus[: self.size])
-        afternoon_command = [sys.executable, str(HERE / "afternoon.py"), str(afternoon_port), str(file)]
-        bare_command = [sys.executable, str(HERE / "bare.py"), str(bare_port)]
+        afternoon_command = [sys.executable, str(HERE / "baseline_registry.py"), str(afternoon_port), str(file)]
+        bare_command = [sys.executable, str(HERE / "baseline_http.py"), str(bare_port)]
         with (
             running(afternoon_command, afternoon_port) as afternoon,
             running(bare_command, bare_port) as bare,
@@ -176,7 +176,7 @@ class Run:
         self.figures["memory_bytes_per_agent"] = (process.memory_info().rss - empty) / self.size
 
     def _reads(self, ours: Server, theirs: Server, nothing: Server) -> None:
-        """Warm both sides, then ask in turns. What is read is chosen at random from all agents each time."""
+        """Warm up both sides, then measure alternately. Reads pick random agents."""
         for server, wires in ((ours, self._our_reads(200)), (theirs, self._their_reads(200))):
             for wire in wires.values():
                 measure(*server, wire)
@@ -221,7 +221,7 @@ class Run:
         self.figures["restart_seconds"] = statistics.median(taken)
 
     def _kill(self) -> None:
-        """The same after a kill, with changes that were acknowledged a moment before."""
+        """The same after a kill, with changes acknowledged just before."""
         taken = []
         for number in range(_KILLS + 1):
             with waypost(self.folder / "waypost", *_LEXICAL) as (port, process, _, seconds):
@@ -278,11 +278,11 @@ class Run:
         return [request_bytes("GET", f"/{size}", b"", self.auth)] * count
 
     def _question(self) -> bytes:
-        """One of a dozen: what is asked again and again may be answered from memory."""
+        """One of a dozen repeated queries, which may be answered from a cache."""
         return json.dumps({"query": self.random.choice(QUERIES), "limit": 10}).encode()
 
     def _distinct_question(self) -> bytes:
-        """One that nobody has asked before."""
+        """A query that was not sent before."""
         return json.dumps({"query": next(self.distinct), "limit": 10}).encode()
 
     def _gets(self, prefix: str, count: int, headers: dict[str, str] | None = None) -> list[bytes]:
@@ -295,7 +295,7 @@ class Run:
         return [request_bytes("POST", "/api/v1/agents:batch", b"\n".join(group), headers) for group in groups]
 
     def _settle(self, port: int) -> None:
-        """Wait until the index has folded everything in, so that no figure is helped or hurt by what went before."""
+        """Wait until the index is compacted, so that earlier writes affect no figure."""
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
             wire = request_bytes("GET", "/api/v1/stats", b"", {**self.auth, "Connection": "close"})
@@ -311,14 +311,14 @@ class Run:
 
 
 def signed(body: bytes, key: PrivateKey) -> bytes:
-    """The same document under an id of a domain whose key the service trusts, signed with that key."""
+    """The same document under an id of a domain whose key is pinned, signed with that key."""
     document = json.loads(body)
     document["id"] = f"https://{SIGNED_DOMAIN}/{quote(document['id'], safe='')}"
     return json.dumps(sign_profile(document, key)).encode()
 
 
 def _fill_afternoon(file: Path, corpus: list[bytes]) -> None:
-    """Fill the afternoon server's table directly: its own loading is not what is measured."""
+    """Fill the table of the baseline directly: its loading is not measured."""
     connection = sqlite3.connect(file)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("CREATE TABLE agents (id TEXT PRIMARY KEY, name TEXT, document TEXT)")
@@ -330,7 +330,7 @@ def _fill_afternoon(file: Path, corpus: list[bytes]) -> None:
 
 
 def ratio(figures: dict[str, Any], ours: str, theirs: str) -> float:
-    """The median over the rounds of ours ÷ theirs."""
+    """The median over the rounds of the ratio to the baseline."""
     return statistics.median(a / b for a, b in zip(figures[ours], figures[theirs], strict=True))
 
 
@@ -375,7 +375,7 @@ GOALS: tuple[Goal, ...] = (
 
 
 def report(results: list[dict[str, Any]]) -> str:
-    """The table that goes into the documentation: goals first, then how our own cost grows with the size."""
+    """The table of the documentation: goals first, then how the cost grows with the size."""
     sizes = [f"{result['agents']:,}" for result in results]
     lines = [f"| figure | goal | {' | '.join(sizes)} |", "|---|---|" + "---|" * len(sizes)]
     for text, figure, bound, at_least in GOALS:

@@ -1,7 +1,7 @@
-"""Everything that can be asked the same question: the product in this process, the product over HTTP, and its peers.
+"""Searchers with one interface: the product in this process, the product over HTTP, and the baselines.
 
-A searcher is filled once, then asked. The product's goes the way of the engine: registrations into `registry.ports.Ranker`,
-upkeep until nothing waits, then `rank`.
+A searcher is filled once, then queried. The product takes the path of the engine: registrations go into
+`registry.ports.Ranker`, maintenance runs until nothing is pending, then `rank` answers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a durable write costs in the store: alone, shared, and beside bare SQLite. No HTTP.
+"""The cost of a durable write in the store: alone, in group commits, and beside plain SQLite. No HTTP.
 
     python -m bench.store [--seconds 3] [--folder DIR]
 

@@ -1,1 +1,1 @@
-"""How announcing performs: on a LAN, over WebSockets, over a bus, and under a flood."""
+"""Performance of the announce protocol: on a LAN, over WebSockets, over a bus, and under a flood."""

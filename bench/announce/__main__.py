@@ -1,4 +1,4 @@
-"""How announcing performs, at three sizes, each beside a bare loop of the library that carries it, in the same run.
+"""Performance of the announce protocol at three sizes, beside a plain loop of the transport library in the same run.
 
     python -m bench.announce [--only lan,sockets,bus,flood] [--small] [--keep]
 
@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Any
 
-from bench import kept
+from bench import saved_results
 from bench.announce import bus, flood, lan, sockets
 from bench.announce.report import DOCUMENT, RESULTS, documented, report
 
@@ -55,8 +55,8 @@ def main() -> int:
             print(f"[{time.monotonic() - began:4.0f} s] {part}: {results[part]}", flush=True)
     print(report(results))
     if asked.keep:
-        results = {**kept.load(RESULTS), **results}  # parts that were not run stay as they were
-        kept.write(RESULTS, results)
+        results = {**saved_results.load(RESULTS), **results}  # parts that were not run stay as they were
+        saved_results.write(RESULTS, results)
         DOCUMENT.write_text(documented(DOCUMENT.read_text(encoding="utf-8"), results), encoding="utf-8")
     return 0
 

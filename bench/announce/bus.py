@@ -1,4 +1,4 @@
-"""Messages over NATS: announcing with the bus's word that it took it, hearing and judging, and a question with its answer.
+"""Messages over NATS: acknowledged announcements, receiving and verifying, and a query with its response.
 
 The reference is a loop of nats-py that sends, hears or asks with as many bytes, reads the JSON, and does nothing else.
 """

@@ -1,4 +1,4 @@
-"""A flood on the LAN, 20,000 packets a second: what it does to the answers of HTTP and to the memory of a registry that listens.
+"""A flood of 20,000 packets a second on the LAN: its effect on HTTP latency and memory of a listening registry.
 
 In rounds, so that a bad moment of the machine falls on all alike: without a flood; with one that is sent to a port where
 nobody listens, which is what the machine itself loses to whoever sends it; then by UDP and by mDNS. Each flood of a round
@@ -32,7 +32,7 @@ FORGOTTEN_AFTER_SECONDS = 1.5  # a flood, once it has ended
 
 
 class Seen:
-    """What was seen under one condition, in all rounds together."""
+    """The measurements under one condition, of all rounds."""
 
     def __init__(self) -> None:
         self.taken: list[float] = []
@@ -44,7 +44,7 @@ class Seen:
 
 
 class Bench:
-    """A registry that listens by UDP and by mDNS, and one client of it."""
+    """A registry that listens on UDP and mDNS, and one client."""
 
     def __init__(self, url: str, token: str, server: psutil.Process, port: int) -> None:
         self._url, self._token, self._server = url, token, server
@@ -75,7 +75,7 @@ class Bench:
 
 
 def measure(seconds: float, rounds: int, rate: int = RATE) -> dict[str, dict[str, float]]:
-    """`seconds`: of each flood of a round. By kind, udp and mdns, what was measured."""
+    """Measure by kind of flood, udp and mdns. `seconds`: the length of each flood."""
     port = _free_udp_port()
     flags = ["--udp", "--udp-interface", "lo", "--udp-port", str(port), "--mdns", "--mdns-interfaces", "lo"]
     with tempfile.TemporaryDirectory(prefix="waypost-bench-") as folder:
@@ -105,7 +105,7 @@ def _told(seen: dict[str, Seen], kind: str) -> dict[str, float]:
 
 
 def _taken(url: str, token: str, seconds: float) -> list[float]:
-    """Seconds that a list of agents took, each time of a hundred in a second."""
+    """Latencies of listing agents, at a hundred requests per second."""
     taken: list[float] = []
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
     deadline = time.monotonic() + seconds
@@ -120,7 +120,7 @@ def _taken(url: str, token: str, seconds: float) -> list[float]:
 
 
 def _fill(url: str, token: str) -> None:
-    """Some agents to list."""
+    """Register some agents to list."""
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     for number in range(20):

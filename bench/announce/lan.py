@@ -1,4 +1,4 @@
-"""A thousand agents on one LAN: how long until one that listens knows all of them, and what that costs.
+"""A thousand agents on one LAN: the time until a listener knows all of them, and the cost.
 
 The LAN is the loopback interface, with hosts as processes that speak from addresses of their own. The reference is a bare
 zeroconf: as many services with a TXT record of the same size, registered and browsed as its documentation shows.
@@ -66,7 +66,7 @@ async def announce_ours(address: str, service: str, count: int) -> None:
 
 
 async def _repeat(transport: MdnsTransport, said: JsonObject) -> None:
-    """As an announcer does: whenever half of its time is over, and more often at first."""
+    """Repeat like an announcer: at half of the TTL, and more often at first."""
     begun = TTL_SECONDS / 2
     while True:
         ack = await transport.announce(said, TTL_SECONDS)
@@ -101,7 +101,7 @@ async def announce_bare(address: str, service: str, count: int) -> None:
 
 
 def _wait_for_the_word() -> None:
-    """All hosts begin at once."""
+    """Start all hosts at once."""
     print("ready", flush=True)
     sys.stdin.readline()
 
@@ -149,7 +149,7 @@ async def listen_bare(service: str, count: int) -> None:
 
 
 async def _until(known: dict[str, float], count: int) -> None:
-    """Tells the seconds from the word until all are known, and goes on listening."""
+    """Print the seconds from the start signal until all agents are known, and go on listening."""
     _print({"listening": True})
     loop = asyncio.get_running_loop()
     await loop.run_in_executor(None, sys.stdin.readline)

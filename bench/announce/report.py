@@ -1,11 +1,11 @@
-"""The figures of announcing as a table, and what each should be."""
+"""The figures of the announce benchmark as a table, with their goals."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from bench.kept import DOCS, HERE, with_block
+from bench.saved_results import DOCS, HERE, with_block
 
 RESULTS = HERE / "results" / "announce.json"
 DOCUMENT = DOCS / "lan.md"

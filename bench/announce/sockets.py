@@ -1,4 +1,4 @@
-"""WebSocket sessions that announce every 30 seconds, on one process: memory of a session, and how long an announcement takes.
+"""WebSocket sessions that announce every 30 seconds, in one process: memory per session, latency of an announcement.
 
 The reference is the server of `websockets` as its documentation shows it, which takes the same frames and answers each with
 as many bytes, and does nothing else. Both are asked by the same client.
@@ -78,7 +78,7 @@ async def _open(url: str, gate: asyncio.Semaphore) -> ClientConnection:
 
 
 class Agent:
-    """One session, and the agent that it announces."""
+    """One session and its agent."""
 
     def __init__(self, session: ClientConnection) -> None:
         self._session = session
@@ -89,7 +89,7 @@ class Agent:
             await self._announce()
 
     async def go_on(self, deadline: float, taken: list[float]) -> None:
-        """At a moment of its own within the period, so that the load is even; a turn after the end is left out."""
+        """Announce at a random offset in the period, so that the load is even; none after the end."""
         moment = random.uniform(0, EVERY_SECONDS)
         while time.monotonic() + moment < deadline:
             await asyncio.sleep(moment)
@@ -140,7 +140,7 @@ def _started(words: list[str]) -> subprocess.Popen[str]:
 
 @contextmanager
 def stopped(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
-    """The process, ended with the block."""
+    """The process, terminated at the end of the block."""
     try:
         yield process
     finally:

@@ -1,4 +1,4 @@
-"""How well the right agent is found. `python -m bench.quality` runs it; the modules of this package say what is measured."""
+"""Search quality. Run it with `python -m bench.quality`."""
 
 import os
 

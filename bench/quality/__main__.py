@@ -1,9 +1,9 @@
-"""How well the right agent is found, beside what a user would write in an afternoon, in the same run.
+"""Search quality, beside baselines in the same run.
 
     python -m bench.quality [--questions N] [--only retrieval,peers,ablation,checks] [--http] [--keep | --check]
 
 `--keep` writes bench/results/quality.json, the tables and the plot of docs/explanation/search-quality.md; `--check` ends
-with 1 when a figure is worse than the kept one by more than its tolerance (bench/quality/report.py).
+with 1 if a figure is worse than the saved one by more than its tolerance (bench/quality/report.py).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from bench import kept
-from bench.peers import Bm25, BruteForce, Rrf, SentenceModel
+from bench import saved_results
+from bench.baseline_searchers import Bm25, BruteForce, Rrf, SentenceModel
 from bench.quality.checks import all_checks
 from bench.quality.report import BLOCKS, DOCUMENT, PLOT, RESULTS, TOLERANCES, documented, drawn, own
 from bench.quality.retrieval import Task, measured, tasks
@@ -87,10 +87,10 @@ def main() -> int:
     for table in BLOCKS.values():
         print(table(results), end="\n\n")
     if asked.keep:
-        kept.write(RESULTS, results)
+        saved_results.write(RESULTS, results)
         DOCUMENT.write_text(documented(DOCUMENT.read_text(encoding="utf-8"), results), encoding="utf-8")
         PLOT.write_text(drawn(results), encoding="utf-8")
-    return kept.check(own(results), RESULTS, TOLERANCES) if asked.check else 0
+    return saved_results.check(own(results), RESULTS, TOLERANCES) if asked.check else 0
 
 
 if __name__ == "__main__":

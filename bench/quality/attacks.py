@@ -1,4 +1,4 @@
-"""Agents that cheat, made of honest ones: clones, stuffed tags, repeated words, text that nobody sees."""
+"""Spam made from honest agents: clones, stuffed tags, repeated words, invisible text."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _ZERO_WIDTH = "\u200b"
 
 
 def popular_words(questions: Iterable[Question], count: int) -> list[str]:
-    """What people ask about most: the words that a cheat would like to be found by."""
+    """The most frequent words of queries: those that a spammer would target."""
     counted = Counter(word for each in questions for word in set(_WORD.findall(each.text.lower())) - _EMPTY)
     return [word for word, _ in counted.most_common(count)]
 
 
 def copies(target: Registration, count: int) -> list[Registration]:
-    """The same record under other owners and ids; half of the ids stand before the target's, all are younger."""
+    """The same record under other owners and ids; half of the ids sort before the target's, all are newer."""
     return [_clone(target, at, target.record) for at in range(count)]
 
 
 def variants(target: Registration, count: int, seed: int = 11) -> list[Registration]:
-    """The same record, told a little differently each time: what a flood does that knows of duplicate filters."""
+    """The same record with small edits: a flood that tries to evade duplicate detection."""
     return [_clone(target, at, _reworded(target.record, at, random.Random(seed + at))) for at in range(count)]
 
 
@@ -69,7 +69,7 @@ def with_tags(agent: Registration, tags: Iterable[str]) -> Registration:
 
 
 def saying(agent: Registration, words: Iterable[str]) -> Registration:
-    """The words said once, openly: the honest measure for every way of saying them louder."""
+    """The words once, in plain text: the reference for every form of repetition."""
     return _changed(agent, description=f"{agent.record.description} Also {', '.join(words)}.")
 
 
@@ -85,19 +85,19 @@ def repeating_in_examples(agent: Registration, words: Iterable[str]) -> Registra
 
 
 def hiding(agent: Registration, words: Iterable[str]) -> Registration:
-    """Words in places that a reader does not see: a comment, an invisible element."""
+    """Words in invisible places: a comment, a hidden element."""
     listed = " ".join(words)
     hidden = f"<!-- {listed} --><span style='display:none'>{listed}</span>"
     return _changed(agent, description=f"{agent.record.description} {hidden}")
 
 
 def listing(agent: Registration, words: Iterable[str]) -> Registration:
-    """The words said once, openly and in a row: the honest measure for whoever disguises such a row."""
+    """The words once, in a plain list: the reference for a disguised list."""
     return _changed(agent, description=f"{agent.record.description} {' '.join(words)}")
 
 
 def disguising(agent: Registration, words: Iterable[str]) -> Registration:
-    """The same row with characters without width between its letters: a reader sees the words, a filter may not."""
+    """The same list with zero-width characters between the letters: a reader sees the words, a filter may not."""
     return _changed(agent, description=f"{agent.record.description} {_ZERO_WIDTH}{_ZERO_WIDTH.join(' '.join(words))}")
 
 

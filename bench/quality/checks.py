@@ -1,4 +1,4 @@
-"""What a good mean can hide: other languages, floods of clones, many-sided agents, questions that nobody can answer, cheats.
+"""What a good mean can hide: other languages, floods of clones, agents with many skills, unanswerable queries, spam.
 
 Each check takes a way to make a ranker and gives back figures. Shares are per cent; `raised` counts questions (lower is better).
 """
@@ -53,7 +53,7 @@ def share(flags: Iterable[bool]) -> float:
 
 
 def languages(make: MakeRanker) -> dict[str, Figures]:
-    """English agents asked in Chinese, Spanish and German; agents in those languages asked in English."""
+    """Queries in Chinese, Spanish and German for English agents; English queries for agents in those languages."""
     foreign = list(rows("languages.corpus.jsonl"))
     searcher = loaded(make, (*public_set("metatool").agents, *(registration("foreign", row) for row in foreign)))
     figures: dict[str, Figures] = {}
@@ -84,7 +84,7 @@ def _found(searcher: InProcess, wanted: Sequence[tuple[str, set[str]]]) -> Figur
 
 
 def clones(make: MakeRanker, *, targets: int = 8, count: int = 200, seed: int = 5) -> dict[str, Figures]:
-    """`count` clones of the target itself, and of the rival that is next to it: does the target stay in the top five?"""
+    """`count` clones of the target, and of its closest rival: does the target stay in the top five?"""
     held = public_set("metatool")
     by_id = {agent.id: agent for agent in held.agents}
     searcher = loaded(make, held.agents)
@@ -117,7 +117,7 @@ def _is_in_top(searcher: InProcess, text: str, wanted: str) -> bool:
 
 
 def _rival(searcher: InProcess, texts: Sequence[str], target: str) -> str:
-    """Who stands best beside the target over its own questions."""
+    """The agent that ranks best beside the target over its own queries."""
     points: dict[str, float] = {}
     for text in texts:
         for at, hit in enumerate(searcher.find(text, 5), 1):
@@ -142,7 +142,7 @@ def without_flood(searcher: InProcess, flood: Iterable[Registration]) -> None:
 
 
 def eight_skills(agents: Sequence[Registration]) -> Figures:
-    """Over HTTP, with evidence: is the agent first for each of its skills, and is the example named that did it?"""
+    """Over HTTP with evidence: is the agent first for each of its skills, and is the matching example named?"""
     row = _written()["eight_skills"]
     many_sided = registration("checks", {**row, "examples": [example for example, _ in row["skills"]]})
     searcher = OverHttp()
@@ -161,7 +161,7 @@ def eight_skills(agents: Sequence[Registration]) -> Figures:
 
 
 def many_skills(make: MakeRanker, agents: Sequence[Registration]) -> Figures:
-    """Agents with eight unrelated skills each, asked for every one of them in other words."""
+    """Agents with eight unrelated skills each, queried for every skill in other words."""
     held = list(rows("skills.jsonl"))
     planted = [registration("checks", {**row, "examples": [example for example, _ in row["skills"]]}) for row in held]
     searcher = loaded(make, (*agents, *planted))
@@ -208,7 +208,7 @@ def _written() -> Any:
 
 
 def no_good_agent(make: MakeRanker, *, questions: int | None = None, seed: int = 3) -> dict[str, Figures]:
-    """Do top scores tell questions that have an agent from questions that have none?
+    """Do top scores separate queries with a matching agent from queries without one?
 
     Fields: a third of sealtools' fields is left out; of the questions that need one agent, those that need one of these
     have none (but for what fields share). Errands: questions that no software can run, against the questions of metatool.
@@ -256,7 +256,7 @@ def _apart(good: list[float], none: list[float]) -> Figures:
 
 
 def cheats(make: MakeRanker, *, agents: int = 6, seed: int = 2) -> dict[str, Figures]:
-    """On how many held-out questions does a cheat stand higher than the honest agent with the same text?"""
+    """For how many held-out queries does spam rank higher than the honest agent with the same text?"""
     held = public_set("metatool")
     dice = random.Random(seed)
     searcher = loaded(make, held.agents)
@@ -313,7 +313,7 @@ def _places(searcher: InProcess, asked: Sequence[Question], agent: Registration)
 
 
 def one_owner(make: MakeRanker, questions: int | None = None) -> Figures:
-    """A company that registers all of its agents under one name must find them as well as a market does."""
+    """A company that registers all agents under one owner must find them as well as a market does."""
     held = public_set("metatool")
     asked = sampled(held.questions, questions)
     figures = {}

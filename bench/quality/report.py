@@ -1,4 +1,4 @@
-"""From figures to the tables and the plot in the documentation, and to the goals that were met."""
+"""Tables and plot of the quality benchmark for the documentation, with goals."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from bench import plot
-from bench.kept import DOCS, HERE, Tolerance, figures, with_block
 from bench.rankers import DEFAULT
+from bench.saved_results import DOCS, HERE, Tolerance, figures, with_block
 
 RESULTS = HERE / "results" / "quality.json"
 DOCUMENT = DOCS / "search-quality.md"
@@ -47,7 +47,7 @@ GOALS: tuple[tuple[str, Path_, float, bool], ...] = (  # text, figure, bound, at
 
 
 def own(results: Mapping[str, Any]) -> dict[str, Any]:
-    """What a regression is looked for in: the product as it is, without its peers and without what was taken away."""
+    """The figures that are checked for regressions: the product, without baselines and ablations."""
     found = results["retrieval"]
     return {
         "retrieval": {who: found[who] for who in found if who.startswith(DEFAULT)},
@@ -56,7 +56,7 @@ def own(results: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def retrieval_table(results: Mapping[str, Any]) -> str:
-    """nDCG@10 / recall@5 / MRR of everybody on everything that was run."""
+    """nDCG@10 / recall@5 / MRR of every searcher on every set."""
     found = results["retrieval"]
     columns = [name for name in COLUMNS if any(name in row for row in found.values())]
     lines = [f"| nDCG@10 / recall@5 / MRR | {' | '.join(columns)} |", "|---|" + "---|" * len(columns)]
@@ -71,7 +71,7 @@ def _cell(figures_: Mapping[str, float]) -> str:
 
 
 def ablation_table(results: Mapping[str, Any]) -> str:
-    """What is lost in nDCG@10 when a signal, or a part of the records, is taken away."""
+    """The loss of nDCG@10 without one signal, or without a part of the records."""
     base, found = results["retrieval"].get(DEFAULT, {}), results.get("ablation", {})
     columns = [name for name in COLUMNS if any(name in row for row in found.values())]
     lines = [f"| taken away | {' | '.join(columns)} |", "|---|" + "---|" * len(columns)]

@@ -1,4 +1,4 @@
-"""The two public sets, alone and in the haystack: every searcher is filled and asked every question."""
+"""The two public sets, alone and in the haystack: every searcher is filled and gets every query."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True)
 class Task:
-    """A corpus and the questions that are put to it, by the name of each group of questions."""
+    """A corpus and its queries, by group."""
 
     agents: Sequence[Registration]
     questions: dict[str, tuple[Question, ...]]
 
 
 def tasks(count: int | None = None, *, with_haystack: bool = True) -> list[Task]:
-    """The sets alone and, together with the real servers, in the haystack; `count` questions of each, all without it."""
+    """The sets alone, and together with the real servers as the haystack; `count` queries of each, or all."""
     asked = {name: sampled(public_set(name).questions, count) for name in SETS}
     alone = [Task(public_set(name).agents, {name: asked[name]}) for name in SETS]
     if not with_haystack:
@@ -32,7 +32,7 @@ def tasks(count: int | None = None, *, with_haystack: bool = True) -> list[Task]
 
 
 def measured(make: Callable[[], Searcher], agents: Sequence[Registration], task: Task) -> dict[str, Figures]:
-    """Fill a new searcher with `agents` and put the task's questions to it."""
+    """Fill a new searcher with `agents` and run the queries of the task."""
     searcher = make()
     try:
         searcher.fill(agents)

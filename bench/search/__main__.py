@@ -1,10 +1,10 @@
-"""How fast the right agent is found among many, beside what a user would write in an afternoon, in the same run.
+"""How fast the right agent is found among many, beside baselines in the same run.
 
     python -m bench.search [--sizes 100000,1000000] [--only inside,served,peers] [--work FOLDER] [--keep | --check]
 
-Agents are made of real ones (bench/search/agents.py) and the run says first how like they are. Every stage has a process of
-its own. `--keep` writes bench/results/search.json, the tables and the plot of docs/explanation/search-speed.md; `--check`
-ends with 1 when a figure is worse than the kept one by more than its tolerance (bench/search/report.py).
+Agents are generated from real ones (bench/search/agents.py); the run first prints how similar they are. Every stage runs in
+its own process. `--keep` writes bench/results/search.json, and the tables and the plot of docs/explanation/search-speed.md;
+`--check` exits with 1 if a figure is worse than the saved one by more than its tolerance (bench/search/report.py).
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bench import kept
-from bench.search.inside import answer, build, cold, held, opened
-from bench.search.likeness import compared
-from bench.search.peering import PEERS, peer
+from bench import saved_results
+from bench.search.baselines import PEERS, peer
+from bench.search.corpus_statistics import compared
+from bench.search.ranker_stages import answer, build, cold, held, opened
 from bench.search.report import BLOCKS, DOCUMENT, OURS, PLOT, RESULTS, TOLERANCES, documented, drawn, own
-from bench.search.served import served
-from bench.search.workplace import made_once, workplace
+from bench.search.service_load import served
+from bench.search.work_folder import build_once, work_folder
 
 Result = TypeVar("Result")
 
 
 def apart(work: Callable[..., Result], *arguments: Any) -> Result:
-    """In a fresh process, which ends with it."""
+    """Run in a fresh process."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(work, *arguments).result()
 
@@ -37,15 +37,15 @@ def apart(work: Callable[..., Result], *arguments: Any) -> Result:
 def sized(size: int, parts: set[str], asked: argparse.Namespace) -> dict[str, Any]:
     results: dict[str, Any] = {}
     if "inside" in parts:
-        with workplace(asked.work, f"index-{size}") as folder:
+        with work_folder(asked.work, f"index-{size}") as folder:
             index = folder / "index"
-            results[OURS] = made_once(folder, lambda: apart(build, size, index), lambda: apart(opened, index) == size)
+            results[OURS] = build_once(folder, lambda: apart(build, size, index), lambda: apart(opened, index) == size)
             results[OURS] |= apart(cold, size, index)
             results[OURS] |= apart(held, size, index)
             results[OURS] |= apart(answer, size, index, asked.questions)
         print(f"  {size:,} {OURS}: {results[OURS]}", flush=True)
     if "served" in parts and size <= asked.served_up_to:
-        with workplace(asked.work, f"store-{size}") as folder:
+        with work_folder(asked.work, f"store-{size}") as folder:
             results["served"] = apart(served, size, asked.seconds, folder)
         print(f"  {size:,} served: {results['served']}", flush=True)
     if "peers" in parts and size <= asked.peers_up_to:
@@ -78,10 +78,10 @@ def main() -> int:
         results["sizes"][str(size)] = sized(size, set(asked.only.split(",")), asked)
     print(BLOCKS["search speed"](results), BLOCKS["search peers"](results), sep="\n\n")
     if asked.keep:
-        kept.write(RESULTS, results)
+        saved_results.write(RESULTS, results)
         DOCUMENT.write_text(documented(DOCUMENT.read_text(encoding="utf-8"), results), encoding="utf-8")
         PLOT.write_text(drawn(results), encoding="utf-8")
-    return kept.check(own(results), RESULTS, TOLERANCES) if asked.check else 0
+    return saved_results.check(own(results), RESULTS, TOLERANCES) if asked.check else 0
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 An agent takes phrases from the descriptions of real agents that stand near each other (the sets are ordered by subject), so
 that it has one subject; three examples from what people asked such agents; tags by how often they occur. Words that only one
 real agent uses are slots: a slot is filled with a new name by the law of Zipf and Mandelbrot, so that the vocabulary goes on
-growing with the corpus as that of real text does (Heaps). bench/search/likeness.py measures how like the real set it is.
+growing with the corpus as that of real text does (Heaps). bench/search/corpus_statistics.py measures how like the real set it is.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def material() -> Material:
 
 
 def new_word(rank: int) -> str:
-    """The name with this rank: always the same, no two alike."""
+    """The made-up word of this rank: deterministic and unique."""
     rank, end = divmod(rank, len(_ENDS))
     rank, last = divmod(rank, len(_SYLLABLES))
     word = _SYLLABLES[last] + _ENDS[end]
@@ -114,14 +114,14 @@ def _rank(dice: random.Random) -> int:
 
 
 def agents(count: int, *, seed: int = 7, first: int = 0) -> Iterator[Registration]:
-    """Agents number `first` to `first + count`, made one at a time."""
+    """Generate the agents `first` to `first + count`."""
     source = material()
     for number in range(first, first + count):
         yield _agent(source, number, random.Random((seed << 40) | number))
 
 
 def unmistakable(count: int, first: int) -> Iterator[Registration]:
-    """Agents whose name nobody else bears, so that a question with it has one answer."""
+    """Agents with unique names, so that a query with one has one right answer."""
     for agent in agents(count, first=first):
         name = new_word(_MOST_WORDS + int(agent.id.rsplit("/", 1)[1]))
         yield msgspec.structs.replace(agent, record=msgspec.structs.replace(agent.record, name=name))
@@ -156,7 +156,7 @@ def _name(source: Material, centre: int, dice: random.Random) -> str:
 
 
 def _description(source: Material, centre: int, dice: random.Random) -> str:
-    """As many phrases as a real agent has, from its neighbours, put together with their own joints."""
+    """As many phrases as a real agent has, taken from its neighbours."""
     wanted = source.lengths[centre]
     told = []
     for _ in range(wanted):
@@ -185,7 +185,7 @@ def _tags(source: Material, centre: int, dice: random.Random) -> tuple[str, ...]
 
 
 def _example(source: Material, centre: int, dice: random.Random) -> str:
-    """What somebody asked a neighbour; where none was ever asked, the opening of a question and phrases about it."""
+    """A query of a neighbour; if there is none, the opening of a query and phrases of the topic."""
     asks = source.asks[_near(source, centre, dice)]
     if asks and dice.random() < 0.8:
         ask = _filled(source, asks[int(dice.random() * len(asks))], dice)

@@ -1,10 +1,9 @@
-"""Where the time of a question goes: processor time by stage, over questions that nobody asked before.
+"""Where the time of a query goes: CPU time by stage, over distinct queries.
 
     python -m bench.search.profile --size 100000 --work FOLDER [--questions 500] [--seed 7] [--passes 1]
 
-FOLDER is one that `bench.search --work FOLDER` filled. A stage is a function of the product; what it calls that is a stage of
-its own is counted there. With more passes the least time of each question counts: that leaves out chance, and also what is
-paid once for a word that was not met before.
+FOLDER was filled by `bench.search --work FOLDER`. A stage is a function of the product; nested stages are counted separately.
+With more passes the minimum time of each query counts, which removes noise and one-time costs of new words.
 """
 
 from __future__ import annotations

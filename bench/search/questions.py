@@ -1,4 +1,4 @@
-"""Questions for the made agents: their examples in other words, and what people asked the real ones. Seeded, no two alike."""
+"""Queries for the generated agents: paraphrased examples, and queries of the real sets. Seeded, all distinct."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _POPULAR = 2000  # questions that a repeated stream is drawn from
 
 
 def paraphrases(size: int, seed: int = 1) -> Iterator[Question]:
-    """Examples of random agents among the first `size`, with words dropped and added; each knows its agent."""
+    """Examples of random agents among the first `size`, with words dropped and added; each is labelled with its agent."""
     dice = random.Random(seed)
     while True:
         agent = next(agents(1, first=dice.randrange(size)))
@@ -32,7 +32,7 @@ def _in_other_words(words: list[str], dice: random.Random) -> str:
 
 
 def real(seed: int = 2) -> Iterator[Question]:
-    """Questions of the two sets: first as they are, then in other words. Nobody among the made agents is their target."""
+    """Queries of the two sets: first verbatim, then paraphrased. No generated agent is relevant to them."""
     asked = [each.text for name in ("metatool", "sealtools") for each in public_set(name).questions]
     dice = random.Random(seed)
     dice.shuffle(asked)
@@ -42,7 +42,7 @@ def real(seed: int = 2) -> Iterator[Question]:
 
 
 def distinct(size: int, count: int, seed: int = 1) -> list[Question]:
-    """`count` questions of both kinds in turns, so that no cache has seen one before."""
+    """`count` queries of both kinds alternately, so that no cache has seen one before."""
     found: dict[str, Question] = {}
     turns = zip(paraphrases(size, seed), real(seed + 1), strict=False)
     for question in (each for pair in turns for each in pair):
@@ -53,7 +53,7 @@ def distinct(size: int, count: int, seed: int = 1) -> list[Question]:
 
 
 def repeated(size: int, count: int, seed: int = 4) -> list[Question]:
-    """A stream in which few questions come often, as from a population of users (Zipf)."""
+    """A stream in which few queries are frequent, as from a population of users (Zipf)."""
     popular = distinct(size, min(_POPULAR, count), seed)
     sums = [*accumulate(1 / rank for rank in range(1, len(popular) + 1))]
     dice = random.Random(seed)

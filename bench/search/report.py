@@ -1,4 +1,4 @@
-"""From figures to the table and the plot in the documentation, and to the goals that were met."""
+"""Tables and plot of the search benchmark for the documentation, with goals."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from bench import plot
-from bench.kept import DOCS, HERE, Tolerance, with_block
+from bench.saved_results import DOCS, HERE, Tolerance, with_block
 
 RESULTS = HERE / "results" / "search.json"
 DOCUMENT = DOCS / "search-speed.md"
 PLOT = DOCS / "search-speed.svg"
 OURS = "waypost"
 
-# Times belong to the machine: a check wants the machine that the figures were kept on, and leaves a good third to its moods.
-# The tail is held by processor time: what other processes take of the machine is most of a p99 by the wall.
+# Times depend on the machine: run a check on the machine of the saved figures; a third is tolerated as noise.
+# The tail is compared by CPU time: other processes dominate a wall-clock p99.
 TOLERANCES = {
     "p50_ms": Tolerance(relative=0.35, absolute=0.2, higher_is_better=False),
     "cpu_p50_ms": Tolerance(relative=0.25, absolute=0.1, higher_is_better=False),
@@ -55,7 +55,7 @@ GOALS: tuple[Goal, ...] = (
 
 
 def own(results: Mapping[str, Any]) -> dict[str, Any]:
-    """What a regression is looked for in: the product's own figures."""
+    """The figures that are checked for regressions: those of the product."""
     return {
         "sizes": {
             size: {name: part for name, part in found.items() if name in (OURS, "served")}
@@ -119,7 +119,7 @@ def documented(text: str, results: Mapping[str, Any]) -> str:
 
 
 def drawn(results: Mapping[str, Any]) -> str:
-    """p50 and p99 of a question at each size, ours and the peers'."""
+    """p50 and p99 of a query at each size, of the product and the baselines."""
     rows: dict[str, dict[str, float]] = {}
     for size, figures in results["sizes"].items():
         for who, found in {OURS: figures.get(OURS, {}), **figures.get("peers", {})}.items():

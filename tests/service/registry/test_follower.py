@@ -248,6 +248,7 @@ def test_only_the_process_that_writes_asks(tmp_path: Path) -> None:
     settings = Settings(data=tmp_path, embedder="none", health_checks=True, workers=2)
     board = WorkerTable(2)
     watched = [
-        "health_watched" in build(settings, slot=board.slot(number), port=8440).metrics.gauges() for number in (0, 1)
+        b"health_watched" in build(settings, slot=board.slot(number), port=8440).metrics.render_all({})
+        for number in (0, 1)
     ]
     assert watched == [True, False]

@@ -21,7 +21,7 @@ from typing import Any
 import httpx2
 import pytest
 import pytest_asyncio
-from bench.twins import TAGS, WORDS, twins
+from bench.paired_services import TAGS, WORDS, twins
 
 import waypost
 from support.service import Bench, profile, service

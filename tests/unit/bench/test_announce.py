@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench import kept
+from bench import saved_results
 from bench.announce.report import DOCUMENT, RESULTS, documented, report
 
 LAN = {
@@ -26,7 +26,7 @@ def test_the_documentation_shows_the_results_that_are_kept() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     assert "<!-- bench: announce -->" in text
     if RESULTS.exists():
-        assert documented(text, kept.load(RESULTS)) == text
+        assert documented(text, saved_results.load(RESULTS)) == text
 
 
 def test_what_is_missed_is_marked_and_what_is_not_measured_is_said() -> None:

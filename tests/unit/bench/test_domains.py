@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bench import kept
+from bench import saved_results
 from bench.domains import DOCUMENT, RESULTS, documented
 
-RESULTS_KEPT = kept.load(RESULTS)
+RESULTS_KEPT = saved_results.load(RESULTS)
 
 
 def test_the_documentation_shows_the_results_that_are_kept() -> None:

@@ -6,7 +6,7 @@ import json
 from functools import partial
 
 import pytest
-from bench import kept
+from bench import saved_results
 from bench.measures import auc, ndcg, recall, reciprocal_rank
 from bench.quality import checks
 from bench.quality.report import DOCUMENT, PLOT, RESULTS, TOLERANCES, documented, drawn
@@ -19,7 +19,7 @@ needs_data = pytest.mark.usefixtures("retrieval_data")
 
 
 def test_the_documentation_shows_the_results_that_are_kept() -> None:
-    results = kept.load(RESULTS)
+    results = saved_results.load(RESULTS)
     text = DOCUMENT.read_text(encoding="utf-8")
     assert documented(text, results) == text
     assert drawn(results) == PLOT.read_text(encoding="utf-8")
@@ -85,6 +85,8 @@ def test_a_figure_that_is_worse_beyond_its_tolerance_is_a_regression() -> None:
     before = {"retrieval": {"waypost": {"metatool": {"ndcg10": 80.0}}}}
     worse = {"retrieval": {"waypost": {"metatool": {"ndcg10": 79.4}}}}
     noise = {"retrieval": {"waypost": {"metatool": {"ndcg10": 79.6}}}}
-    assert kept.regressions(worse, before, TOLERANCES) == ["retrieval / waypost / metatool / ndcg10: 79.4, was 80"]
-    assert kept.regressions(noise, before, TOLERANCES) == []
-    assert kept.regressions(json.loads("{}"), before, TOLERANCES) == []
+    assert saved_results.regressions(worse, before, TOLERANCES) == [
+        "retrieval / waypost / metatool / ndcg10: 79.4, was 80"
+    ]
+    assert saved_results.regressions(noise, before, TOLERANCES) == []
+    assert saved_results.regressions(json.loads("{}"), before, TOLERANCES) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from bench import kept, privacy
+from bench import privacy, saved_results
 from bench.registry import DOCUMENT, RESULTS, documented
 
 
@@ -16,7 +16,7 @@ def test_the_documentation_shows_the_results_that_are_kept() -> None:
 
 
 def test_the_documentation_shows_what_the_time_of_an_answer_tells() -> None:
-    results, text = kept.load(privacy.RESULTS), privacy.DOCUMENT.read_text(encoding="utf-8")
+    results, text = saved_results.load(privacy.RESULTS), privacy.DOCUMENT.read_text(encoding="utf-8")
     assert privacy.documented(text, results) == text
     assert set(results) == set(privacy.ASKED)
     assert all(abs(found["longer_percent"]) < privacy.MOST_PERCENT for found in results.values())

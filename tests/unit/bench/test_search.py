@@ -6,11 +6,11 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from bench import kept
+from bench import saved_results
 from bench.search.agents import EXAMPLES, agents, new_word
-from bench.search.inside import answer, build
-from bench.search.likeness import text_figures, words_of
+from bench.search.corpus_statistics import text_figures, words_of
 from bench.search.questions import distinct, paraphrases, repeated
+from bench.search.ranker_stages import answer, build
 from bench.search.report import DOCUMENT, PLOT, RESULTS, documented, drawn
 from bench.sets import document, haystack
 
@@ -21,7 +21,7 @@ needs_data = pytest.mark.usefixtures("retrieval_data")
 
 
 def test_the_documentation_shows_the_results_that_are_kept() -> None:
-    results = kept.load(RESULTS)
+    results = saved_results.load(RESULTS)
     text = DOCUMENT.read_text(encoding="utf-8")
     assert documented(text, results) == text
     assert drawn(results) == PLOT.read_text(encoding="utf-8")

@@ -1,18 +1,21 @@
-"""Vectors for very many texts in a bearable time: made of the vectors of their words, which the real model embeds once each.
+"""Synthetic vectors for very many texts: composed of the vectors of their words, which the model embeds once each.
 
-For speed only. A linear map, fitted to texts that the model did embed, carries the mean of the words to where the model puts
-such a text; what it cannot explain is replaced by chance of the same size. So angles spread as the model's do and an index
-works as hard; what is found by them is not what the model would find. A single text, as a question is, goes to the model itself.
+For measuring speed only. A linear map, fitted to texts that the model did embed, maps the mean of the word vectors to the
+model's vector; the residual is replaced by noise of the same size. Angles are then distributed like the model's, so an index
+does the same work, but the results are not those of the model. A single text (a query) is embedded by the model itself.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
+
+from bench.search.agents import agents
 
 Vectors = npt.NDArray[np.float32]
 Encode = Callable[[Sequence[str]], Vectors]
@@ -22,10 +25,13 @@ _LONGEST = 32  # words of a text that count
 _STEP = 2048
 _STRANGE = 4096  # directions for words that the model was not asked for
 _RIDGE = 0.5  # of the mean variance
+_COMMON_WORDS = 4000
+_SAMPLED = 3000
+_FAR = 90_000_000  # agents that no run reaches
 
 
 class Composed:
-    """As `search.embedding.Embedder` asks. `words` come by their frequency; `samples` are texts like those to come."""
+    """An `Embedder`. `words` are ordered by frequency; `samples` are texts like those that will be encoded."""
 
     is_ready = True
 
@@ -44,7 +50,7 @@ class Composed:
         self._fit(samples)
 
     def _fit(self, samples: Sequence[str]) -> None:
-        """Least squares from the words' mean to the model's vector; then the table itself is carried over."""
+        """Fit the map from the mean of the words to the model's vector by least squares, and apply it to the table."""
         wanted, had = self._encode(samples), self._sums(samples)
         centre = wanted.mean(axis=0)
         square = had.T @ had
@@ -75,3 +81,15 @@ class Composed:
                 np.add.reduce(self._table.take(rows, 0), 0, out=summed[at])
                 summed[at] /= len(words)
         return summed
+
+
+def composed(encode: Encode, name: str, size: int) -> Composed:
+    """Vectors like those that `encode` would compute for this many generated agents."""
+    sampled = min(_SAMPLED, 4 * size)
+    counted: Counter[str] = Counter()
+    samples: list[str] = []
+    for agent in agents(sampled, first=_FAR):
+        texts = [f"{agent.record.name}. {agent.record.description}", *(each.text for each in agent.record.examples)]
+        counted.update(word for text in texts for word in _WORD.findall(text.lower()))
+        samples.append(texts[len(samples) % len(texts)])
+    return Composed(encode, name, [word for word, _ in counted.most_common(min(_COMMON_WORDS, 2 * sampled))], samples)

@@ -1,8 +1,7 @@
-"""What a user would write in an afternoon: a sentence model with brute force, BM25 over one text, and RRF of the two.
+"""Baselines that a user would write in an afternoon: brute force over a sentence model, BM25 over one text, RRF of the two.
 
-Each is built of public packages as their READMEs show it, with the usual care and no more: identifiers split, stop words
-out, words stemmed; one vector for the agent and one for each example, of which the best counts. They are the yardstick,
-not a part of the product.
+They use public packages as their READMEs show: identifiers are split, stop words removed, words stemmed; each agent has one
+vector for its text and one per example, and the best counts.
 """
 
 from __future__ import annotations

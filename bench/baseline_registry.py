@@ -1,6 +1,6 @@
-"""The reference: the registry that a user would write in an afternoon. FastAPI, SQLite with synchronous=FULL, three routes.
+"""Baseline: a registry that a user would write in an afternoon. FastAPI, SQLite with synchronous=FULL, three routes.
 
-python bench/afternoon.py PORT FILE
+python bench/baseline_registry.py PORT FILE
 """
 
 from __future__ import annotations

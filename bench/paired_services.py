@@ -1,4 +1,4 @@
-"""Two services with the same past, keys and clock, one of which then gets a thousand private agents."""
+"""Two services with the same history, keys and clock; one of them then gets a thousand private agents."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The ranker in a process of its own: building, opening what was saved, asking, and what it holds in memory.
+"""Stages of the ranker benchmark: build an index, open it, query it, measure its memory.
 
-Each function is a stage that runs in a fresh process, so that no memory or cache of one helps another.
+Each function runs in a fresh process, so that no memory or cache of one stage affects another.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import psutil
 from bench.measures import quantile
 from bench.rankers import default_ranker, filling_ranker
 from bench.search.agents import agents, unmistakable
-from bench.search.composing import composed
+from bench.search.composed_vectors import composed
 from bench.search.questions import distinct, paraphrases, repeated
 from bench.searchers import ask, settle
 from bench.sets import Question
@@ -35,12 +35,12 @@ _MEGA = 1 << 20
 
 
 def _at_work() -> bool:
-    """Whom a fold gives way to: agents go on coming, as they do in a service that is filled."""
+    """Compaction yields to writes: agents keep arriving, as in a service that is being filled."""
     return True
 
 
 def opened(folder: Path) -> int:
-    """The revision of the index that is saved there; 0 when there is none that this version reads."""
+    """The revision of the saved index; 0 if there is none that this version reads."""
     ranker = default_ranker(folder)
     revision = ranker.open()
     ranker.close()
@@ -48,7 +48,7 @@ def opened(folder: Path) -> int:
 
 
 def build(size: int, folder: Path) -> Figures:
-    """Fill a new index with `size` agents and save it; making the agents is not counted."""
+    """Fill a new index with `size` agents and save it. The time to generate agents is excluded."""
     shutil.rmtree(folder, ignore_errors=True)  # of an earlier version, or cut short
     ranker = filling_ranker(folder, lambda embedder: composed(embedder.encode, embedder.name, size))
     ranker.open()
@@ -73,10 +73,10 @@ def build(size: int, folder: Path) -> Figures:
 
 
 def cold(size: int, folder: Path) -> Figures:
-    """From the start of a new process to the first answer that has the agent that was meant."""
+    """Time from the start of a new process to the first result that contains the expected agent."""
     for question in (next(paraphrases(size, seed)) for seed in range(_TRIES)):
         started = time.perf_counter()
-        command = [sys.executable, "-m", "bench.search.cold", str(folder), question.text]
+        command = [sys.executable, "-m", "bench.search.cold_start", str(folder), question.text]
         told = json.loads(subprocess.run(command, check=True, capture_output=True, timeout=600).stdout)
         seconds = time.perf_counter() - started
         if told["revision"] != size:
@@ -87,7 +87,7 @@ def cold(size: int, folder: Path) -> Figures:
 
 
 def answer(size: int, folder: Path, count: int) -> Figures:
-    """Open the saved index, answer, and say how long each took, and how much memory that holds."""
+    """Open the saved index and measure queries."""
     ranker = default_ranker(folder)
     ranker.open()
     asked = distinct(size, count + 100)
@@ -102,7 +102,7 @@ def answer(size: int, folder: Path, count: int) -> Figures:
 
 def held(size: int, folder: Path) -> Figures:
     """The memory of a process that has answered two hundred questions and holds nothing else of this benchmark."""
-    command = [sys.executable, "-m", "bench.search.cold", str(folder), "--held"]
+    command = [sys.executable, "-m", "bench.search.cold_start", str(folder), "--held"]
     asked = "\n".join(question.text.replace("\n", " ") for question in distinct(size, 200))
     told = subprocess.run(command, check=True, capture_output=True, timeout=600, input=asked.encode()).stdout
     figures: Figures = json.loads(told)

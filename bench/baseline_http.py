@@ -1,6 +1,6 @@
-"""The other reference: a Starlette handler that returns as many bytes as it is asked for, and does nothing else.
+"""Baseline: a Starlette handler that returns the requested number of bytes and does nothing else.
 
-python bench/bare.py PORT
+python bench/baseline_http.py PORT
 """
 
 from __future__ import annotations

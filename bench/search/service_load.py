@@ -1,7 +1,7 @@
-"""The service as it is run, with two workers: discovers per second, memory, and how soon a new agent is found.
+"""The running service with two workers: discover requests per second, memory, and the delay until a new agent is found.
 
-The load comes from wrk where it is installed (its threads cost little beside a server's), else from bench/load.py. Bodies are
-all different; what the client itself used of the processor is told, since both share the machine.
+wrk generates the load if it is installed, else bench/load.py. All bodies differ. The CPU time of the client is reported, too,
+because both share the machine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bench.load import measure, request_bytes
 from bench.measures import quantile
 from bench.search.agents import rows, unmistakable
 from bench.search.questions import distinct, paraphrases, repeated
-from bench.search.workplace import made_once
+from bench.search.work_folder import build_once
 from bench.searchers import OverHttp
 from bench.sets import Question
 
@@ -51,7 +51,7 @@ end
 def served(size: int, seconds: int, folder: Path, workers: int = 2) -> Figures:
     """Register `size` agents (unless an earlier run left them in the folder), start with workers, ask for `seconds` seconds."""
     data = folder / "waypost"
-    figures = made_once(folder, lambda: _loaded(data, size), data.exists)
+    figures = build_once(folder, lambda: _loaded(data, size), data.exists)
     service = OverHttp(data, "--workers", str(workers))
     try:
         figures |= {

@@ -1,7 +1,7 @@
-"""A process that opens a saved index and answers one question: `python -m bench.search.cold FOLDER QUESTION`.
+"""A process that opens a saved index and answers one query: `python -m bench.search.cold_start FOLDER QUESTION`.
 
-It imports what a service would for that and nothing else; who starts it takes the time until its line is there. With
-`--held` in place of a question it answers those that it reads, a line each, and says how much memory it then holds.
+It imports only what a service needs for that; the parent measures the time until it prints a line. With `--held` instead of
+a query it answers the queries on stdin, one per line, and prints its memory use.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _ids(ranker: Ranker, text: str) -> list[str]:
 
 
 def _memory() -> dict[str, Any]:
-    """As the kernel counts: RSS, and PSS, in which a page that processes share counts once."""
+    """RSS, and PSS, which divides shared pages among their processes."""
     lines = Path("/proc/self/smaps_rollup").read_text(encoding="ascii").splitlines()[1:]
     sizes = {line.split(":")[0]: int(line.split()[1]) for line in lines}
     return {"rss_mib": round(sizes["Rss"] / 1024, 1), "pss_mib": round(sizes["Pss"] / 1024, 1)}

@@ -1,4 +1,4 @@
-"""The peers at the same size, on the same agents and questions, each in a process of its own."""
+"""The baselines at the same size, on the same agents and queries, each in its own process."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import time
 
 import psutil
 
-from bench.peers import Bm25, BruteForce, Rrf, SentenceModel
+from bench.baseline_searchers import Bm25, BruteForce, Rrf, SentenceModel
 from bench.search.agents import agents
-from bench.search.composing import composed
-from bench.search.inside import Figures, timed
+from bench.search.composed_vectors import composed
 from bench.search.questions import distinct
+from bench.search.ranker_stages import Figures, timed
 from bench.searchers import Searcher
 
 PEERS = ("sentence model, brute force", "BM25 alone", "RRF of the two")

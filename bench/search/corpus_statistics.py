@@ -1,4 +1,4 @@
-"""Is the made corpus like the real one? Vocabulary against size (Heaps), lengths, and how often the commonest words occur."""
+"""Compare the generated corpus with the real one: vocabulary growth (Heaps), lengths, frequency of the commonest words."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def words_of(agent: Registration) -> list[str]:
 
 
 def text_figures(documents: Iterable[list[str]]) -> Figures:
-    """Of name, description and tags. `df_k` is the share of agents that hold the k-th commonest word."""
+    """Figures of name, description and tags. `df_k` is the document frequency of the k-th commonest word."""
     held: Counter[str] = Counter()
     lengths: list[int] = []
     grown: dict[int, int] = {}
@@ -72,5 +72,5 @@ def compared(size: int) -> dict[str, Figures]:
 
 
 def _shuffled(real: tuple[Registration, ...]) -> list[Registration]:
-    """In an order without subjects, as the made ones come; the same every time."""
+    """Shuffled deterministically: the generated agents are not grouped by topic either."""
     return [real[(at * 5003) % len(real)] for at in range(len(real))]

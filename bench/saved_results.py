@@ -1,6 +1,6 @@
-"""Results that are kept: written beside the documentation that shows them, and held against a later run.
+"""Saved results: written beside the documentation that shows them, and compared with a later run.
 
-A benchmark says by the last word of a figure's name in which direction it is worse, and how much worse is noise.
+The last part of a figure's name selects its tolerance: which direction is worse, and how much is noise.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DOCS = HERE.parent / "docs" / "explanation"
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far a figure may fall behind the kept one before that is a regression."""
+    """How much worse than the saved figure counts as a regression."""
 
     absolute: float = 0.0
     relative: float = 0.0
@@ -32,7 +32,7 @@ class Tolerance:
 
 
 def figures(tree: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], float]]:
-    """Every number of a tree of results with the names that lead to it."""
+    """Every number in a tree of results, with its path."""
     for name, value in tree.items():
         if isinstance(value, Mapping):
             yield from figures(value, (*path, name))
@@ -41,7 +41,7 @@ def figures(tree: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tup
 
 
 def regressions(now: Mapping[str, Any], kept: Mapping[str, Any], tolerances: Mapping[str, Tolerance]) -> list[str]:
-    """What got worse. A figure that one of the two runs does not have is not compared."""
+    """The figures that got worse. A figure that only one run has is not compared."""
     before = dict(figures(kept))
     return [
         f"{' / '.join(path)}: {value:g}, was {before[path]:g}"
@@ -51,7 +51,7 @@ def regressions(now: Mapping[str, Any], kept: Mapping[str, Any], tolerances: Map
 
 
 def compared(now: Mapping[str, Any], kept: Mapping[str, Any], tolerances: Mapping[str, Tolerance]) -> int:
-    """How many figures of a run can be held against the kept ones: a check of nothing is no check."""
+    """How many figures can be compared with saved ones: zero means that nothing was checked."""
     before = dict(figures(kept))
     return sum(path in before and path[-1] in tolerances for path, _ in figures(now))
 
@@ -69,16 +69,16 @@ def write(path: Path, results: Mapping[str, Any]) -> None:
 
 
 def with_block(text: str, name: str, block: str) -> str:
-    """The document with what stands between `<!-- bench: name -->` and `<!-- /bench -->` replaced."""
+    """Replace the text between `<!-- bench: name -->` and `<!-- /bench -->`."""
     pattern = re.compile(rf"(<!-- bench: {re.escape(name)} -->\n).*?(<!-- /bench -->)", re.DOTALL)
     return pattern.sub(lambda found: f"{found[1]}{block}\n{found[2]}", text)
 
 
 def check(now: Mapping[str, Any], path: Path, tolerances: Mapping[str, Tolerance]) -> int:
-    """The exit code of `--check`, with the reasons printed."""
+    """Print the regressions and return the exit code of `--check`."""
     kept = load(path)
     worse = regressions(now, kept, tolerances)
-    print(f"{compared(now, kept, tolerances)} figures held against {path.name}, {len(worse)} worse")
+    print(f"{compared(now, kept, tolerances)} figures compared with {path.name}, {len(worse)} worse")
     for each in worse:
         print(f"  WORSE {each}")
     return 1 if worse or not compared(now, kept, tolerances) else 0

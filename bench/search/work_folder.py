@@ -1,0 +1,34 @@
+"""A folder for what is expensive to build: filled indices and stores, and the figures of building them."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+Figures = dict[str, float]
+
+
+@contextmanager
+def work_folder(parent: Path | None, name: str) -> Iterator[Path]:
+    """A folder of that name in `parent`, which the next run reuses; without `parent`, a temporary one."""
+    if parent is not None:
+        folder = parent / name
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="waypost-bench-") as temporary:
+        yield Path(temporary)
+
+
+def build_once(folder: Path, make: Callable[[], Figures], is_good: Callable[[], bool]) -> Figures:
+    """The figures of `make`: of an earlier run, if its folder is still valid, else of now."""
+    told = folder / "made.json"
+    if told.exists() and is_good():
+        known: Figures = json.loads(told.read_text(encoding="utf-8"))
+        return known
+    figures = make()
+    told.write_text(json.dumps(figures), encoding="utf-8")
+    return figures
