@@ -16,8 +16,9 @@ from waypost.messaging.request_signatures import AGENT_URI_PREFIX, RequestVerifi
 from waypost.messaging.swarms import SWARM_KIND, SwarmStore
 from waypost.messaging.task_runner import TaskRunner
 from waypost.messaging.tasks import OPEN_TASK_KIND, TaskStore
-from waypost.model.json import JsonObject, dump_json
+from waypost.model.json import dump_json
 from waypost.protocols.adp.agp.messages import JSON, MessageContent, VerifyingKey
+from waypost.responses.messaging import SwarmMessage
 from waypost.server.api.adp.agp.agents import AgpAgents
 from waypost.server.api.adp.agp.websocket import CHAT_ROUTE
 from waypost.server.api.adp.domain_lookup import DomainKeys, DomainTaskEndpoints, HostedPeerKeys
@@ -59,7 +60,7 @@ class Messaging:
             origin = hosted.documents.origin(agent.removeprefix(AGENT_URI_PREFIX))
             return origin + _WEBHOOK_PATH if origin.startswith("https:") else None
 
-        async def send_to_member(agent: str, message: JsonObject) -> None:
+        async def send_to_member(agent: str, message: SwarmMessage) -> None:
             await self.agents.tell(agent, MessageContent(text=dump_json(message).decode(), type=JSON))
 
         self._store = store

@@ -324,11 +324,6 @@ def _literal(text: str) -> str:
     return f'"{escaped}"'
 
 
-def record_rows(records: Iterable[ZoneRecord]) -> list[dict[str, str | int]]:
-    """The records as values, for whoever writes them elsewhere."""
-    return [{"name": one.name, "type": one.type, "ttl": one.ttl, "data": one.text} for one in records]
-
-
 # ---- What is to be changed in a zone so that it holds what it should, and what is not ours to touch in it.
 #
 # Sets of records are compared as texts in one spelling, which whoever reads and writes them gives them. Some names are shared:

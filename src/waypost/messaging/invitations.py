@@ -25,6 +25,7 @@ from waypost.model.names import domain_of
 from waypost.model.times import to_rfc3339
 from waypost.protocols.adp.invitation import SCHEME, Invitation
 from waypost.registry.ports import KeyValueItem, KeyValueStore, KeyValueWrite, OutboundSender
+from waypost.responses.messaging import InvitationView
 from waypost.trust.checks.adp import parse_full_key
 from waypost.trust.keys.public_key import PublicKey, parse_der
 
@@ -62,19 +63,20 @@ class StoredInvitation(msgspec.Struct, frozen=True, kw_only=True):
             return "expired"
         return "open" if self.used < self.uses else "used"
 
-    def json(self, now: float) -> JsonObject:
-        return {
-            "id": self.id,
-            "agent": self.agent,
-            "record": self.record,
-            "state": self.state(now),
-            "uses": self.uses,
-            "used": self.used,
-            "redeemed_by": list(self.redeemed),
-            "created": to_rfc3339(self.created_at),
-            "expires": to_rfc3339(self.expires_at),
-            "by": self.by,
-        }
+    def view(self, now: float) -> InvitationView:
+        """The invitation as answers show it, without its code."""
+        return InvitationView(
+            id=self.id,
+            agent=self.agent,
+            record=self.record,
+            state=self.state(now),
+            uses=self.uses,
+            used=self.used,
+            redeemed_by=self.redeemed,
+            created=to_rfc3339(self.created_at),
+            expires=to_rfc3339(self.expires_at),
+            by=self.by,
+        )
 
 
 class InvitationPin(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,9 +19,10 @@ import msgspec
 from waypost import limits
 from waypost.errors import Conflict, Forbidden, InvalidDocument, NotFound, RateLimited
 from waypost.messaging.callbacks import CallbackDelivery
-from waypost.model.json import JsonObject, dump_json
+from waypost.model.json import dump_json
 from waypost.model.times import to_rfc3339, to_rfc3339_millis
 from waypost.registry.ports import KeyValueStore, KeyValueWrite
+from waypost.responses.messaging import SwarmMemberView, SwarmMessage, SwarmView
 
 SWARM_KIND = "swarm"
 MEMBERSHIP_KIND = "swarm-of"  # by who brought the member in
@@ -31,10 +32,10 @@ LEADER_ROLE = "coordinator"  # only the host's own
 _MAX_RETRIES = 64  # many join at once
 
 
-SendToMember = Callable[[str, JsonObject], Awaitable[None]]  # an agent, and what it is told
+SendToMember = Callable[[str, SwarmMessage], Awaitable[None]]  # an agent, and what it is told
 
 
-async def _send_nothing(agent: str, message: JsonObject) -> None:
+async def _send_nothing(agent: str, message: SwarmMessage) -> None:
     """Nobody is there: who wants to know asks."""
 
 
@@ -169,7 +170,7 @@ class SwarmStore:
         kept = [await self._keeper.get(SWARM_KIND, one.key.removeprefix(prefix), self._now()) for one in found]
         return [_decode_swarm(value) for value in kept if value is not None]
 
-    async def broadcast(self, swarm_id: str, sender: tuple[str, str], content: str, content_type: str) -> JsonObject:
+    async def broadcast(self, swarm_id: str, sender: tuple[str, str], content: str, content_type: str) -> SwarmMessage:
         """Tell all members but the one that speaks; `sender` is that one, and who brought it in."""
         agent, by = sender
         message_id = str(uuid.uuid4())
@@ -189,19 +190,19 @@ class SwarmStore:
                 return message
         raise _busy_error()
 
-    def _message(self, swarm: Swarm, message_id: str, agent: str, content: str, content_type: str) -> JsonObject:
-        return {
-            "swarmId": swarm.id,
-            "messageId": message_id,
-            "number": swarm.messages,
-            "task": swarm.task,
-            "from": agent,
-            "content": content,
-            "contentType": content_type,
-            "at": to_rfc3339_millis(self._now()),
-        }
+    def _message(self, swarm: Swarm, message_id: str, agent: str, content: str, content_type: str) -> SwarmMessage:
+        return SwarmMessage(
+            swarm_id=swarm.id,
+            message_id=message_id,
+            number=swarm.messages,
+            task=swarm.task,
+            from_=agent,
+            content=content,
+            content_type=content_type,
+            at=to_rfc3339_millis(self._now()),
+        )
 
-    def _news(self, swarm: Swarm, message: JsonObject) -> list[KeyValueWrite]:
+    def _news(self, swarm: Swarm, message: SwarmMessage) -> list[KeyValueWrite]:
         body, now = dump_json(message), self._now()
         ends = now + limits.SWARM_MESSAGE_KEEP_SECONDS
         writes = [
@@ -210,20 +211,20 @@ class SwarmStore:
         if swarm.messages > limits.SWARM_MESSAGES:
             old = f"{swarm.id} {swarm.messages - limits.SWARM_MESSAGES:012}"
             writes.append(KeyValueWrite(kind=SWARM_MESSAGE_KIND, key=old, value=None))
-        for member, url in _callback_recipients(swarm.members, str(message["from"])):
+        for member, url in _callback_recipients(swarm.members, message.from_):
             delivery = CallbackDelivery(
-                at=now, url=url, message_id=message["messageId"], from_=swarm.agent, to=member.agent, body=body
+                at=now, url=url, message_id=message.message_id, from_=swarm.agent, to=member.agent, body=body
             )  # fmt: skip
             writes.append(delivery.write())
         return writes
 
-    async def messages(self, swarm_id: str, after: int, limit: int) -> list[JsonObject]:
+    async def messages(self, swarm_id: str, after: int, limit: int) -> list[SwarmMessage]:
         """What was told after a number, the oldest first."""
         prefix = f"{swarm_id} "
         found = await self._keeper.scan(
             SWARM_MESSAGE_KIND, self._now(), prefix=prefix, after=f"{prefix}{after:012}", limit=limit
         )
-        return [msgspec.json.decode(kept.value) for kept in found]
+        return [msgspec.json.decode(kept.value, type=SwarmMessage) for kept in found]
 
     async def _held(self, swarm_id: str) -> tuple[Swarm, bytes]:
         kept = await self._keeper.get(SWARM_KIND, swarm_id, self._now()) if len(swarm_id) <= 64 else None
@@ -275,19 +276,21 @@ def parse_role(value: Any) -> str:
     return value
 
 
-def members_json(members: Sequence[Member]) -> list[JsonObject]:
-    return [{"agent": each.agent, "role": each.role, "joined": to_rfc3339(each.joined_at)} for each in members]
+def member_views(members: Sequence[Member]) -> tuple[SwarmMemberView, ...]:
+    return tuple(
+        SwarmMemberView(agent=each.agent, role=each.role, joined=to_rfc3339(each.joined_at)) for each in members
+    )
 
 
-def swarm_json(swarm: Swarm) -> JsonObject:
-    return {
-        "swarmId": swarm.id,
-        "host": swarm.agent,
-        "task": swarm.task,
-        "created": to_rfc3339(swarm.created_at),
-        "messages": swarm.messages,
-        "members": members_json(swarm.members),
-    }
+def swarm_view(swarm: Swarm) -> SwarmView:
+    return SwarmView(
+        swarm_id=swarm.id,
+        host=swarm.agent,
+        task=swarm.task,
+        created=to_rfc3339(swarm.created_at),
+        messages=swarm.messages,
+        members=member_views(swarm.members),
+    )
 
 
 def unknown_swarm_error(swarm_id: str) -> NotFound:

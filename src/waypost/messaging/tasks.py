@@ -22,21 +22,14 @@ import msgspec
 from waypost import limits
 from waypost.errors import Conflict, IdempotencyConflict, InvalidDocument, InvalidParameter, NotFound, RateLimited
 from waypost.model.json import JsonObject, dump_json
-from waypost.model.times import to_rfc3339
+from waypost.model.times import rfc3339_or_none, to_rfc3339
 from waypost.registry.ports import KeyValueItem, KeyValueStore, KeyValueWrite
+from waypost.responses.base import embedded
+from waypost.responses.messaging import FINAL_TASK_STATUSES, LeasedTask, TaskCallback, TaskError, TaskStatus
 
-TaskStatus = Literal["accepted", "running", "succeeded", "failed", "cancelled"]
+TaskState = Literal["accepted", "running", "succeeded", "failed", "cancelled"]
 
 TaskRoute = Literal["own", "kept", "sent"]
-
-FINAL_STATUSES = frozenset(("succeeded", "failed", "cancelled"))
-
-TASK_STATUSES = ("accepted", "running", "succeeded", "failed", "cancelled")
-
-
-class TaskFault(msgspec.Struct, frozen=True, kw_only=True):
-    code: str
-    message: str
 
 
 class RemoteTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +48,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     input: bytes  # JSON
     caller: str  # `subject NAME`, or the Agent URI that signed
     scopes: tuple[str, ...] = ()  # the rights it was sent with
-    status: TaskStatus = "accepted"
+    status: TaskState = "accepted"
     callback: str | None = None
     created_at: float
     updated_at: float
@@ -64,14 +57,14 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     lease: str | None = None  # of the worker that has it
     lease_until: float | None = None
     result: bytes | None = None  # JSON
-    error: TaskFault | None = None
+    error: TaskError | None = None
     told: Literal["pending", "delivered", "failed"] | None = None  # the callback
     remote: RemoteTask | None = None
     sender: str | None = None  # the agent hosted here that it is sent as
 
     @property
     def is_done(self) -> bool:
-        return self.status in FINAL_STATUSES
+        return self.status in FINAL_TASK_STATUSES
 
     @property
     def queue(self) -> str:
@@ -153,9 +146,9 @@ def _parse_ttl(document: JsonObject) -> int:
 class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker says of its task."""
 
-    status: TaskStatus
+    status: TaskState
     result: bytes | None = None
-    error: TaskFault | None = None
+    error: TaskError | None = None
 
 
 def parse_task_outcome(document: JsonObject, path: str = "$") -> TaskOutcome:
@@ -178,12 +171,12 @@ def parse_task_outcome(document: JsonObject, path: str = "$") -> TaskOutcome:
     return TaskOutcome(status=status, result=result, error=_parse_failure(status, error))
 
 
-def _parse_failure(status: str, error: JsonObject | None) -> TaskFault | None:
+def _parse_failure(status: str, error: JsonObject | None) -> TaskError | None:
     if status != "failed":
         return None
     error = error or {}
     code, message = str(error.get("code", "failed"))[:64], str(error.get("message", "The task failed."))[:1000]
-    return TaskFault(code=code, message=message)
+    return TaskError(code=code, message=message)
 
 
 def task_ended_error(task: Task) -> Conflict:
@@ -193,44 +186,62 @@ def task_ended_error(task: Task) -> Conflict:
     )
 
 
-def task_status_json(task: Task) -> JsonObject:
-    """The status object of P-5. A callback brings the same."""
-    answer: JsonObject = {"taskId": task.id, "status": task.status, "updated": to_rfc3339(task.updated_at)}
-    if task.result is not None:
-        answer["result"] = msgspec.Raw(task.result)
-    if task.error is not None:
-        answer["error"] = {"code": task.error.code, "message": task.error.message}
-    return answer
+def task_status(task: Task) -> TaskStatus:
+    """The status object of P-5, which a callback receives too."""
+    return TaskStatus(
+        task_id=task.id,
+        status=task.status,
+        updated=to_rfc3339(task.updated_at),
+        result=None if task.result is None else embedded(task.result),
+        error=task.error,
+    )
 
 
-def sender_status_json(task: Task) -> JsonObject:
-    """The status for whoever sent the task: with what it was, and whether its callback was told."""
-    answer = task_status_json(task) | {"task": task.name, "agent": task.agent, "expires": to_rfc3339(task.expires_at)}
-    if task.callback is not None:
-        answer["callback"] = {"url": task.callback, "state": task.told or "pending"}
-    return answer
+def sender_status(task: Task) -> TaskStatus:
+    """The status for the sender: with the task itself and the state of its callback."""
+    callback = None if task.callback is None else TaskCallback(url=task.callback, state=task.told or "pending")
+    return msgspec.structs.replace(
+        task_status(task),
+        task=task.name,
+        agent=task.agent,
+        expires=to_rfc3339(task.expires_at),
+        callback=callback,
+    )
 
 
-def queued_task_json(task: Task) -> JsonObject:
-    """A task for whoever may do it."""
-    return task_status_json(task) | {
-        "task": task.name,
-        "agent": task.agent,
-        "from": task.sender or task.caller.removeprefix("subject "),
-        "expires": to_rfc3339(task.expires_at),
-    }
+def queued_status(task: Task) -> TaskStatus:
+    """The status for the owner of the agent that is to do the task."""
+    return msgspec.structs.replace(
+        task_status(task),
+        task=task.name,
+        agent=task.agent,
+        from_=_sender(task),
+        expires=to_rfc3339(task.expires_at),
+    )
 
 
-def leased_task_json(task: Task) -> JsonObject:
-    """A task for whoever does it."""
-    answer = queued_task_json(task) | {"input": msgspec.Raw(task.input)}
-    if task.lease is not None and task.lease_until is not None:
-        answer |= {"lease": task.lease, "leaseUntil": to_rfc3339(task.lease_until)}
-    return answer
+def leased_task(task: Task) -> LeasedTask:
+    """The task for the worker that took it."""
+    return LeasedTask(
+        task_id=task.id,
+        status=task.status,
+        updated=to_rfc3339(task.updated_at),
+        task=task.name,
+        agent=task.agent,
+        from_=_sender(task),
+        expires=to_rfc3339(task.expires_at),
+        input=embedded(task.input),
+        lease=task.lease or "",
+        lease_until=rfc3339_or_none(task.lease_until),
+    )
+
+
+def _sender(task: Task) -> str:
+    return task.sender or task.caller.removeprefix("subject ")
 
 
 def callback_body(task: Task) -> bytes:
-    return dump_json(task_status_json(task))
+    return dump_json(task_status(task))
 
 
 # ---- Tasks, kept: accepted once, taken by one worker at a time, ended once, and told.
@@ -513,7 +524,7 @@ class TaskStore:
         if task.is_done or task.lease_until is None or task.lease_until > now:
             return
         if task.attempts >= limits.TASK_ATTEMPTS:
-            failure = TaskFault(code="abandoned", message=f"{task.attempts} workers took the task, and none ended it.")
+            failure = TaskError(code="abandoned", message=f"{task.attempts} workers took the task, and none ended it.")
             await self.end(task_id, TaskOutcome(status="failed", error=failure))
             return
         freed = msgspec.structs.replace(task, status="accepted", updated_at=now, lease=None, lease_until=None)
@@ -629,8 +640,8 @@ def unknown_task_error(task_id: str) -> NotFound:
     )
 
 
-def make_outcome(status: TaskStatus, code: str, message: str) -> TaskOutcome:
-    return TaskOutcome(status=status, error=TaskFault(code=code, message=message))
+def make_outcome(status: TaskState, code: str, message: str) -> TaskOutcome:
+    return TaskOutcome(status=status, error=TaskError(code=code, message=message))
 
 
 def _changed(task: Task, kept: bytes) -> KeyValueWrite:

@@ -11,7 +11,7 @@ from waypost.responses.base import Answer, Part, Timestamp, described, one_of
 TASK_STATUSES: Final = ("accepted", "running", "succeeded", "failed", "cancelled")
 FINAL_TASK_STATUSES: Final = frozenset(TASK_STATUSES[2:])
 
-TaskState = Annotated[str, one_of(*TASK_STATUSES)]
+_State = Annotated[str, one_of(*TASK_STATUSES)]
 
 
 class TaskError(Part, frozen=True, kw_only=True):
@@ -32,7 +32,7 @@ class AcceptedTask(Answer, frozen=True, kw_only=True, rename="camel"):
     """A task that was accepted."""
 
     task_id: str
-    status: TaskState
+    status: _State
     status_url: str
 
 
@@ -40,7 +40,7 @@ class TaskStatus(Answer, frozen=True, kw_only=True, rename="camel"):
     """The state of a task, with its result or its error when it is done."""
 
     task_id: str
-    status: TaskState
+    status: _State
     updated: Timestamp
     result: Any = None
     error: TaskError | None = None

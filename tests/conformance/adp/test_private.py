@@ -18,7 +18,8 @@ from support.signing import key_of
 from support.tasks import BOB, Place, place
 from waypost import limits
 from waypost.protocols.adp.invitation import Invitation, parse_invitation
-from waypost.server.api.adp.invitations import INVITATION_LIST_SCHEMA, INVITATION_SCHEMA, REDEEMED_SCHEMA
+from waypost.responses.messaging import InvitationList, InvitationView, RedeemedInvitation
+from waypost.server.http.openapi import answer_schema
 from waypost.trust.keys.private_key import PrivateKey
 from waypost.trust.keys.public_key import parse_pem
 
@@ -49,7 +50,7 @@ async def at(client: httpx2.AsyncClient, path: str = WELL_KNOWN, **headers: str)
 async def invite(here: Place, **members: Any) -> dict[str, Any]:
     answer = await here.bench.as_("alice").post(INVITES, json={"agent": AGENT, **members})
     assert answer.status_code == 201, answer.text
-    jsonschema.validate(answer.json(), INVITATION_SCHEMA)
+    jsonschema.validate(answer.json(), answer_schema(InvitationView))
     made: dict[str, Any] = answer.json()
     return made
 
@@ -177,7 +178,7 @@ async def test_a_redeemed_invitation_makes_the_agent_visible(here: Place) -> Non
     bob, carol = here.bench.as_("bob"), here.bench.as_("carol")
     answer = await bob.post(f"{INVITES}:redeem", json=made["invitation"])  # as the file holds it
     assert answer.status_code == 200, answer.text
-    jsonschema.validate(answer.json(), REDEEMED_SCHEMA)
+    jsonschema.validate(answer.json(), answer_schema(RedeemedInvitation))
     assert answer.json()["document"]["identity"]["domain"] == DOMAIN
     assert (answer.json()["shared"], answer.json()["id"]) == (True, AGENT)
     assert (await bob.get("/api/v1/agents/urn%3Aagent%3Avault")).status_code == 200
@@ -198,7 +199,7 @@ async def test_invitations_are_made_listed_and_revoked_by_the_owner_alone(here: 
     assert (await bob.post(INVITES, json={"agent": AGENT})).status_code == 403
     for params in ({}, {"agent": AGENT}):
         listed = (await here.bench.as_("alice").get(INVITES, params=params)).json()
-        jsonschema.validate(listed, INVITATION_LIST_SCHEMA)
+        jsonschema.validate(listed, answer_schema(InvitationList))
         (one,) = listed["invitations"]
         assert (one["state"], one["used"], one["uses"], one["redeemed_by"]) == ("open", 1, 2, ["bob"])
         assert code_of(made) not in json.dumps(listed)

@@ -16,7 +16,8 @@ from support.signing import key_of
 from support.tasks import BOB, Place, place
 from waypost import limits
 from waypost.protocols.adp.agp.messages import signing_input, verify
-from waypost.server.api.adp.swarms import JOINED_SCHEMA, MESSAGE_LIST_SCHEMA, SWARM_SCHEMA
+from waypost.responses.messaging import SwarmMembership, SwarmMessageList, SwarmView
+from waypost.server.http.openapi import answer_schema
 from waypost.trust.keys.private_key import load_private_key
 
 JOIN = "/agent/swarm/join"
@@ -38,7 +39,7 @@ async def test_an_agent_joins_the_swarm_of_a_task(here: Place) -> None:
     alice = here.bench.as_("alice")
     first = await join(alice, BOB, role="participant")
     assert first.status_code == 200
-    jsonschema.validate(first.json(), JOINED_SCHEMA)
+    jsonschema.validate(first.json(), answer_schema(SwarmMembership))
     assert (first.json()["agent"], first.json()["role"]) == (BOB, "participant")
     second = await join(here.bench.as_("carol"), CAROL, role="observer")
     assert second.json()["swarmId"] == first.json()["swarmId"]
@@ -115,7 +116,7 @@ async def test_concurrent_joins_all_succeed(here: Place) -> None:
     alice = here.bench.as_("alice")
     answers = await asyncio.gather(*(join(alice, f"agent:a{n}.example.com") for n in range(20)))
     swarm = (await alice.get(f"/agent/swarm/{answers[0].json()['swarmId']}")).json()
-    jsonschema.validate(swarm, SWARM_SCHEMA)
+    jsonschema.validate(swarm, answer_schema(SwarmView))
     assert {each["agent"] for each in swarm["members"]} == {f"agent:a{n}.example.com" for n in range(20)}
 
 
@@ -152,7 +153,7 @@ async def test_a_broadcast_is_stored_and_delivered_to_members_with_an_address(he
     assert verify(identity.public, taken.headers["adp-signature"], covered)
     await alice.post(f"{path}:broadcast", json={"agent": BOB, "content": "all is done"})
     found = (await carol.get(f"{path}:messages")).json()
-    jsonschema.validate(found, MESSAGE_LIST_SCHEMA)
+    jsonschema.validate(found, answer_schema(SwarmMessageList))
     assert [each["content"] for each in found["messages"]] == ["half is done", "all is done"]
     after = (await carol.get(f"{path}:messages", params={"after": 1})).json()["messages"]
     assert [each["content"] for each in after] == ["all is done"]

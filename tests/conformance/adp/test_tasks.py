@@ -15,7 +15,8 @@ from support.tasks import BOB, TASKS, Place, place
 from waypost import limits
 from waypost.errors import TooLarge, error_codes
 from waypost.protocols.adp.agp.messages import signing_input, verify
-from waypost.server.api.adp.tasks import ACCEPTED_SCHEMA, TASK_STATUS_SCHEMA, WORK_LIST_SCHEMA
+from waypost.responses.messaging import AcceptedTask, LeasedTaskList, TaskStatus
+from waypost.server.http.openapi import answer_schema
 from waypost.trust.keys.private_key import load_private_key
 
 AGENT = "https://agents.example.net/id/minimal"
@@ -33,12 +34,12 @@ async def test_a_task_is_accepted_with_a_place_to_ask_for_it_and_done(here: Plac
     answer = await alice.post(TASKS, json={"task": "echo", "input": {"text": "hello", "n": [1, 2.5, None]}})
     assert answer.status_code == 202
     accepted = answer.json()
-    jsonschema.validate(accepted, ACCEPTED_SCHEMA)
+    jsonschema.validate(accepted, answer_schema(AcceptedTask))
     assert accepted["status"] == "accepted"
     assert answer.headers["location"] == f"/agent/tasks/{accepted['taskId']}"
     assert accepted["statusUrl"] == here.bench.application.base_url + answer.headers["location"]
     status = await here.ended(alice, answer.headers["location"])
-    jsonschema.validate(status, TASK_STATUS_SCHEMA)
+    jsonschema.validate(status, answer_schema(TaskStatus))
     assert status["status"] == "succeeded"
     assert status["result"] == {"text": "hello", "n": [1, 2.5, None]}
     assert status["agent"] == here.own
@@ -201,7 +202,7 @@ async def test_the_result_is_brought_to_the_callback_signed(here: Place) -> None
     (taken,) = await here.taking.wait()
     assert (taken.method, taken.path) == ("POST", "/agent/webhook")
     assert taken.headers["content-type"] == "application/json"
-    jsonschema.validate(taken.json, TASK_STATUS_SCHEMA)
+    jsonschema.validate(taken.json, answer_schema(TaskStatus))
     task_id = sent.json()["taskId"]
     assert (taken.json["taskId"], taken.json["status"], taken.json["result"]) == (task_id, "succeeded", "hi")
     assert taken.headers["adp-agent"] == here.own
@@ -333,7 +334,7 @@ async def test_a_hosted_agent_takes_tasks_under_its_domain_and_its_owner_does_th
     assert (await here.bench.as_("carol").get(TASKS, headers={"Host": "alice.example.com"})).json() == {"tasks": []}
     assert (await here.bench.as_("carol").post("/agent/tasks:take", json={"agent": AGENT})).status_code == 403
     taken = (await alice.post("/agent/tasks:take", json={"agent": "agent:alice.example.com"})).json()
-    jsonschema.validate(taken, WORK_LIST_SCHEMA)
+    jsonschema.validate(taken, answer_schema(LeasedTaskList))
     (work,) = taken["tasks"]
     assert (work["task"], work["input"], work["from"]) == ("review", "x", "bob")
     assert (await alice.post("/agent/tasks:take", json={"agent": AGENT})).json() == {"tasks": []}

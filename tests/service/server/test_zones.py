@@ -16,7 +16,8 @@ from support.certificates import Authority
 from support.service import Bench, profile, service
 from waypost import Client
 from waypost.protocols.adp.codec import ADP
-from waypost.server.api.dns_aid.zone import ZONE_SCHEMA
+from waypost.responses.agents import AgentZone
+from waypost.server.http.openapi import answer_schema
 
 DESK = "desk.example.com"
 ZONE = f"/api/v1/agents/{DESK}:zone"
@@ -40,7 +41,7 @@ async def _zone(bench: Bench, path: str = ZONE, **params: Any) -> dict[str, Any]
     answer = await bench.as_("alice").get(path, params=params)
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
-    jsonschema.validate(found, ZONE_SCHEMA)
+    jsonschema.validate(found, answer_schema(AgentZone))
     return found
 
 

@@ -7,6 +7,8 @@ import time
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
+
 from waypost import limits
 from waypost.errors import AddressDenied, FetchFailed, InvalidDocument, InvalidParameter, Unauthorized, WaypostError
 from waypost.messaging.invitations import (
@@ -28,6 +30,7 @@ from waypost.protocols.adp.invitation import SCHEME, Invitation, parse_code, par
 from waypost.registry.audit_trail import audit_entry_by
 from waypost.registry.ports import OutboundSender as Outgoing
 from waypost.registry.registry import Registry
+from waypost.responses.messaging import InvitationList, InvitationView, RedeemedInvitation
 from waypost.server.api.adp.requesters import owned_agent
 from waypost.server.auth.authenticator import Authenticator
 from waypost.server.hosted_agents.documents import WELL_KNOWN_PATH, HostedDocuments
@@ -77,38 +80,11 @@ INVITE_SCHEMA = _object(
     },
 )
 
-INVITATION_SCHEMA = _object(
-    ["id", "agent", "state", "uses", "used", "expires"],
-    id=_TEXT,
-    agent=_TEXT,
-    record=_TEXT,
-    state={"enum": ["open", "used", "expired", "revoked"]},
-    uses=_INTEGER,
-    used=_INTEGER,
-    redeemed_by={"type": "array", "items": _TEXT},
-    created=_TIME,
-    expires=_TIME,
-    by=_TEXT,
-    invitation=_INVITATION_DOCUMENT,
-)
-
-INVITATION_LIST_SCHEMA = _object(["invitations"], invitations={"type": "array", "items": INVITATION_SCHEMA})
-
 REDEEM_SCHEMA: Schema = {
     "type": "object",
     "properties": {"code": _TEXT, "invitation": _INVITATION_DOCUMENT},
     "anyOf": [{"required": ["code"]}, {"required": ["invitation"]}, _INVITATION_DOCUMENT],
 }
-
-REDEEMED_SCHEMA = _object(
-    ["agent", "document", "shared"],
-    agent=_TEXT,
-    id=_TEXT,
-    document={"type": "object"},
-    fingerprint=_TEXT,
-    shared={"type": "boolean", "description": "the caller can see the agent's record from now on"},
-    pinned={"type": "boolean", "description": "the key is pinned for the agent"},
-)
 
 
 _NOT_STORED = (b"cache-control", b"no-store")
@@ -146,7 +122,7 @@ class InvitationApi:
                 handler=self.make,
                 summary="Invite to one of your agents",
                 body=BodySpec(schema=INVITE_SCHEMA),
-                answers={201: BodySpec(schema=INVITATION_SCHEMA)},
+                answers={201: InvitationView},
             ),
             Route(
                 method="GET",
@@ -155,7 +131,7 @@ class InvitationApi:
                 handler=self.list,
                 summary="List the invitations to one of your agents; admin: all",
                 parameters=(ParameterSpec(name="agent"), ParameterSpec(name="limit", schema={"type": "integer"})),
-                answers={200: BodySpec(schema=INVITATION_LIST_SCHEMA)},
+                answers={200: InvitationList},
             ),
             Route(
                 method="DELETE",
@@ -172,7 +148,7 @@ class InvitationApi:
                 handler=self.redeem,
                 summary="Redeem an invitation: see the agent and pin its key",
                 body=BodySpec(schema=REDEEM_SCHEMA),
-                answers={200: BodySpec(schema=REDEEMED_SCHEMA)},
+                answers={200: RedeemedInvitation},
             ),
         ]
 
@@ -202,7 +178,7 @@ class InvitationApi:
             Invitation(code=code, agent=uri, well_known=well_known, pubkey=pubkey, expires=to_rfc3339(held.expires_at))
         )
         await self._note(call.principal, "invite", entry.id, "created", f"{held.id}, {uses} uses")
-        answer = held.json(self._registry.clock.now()) | {"invitation": invitation.json()}
+        answer = msgspec.structs.replace(held.view(self._registry.clock.now()), invitation=invitation.json())
         return json_response(
             answer, 201, headers=[_NOT_STORED, (b"location", f"/api/v1/invitations/{held.id}".encode())]
         )
@@ -239,7 +215,9 @@ class InvitationApi:
         else:
             found = [held for held in await self._invitations.all(10_000) if self._may(call.principal, held)]
         now = self._registry.clock.now()
-        return json_response({"invitations": [held.json(now) for held in found[:limit]]}, headers=[_NOT_STORED])
+        return json_response(
+            InvitationList(invitations=tuple(held.view(now) for held in found[:limit])), headers=[_NOT_STORED]
+        )
 
     async def revoke(self, call: RequestContext) -> AnyResponse:
         held = await self._invitations.get(call.id)
@@ -279,7 +257,7 @@ class InvitationApi:
         domain = invitation.agent.removeprefix(AGENT_SCHEME)
         return invitation.well_known.startswith(f"{self._base_url}/") or self._registry.hosted(domain) is not None
 
-    async def _here(self, call: RequestContext, code: str, invitation: Invitation | None) -> JsonObject:
+    async def _here(self, call: RequestContext, code: str, invitation: Invitation | None) -> RedeemedInvitation:
         subject = call.principal.subject
         held = await self._invitations.redeem(code, subject=subject)
         if held is None:
@@ -297,8 +275,12 @@ class InvitationApi:
             await self._invitations.give_back(held.id, subject)
             raise
         await self._note(call.principal, "redeem", held.record, "redeemed", held.id)
-        return {"agent": held.agent, "id": held.record, "document": document, "shared": subject is not None} | _key(
-            document
+        return RedeemedInvitation(
+            agent=held.agent,
+            id=held.record,
+            document=document,
+            fingerprint=_fingerprint(document),
+            shared=subject is not None,
         )
 
     async def _let_in(self, registration: Registration, subject: str) -> None:
@@ -308,7 +290,7 @@ class InvitationApi:
         owner = Principal(subject=registration.owner, scopes=frozenset((SCOPE_WRITE,)), via="invitation")
         await self._registry.share(owner, registration.id, add=(subject,))
 
-    async def _elsewhere(self, call: RequestContext, invitation: Invitation) -> JsonObject:
+    async def _elsewhere(self, call: RequestContext, invitation: Invitation) -> RedeemedInvitation:
         refuse_fetch_loops(call.request)
         require_scope(call.principal, SCOPE_WRITE)  # a fetch, with the cost of one
         followed = await self._followed(call.principal, invitation)
@@ -316,13 +298,13 @@ class InvitationApi:
         if is_kept:
             pin = InvitationPin(fingerprint=invitation.pubkey, spki=followed.key.spki, by=call.principal.subject or "")
             await self._invitations.pin(invitation.agent, pin)
-        return {
-            "agent": invitation.agent,
-            "document": followed.document,
-            "fingerprint": invitation.pubkey,
-            "shared": False,
-            "pinned": is_kept,
-        }
+        return RedeemedInvitation(
+            agent=invitation.agent,
+            document=followed.document,
+            fingerprint=invitation.pubkey,
+            shared=False,
+            pinned=is_kept,
+        )
 
     async def _followed(self, principal: Principal, invitation: Invitation) -> InvitedDocument:
         """Denied, closed, missing and refused are indistinguishable, also by time (THREATS S1, S9)."""
@@ -370,10 +352,10 @@ def declared_agent_uri(registration: Registration) -> str:
     return source.id if source is not None else registration.id
 
 
-def _key(document: JsonObject) -> JsonObject:
+def _fingerprint(document: JsonObject) -> str | None:
     key = document.get("identity", {}).get("publicKey") or {}
-    fingerprint = key.get("fingerprint")
-    return {} if fingerprint is None else {"fingerprint": fingerprint}
+    fingerprint: str | None = key.get("fingerprint")
+    return fingerprint
 
 
 def _parse_integer(asked: JsonObject, name: str, default: int, least: int, most: int) -> int:

@@ -7,9 +7,10 @@ from typing import Any
 from waypost import limits
 from waypost.errors import Forbidden, InvalidDocument, InvalidParameter
 from waypost.messaging.request_signatures import parse_agent_uri
-from waypost.messaging.swarms import JoinRequest, SwarmStore, members_json, parse_role, swarm_json
+from waypost.messaging.swarms import JoinRequest, SwarmStore, member_views, parse_role, swarm_view
 from waypost.model.json import JsonObject, parse_object
 from waypost.registry.ports import OutboundSender as Outgoing
+from waypost.responses.messaging import SwarmList, SwarmMembership, SwarmMessage, SwarmMessageList, SwarmView
 from waypost.server.api.adp.requesters import Requester, Requesters, check_callback
 from waypost.server.http.asgi import AnyResponse, json_response
 from waypost.server.http.request_params import read_limit
@@ -30,10 +31,6 @@ def _object(required: list[str], **properties: Schema) -> Schema:
     return {"type": "object", "required": required, "properties": properties}
 
 
-_MEMBER = _object(["agent", "role", "joined"], agent=_URI, role=_TEXT, joined=_TIME)
-
-_MEMBERS: Schema = {"type": "array", "items": _MEMBER}
-
 JOIN_SCHEMA = _object(
     ["agent", "task"],
     agent=_URI,
@@ -42,23 +39,7 @@ JOIN_SCHEMA = _object(
     callback={"type": "string", "format": "uri", "description": "https; broadcasts are posted there, signed"},
 )
 
-JOINED_SCHEMA = _object(
-    ["swarmId", "agent", "role", "members"], swarmId=_TEXT, agent=_URI, role=_TEXT, members=_MEMBERS
-)
-
 LEAVE_SCHEMA = _object(["agent"], agent=_URI)
-
-SWARM_SCHEMA = _object(
-    ["swarmId", "host", "task", "members"],
-    swarmId=_TEXT,
-    host=_TEXT,
-    task=_TEXT,
-    created=_TIME,
-    messages={"type": "integer"},
-    members=_MEMBERS,
-)
-
-SWARM_LIST_SCHEMA = _object(["swarms"], swarms={"type": "array", "items": SWARM_SCHEMA})
 
 BROADCAST_SCHEMA = _object(
     ["agent", "content"],
@@ -66,20 +47,6 @@ BROADCAST_SCHEMA = _object(
     content={"type": "string", "description": f"at most {limits.SWARM_MESSAGE_BYTES} bytes"},
     contentType=_TEXT,
 )
-
-MESSAGE_SCHEMA = _object(
-    ["swarmId", "messageId", "number", "from", "content"],
-    swarmId=_TEXT,
-    messageId=_TEXT,
-    number={"type": "integer"},
-    task=_TEXT,
-    content=_TEXT,
-    contentType=_TEXT,
-    at=_TIME,
-    **{"from": _URI},
-)
-
-MESSAGE_LIST_SCHEMA = _object(["messages"], messages={"type": "array", "items": MESSAGE_SCHEMA})
 
 
 _NOT_STORED = (b"cache-control", b"no-store")
@@ -107,7 +74,7 @@ class SwarmApi:
                 summary="Add an agent to the swarm of a task",
                 parameters=(_AGENT_PARAMETER,),
                 body=BodySpec(schema=JOIN_SCHEMA),
-                answers={200: BodySpec(schema=JOINED_SCHEMA)},
+                answers={200: SwarmMembership},
                 signed=True,
             ),
             Route(
@@ -116,7 +83,7 @@ class SwarmApi:
                 operation="list_swarms",
                 handler=self.list,
                 summary="List the swarms that your agents are in",
-                answers={200: BodySpec(schema=SWARM_LIST_SCHEMA)},
+                answers={200: SwarmList},
                 signed=True,
             ),
             Route(
@@ -125,7 +92,7 @@ class SwarmApi:
                 operation="swarm_members",
                 handler=self.show,
                 summary="Show a swarm and its members, to members",
-                answers={200: BodySpec(schema=SWARM_SCHEMA)},
+                answers={200: SwarmView},
                 signed=True,
             ),
             Route(
@@ -135,7 +102,7 @@ class SwarmApi:
                 handler=self.leave,
                 summary="Remove an agent from a swarm",
                 body=BodySpec(schema=LEAVE_SCHEMA),
-                answers={200: BodySpec(schema=SWARM_SCHEMA)},
+                answers={200: SwarmView},
                 signed=True,
             ),
             Route(
@@ -145,7 +112,7 @@ class SwarmApi:
                 handler=self.broadcast,
                 summary="Broadcast to all members of a swarm",
                 body=BodySpec(schema=BROADCAST_SCHEMA),
-                answers={200: BodySpec(schema=MESSAGE_SCHEMA)},
+                answers={200: SwarmMessage},
                 signed=True,
             ),
             Route(
@@ -160,7 +127,7 @@ class SwarmApi:
                     ),
                     ParameterSpec(name="limit", schema={"type": "integer"}),
                 ),
-                answers={200: BodySpec(schema=MESSAGE_LIST_SCHEMA)},
+                answers={200: SwarmMessageList},
                 signed=True,
             ),
         ]
@@ -184,24 +151,24 @@ class SwarmApi:
             leads=self._leads(sender, host),
         )
         swarm = await self._swarms.join(joining)
-        answer = {"swarmId": swarm.id, "agent": agent, "role": joining.role, "members": members_json(swarm.members)}
+        answer = SwarmMembership(swarm_id=swarm.id, agent=agent, role=joining.role, members=member_views(swarm.members))
         return json_response(answer, headers=[_NOT_STORED])
 
     async def list(self, call: RequestContext) -> AnyResponse:
         sender, _ = await self._asked(call)
-        found = [swarm_json(swarm) for swarm in await self._swarms.of(sender.name)]
-        return json_response({"swarms": found}, headers=[_NOT_STORED])
+        swarms = tuple(map(swarm_view, await self._swarms.of(sender.name)))
+        return json_response(SwarmList(swarms=swarms), headers=[_NOT_STORED])
 
     async def show(self, call: RequestContext) -> AnyResponse:
         sender, _ = await self._asked(call)
         swarm = await self._swarms.get(call.id, sender.name, leads=await self._leads_in(sender, call.id))
-        return json_response(swarm_json(swarm), headers=[_NOT_STORED])
+        return json_response(swarm_view(swarm), headers=[_NOT_STORED])
 
     async def leave(self, call: RequestContext) -> AnyResponse:
         sender, asked = await self._asked(call)
         agent = parse_agent_uri(asked.get("agent"), "$.agent")
         swarm = await self._swarms.leave(call.id, agent, sender.name, leads=await self._leads_in(sender, call.id))
-        return json_response(swarm_json(swarm), headers=[_NOT_STORED])
+        return json_response(swarm_view(swarm), headers=[_NOT_STORED])
 
     async def broadcast(self, call: RequestContext) -> AnyResponse:
         sender, asked = await self._asked(call)
@@ -218,7 +185,7 @@ class SwarmApi:
             raise InvalidParameter("after must be the number of a broadcast.", path="after", hint="Start with 0.")
         swarm = await self._swarms.get(call.id, sender.name, leads=await self._leads_in(sender, call.id))
         found = await self._swarms.messages(swarm.id, int(after), read_limit(call.request))
-        return json_response({"messages": found}, headers=[_NOT_STORED])
+        return json_response(SwarmMessageList(messages=tuple(found)), headers=[_NOT_STORED])
 
     # --- Who acts --------------------------------------------------------------------------------
 

@@ -19,22 +19,22 @@ from waypost.messaging.request_signatures import (
     parse_signature_headers,
 )
 from waypost.messaging.tasks import (
-    TASK_STATUSES,
     NewTask,
     Task,
     TaskStore,
-    leased_task_json,
+    leased_task,
     parse_task_outcome,
     parse_task_request,
     queue_name,
-    queued_task_json,
-    sender_status_json,
-    task_status_json,
+    queued_status,
+    sender_status,
+    task_status,
     unknown_task_error,
 )
 from waypost.model.json import JsonObject, dump_json, kind_of, parse_object
 from waypost.model.principal import ANONYMOUS, SCOPE_READ, Principal
 from waypost.registry.ports import OutboundSender as Outgoing
+from waypost.responses.messaging import TASK_STATUSES, AcceptedTask, LeasedTaskList, TaskList, TaskStatus
 from waypost.server.api.adp.requesters import Requester, Requesters, agent_uri, check_callback
 from waypost.server.http.asgi import AnyResponse, Response, json_response
 from waypost.server.http.conditional_requests import format_http_date, is_not_modified, strong_etag
@@ -70,25 +70,6 @@ TASK_SCHEMA = _object(
     },
 )
 
-ACCEPTED_SCHEMA = _object(
-    ["taskId", "status", "statusUrl"], taskId=_TEXT, status={"enum": list(TASK_STATUSES)}, statusUrl=_TEXT
-)
-
-TASK_STATUS_SCHEMA = _object(
-    ["taskId", "status", "updated"],
-    taskId=_TEXT,
-    status={"enum": list(TASK_STATUSES)},
-    updated=_TIME,
-    result={},
-    error=_object(["code", "message"], code=_TEXT, message=_TEXT),
-    task=_TEXT,
-    agent=_TEXT,
-    expires=_TIME,
-    callback=_object(["url", "state"], url=_TEXT, state={"enum": ["pending", "delivered", "failed"]}),
-)
-
-TASK_LIST_SCHEMA = _object(["tasks"], tasks={"type": "array", "items": TASK_STATUS_SCHEMA})
-
 TAKE_SCHEMA = _object(
     ["agent"],
     agent=_TEXT,
@@ -101,17 +82,6 @@ TAKE_SCHEMA = _object(
     },
     wait_seconds={"type": "integer", "minimum": 0, "maximum": limits.TASK_WAIT_SECONDS, "default": 0},
 )
-
-WORK_SCHEMA = _object(
-    ["taskId", "status", "task", "input", "lease"],
-    **TASK_STATUS_SCHEMA["properties"],
-    input={},
-    lease=_TEXT,
-    leaseUntil=_TIME,
-    **{"from": _TEXT},
-)
-
-WORK_LIST_SCHEMA = _object(["tasks"], tasks={"type": "array", "items": WORK_SCHEMA})
 
 REPORT_SCHEMA = _object(
     ["lease", "status"],
@@ -219,7 +189,7 @@ class TaskApi:
                 summary="Send a task to an agent",
                 parameters=(_AGENT_PARAMETER, _AS_PARAMETER, ParameterSpec(name="Idempotency-Key", place="header")),
                 body=BodySpec(schema=TASK_SCHEMA),
-                answers={202: BodySpec(schema=ACCEPTED_SCHEMA)},
+                answers={202: AcceptedTask},
                 signed=True,
             ),
             Route(
@@ -228,7 +198,7 @@ class TaskApi:
                 operation="task_status",
                 handler=self.status,
                 summary="Show the status of a task and its result",
-                answers={200: BodySpec(schema=TASK_STATUS_SCHEMA)},
+                answers={200: TaskStatus},
                 signed=True,
             ),
             Route(
@@ -237,7 +207,7 @@ class TaskApi:
                 operation="cancel_task",
                 handler=self.cancel,
                 summary="Cancel a task",
-                answers={200: BodySpec(schema=TASK_STATUS_SCHEMA)},
+                answers={200: TaskStatus},
                 signed=True,
             ),
             Route(
@@ -251,7 +221,7 @@ class TaskApi:
                     ParameterSpec(name="status", schema={"enum": ["accepted", "running"]}),
                     ParameterSpec(name="limit", schema={"type": "integer"}),
                 ),
-                answers={200: BodySpec(schema=TASK_LIST_SCHEMA)},
+                answers={200: TaskList},
             ),
         ]
 
@@ -265,7 +235,7 @@ class TaskApi:
                 handler=self.take,
                 summary="Take tasks of one of your agents to work on them",
                 body=BodySpec(schema=TAKE_SCHEMA),
-                answers={200: BodySpec(schema=WORK_LIST_SCHEMA)},
+                answers={200: LeasedTaskList},
             ),
             Route(
                 method="POST",
@@ -274,7 +244,7 @@ class TaskApi:
                 handler=self.report,
                 summary="Report progress or the result of a task that you took",
                 body=BodySpec(schema=REPORT_SCHEMA),
-                answers={200: BodySpec(schema=TASK_STATUS_SCHEMA)},
+                answers={200: TaskStatus},
             ),
             Route(
                 method="POST",
@@ -283,7 +253,7 @@ class TaskApi:
                 handler=self.webhook,
                 summary="Receive the signed result of a task that this service sent",
                 body=BodySpec(schema=WEBHOOK_SCHEMA),
-                answers={200: BodySpec(schema=TASK_STATUS_SCHEMA)},
+                answers={200: TaskStatus},
                 signed=True,
             ),
         ]
@@ -319,7 +289,7 @@ class TaskApi:
     def _accepted(self, task: Task, domain: str) -> AnyResponse:
         """The status URL is on the origin that the task was sent to: clients would not trust another one."""
         path = f"/agent/tasks/{task.id}"
-        answer = {"taskId": task.id, "status": "accepted", "statusUrl": f"{self._origin_of(domain)}{path}"}
+        answer = AcceptedTask(task_id=task.id, status="accepted", status_url=f"{self._origin_of(domain)}{path}")
         return json_response(answer, 202, headers=[(b"location", path.encode()), _NOT_STORED])
 
     # --- Status ----------------------------------------------------------------------------------
@@ -327,8 +297,8 @@ class TaskApi:
     async def status(self, call: RequestContext) -> AnyResponse:
         """The status, with an entity tag because clients poll it, and Last-Modified once it is final."""
         _, task = await self._own_task(call)
-        told = sender_status_json(task)
-        settled = task.is_done and "callback" not in told
+        told = sender_status(task)
+        settled = task.is_done and told.callback is None
         body = dump_json(told)
         etag = strong_etag(body, _JSON)
         headers = [(b"etag", etag.encode()), (b"last-modified", format_http_date(task.updated_at)), _PRIVATE]
@@ -338,7 +308,7 @@ class TaskApi:
 
     async def cancel(self, call: RequestContext) -> AnyResponse:
         _, task = await self._own_task(call)
-        return json_response(sender_status_json(await self._tasks.cancel(task.id)), headers=[_NOT_STORED])
+        return json_response(sender_status(await self._tasks.cancel(task.id)), headers=[_NOT_STORED])
 
     async def _own_task(self, call: RequestContext) -> tuple[Requester, Task]:
         """Return the task to its sender, to the owner of the agent that performs it, and to admin."""
@@ -359,16 +329,16 @@ class TaskApi:
             raise InvalidParameter(f"{status[:40]!r} is not a status.", path="status", hint="Use accepted or running.")
         agent = self._senders.worked_for(call.request, call.principal)
         if agent is not None:
-            found, shown = self._tasks.waiting(queue_name(agent)), queued_task_json
+            found, shown = self._tasks.waiting(queue_name(agent)), queued_status
         else:
-            found, shown = self._tasks.of_caller(Requester(principal=call.principal).name), sender_status_json
-        chosen: list[JsonObject] = []
+            found, shown = self._tasks.of_caller(Requester(principal=call.principal).name), sender_status
+        chosen: list[TaskStatus] = []
         async for task in found:
             if len(chosen) == limit:
                 break
             if status is None or task.status == status:
                 chosen.append(shown(task))
-        return json_response({"tasks": chosen}, headers=[_NOT_STORED])
+        return json_response(TaskList(tasks=tuple(chosen)), headers=[_NOT_STORED])
 
     # --- Work ------------------------------------------------------------------------------------
 
@@ -385,7 +355,7 @@ class TaskApi:
         taken = await self._tasks.take(queue, limit, lease)
         if not taken and wait and await self._tasks.arrival(queue, wait):
             taken = await self._tasks.take(queue, limit, lease)
-        return json_response({"tasks": [leased_task_json(task) for task in taken]}, headers=[_NOT_STORED])
+        return json_response(LeasedTaskList(tasks=tuple(map(leased_task, taken))), headers=[_NOT_STORED])
 
     async def report(self, call: RequestContext) -> AnyResponse:
         asked = parse_object(
@@ -399,7 +369,7 @@ class TaskApi:
         if not isinstance(lease, str):
             raise InvalidDocument("Which lease?", path="$.lease", hint="Send the lease that came with the task.")
         task = await self._tasks.report(call.id, lease, parse_task_outcome(asked), _parse_lease(asked))
-        return json_response(queued_task_json(task), headers=[_NOT_STORED])
+        return json_response(queued_status(task), headers=[_NOT_STORED])
 
     # --- Incoming results ------------------------------------------------------------------------
 
@@ -422,7 +392,7 @@ class TaskApi:
             )
         task = await self._tasks.sent_as(parse_agent_uri(signed.agent, "ADP-Agent"), task_id)
         await self._signatures.check_result(signed, task_id, task.sender or self._senders.own, body)
-        return json_response(task_status_json(await self._ended(task, document)), headers=[_NOT_STORED])
+        return json_response(task_status(await self._ended(task, document)), headers=[_NOT_STORED])
 
     async def _ended(self, task: Task, document: JsonObject) -> Task:
         outcome = parse_task_outcome(document)

@@ -5,19 +5,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
 from waypost import limits
 from waypost.errors import InvalidParameter
 from waypost.model.principal import Principal
-from waypost.model.resolution import DEPTHS, VERIFIED_LEVELS, Depth, OrganisationIndex, Resolution, ResolutionStep
+from waypost.model.resolution import DEPTHS, Depth, OrganisationIndex, Resolution, ResolutionStep
 from waypost.model.verdict import Verdict
 from waypost.server.auth.rate_limits import RateLimits
 from waypost.server.http.asgi import AnyResponse, json_response
 from waypost.server.http.request_params import refuse_fetch_loops
-from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
+from waypost.server.http.routing import ParameterSpec, RequestContext, Route
 
 if TYPE_CHECKING:
     from waypost.domains.organisation_index import OrganisationReader
@@ -26,74 +26,6 @@ if TYPE_CHECKING:
 # Reasons shown to admins only: they describe a network, not an agent (S1, S9).
 _NETWORK_REASONS: Final = frozenset(("no_address", "refused", "timed_out", "tls", "protocol", "denied"))
 _UNREACHABLE_TEXT: Final = "the server could not be reached"
-_STATE: Final = {"enum": ["passed", "failed", "unknown", "not_checked"]}
-_TEXT: Final = {"type": "string"}
-RESOLUTION_SCHEMA: Final[dict[str, Any]] = {
-    "type": "object",
-    "required": ["name", "domain", "agent", "outcome", "level", "verdicts", "steps", "cost", "at"],
-    "properties": {
-        "name": _TEXT,
-        "domain": _TEXT,
-        "agent": _TEXT,
-        "outcome": {"enum": ["resolved", "not_found", "failed"]},
-        "level": {"enum": ["unverified", *VERIFIED_LEVELS]},
-        "how": {"enum": ["svcb", "https", "txt", "aid", "well-known", "url", None]},
-        "reason": _TEXT,
-        "code": _TEXT,
-        "dnssec": {"enum": ["secure", "insecure", "bogus", "indeterminate"]},
-        "verdicts": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["check", "state"],
-                "properties": {"check": {"enum": list(VERIFIED_LEVELS)}, "state": _STATE, "reason": _TEXT},
-            },
-        },
-        "endpoints": {"type": "array", "items": {"type": "object", "required": ["host", "port"]}},
-        "document": {"type": ["object", "null"]},
-        "documents": {"type": "array", "items": {"type": "object"}},
-        "capabilities": {"type": "array", "items": _TEXT},
-        "key": {"type": ["object", "null"]},
-        "steps": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["name", "state"],
-                "properties": {"name": _TEXT, "state": _STATE, "reason": _TEXT, "code": _TEXT},
-            },
-        },
-        "warnings": {"type": "array", "items": _TEXT},
-        "ttl_seconds": {"type": "integer"},
-        "cost": {"type": "object"},
-        "at": {"type": "string", "format": "date-time"},
-        "remembered": {"type": "boolean"},
-    },
-}
-
-
-ORGANISATION_SCHEMA: Final[dict[str, Any]] = {
-    "type": "object",
-    "required": ["domain", "outcome", "entries", "steps", "at"],
-    "properties": {
-        "domain": _TEXT,
-        "outcome": {"enum": ["resolved", "not_found", "failed"]},
-        "entries": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["name", "via"],
-                "properties": {"name": _TEXT, "domain": _TEXT, "url": _TEXT, "protocol": _TEXT, "via": _TEXT},
-            },
-        },
-        "reason": _TEXT,
-        "code": _TEXT,
-        "dnssec": RESOLUTION_SCHEMA["properties"]["dnssec"],
-        "steps": RESOLUTION_SCHEMA["properties"]["steps"],
-        "warnings": {"type": "array", "items": _TEXT},
-        "cost": {"type": "object"},
-        "at": {"type": "string", "format": "date-time"},
-    },
-}
 AnswerT = TypeVar("AnswerT", Resolution, OrganisationIndex)
 
 
@@ -133,7 +65,7 @@ class ResolveApi:
                     ),
                     ParameterSpec(name="fresh", schema={"enum": ["true", "false"]}, description="ignore caches"),
                 ),
-                answers={200: BodySpec(schema=RESOLUTION_SCHEMA)},
+                answers={200: Resolution},
             ),
             Route(
                 method="GET",
@@ -149,7 +81,7 @@ class ResolveApi:
                         description="the domain of the organisation",
                     ),
                 ),
-                answers={200: BodySpec(schema=ORGANISATION_SCHEMA)},
+                answers={200: OrganisationIndex},
             ),
         ]
 
@@ -200,7 +132,7 @@ class ResolveApi:
 
 def _answer(told: Resolution | OrganisationIndex) -> AnyResponse:
     headers = [(b"cache-control", b"no-store"), (b"vary", b"Authorization")]
-    return json_response(msgspec.to_builtins(told), headers=headers)
+    return json_response(told, headers=headers)
 
 
 def _redact_verdict(verdict: Verdict) -> Verdict:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -23,7 +22,6 @@ from waypost.domains.zone import (
     ZonePlan,
     format_zone,
     make_zone,
-    record_rows,
 )
 from waypost.errors import Conflict, InvalidParameter, NotFound
 from waypost.model.json import JsonObject, parse_object
@@ -34,6 +32,7 @@ from waypost.model.registration import Registration
 from waypost.protocols.dns_aid.tlsa import DANE_EE, SHA256, SPKI, TlsaRecord, tlsa_of
 from waypost.protocols.dns_rdata import is_hostname
 from waypost.registry.registry import Registry
+from waypost.responses.agents import AgentZone, AgentZoneRecord
 from waypost.server.hosted_agents.documents import (
     CAPABILITIES_PATH,
     DIGEST_PARAMETER,
@@ -44,31 +43,11 @@ from waypost.server.hosted_agents.documents import (
     HostedDocuments,
 )
 from waypost.server.http.asgi import AnyResponse, Request, json_response
-from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
+from waypost.server.http.routing import ParameterSpec, RequestContext, Route
 
 CertificateSource = Callable[[], bytes | None]  # DER certificate of this service, if it has one
 _PREFIX = "/.well-known/"
-_TEXT: dict[str, Any] = {"type": "string"}
 _FURTHER_PROTOCOLS = ("mcp",)  # protocols with a record of their own; ADP's is the first
-ZONE_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "required": ["id", "domain", "format", "text", "records", "warnings"],
-    "properties": {
-        "id": _TEXT,
-        "domain": _TEXT,
-        "format": {"enum": list(ZONE_FORMATS)},
-        "text": {"type": "string", "description": "the zone in that format"},
-        "records": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["name", "type", "ttl", "data"],
-                "properties": {**dict.fromkeys(("name", "type", "data"), _TEXT), "ttl": {"type": "integer"}},
-            },
-        },
-        "warnings": {"type": "array", "items": _TEXT},
-    },
-}
 
 
 class ZoneRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,7 +90,7 @@ class ZoneApi:
                     ParameterSpec(name="address", description="an address of the host; repeatable"),
                     ParameterSpec(name="spki", description="SHA-256 of a certificate's public key, hex; repeatable"),
                 ),
-                answers={200: BodySpec(schema=ZONE_SCHEMA)},
+                answers={200: AgentZone},
             )
         ]
 
@@ -125,15 +104,20 @@ class ZoneApi:
                 hint="Register it with the header Waypost-Visibility: public, or use invitations.",
             )
         zone = make_zone(self._plan(registration, wishes), private_keys=wishes.form not in PLAIN_FORMATS)
-        told = {
-            "id": registration.id,
-            "domain": zone.domain,
-            "format": wishes.form,
-            "text": format_zone(zone, wishes.form),
-            "records": record_rows(zone.records),
-            "warnings": list(zone.warnings),
-        }
-        return json_response(told)
+        records = tuple(
+            AgentZoneRecord(name=record.name, type=record.type, ttl=record.ttl, data=record.text)
+            for record in zone.records
+        )
+        return json_response(
+            AgentZone(
+                id=registration.id,
+                domain=zone.domain,
+                format=wishes.form,
+                text=format_zone(zone, wishes.form),
+                records=records,
+                warnings=zone.warnings,
+            )
+        )
 
     async def _find(self, principal: Principal, name: str) -> Registration:
         """Find an agent by id, alias or hosted domain."""
