@@ -23,7 +23,7 @@ from waypost.transports.port import MessageContext, Sighting
 from waypost.trust.announce.signed_announcement import sign_announcement
 
 ANY = AgentQuery()
-METRICS = AgentQuery(wanted=(parse_capability_requirement("metrics"),))
+METRICS = AgentQuery(requirements=(parse_capability_requirement("metrics"),))
 
 
 @pytest.fixture(params=sorted(BEDS))
@@ -69,12 +69,14 @@ async def test_a_query_finds_exactly_those_that_fit(bed: Bed) -> None:
     await alice.announce(bed.message(C, capabilities={"logs": "3.0"}), 30)
     found = await asked(bob, METRICS, {A, B})
     assert {message["agent"]["agent_id"]: said(message) for message in found} == {A: first, B: second}
-    newer = AgentQuery(wanted=(parse_capability_requirement("metrics@^2.0"),))
+    newer = AgentQuery(requirements=(parse_capability_requirement("metrics@^2.0"),))
     assert ids(await asked(bob, newer, {A})) == {A}
-    both = AgentQuery(wanted=(parse_capability_requirement("metrics"), parse_capability_requirement("logs")))
+    both = AgentQuery(requirements=(parse_capability_requirement("metrics"), parse_capability_requirement("logs")))
     assert ids(await asked(bob, both, {B})) == {B}
     assert ids(await asked(bob, AgentQuery(agent_id=C), {C}, 5.0)) == {C}
-    assert await bob.query(AgentQuery(wanted=(parse_capability_requirement("nothing-like-it"),)), timeout=0.5) == []
+    assert (
+        await bob.query(AgentQuery(requirements=(parse_capability_requirement("nothing-like-it"),)), timeout=0.5) == []
+    )
 
 
 async def test_a_repetition_is_no_news_and_a_change_is(bed: Bed) -> None:

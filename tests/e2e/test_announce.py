@@ -162,7 +162,7 @@ def test_criterion_5_a_minor_is_read_with_one_warning_and_a_major_is_not_read(
         for _ in range(3):
             answer = peer.post("/agents", json={**said(agent_id), "protocol_version": "v1.1"})
             assert (answer.status_code, answer.json()["protocol_version"]) == (200, "v1.1")
-        assert server.log.read_text().count("versioned speaks v1.1") == 1
+        assert server.log.read_text().count("versioned uses protocol version v1.1") == 1
         refused = peer.post("/agents", json={**said(agent_id), "protocol_version": "v2.0"})
         assert (error(refused), refused.json()["supported"]) == ((400, "ErrUnsupportedVersion"), ["v1.1", "v1.0"])
         for version in ("v0.9", "1.0", "v1"):

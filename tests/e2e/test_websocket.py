@@ -24,7 +24,7 @@ from waypost.protocols.announce.messages import AgentQuery, parse_capability_req
 from waypost.settings import Settings
 from waypost.transports.websocket import WebSocketTransport, socket_url
 
-METRICS = AgentQuery(wanted=(parse_capability_requirement("metrics"),))
+METRICS = AgentQuery(requirements=(parse_capability_requirement("metrics"),))
 
 
 def token(server: RunningServer, subject: str) -> str:

@@ -88,7 +88,7 @@ class Worker:
     async def do_query(
         self, on: str, capability: str = "*", agent_id: str | None = None, seconds: float = 1.0
     ) -> list[dict[str, Any]]:
-        query = AgentQuery(wanted=(parse_capability_requirement(capability),), agent_id=agent_id)
+        query = AgentQuery(requirements=(parse_capability_requirement(capability),), agent_id=agent_id)
         return await self._transports[on].query(query, seconds)
 
     async def do_seen(self) -> list[dict[str, Any]]:

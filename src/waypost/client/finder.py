@@ -97,7 +97,7 @@ class Finder:
         """Agents that have all these capabilities (`metrics`, `metrics@^2.0`). With `stale_ok`, what was known once is
         given where nobody can be asked, and marked so."""
         wanted = tuple(map(parse_capability_requirement, capabilities))
-        query = AgentQuery(wanted=wanted, agent_id=None if agent_id is None else agent_id.lower())
+        query = AgentQuery(requirements=wanted, agent_id=None if agent_id is None else agent_id.lower())
         now = self._clock.now()
         known = self._memory.find(query, now)
         if known is not None:

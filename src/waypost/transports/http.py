@@ -117,8 +117,8 @@ class HttpTransport:
         """All responses. A Query message names one capability; a query for several uses the list instead."""
         params: dict[str, Any] = {"limit": _PAGE_SIZE} | ({"signed": "true"} if signed else {})
         while True:
-            if len(query.wanted) > 1:
-                params |= {"capability": [wanted.text() for wanted in query.wanted]}
+            if len(query.requirements) > 1:
+                params |= {"capability": [each.text() for each in query.requirements]}
                 page = await self._request("GET", _PATH, params=params)
             else:
                 page = await self._request("POST", _PATH, params=params, content=dump_json(build_query(query)))

@@ -344,7 +344,7 @@ class UdpTransport:
             self._repeat_queries(datagram, source, via)
             return
         if isinstance(datagram, Fragment):
-            reassembled = self._reassembly.take(_text(source), datagram, now)
+            reassembled = self._reassembly.add(_text(source), datagram, now)
             if reassembled is not None:
                 self._handle_message(parse_message(reassembled), 0, source, via)
             return

@@ -21,8 +21,8 @@ from waypost.protocols.announce.messages import TOPIC, AgentQuery, parse_capabil
 from waypost.transports.bus import BusTransport
 from waypost.trust.document_signatures import canonicalize
 
-METRICS = AgentQuery(wanted=(parse_capability_requirement("metrics"),))
-ANYTHING_ELSE = AgentQuery(wanted=(parse_capability_requirement("unheard-of"),))
+METRICS = AgentQuery(requirements=(parse_capability_requirement("metrics"),))
+ANYTHING_ELSE = AgentQuery(requirements=(parse_capability_requirement("unheard-of"),))
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ from waypost.transports.udp import PORT, UdpTransport
 from waypost.trust.announce.signed_announcement import parse_signed_announcement, sign_announcement
 
 NOW = 1_780_000_000.0
-METRICS = AgentQuery(wanted=(parse_capability_requirement("metrics"),))
+METRICS = AgentQuery(requirements=(parse_capability_requirement("metrics"),))
 
 
 @pytest.fixture(params=["mdns", "udp"])
@@ -66,7 +66,7 @@ async def test_two_agents_announce_and_a_third_finds_the_matching_one(bed: Bed) 
     await alice.announce(first, 10)
     await bob.announce(second, 10)
     assert [said(found) for found in await asked(carol, METRICS, {A}, 1.5)] == [first]
-    assert await carol.query(AgentQuery(wanted=(parse_capability_requirement("unheard-of"),)), timeout=0.5) == []
+    assert await carol.query(AgentQuery(requirements=(parse_capability_requirement("unheard-of"),)), timeout=0.5) == []
 
 
 @pytest.mark.req("ANN-10", "ANN-30", "ANN-32")
@@ -105,7 +105,7 @@ async def test_unsigned_members_beside_the_agent_change_nothing(bed: Bed) -> Non
 def test_a_compact_announcement_by_a_small_key_fits_512_bytes(kind: str) -> None:
     bulky = agent(metadata={"description": "d" * 300, "__os": "linux"})
     fitted = fit_announcement(bulky, lambda told: sign_announcement(told, key_of(kind), now=NOW), "udp")
-    assert fitted.rung == "compact"
+    assert fitted.packaging == "compact"
     assert len(dump_json(fitted.message)) <= 512
     read = parse_signed_announcement(fitted.message)
     assert read.key is not None
@@ -124,7 +124,7 @@ def test_an_announcement_by_rsa_takes_the_ladder() -> None:
     for part in reversed(parts):
         read = parse_datagram(part)
         assert isinstance(read, Fragment)
-        whole = reassembly.take("10.0.0.1:1", read, 0.0)
+        whole = reassembly.add("10.0.0.1:1", read, 0.0)
     assert whole == data
     assert parse_txt(write_txt_message(data, AGENT_ID)) == TxtMessage(data, AGENT_ID)
     pointer = TxtPointer(AGENT_ID, f"https://registry.example/agents/{AGENT_ID}", key_of("rsa").public.key_id)
@@ -237,6 +237,6 @@ def _read_all(each: socket.socket) -> list[JsonObject]:
         except BlockingIOError:
             return found
         part = parse_datagram(data)
-        whole = reassembly.take("", part, 0.0) if isinstance(part, Fragment) else data
+        whole = reassembly.add("", part, 0.0) if isinstance(part, Fragment) else data
         if whole is not None:
             found.append(json.loads(whole))

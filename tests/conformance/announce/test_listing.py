@@ -75,7 +75,7 @@ def test_a_query_may_name_the_agent_in_two_places() -> None:
 def test_a_capability_matches_by_its_very_name_and_by_a_range_of_versions(
     asked: str, capabilities: dict[str, str], fits: bool
 ) -> None:
-    assert AgentQuery(wanted=(parse_capability_requirement(asked),)).matches(AGENT_ID, capabilities) == fits
+    assert AgentQuery(requirements=(parse_capability_requirement(asked),)).matches(AGENT_ID, capabilities) == fits
 
 
 @pytest.mark.req("ANN-6")

@@ -25,7 +25,7 @@ from waypost.transports.memory import MemoryNetwork
 from waypost.transports.port import MessageContext, UnknownSender
 from waypost.transports.udp import UdpTransport
 
-METRICS = AgentQuery(wanted=(parse_capability_requirement("metrics"),))
+METRICS = AgentQuery(requirements=(parse_capability_requirement("metrics"),))
 
 
 def lan(**more: Any) -> dict[str, Any]:

@@ -118,7 +118,7 @@ def test_aid2_is_preferred_and_two_of_one_version_are_no_answer() -> None:
     found = select_aid(records("v=aid1;p=mcp;u=https://old.example.com", AID2, GOOD))
     assert found is not None
     assert found.version == "aid2"
-    with pytest.raises(InvalidDocument, match="only one is allowed be"):
+    with pytest.raises(InvalidDocument, match="only one is allowed"):
         select_aid(records(AID2, AID2.replace("api", "other")))
     assert select_aid(records(GOOD)) is None
 

@@ -18,7 +18,6 @@ from waypost.protocols.announce.websocket import (
     parse_text,
     wants_subscription,
     write_frame,
-    write_message_frame,
 )
 
 ANNOUNCE = announcement(key("a"), seq=1, at=1_780_000_000.0)
@@ -31,7 +30,7 @@ RESPONSE = {**ANNOUNCE, "matched": True}
     [(ANNOUNCE, AnnounceFrameType.ANNOUNCE), (QUERY, AnnounceFrameType.QUERY), (RESPONSE, AnnounceFrameType.RESPONSE)],
 )
 def test_a_message_comes_back_as_it_was_framed(message: dict[str, object], kind: AnnounceFrameType) -> None:
-    read = parse_frame(write_message_frame(message))
+    read = parse_frame(write_frame(kind, message))
     assert (read.type, read.message) == (kind, message)
     assert parse_text(dump_json(message)) == read
 

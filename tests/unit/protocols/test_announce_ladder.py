@@ -29,7 +29,7 @@ BULKY = agent(metadata={"description": "d" * 200, "__os": "linux"})
 @pytest.mark.parametrize("kind", ["ed25519", "p-256"])
 def test_small_keys_fit_a_datagram_once_the_agent_is_compact(kind: str) -> None:
     fitted = fit_announcement(BULKY, signer(kind), "udp")
-    assert fitted.rung == "compact"
+    assert fitted.packaging == "compact"
     assert len(dump_json(fitted.message)) <= limits.DATAGRAM_BYTES
     assert "agent_name" not in fitted.message["agent"]
     assert set(fitted.message["agent"]["metadata"]) == {"__seq", "__iat"}
@@ -38,7 +38,7 @@ def test_small_keys_fit_a_datagram_once_the_agent_is_compact(kind: str) -> None:
 
 def test_what_fits_is_left_whole() -> None:
     fitted = fit_announcement({**agent(), "agent_name": "a"}, lambda said: sign_announcement(said, key_of()), "udp")
-    assert fitted.rung == "whole"
+    assert fitted.packaging == "whole"
     assert fitted.message["agent"]["agent_name"] == "a"
 
 
@@ -46,21 +46,21 @@ def test_what_fits_is_left_whole() -> None:
 def test_rsa_goes_in_pieces(carrier: str) -> None:
     """An announcement signed with RSA never fits 512 bytes."""
     fitted = fit_announcement(agent(), signer("rsa"), carrier)  # type: ignore[arg-type]
-    assert fitted.rung == "pieces"
+    assert fitted.packaging == "pieces"
     assert holds(fitted.message)
 
 
 def test_of_what_is_too_large_for_a_record_the_compact_form_goes_in_pieces() -> None:
     fitted = fit_announcement(agent(metadata={"description": "d" * 2000}), signer("rsa"), "mdns")
-    assert fitted.rung == "pieces"
+    assert fitted.packaging == "pieces"
     assert "agent_name" not in fitted.message["agent"]
 
 
 def test_what_fits_no_record_is_pointed_at_where_there_is_something_to_point_at() -> None:
     many = agent(capabilities={f"capability-{number}": "1.0" for number in range(60)})
-    assert fit_announcement(many, signer("ed25519"), "mdns", can_point=True).rung == "pointer"
-    assert fit_announcement(many, signer("ed25519"), "mdns").rung == "none"
-    assert fit_announcement(many, signer("ed25519"), "udp", can_point=True).rung == "pieces"
+    assert fit_announcement(many, signer("ed25519"), "mdns", can_point=True).packaging == "pointer"
+    assert fit_announcement(many, signer("ed25519"), "mdns").packaging == "none"
+    assert fit_announcement(many, signer("ed25519"), "udp", can_point=True).packaging == "pieces"
 
 
 def test_a_compact_agent_keeps_everything_that_it_is_found_by() -> None:

@@ -24,16 +24,6 @@ def test_another_minor_is_processed_and_warned_of_once_an_hour_for_each_peer() -
     assert negotiation.read("a", "v1.1", 3600.0) == VersionDecision(process=True, warn=True)
 
 
-def test_the_highest_minor_that_a_peer_has_shown_is_spoken_with_it() -> None:
-    negotiation = VersionNegotiation()
-    assert negotiation.version_for("a") == "v1.0"
-    negotiation.read("a", "v1.1", 0.0)
-    negotiation.read("a", "v1.0", 1.0)
-    assert negotiation.version_for("a") == "v1.1"
-    negotiation.read("b", "v1.9", 1.0)
-    assert negotiation.version_for("b") == "v1.1"
-
-
 def test_a_higher_major_is_ignored_and_answered_once_a_minute_for_each_source() -> None:
     """ANN-50."""
     negotiation = VersionNegotiation()

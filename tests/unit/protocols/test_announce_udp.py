@@ -48,9 +48,9 @@ def test_fragments_in_any_order_and_twice_give_the_message_once(size: int, order
     parts = fragments(said) * 2
     order.shuffle(parts)
     reassembly = FragmentReassembly()
-    given_back = [found for part in parts if (found := reassembly.take("a", part, 0.0)) is not None]
+    given_back = [found for part in parts if (found := reassembly.add("a", part, 0.0)) is not None]
     assert given_back[0] == said
-    assert reassembly.bytes_held <= limits.FRAGMENT_BYTES
+    assert reassembly.byte_count <= limits.FRAGMENT_BYTES
 
 
 def test_512_bytes_are_one_datagram_and_one_more_are_two() -> None:
@@ -70,57 +70,57 @@ def test_what_is_too_long_for_16_fragments_is_refused_and_never_cut() -> None:
 def test_a_fragment_that_is_late_comes_to_nothing() -> None:
     first, second = fragments(message(700))
     reassembly = FragmentReassembly()
-    assert reassembly.take("a", first, 0.0) is None
-    assert reassembly.take("a", second, limits.FRAGMENT_SECONDS) is None
-    assert reassembly.take("a", first, limits.FRAGMENT_SECONDS + 1) == message(700)
+    assert reassembly.add("a", first, 0.0) is None
+    assert reassembly.add("a", second, limits.FRAGMENT_SECONDS) is None
+    assert reassembly.add("a", first, limits.FRAGMENT_SECONDS + 1) == message(700)
 
 
 def test_time_that_runs_backwards_keeps_nothing_for_ever() -> None:
     first, second = fragments(message(700))
     reassembly = FragmentReassembly()
-    reassembly.take("a", first, 1000.0)
-    assert reassembly.take("a", second, 10.0) is None
+    reassembly.add("a", first, 1000.0)
+    assert reassembly.add("a", second, 10.0) is None
     assert len(reassembly) == 1
 
 
 def test_pieces_of_two_sources_are_not_put_together() -> None:
     first, second = fragments(message(700))
     reassembly = FragmentReassembly()
-    assert reassembly.take("a", first, 0.0) is None
-    assert reassembly.take("b", second, 0.0) is None
+    assert reassembly.add("a", first, 0.0) is None
+    assert reassembly.add("b", second, 0.0) is None
 
 
 def test_a_message_whose_hash_is_wrong_is_dropped() -> None:
     first, second = fragments(message(700))
     forged = Fragment(second.id, second.index, second.count, b"x" * len(second.data))
     reassembly = FragmentReassembly()
-    reassembly.take("a", first, 0.0)
-    assert reassembly.take("a", forged, 0.0) is None
-    assert (len(reassembly), reassembly.bytes_held) == (0, 0)
+    reassembly.add("a", first, 0.0)
+    assert reassembly.add("a", forged, 0.0) is None
+    assert (len(reassembly), reassembly.byte_count) == (0, 0)
 
 
 def test_one_source_has_at_most_32_partial_messages() -> None:
     """L7."""
     reassembly = FragmentReassembly()
     for seed in range(limits.FRAGMENT_PARTIALS + 10):
-        reassembly.take("a", fragments(message(700, seed))[0], 0.0)
+        reassembly.add("a", fragments(message(700, seed))[0], 0.0)
     assert len(reassembly) == limits.FRAGMENT_PARTIALS
-    reassembly.take("b", fragments(message(700))[0], 0.0)
+    reassembly.add("b", fragments(message(700))[0], 0.0)
     assert len(reassembly) == limits.FRAGMENT_PARTIALS + 1
-    assert reassembly.take("b", fragments(message(700))[1], 0.0) == message(700)
+    assert reassembly.add("b", fragments(message(700))[1], 0.0) == message(700)
 
 
 def test_all_sources_together_hold_at_most_one_mebibyte_and_newcomers_still_get_through() -> None:
     """L7."""
     reassembly = FragmentReassembly()
     for number in range(limits.FRAGMENT_BYTES // DATA_BYTES + 500):
-        reassembly.take(f"source {number}", fragments(message(700, number))[0], 0.0)
-        assert reassembly.bytes_held <= limits.FRAGMENT_BYTES
+        reassembly.add(f"source {number}", fragments(message(700, number))[0], 0.0)
+        assert reassembly.byte_count <= limits.FRAGMENT_BYTES
     first, second = fragments(message(900))
-    reassembly.take("late", first, 0.0)
-    assert reassembly.take("late", second, 0.0) == message(900)
+    reassembly.add("late", first, 0.0)
+    assert reassembly.add("late", second, 0.0) == message(900)
     reassembly.sweep(limits.FRAGMENT_SECONDS)
-    assert (len(reassembly), reassembly.bytes_held) == (0, 0)
+    assert (len(reassembly), reassembly.byte_count) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_hostile_bytes_are_refused_and_never_crash(tail: bytes, head: bytes) -> 
     except WaypostError:
         return
     if isinstance(read, Fragment):
-        assert reassembly.take("a", read, 0.0) is None
+        assert reassembly.add("a", read, 0.0) is None
 
 
 def test_a_cookie_proves_its_source_for_a_while() -> None:

@@ -87,7 +87,7 @@ def test_what_an_authoritative_server_accepts_is_read_and_in_alias_mode_ignored(
         (service((1, b"")), "alpn"),
         (service((1, b"\5h2")), "alpn"),
         (service((1, b"\0")), "alpn"),
-        (service((2, b"")), "without alpn"),
+        (service((2, b"")), "requires alpn"),
         (service((1, b"\2h2"), (2, b"x")), "has a value"),
         (service((4, b"")), "hint"),
         (service((4, b"abc")), "hint"),
@@ -98,7 +98,7 @@ def test_what_an_authoritative_server_accepts_is_read_and_in_alias_mode_ignored(
         (service((0, b"\0\1")), "mandatory and missing"),
         (service((0, b"\0\1\0\1"), (1, b"\2h2")), "repeats"),
         (service((0, b"\0\3\0\1"), (1, b"\2h2"), (3, b"\0\x35")), "order"),
-        (service((65535, b"")), "no key"),
+        (service((65535, b"")), "not a valid key"),
         (service(*((key, b"a") for key in range(100, 165))), "more than 64"),
     ],
 )

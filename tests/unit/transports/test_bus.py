@@ -23,7 +23,7 @@ from waypost.transports.bus import BusTransport
 from waypost.transports.port import MessageContext
 
 SUBJECT = "topic.discovery"
-METRICS = AgentQuery(wanted=(parse_capability_requirement("metrics"),))
+METRICS = AgentQuery(requirements=(parse_capability_requirement("metrics"),))
 ASKED = {"protocol_version": "v1.0", "query": {"capability": "metrics"}, "query_id": "q1"}
 
 

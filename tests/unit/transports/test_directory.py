@@ -206,7 +206,7 @@ def test_questions_are_answered_from_what_is_known() -> None:
     other = str(uuid.UUID(int=7, version=4))
     listener.hear(said())
     listener.hear(said(agent_id=other, capabilities={"logs": "1"}))
-    logs = AgentQuery(wanted=(parse_capability_requirement("logs"),))
+    logs = AgentQuery(requirements=(parse_capability_requirement("logs"),))
     assert [message["agent"]["agent_id"] for message in listener.directory.messages(logs, now=NOW)] == [other]
     assert {sighting.kind for sighting in listener.directory.sightings(now=NOW)} == {"added"}
 

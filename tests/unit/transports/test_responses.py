@@ -15,7 +15,7 @@ from waypost.trust.announce.admission import new_pinned_key
 from waypost.trust.announce.key_pins import AgentPin
 
 NOW = 1_780_000_000.0
-METRICS = AgentQuery(wanted=(parse_capability_requirement("metrics"),))
+METRICS = AgentQuery(requirements=(parse_capability_requirement("metrics"),))
 OTHER = "7b0c6a52-41f1-4c66-9a0e-0f5d2ce0a511"
 
 
@@ -107,7 +107,7 @@ def test_stale_responses_are_returned_on_request() -> None:
 
 def test_the_cache_key_ignores_the_query_id() -> None:
     memory = ResponseCache()
-    memory.put(AgentQuery(wanted=METRICS.wanted, query_id="one", minor=1), [(answer(), 60.0)], NOW)
+    memory.put(AgentQuery(requirements=METRICS.requirements, query_id="one", minor=1), [(answer(), 60.0)], NOW)
     assert memory.find(METRICS, NOW) == [answer()]
 
 

@@ -228,7 +228,7 @@ async def test_a_large_announcement_goes_out_in_fragments(agent: UdpTransport, c
             part = parse_datagram(data)
             assert isinstance(part, Fragment)
             assert len(data) <= limits.DATAGRAM_BYTES
-            whole = reassembly.take("", part, 0.0)
+            whole = reassembly.add("", part, 0.0)
     assert json.loads(whole) == {**message, "ttl": 30}
 
 
@@ -286,7 +286,7 @@ def _agents(datagrams: list[bytes]) -> list[str]:
         part = parse_datagram(data)
         whole: bytes | None = data if data[:1] == b"{" else None
         if isinstance(part, Fragment):
-            whole = reassembly.take("", part, 0.0)
+            whole = reassembly.add("", part, 0.0)
         if whole is not None:
             found.append(json.loads(whole)["agent"]["agent_id"])
     return found

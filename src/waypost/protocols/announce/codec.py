@@ -1,5 +1,8 @@
-"""The announce protocol's `capabilities`: names with a version or a text, in the three shapes that are seen
-(announce.md §1)."""
+"""The announce protocol's `agent` object, bare or in its Announce envelope (announce.md §1, §2, §13).
+
+Both are read; the bare object is written. `capabilities` map names to a version or text, in three shapes; `transport`
+maps to a binding. A signature is only text here: `trust` verifies it.
+"""
 
 from __future__ import annotations
 
@@ -41,161 +44,20 @@ from waypost.protocols.codec import (
 )
 from waypost.protocols.record_reader import VISIBILITY, check_times, read_time, read_visibility
 
-CAPABILITIES = 64
-
-NAME_CHARS = 64
-
-
-def read_capabilities(agent: JsonObject, path: str) -> dict[str, str]:
-    """Name → version or text, nested ones flattened with `/`. Missing or not an object: refused (ANN-2)."""
-    where = member(path, "capabilities")
-    if "capabilities" not in agent:
-        raise InvalidDocument("The member 'capabilities' is missing.", path=where, hint="Add it; it may be {}.")
-    value = agent["capabilities"]
-    if not isinstance(value, dict):
-        raise InvalidDocument(f"'capabilities' must be an object, not {kind_of(value)}.", path=where)
-    if len(value) > CAPABILITIES:
-        raise InvalidDocument(f"{len(value)} capabilities; at most {CAPABILITIES} are allowed.", path=where)
-    return dict(_flat(value, "", where))
-
-
-def _flat(value: JsonObject, prefix: str, path: str) -> Iterator[tuple[str, str]]:
-    for name, item in value.items():
-        where = member(path, name)
-        if not is_name(name):
-            raise InvalidDocument(f"A capability's name has 1 to {NAME_CHARS} visible characters.", path=where)
-        if isinstance(item, str):
-            yield prefix + name, item
-        elif not isinstance(item, dict):
-            raise InvalidDocument(
-                f"A capability is told by a string, not {kind_of(item)}.", path=where, hint='Write {"name": "1.0"}.'
-            )
-        elif not item or isinstance(item.get("version"), str):
-            yield prefix + name, item.get("version", "")
-        elif all(isinstance(inner, (str, dict)) for inner in item.values()):
-            yield from _flat(item, f"{prefix}{name}/", where)
-        else:
-            yield prefix + name, ""
-
-
-def is_name(text: str) -> bool:
-    return 0 < len(text) <= NAME_CHARS and text.isprintable() and bool(text.strip())
-
-
-def to_tags(capabilities: dict[str, str]) -> tuple[str, ...]:
-    """The names that can be tags; the rest stays in the document's own wording."""
-    return tuple(name for name in capabilities if len(name) <= limits.TAG_CHARS)[: limits.TAGS]
-
-
-def write_capabilities(record: AgentRecord, own: Any) -> JsonObject:
-    """The document's own wording while it still names the record's tags, else one capability for each tag."""
-    if isinstance(own, dict):
-        try:
-            if to_tags(read_capabilities({"capabilities": own}, "$")) == record.tags:
-                return own
-        except InvalidDocument:  # anybody may write our residue into a profile document
-            pass
-    versions = (record.constraints or {}).get("capabilities")
-    known = versions if isinstance(versions, dict) else {}
-    return {tag: known[tag] if isinstance(known.get(tag), str) else "" for tag in record.tags if is_name(tag)}
-
-
-# ---- The announce protocol's `transport` and the profile's bindings (announce.md §1, §13).
-
-_HOST_PORT = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]@]+):(\d{1,5})\Z")
-
-_PREFIX_CHARS = len("tcp://")  # a binding's endpoint may be that much longer
-
-_SCHEMES = {"ws": ("ws", "wss"), "http": ("http", "https")}
-
-
-def read_transport(value: Any, path: str) -> Binding:
-    """The binding that a transport speaks of. Types we do not know are kept and not dialled."""
-    transport = need_object(value, path)
-    kind = need_text(transport, "type", path, most=limits.TAG_CHARS)
-    endpoint = need_text(transport, "endpoint", path, most=limits.ENDPOINT_CHARS - _PREFIX_CHARS)
-    where = member(path, "endpoint")
-    for name, text in (("type", kind), ("endpoint", endpoint)):
-        if not text.isprintable() or " " in text:
-            raise InvalidDocument("No spaces and no control characters.", path=member(path, name))
-    if kind == "tcp":
-        return Binding(protocol="tcp", endpoint=f"tcp://{_host_and_port(endpoint, where)}")
-    if kind == "unix":
-        return Binding(protocol="unix", endpoint=f"unix:{_absolute_path(endpoint, where)}")
-    if kind in _SCHEMES:
-        scheme = _scheme(endpoint, _SCHEMES[kind], where)
-        return Binding(protocol=scheme if kind == "http" else kind, endpoint=endpoint)
-    return Binding(protocol=kind, endpoint=endpoint)
-
-
-def to_transport(binding: Binding) -> JsonObject:
-    """The transport that reads back as the binding, as far as its two members go."""
-    protocol, endpoint = binding.protocol, binding.endpoint
-    candidates = [
-        {"type": "tcp", "endpoint": endpoint.removeprefix("tcp://")},
-        {"type": "unix", "endpoint": endpoint.removeprefix("unix:")},
-        {"type": "http", "endpoint": endpoint},
-        {"type": protocol, "endpoint": endpoint},
-    ]
-    for candidate in candidates:
-        try:
-            back = read_transport(candidate, "$")
-        except InvalidDocument:
-            continue
-        if (back.protocol, back.endpoint) == (protocol, endpoint):
-            return candidate
-    return {"type": f"x-{protocol}"[: limits.TAG_CHARS], "endpoint": endpoint[: limits.ENDPOINT_CHARS - _PREFIX_CHARS]}
-
-
-def _host_and_port(text: str, path: str) -> str:
-    found = _HOST_PORT.match(text)
-    if not found or not 1 <= int(found[1]) <= 65535:
-        raise InvalidDocument(f"{text[:80]!r} is not host:port.", path=path, hint="Write it like 10.0.0.12:9000.")
-    return text
-
-
-def _absolute_path(text: str, path: str) -> str:
-    if not text.startswith("/"):
-        raise InvalidDocument("A unix endpoint is an absolute path.", path=path)
-    return text
-
-
-def _scheme(url: str, allowed: tuple[str, ...], path: str) -> str:
-    try:
-        parts = urlsplit(url)
-        scheme = parts.scheme if parts.hostname and parts.port != 0 else ""
-    except ValueError:
-        scheme = ""
-    if scheme not in allowed:
-        raise InvalidDocument(f"{url[:80]!r} is not a URL with {' or '.join(allowed)}.", path=path)
-    return scheme
-
-
-# ---- The announce protocol's `agent` object, bare or in its Announce envelope (announce.md §1, §2, §13).
-#
-# It reads both and writes the bare object. Whether a signature holds, who may announce and how long a lease runs are
-# decided elsewhere: here a signature is only text beside the agent.
-
 _UUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[1-8][0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}\Z")
-
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\Z")
-
 _MEMBERS = ("agent_id", "agent_name", "capabilities", "transport", "metadata")
-
 _PUBLIC_KEY_BYTES = 8 * limits.KIB
 
 _TTL_LEAST, _TTL_MOST = 10, 3600  # P-7
-
-_DESCRIPTION_BYTES = 1500  # of a description too long for the 4 KiB: leaves room for what names the agent
-
+_DESCRIPTION_BYTES = 1500  # for a long description: leaves room in the 4 KiB for the members that identify the agent
 _PLATFORM_CHARS = 32  # of an operating system or architecture
-
-_DESCRIPTION_NAMES = 8  # capabilities named in a derived description
+_DESCRIPTION_NAMES = 8  # capabilities in a derived description
 
 
 class AnnounceCodec(Codec):
     name = "announce"
-    loses = ("$.*",)  # whatever 4 KiB of metadata do not hold
+    loses = ("$.*",)  # whatever exceeds 4 KiB of metadata
 
     def recognises(self, document: Mapping[str, Any]) -> bool:
         agent = document.get("agent", document)
@@ -228,11 +90,11 @@ class AnnounceCodec(Codec):
             (residue, _DESCRIPTION_BYTES),
             (unknown_members(residue, ("metadata",)), _DESCRIPTION_BYTES),
         )
-        for kept, room in attempts:
-            with suppress(InvalidDocument):  # the native metadata alone are too large
-                whole = _with_rest(*_native(record, kept, room, context))
-                if _fits(whole):
-                    return Encoded(document=whole)
+        for part, max_bytes in attempts:
+            with suppress(InvalidDocument):  # the native metadata alone is too large
+                document = _with_rest(*_native(record, part, max_bytes, context))
+                if _fits(document):
+                    return Encoded(document=document)
         return _cut(record, *_native(record, *attempts[-1], context))
 
 
@@ -240,7 +102,7 @@ class AnnounceCodec(Codec):
 
 
 def _unwrap(document: JsonObject) -> tuple[JsonObject, str]:
-    """The agent object and its path. An envelope says which version it speaks, and only major 1 is read (ANN-50)."""
+    """Return the agent object and its path. The version of an envelope must be major 1 (ANN-50)."""
     if "agent" not in document or "agent_id" in document:
         return document, "$"
     parse_minor(need_text(document, "protocol_version", most=16))
@@ -262,9 +124,9 @@ def _read(agent: JsonObject, path: str) -> AgentRecord:
         )
     find_text(agent, "public_key", path, most=_PUBLIC_KEY_BYTES)
     capabilities = read_capabilities(agent, path)
-    binding = read_transport(_needed(agent, "transport", path), f"{path}.transport")
+    binding = _read_transport(_needed(agent, "transport", path), f"{path}.transport")
     metadata = _read_metadata(agent, path)
-    tags = to_tags(capabilities)
+    tags = _to_tags(capabilities)
     description = _text(metadata, "description")
     record = AgentRecord(
         id=f"urn:uuid:{agent_id.lower()}",
@@ -291,13 +153,15 @@ def _read_metadata(agent: JsonObject, path: str) -> JsonObject:
     size = len(dump_json(metadata))
     if size > limits.METADATA_BYTES:
         raise InvalidDocument(
-            f"{size} bytes; metadata has at most {limits.METADATA_BYTES}.", path=f"{path}.metadata", hint="Shorten it."
+            f"The metadata has {size} bytes; at most {limits.METADATA_BYTES} are allowed.",
+            path=f"{path}.metadata",
+            hint="Shorten it.",
         )
     return metadata
 
 
 def _text(metadata: Mapping[str, Any], name: str) -> str | None:
-    """A text of the free-form metadata; anything else under that name is the publisher's own."""
+    """Return a string of the free-form metadata, or None."""
     value = metadata.get(name)
     return value if isinstance(value, str) and value.strip() else None
 
@@ -323,7 +187,7 @@ def _residue(agent: JsonObject, metadata: JsonObject, record: AgentRecord) -> Js
     residue = {name: value for name, value in unknown_members(agent, _MEMBERS).items() if value is not None}
     if agent["agent_id"] != agent["agent_id"].lower():
         residue["agent_id"] = agent["agent_id"]
-    if agent["capabilities"] != write_capabilities(record, None):
+    if agent["capabilities"] != _write_capabilities(record, None):
         residue["capabilities"] = agent["capabilities"]
     more = unknown_members(agent["transport"], ("type", "endpoint"))
     if more:
@@ -336,14 +200,14 @@ def _residue(agent: JsonObject, metadata: JsonObject, record: AgentRecord) -> Js
 
 
 def _signature(document: JsonObject, agent: JsonObject) -> JsonObject:
-    """§13: the signature as the record names it. It covers the agent object, not the record."""
+    """§13: return the signature for the record. It covers the agent object, not the record."""
     signature: JsonObject = {"type": "announce-sig", "canon": "jcs", "value": document["signature"]}
     key_id = _key_id(agent.get("public_key"))
     return {"type": "announce-sig", "key_id": key_id, **signature} if key_id else signature
 
 
 def _key_id(pem: Any) -> str | None:
-    """P-3: `sha256:` and the digest of the SPKI. A certificate's key is for those who check it to take out."""
+    """P-3: return `sha256:` and the digest of the SPKI; None for a certificate, which `trust` parses."""
     if not isinstance(pem, str) or "CERTIFICATE" in pem:
         return None
     body = "".join(line for line in pem.splitlines() if "-----" not in line).strip()
@@ -355,7 +219,7 @@ def _key_id(pem: Any) -> str | None:
 
 
 def _ttl(document: JsonObject) -> int | None:
-    """P-7: advisory, within 10 to 3600 s."""
+    """P-7: return the advisory TTL, within 10 to 3600 s."""
     value = document.get("ttl")
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return None
@@ -368,67 +232,66 @@ def _sequence(metadata: JsonObject, path: str) -> int | None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise InvalidDocument(
-            "'__seq' must be a whole number.", path=f"{path}.__seq", hint="Unix milliseconds do well."
+            "'__seq' must be a non-negative integer.", path=f"{path}.__seq", hint="Use Unix milliseconds."
         )
     return value
 
 
 def _warnings(document: JsonObject, agent: JsonObject, path: str) -> Iterator[str]:
-    spoken = document.get("protocol_version", "v1.0") if path != "$" else "v1.0"
-    if spoken not in ("v1.0", "v1.1"):
-        yield f"$.protocol_version: {spoken} is newer than what is known here; read as v1.1."
-    version = agent["agent_id"][14]
-    if version != "4":
-        yield f"{path}.agent_id: a UUID of version {version}; the protocol asks for version 4."
+    version = document.get("protocol_version", "v1.0") if path != "$" else "v1.0"
+    if version not in ("v1.0", "v1.1"):
+        yield f"$.protocol_version: {version} is newer than v1.1; read as v1.1."
+    uuid_version = agent["agent_id"][14]
+    if uuid_version != "4":
+        yield f"{path}.agent_id: a UUID of version {uuid_version}; the protocol requires version 4."
 
 
 # --- Writing --------------------------------------------------------------------------------------
 
 
 def _native(
-    record: AgentRecord, residue: JsonObject, room: int, context: EncodeContext
+    record: AgentRecord, residue: JsonObject, max_bytes: int, context: EncodeContext
 ) -> tuple[JsonObject, JsonObject]:
     return encode_with_remainder(
         record,
         residue,
-        write=lambda kept: _write(record, kept, room, context),
+        write=lambda part: _write(record, part, max_bytes, context),
         read=lambda agent: _read(agent, "$"),
     )
 
 
-def _write(record: AgentRecord, residue: JsonObject, room: int, context: EncodeContext) -> JsonObject:
+def _write(record: AgentRecord, residue: JsonObject, max_bytes: int, context: EncodeContext) -> JsonObject:
     agent: JsonObject = {"agent_id": _agent_id(record, residue, context)}
     label = _label(record.name)
     if label and label != agent["agent_id"].lower():
         agent["agent_name"] = label
-    agent["capabilities"] = write_capabilities(record, residue.get("capabilities"))
-    agent["transport"] = to_transport(record.bindings[0]) if record.bindings else {"type": "none", "endpoint": "none"}
-    metadata = _write_metadata(record, room)
+    agent["capabilities"] = _write_capabilities(record, residue.get("capabilities"))
+    agent["transport"] = _to_transport(record.bindings[0]) if record.bindings else {"type": "none", "endpoint": "none"}
+    metadata = _write_metadata(record, max_bytes)
     if metadata:
         agent["metadata"] = metadata
     return merge_missing_members(agent, unknown_members(residue, ("agent_id", "agent_name", "capabilities")))
 
 
 def _agent_id(record: AgentRecord, residue: JsonObject, context: EncodeContext) -> str:
-    """The agent's own UUID; else the one kept beside the record; else, for a caller who keeps none, one of version
-    5."""
+    """Return the agent's own UUID; else the one stored with the record; else one of version 5."""
     own = record.id.removeprefix("urn:uuid:")
-    spelled = residue.get("agent_id")
+    original = residue.get("agent_id")
     if own != record.id and _UUID.match(own):
-        return spelled if isinstance(spelled, str) and spelled.lower() == own else own
+        return original if isinstance(original, str) and original.lower() == own else own
     return context.announce_id or str(uuid.uuid5(uuid.NAMESPACE_URL, record.id))
 
 
 def _label(name: str) -> str | None:
-    """The name as a DNS label; None when nothing of it is left."""
+    """Return the name as a DNS label; None if nothing is left."""
     label = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:63].strip("-") if not _LABEL.match(name) else name
     return label or None
 
 
-def _write_metadata(record: AgentRecord, room: int) -> JsonObject:
+def _write_metadata(record: AgentRecord, max_bytes: int) -> JsonObject:
     metadata: JsonObject = {}
     if record.description != _offering(record.tags) or DERIVED not in record.extra:
-        metadata["description"] = _cut_text(record.description, room)
+        metadata["description"] = _cut_text(record.description, max_bytes)
     constraints = record.constraints or {}
     for name in ("os", "arch"):
         value = _text(constraints, name)
@@ -437,11 +300,11 @@ def _write_metadata(record: AgentRecord, room: int) -> JsonObject:
     return metadata
 
 
-def _cut_text(text: str, most_bytes: int) -> str:
-    """The longest head of `text` whose JSON has at most `most_bytes`."""
-    if len(dump_json(text)) <= most_bytes:
+def _cut_text(text: str, max_bytes: int) -> str:
+    """Return the longest prefix of `text` whose JSON has at most `max_bytes`."""
+    if len(dump_json(text)) <= max_bytes:
         return text
-    count = bisect.bisect_right(range(len(text)), most_bytes, key=lambda end: len(dump_json(text[:end] + "…"))) - 1
+    count = bisect.bisect_right(range(len(text)), max_bytes, key=lambda end: len(dump_json(text[:end] + "…"))) - 1
     return text[: max(count, 0)] + "…"
 
 
@@ -454,12 +317,147 @@ def _fits(agent: JsonObject) -> bool:
 
 
 def _cut(record: AgentRecord, agent: JsonObject, rest: JsonObject) -> Encoded:
-    """What fits into the metadata, the agent's names first; the rest is lost and said to be."""
-    room = limits.METADATA_BYTES - len(dump_json(agent.get("metadata", {}))) - len(CARRY) - 8
-    document = _with_rest(agent, shrink_remainder(rest, room))
+    """Carry what fits into the metadata; the rest is reported as lost."""
+    free_bytes = limits.METADATA_BYTES - len(dump_json(agent.get("metadata", {}))) - len(CARRY) - 8
+    document = _with_rest(agent, shrink_remainder(rest, free_bytes))
     reason = f"An announced agent has at most {limits.METADATA_BYTES} bytes of metadata."
     lost = differing_members(record, _read(document, "$"))
     return Encoded(document=document, losses=tuple(MappingLoss(member("$", name), reason) for name in lost))
+
+
+# --- Capabilities ---------------------------------------------------------------------------------
+
+_CAPABILITIES = 64
+_NAME_CHARS = 64
+
+
+def read_capabilities(agent: JsonObject, path: str) -> dict[str, str]:
+    """Return names with their version or text, nested ones flattened with `/` (ANN-2)."""
+    capabilities_path = member(path, "capabilities")
+    if "capabilities" not in agent:
+        raise InvalidDocument(
+            "The member 'capabilities' is missing.",
+            path=capabilities_path,
+            hint="Add it as an object; it may be empty.",
+        )
+    value = agent["capabilities"]
+    if not isinstance(value, dict):
+        raise InvalidDocument(f"'capabilities' must be an object, not {kind_of(value)}.", path=capabilities_path)
+    if len(value) > _CAPABILITIES:
+        raise InvalidDocument(
+            f"{len(value)} capabilities; at most {_CAPABILITIES} are allowed.", path=capabilities_path
+        )
+    return dict(_flatten(value, "", capabilities_path))
+
+
+def _flatten(value: JsonObject, prefix: str, path: str) -> Iterator[tuple[str, str]]:
+    for name, item in value.items():
+        where = member(path, name)
+        if not _is_name(name):
+            raise InvalidDocument(f"A capability's name must have 1 to {_NAME_CHARS} visible characters.", path=where)
+        if isinstance(item, str):
+            yield prefix + name, item
+        elif not isinstance(item, dict):
+            raise InvalidDocument(
+                f"A capability's value must be a string, not {kind_of(item)}.",
+                path=where,
+                hint='Write {"name": "1.0"}.',
+            )
+        elif not item or isinstance(item.get("version"), str):
+            yield prefix + name, item.get("version", "")
+        elif all(isinstance(inner, (str, dict)) for inner in item.values()):
+            yield from _flatten(item, f"{prefix}{name}/", where)
+        else:
+            yield prefix + name, ""
+
+
+def _is_name(text: str) -> bool:
+    return 0 < len(text) <= _NAME_CHARS and text.isprintable() and bool(text.strip())
+
+
+def _to_tags(capabilities: dict[str, str]) -> tuple[str, ...]:
+    """Return the names that can be tags; the others stay in the residue."""
+    return tuple(name for name in capabilities if len(name) <= limits.TAG_CHARS)[: limits.TAGS]
+
+
+def _write_capabilities(record: AgentRecord, original: Any) -> JsonObject:
+    """Return the original capabilities while they match the record's tags, else one for each tag."""
+    if isinstance(original, dict):
+        with suppress(InvalidDocument):  # anyone can write a residue into a profile document
+            if _to_tags(read_capabilities({"capabilities": original}, "$")) == record.tags:
+                return original
+    versions = (record.constraints or {}).get("capabilities")
+    known = versions if isinstance(versions, dict) else {}
+    return {tag: known[tag] if isinstance(known.get(tag), str) else "" for tag in record.tags if _is_name(tag)}
+
+
+# --- Transport <-> binding ------------------------------------------------------------------------
+
+_HOST_PORT = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]@]+):(\d{1,5})\Z")
+_PREFIX_CHARS = len("tcp://")  # prefix that a binding's endpoint may have in addition
+_SCHEMES = {"ws": ("ws", "wss"), "http": ("http", "https")}
+
+
+def _read_transport(value: Any, path: str) -> Binding:
+    """Return the binding of a transport. Unknown types are kept."""
+    transport = need_object(value, path)
+    kind = need_text(transport, "type", path, most=limits.TAG_CHARS)
+    endpoint = need_text(transport, "endpoint", path, most=limits.ENDPOINT_CHARS - _PREFIX_CHARS)
+    endpoint_path = member(path, "endpoint")
+    for name, text in (("type", kind), ("endpoint", endpoint)):
+        if not text.isprintable() or " " in text:
+            raise InvalidDocument("Spaces and control characters are not allowed.", path=member(path, name))
+    if kind == "tcp":
+        return Binding(protocol="tcp", endpoint=f"tcp://{_host_and_port(endpoint, endpoint_path)}")
+    if kind == "unix":
+        return Binding(protocol="unix", endpoint=f"unix:{_absolute_path(endpoint, endpoint_path)}")
+    if kind in _SCHEMES:
+        scheme = _scheme(endpoint, _SCHEMES[kind], endpoint_path)
+        return Binding(protocol=scheme if kind == "http" else kind, endpoint=endpoint)
+    return Binding(protocol=kind, endpoint=endpoint)
+
+
+def _to_transport(binding: Binding) -> JsonObject:
+    """Return the transport that is read as this binding, as far as its two members can express it."""
+    protocol, endpoint = binding.protocol, binding.endpoint
+    candidates = [
+        {"type": "tcp", "endpoint": endpoint.removeprefix("tcp://")},
+        {"type": "unix", "endpoint": endpoint.removeprefix("unix:")},
+        {"type": "http", "endpoint": endpoint},
+        {"type": protocol, "endpoint": endpoint},
+    ]
+    for candidate in candidates:
+        try:
+            decoded = _read_transport(candidate, "$")
+        except InvalidDocument:
+            continue
+        if (decoded.protocol, decoded.endpoint) == (protocol, endpoint):
+            return candidate
+    return {"type": f"x-{protocol}"[: limits.TAG_CHARS], "endpoint": endpoint[: limits.ENDPOINT_CHARS - _PREFIX_CHARS]}
+
+
+def _host_and_port(text: str, path: str) -> str:
+    found = _HOST_PORT.match(text)
+    if not found or not 1 <= int(found[1]) <= 65535:
+        raise InvalidDocument(f"{text[:80]!r} is not host:port.", path=path, hint="Write it like 10.0.0.12:9000.")
+    return text
+
+
+def _absolute_path(text: str, path: str) -> str:
+    if not text.startswith("/"):
+        raise InvalidDocument("A unix endpoint must be an absolute path.", path=path)
+    return text
+
+
+def _scheme(url: str, allowed: tuple[str, ...], path: str) -> str:
+    try:
+        parts = urlsplit(url)
+        scheme = parts.scheme if parts.hostname and parts.port != 0 else ""
+    except ValueError:
+        scheme = ""
+    if scheme not in allowed:
+        raise InvalidDocument(f"{url[:80]!r} is not a URL with {' or '.join(allowed)}.", path=path)
+    return scheme
 
 
 ANNOUNCE = AnnounceCodec()

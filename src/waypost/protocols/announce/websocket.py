@@ -1,5 +1,4 @@
-"""Messages over a WebSocket (announce.md §6.5): one type byte, then JSON. Frames of the protocol below are not its
-business."""
+"""Announce messages over a WebSocket (announce.md §6.5): a type byte, then JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.protocols.announce.messages import kind_of_message
 
 SUBPROTOCOL = "agent-discovery"
-StatusWord = Literal["done", "error", "subscribed"]
+Status = Literal["done", "error", "subscribed"]
 
 
 class AnnounceFrameType(IntEnum):
@@ -37,62 +36,57 @@ class AnnounceFrame(msgspec.Struct, frozen=True):
 
 
 class StatusMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """P-27: the end of a stream of answers, the start of a subscription, or what was wrong with a message."""
+    """P-27: the end of a stream of responses, the start of a subscription, or an error."""
 
-    status: StatusWord
+    status: Status
     query_id: str | None = None
     count: int | None = None
     code: str | None = None
     message: str | None = None
     reason: str | None = None
     retry_after: int | None = None
-    agent_id: str | None = None  # of the announcement that it is about
+    agent_id: str | None = None  # of the announcement that it refers to
     expires_at: str | None = None
     supported: tuple[str, ...] | None = None
-    cursor: str | None = None  # where a subscription can be taken up again
+    cursor: str | None = None  # for resuming a subscription
 
     def document(self, version: str = "v1.0") -> JsonObject:
-        told: JsonObject = msgspec.to_builtins(self)
-        return {"protocol_version": version, **told}
+        members: JsonObject = msgspec.to_builtins(self)
+        return {"protocol_version": version, **members}
 
 
 def write_frame(kind: AnnounceFrameType, message: JsonObject) -> bytes:
     data = bytes((kind,)) + dump_json(message)
     if len(data) > limits.SOCKET_MESSAGE_BYTES:
         raise TooLarge(
-            f"The message has {len(data)} bytes; a socket carries {limits.SOCKET_MESSAGE_BYTES}.",
+            f"The message has {len(data)} bytes; at most {limits.SOCKET_MESSAGE_BYTES} are allowed.",
             path="$",
             hint="Shorten the metadata of the agent.",
         )
     return data
 
 
-def write_message_frame(message: JsonObject) -> bytes:
-    """The frame of an Announce, Query or Response, by its shape."""
-    return write_frame(_TYPES[kind_of_message(message)], message)
-
-
 def parse_frame(data: bytes) -> AnnounceFrame:
-    """One binary message. The type byte decides, and the shape must agree with it (ANN-5)."""
+    """Parse a binary message. Its kind must agree with the type byte (ANN-5)."""
     if not data:
         raise InvalidDocument("The frame is empty.", path="$", hint="Send a type byte, then JSON.")
     try:
         kind = AnnounceFrameType(data[0])
     except ValueError:
         raise InvalidDocument(
-            f"0x{data[0]:02x} is no type of a frame.",
+            f"0x{data[0]:02x} is not a frame type.",
             path="$",
             hint="Start with 0x01 ANNOUNCE, 0x02 QUERY, 0x03 RESPONSE or 0x04 STATUS.",
             details={"reason": "unknown_type"},
         ) from None
     message = parse_object(data[1:], max_bytes=limits.SOCKET_MESSAGE_BYTES)
     if kind is not AnnounceFrameType.STATUS:
-        _check_shape(kind, message)
+        _check_kind(kind, message)
     return AnnounceFrame(kind, message)
 
 
 def parse_text(data: bytes) -> AnnounceFrame:
-    """A text message: JSON without a type byte, as lenient readers take it (P-26)."""
+    """Parse a text message: JSON without a type byte (P-26)."""
     message = parse_object(data, max_bytes=limits.SOCKET_MESSAGE_BYTES)
     if "status" in message and "agent" not in message and "query" not in message:
         return AnnounceFrame(AnnounceFrameType.STATUS, message)
@@ -104,21 +98,23 @@ def parse_status(message: JsonObject) -> StatusMessage:
         return msgspec.convert(message, StatusMessage)
     except msgspec.ValidationError:
         raise InvalidDocument(
-            "This is no STATUS.", path="$", hint='Send {"protocol_version":"v1.0","status":"done"}.'
+            "This is not a STATUS message.", path="$", hint='Send {"protocol_version":"v1.0","status":"done"}.'
         ) from None
 
 
 def wants_subscription(message: JsonObject) -> bool:
-    """Whether answers to a Query go on until the session ends (P-27)."""
+    """Return whether a Query asks for responses until the session ends (P-27)."""
     query = message.get("query")
     return message.get("subscribe") is True or (isinstance(query, dict) and query.get("subscribe") is True)
 
 
-def _check_shape(kind: AnnounceFrameType, message: JsonObject) -> None:
-    """A Response may leave `matched` out (P-6): then its shape is an Announce's."""
-    shape = _TYPES[kind_of_message(message)]
-    if shape is kind or (kind is AnnounceFrameType.RESPONSE and shape is AnnounceFrameType.ANNOUNCE):
+def _check_kind(kind: AnnounceFrameType, message: JsonObject) -> None:
+    """A Response may lack `matched` (P-6): then it looks like an Announce."""
+    actual = _TYPES[kind_of_message(message)]
+    if actual is kind or (kind is AnnounceFrameType.RESPONSE and actual is AnnounceFrameType.ANNOUNCE):
         return
     raise InvalidDocument(
-        f"The type byte says {kind.name}, the message is {shape.name}.", path="$", hint="Let the two agree."
+        f"The type byte is {kind.name}, but the message is {actual.name}.",
+        path="$",
+        hint="Send the matching type byte.",
     )

@@ -1,8 +1,7 @@
 """SVCB and HTTPS records (RFC 9460): rdata to values and back, with the keys of DNS-AID and ADP.
 
-Knows the format and its rules: order, repetition, mandatory keys, what AliasMode ignores. Which record is followed, and
-what is believed of it, is not known here. The keys of DNS-AID have no numbers of IANA yet, so they are written
-`keyNNNNN` (AID-13); their values are the bare text.
+The format and its rules: order, duplicates, mandatory keys, AliasMode. The DNS-AID keys have no IANA numbers yet, so
+they are written as `keyNNNNN` (AID-13); their values are plain text.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from typing import Final
 import msgspec
 
 from waypost import limits
-from waypost.errors import InvalidDocument, InvalidParameter
+from waypost.errors import InvalidParameter
 from waypost.protocols.dns_rdata import malformed_record, read_name, write_name
 
 MANDATORY, ALPN, NO_DEFAULT_ALPN, PORT, IPV4HINT, ECH, IPV6HINT = range(7)
 CAP, CAP_SHA256, BAP, POLICY, REALM, SIG, CONNECT_CLASS, CONNECT_META, ENROLL_URI, WELL_KNOWN, PK = range(65400, 65411)
 
-# The one table of keys. What stands here is understood: a record that demands another key is not for us.
+# All supported keys. A record with another mandatory key must not be used.
 NAMES: Final[dict[int, str]] = {
     MANDATORY: "mandatory",
     ALPN: "alpn",
@@ -51,10 +50,11 @@ _GENERIC = re.compile(r"key([0-9]|[1-9][0-9]{1,4})\Z")
 _INVALID_KEY: Final = 65535
 _UNSAFE = re.compile(r'["\\\x00-\x1f\x7f]')
 _KIND: Final = "SVCB"
+_TRANSPORT = re.compile(r"(h2c?|h3(-.*)?|hq(-.*)?|http/.*|spdy/.*|quic.*|dot|doq|acme-tls/.*)\Z", re.IGNORECASE)
 
 
 class ServiceBinding(msgspec.Struct, frozen=True, kw_only=True):
-    """One record. `params` are the values as they are on the wire, by number; empty in AliasMode, which has none."""
+    """One record. `params` are the wire values by key number; empty in AliasMode."""
 
     priority: int
     target: str  # lower case, without a final dot; empty for "."
@@ -65,12 +65,12 @@ class ServiceBinding(msgspec.Struct, frozen=True, kw_only=True):
         return self.priority == 0
 
     def host(self, owner: str) -> str:
-        """The TargetName; "." is the owner itself (ADP-4)."""
+        """Return the TargetName; "." is the owner itself (ADP-4)."""
         return self.target or owner
 
     @property
     def unknown_mandatory(self) -> tuple[str, ...]:
-        """Keys without which the record must not be used, and that are not understood here (AID-10)."""
+        """Mandatory keys that are not supported: the record must not be used (AID-10)."""
         return tuple(key_name(key) for key in _keys(self.params.get(MANDATORY, b"")) if key not in NAMES)
 
     @property
@@ -87,7 +87,7 @@ class ServiceBinding(msgspec.Struct, frozen=True, kw_only=True):
         return (*_addresses(self.params.get(IPV4HINT, b""), 4), *_addresses(self.params.get(IPV6HINT, b""), 16))
 
     def text(self, key: int) -> str | None:
-        """The value of one of the keys that are texts. What is no plain text is as good as not there."""
+        """Return the value of a text key; None if it is absent or not plain text."""
         value = self.params.get(key)
         if value is None:
             return None
@@ -99,30 +99,28 @@ class ServiceBinding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_agent(self) -> bool:
-        """Whether it tells of an agent at all: an HTTPS record of any web site does not."""
+        """Whether the record describes an agent: HTTPS records of ordinary web sites do not."""
         return not AGENT_KEYS.isdisjoint(self.params) or self.protocol() is not None
 
     def protocol(self) -> str | None:
-        """What the agent speaks: `bap`, else what alpn names beside transports (AID-9). One token (AID-15)."""
+        """Return the agent's protocol: `bap`, else the first ALPN id that is not a transport (AID-9). One token
+        (AID-15)."""
         bap = self.text(BAP)
         if bap:
             return re.split(r"[,/=]", bap, maxsplit=1)[0].strip().lower() or None
-        return next((item for item in self.alpn if not TRANSPORT.match(item)), None)
-
-
-TRANSPORT = re.compile(r"(h2c?|h3(-.*)?|hq(-.*)?|http/.*|spdy/.*|quic.*|dot|doq|acme-tls/.*)\Z", re.IGNORECASE)
+        return next((item for item in self.alpn if not _TRANSPORT.match(item)), None)
 
 
 # --- Reading --------------------------------------------------------------------------------------
 
 
 def parse_svcb(data: bytes) -> ServiceBinding:
-    """Raises InvalidDocument for what RFC 9460 calls malformed."""
+    """Parse rdata; raises InvalidDocument for what RFC 9460 calls malformed."""
     if len(data) < 3:
         raise malformed_record(_KIND, "it is too short")
     priority = int.from_bytes(data[:2], "big")
     target, at = read_name(_KIND, data, 2)
-    if priority == 0:  # whatever follows is ignored
+    if priority == 0:  # parameters are ignored
         return ServiceBinding(priority=0, target=target)
     params = _parse_params(data, at)
     for key, check in _CHECKS.items():
@@ -130,18 +128,6 @@ def parse_svcb(data: bytes) -> ServiceBinding:
             check(params[key])
     _check_mandatory(params)
     return ServiceBinding(priority=priority, target=target, params=params)
-
-
-def parse_svcb_records(records: Iterable[bytes]) -> tuple[list[ServiceBinding], list[str]]:
-    """The records that can be read, lowest priority first, and what was wrong with the others."""
-    from_wire: list[ServiceBinding] = []
-    wrong: list[str] = []
-    for data in records:
-        try:
-            from_wire.append(parse_svcb(data))
-        except InvalidDocument as error:
-            wrong.append(error.message)
-    return sorted(from_wire, key=lambda one: (one.priority, one.target, sorted(one.params.items()))), wrong
 
 
 def _parse_params(data: bytes, at: int) -> dict[int, bytes]:
@@ -155,9 +141,9 @@ def _parse_params(data: bytes, at: int) -> dict[int, bytes]:
         if len(value) < size:
             raise malformed_record(_KIND, f"the value of {key_name(key)} is truncated")
         if key <= last:
-            raise malformed_record(_KIND, f"{key_name(key)} is repeated, or the keys are not in their order")
+            raise malformed_record(_KIND, f"{key_name(key)} is repeated, or the keys are not in order")
         if key == _INVALID_KEY:
-            raise malformed_record(_KIND, "65535 is no key")
+            raise malformed_record(_KIND, "65535 is not a valid key")
         if len(params) == limits.SVCB_PARAMS:
             raise malformed_record(_KIND, f"it has more than {limits.SVCB_PARAMS} parameters")
         params[key] = value
@@ -170,17 +156,17 @@ def _check_mandatory(params: Mapping[int, bytes]) -> None:
     if any(one >= other for one, other in pairwise(keys)):
         raise malformed_record(_KIND, "mandatory repeats a key, or is not in order")
     if MANDATORY in keys:
-        raise malformed_record(_KIND, "mandatory names itself")
+        raise malformed_record(_KIND, "mandatory lists itself")
     missing = [key_name(key) for key in keys if key not in params]
     if missing:
         raise malformed_record(_KIND, f"{missing[0]} is mandatory and missing")
     if NO_DEFAULT_ALPN in params and ALPN not in params:
-        raise malformed_record(_KIND, "no-default-alpn stands without alpn")
+        raise malformed_record(_KIND, "no-default-alpn requires alpn")
 
 
 def _check_keys(value: bytes) -> None:
     if not value or len(value) % 2:
-        raise malformed_record(_KIND, "mandatory is no list of keys")
+        raise malformed_record(_KIND, "mandatory is not a list of keys")
 
 
 def _check_items(value: bytes) -> None:
@@ -188,7 +174,7 @@ def _check_items(value: bytes) -> None:
     while at < len(value) and value[at]:
         at += 1 + value[at]
     if not value or at != len(value):
-        raise malformed_record(_KIND, "alpn is no list of protocols")
+        raise malformed_record(_KIND, "alpn is not a list of protocols")
 
 
 def _check_empty(value: bytes) -> None:
@@ -204,7 +190,7 @@ def _check_port(value: bytes) -> None:
 def _check_addresses(size: int) -> Callable[[bytes], None]:
     def check(value: bytes) -> None:
         if not value or len(value) % size:
-            raise malformed_record(_KIND, "a hint is no list of addresses")
+            raise malformed_record(_KIND, "a hint is not a list of addresses")
 
     return check
 
@@ -244,25 +230,23 @@ def key_name(key: int) -> str:
 
 
 def key_number(name: str) -> int:
-    """Of a key by its name or as `keyNNNNN`."""
+    """Return the number of a key by its name or `keyNNNNN`."""
     generic = _GENERIC.match(name)
     number = int(generic[1]) if generic else NUMBERS.get(name)
     if number is None or number >= _INVALID_KEY:
-        raise InvalidParameter(
-            f"{name[:64]!r} is not a key of SVCB.", path="svcb", hint=f"Known: {', '.join(NUMBERS)}."
-        )
+        raise InvalidParameter(f"{name[:64]!r} is not an SVCB key.", path="svcb", hint=f"Known: {', '.join(NUMBERS)}.")
     return number
 
 
 def write_svcb(binding: ServiceBinding) -> bytes:
-    """The rdata, parameters in the order of their numbers."""
+    """Return the rdata, with parameters in the order of their numbers."""
     head = binding.priority.to_bytes(2, "big") + write_name(binding.target)
     params = () if binding.is_alias else sorted(binding.params.items())
     return head + b"".join(struct.pack("!HH", key, len(value)) + value for key, value in params)
 
 
 def encode_params(values: Mapping[int, str | int | Iterable[str]]) -> dict[int, bytes]:
-    """Values as people write them to what goes on the wire. Refuses what could end a value early (AID-18)."""
+    """Encode values for the wire. Characters that could end a quoted value are rejected (AID-18)."""
     return {key: _wire_value(key, value) for key, value in values.items()}
 
 
@@ -277,7 +261,7 @@ def _wire_value(key: int, value: str | int | Iterable[str]) -> bytes:
             raise InvalidParameter(
                 f"The value of {key_name(key)} has a quote, a backslash or a control character.",
                 path=key_name(key),
-                hint="Leave it out: it could end the value early.",
+                hint="Remove it: it could end the quoted value.",
             )
     if key == MANDATORY:
         return b"".join(number.to_bytes(2, "big") for number in sorted(map(key_number, items)))
@@ -290,31 +274,31 @@ def _wire_value(key: int, value: str | int | Iterable[str]) -> bytes:
 
 def _wire_port(value: str | int | Iterable[str]) -> bytes:
     if not isinstance(value, int) or not 0 < value < 65536:
-        raise InvalidParameter(f"{value!r} is not a port.", path="port", hint="Name one from 1 to 65535.")
+        raise InvalidParameter(f"{value!r} is not a port.", path="port", hint="Use 1 to 65535.")
     return value.to_bytes(2, "big")
 
 
 def _wire_item(item: str) -> bytes:
     data = item.encode()
     if not 0 < len(data) < 256:
-        raise InvalidParameter("A protocol in alpn has 1 to 255 octets.", path="alpn")
+        raise InvalidParameter("A protocol in alpn must have 1 to 255 octets.", path="alpn")
     return bytes((len(data),)) + data
 
 
 def to_presentation(binding: ServiceBinding, *, names: bool = False) -> str:
-    """As a zone file holds it. Keys without a number of IANA are `keyNNNNN`, unless their names are wanted (AID-13)."""
+    """Return the zone-file form. Keys without an IANA number are `keyNNNNN`, unless `names` is set (AID-13)."""
     parts = [str(binding.priority), f"{binding.target}."]
-    parts += [_shown(key, value, names=names) for key, value in sorted(binding.params.items())]
+    parts += [_param_text(key, value, names=names) for key, value in sorted(binding.params.items())]
     return " ".join(parts)
 
 
-def _shown(key: int, value: bytes, *, names: bool) -> str:
+def _param_text(key: int, value: bytes, *, names: bool) -> str:
     name = key_name(key) if key <= IPV6HINT or names else f"key{key}"
     if key == NO_DEFAULT_ALPN:
         return name
     if key == MANDATORY:
-        told = ",".join(key_name(one) if one <= IPV6HINT or names else f"key{one}" for one in _keys(value))
-        return f"{name}={told}"
+        listed = ",".join(key_name(one) if one <= IPV6HINT or names else f"key{one}" for one in _keys(value))
+        return f"{name}={listed}"
     if key == PORT:
         return f"{name}={int.from_bytes(value, 'big')}"
     if key in (IPV4HINT, IPV6HINT):
@@ -325,7 +309,7 @@ def _shown(key: int, value: bytes, *, names: bool) -> str:
 
 
 def _escaped_item(item: bytes) -> bytes:
-    """Inside a list a comma and a backslash are escaped once more (RFC 9460 appendix A.1)."""
+    """Escape comma and backslash inside a list (RFC 9460 appendix A.1)."""
     return item.replace(b"\\", b"\\\\").replace(b",", b"\\,")
 
 

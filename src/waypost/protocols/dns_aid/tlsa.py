@@ -1,7 +1,6 @@
-"""TLSA records (RFC 6698, RFC 7671): rdata to values and back, and whether a certificate is the one that they name.
+"""TLSA records (RFC 6698, RFC 7671): rdata to values and back, and matching of certificates.
 
-PKIX is not judged here: Waypost demands it in addition (ADP-54), so names and dates are looked at elsewhere, whatever
-the usage.
+PKIX is required in addition (ADP-54) and checked elsewhere, whatever the usage.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from waypost.protocols.dns_rdata import malformed_record
 
-PKIX_TA, PKIX_EE, DANE_TA, DANE_EE = range(4)
-FULL, SPKI = 0, 1
-EXACT, SHA256, SHA512 = range(3)
-_DIGESTS: Final = {SHA256: hashlib.sha256, SHA512: hashlib.sha512}
-_SIZES: Final = {SHA256: 32, SHA512: 64}
+_PKIX_EE, DANE_EE = 1, 3  # 0 and 2 name an authority
+_FULL, SPKI = 0, 1
+SHA256, _SHA512 = 1, 2  # 0 is an exact match
+_DIGESTS: Final = {SHA256: hashlib.sha256, _SHA512: hashlib.sha512}
+_SIZES: Final = {SHA256: 32, _SHA512: 64}
 
 TlsaMatch = Literal["match", "mismatch", "unusable"]
 
@@ -37,8 +36,8 @@ class TlsaRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_usable(self) -> bool:
-        """Whether its parameters are known and its data can be what they say (D5)."""
-        known = self.usage <= DANE_EE and self.selector <= SPKI and self.matching <= SHA512
+        """Whether its parameters are known and its data has the right length (D5)."""
+        known = self.usage <= DANE_EE and self.selector <= SPKI and self.matching <= _SHA512
         return known and bool(self.data) and len(self.data) == _SIZES.get(self.matching, len(self.data))
 
 
@@ -53,17 +52,16 @@ def write_tlsa(record: TlsaRecord) -> bytes:
 
 
 def tlsa_of(certificate: bytes, *, usage: int = DANE_EE, selector: int = SPKI, matching: int = SHA256) -> TlsaRecord:
-    """The record of a certificate in DER; without more words in the form that ADP-10 recommends."""
+    """Make the record of a DER certificate; by default in the form that ADP-10 recommends."""
     return TlsaRecord(usage=usage, selector=selector, matching=matching, data=_matched(certificate, selector, matching))
 
 
 def match_tlsa(record: TlsaRecord, chain: Sequence[bytes]) -> TlsaMatch:
-    """`chain` is in DER, leaf first. Usages of an authority need what comes after the leaf; without it they are
+    """Match a DER chain, leaf first. Usages that name an authority need the rest of the chain; without it they are
     unusable."""
     if not record.is_usable or not chain:
         return "unusable"
-    of_leaf = record.usage in (PKIX_EE, DANE_EE)
-    candidates = chain[:1] if of_leaf else chain[1:]
+    candidates = chain[:1] if record.usage in (_PKIX_EE, DANE_EE) else chain[1:]
     if not candidates:
         return "unusable"
     found = any(hmac.compare_digest(_matched(one, record.selector, record.matching), record.data) for one in candidates)
@@ -71,18 +69,17 @@ def match_tlsa(record: TlsaRecord, chain: Sequence[bytes]) -> TlsaMatch:
 
 
 def match_any(records: Iterable[TlsaRecord], chain: Sequence[bytes]) -> tuple[TlsaMatch, TlsaRecord | None]:
-    """One that matches is enough, so that keys can be exchanged; all that can be compared failing is a failure
-    (AID-24)."""
+    """One match suffices, so that keys can be rotated; it is a mismatch if all usable records fail (AID-24)."""
     results = [(match_tlsa(record, chain), record) for record in records]
-    for wanted in ("match", "mismatch"):
+    for expected in ("match", "mismatch"):
         for result, record in results:
-            if result == wanted:
+            if result == expected:
                 return result, record
     return "unusable", None
 
 
 def _matched(certificate: bytes, selector: int, matching: int) -> bytes:
-    data = certificate if selector == FULL else _spki(certificate)
+    data = certificate if selector == _FULL else _spki(certificate)
     digest = _DIGESTS.get(matching)
     return data if digest is None else digest(data).digest()
 

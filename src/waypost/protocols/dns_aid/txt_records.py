@@ -1,5 +1,9 @@
-"""The TXT record that may stand beside a record of DNS-AID: `"capabilities=travel,booking" "version=1.0.0"` (AID-17,
-the last resort where no document describes the agent).
+"""TXT records: the companion of a DNS-AID record, and AID.
+
+A companion is `"capabilities=travel,booking" "version=1.0.0"` beside a DNS-AID record (AID-17), used if no document
+describes the agent. Agent Identity & Discovery (AID) is `v=aid1` or `v=aid2` at `_agent.{host}`, and the same as JSON
+at `/.well-known/agent`. Its keys are case-insensitive, in a long or one-letter form, never both; unknown ones are
+ignored.
 """
 
 from __future__ import annotations
@@ -15,7 +19,6 @@ from waypost.errors import InvalidDocument
 from waypost.protocols.dns_rdata import read_strings, read_text
 
 _TOKEN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,63}\Z")
-
 _TEXT_CHARS: Final = 255
 
 
@@ -26,7 +29,7 @@ class CompanionTxt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_companion_txt(records: Iterable[bytes]) -> CompanionTxt | None:
-    """None when no record at the name has `capabilities=`."""
+    """Return the first record with `capabilities=`, or None."""
     for data in list(records)[: limits.AGENT_TXT_RECORDS]:
         try:
             pairs = _pairs(data)
@@ -51,13 +54,10 @@ def _pairs(data: bytes) -> dict[str, str]:
     return pairs
 
 
-# ---- Agent Identity & Discovery (AID): the TXT record `v=aid1` or `v=aid2` at `_agent.{host}`, and the same as JSON at
-# `/.well-known/agent`. Keys are case-insensitive, long or one letter, never both; unknown ones are ignored.
+# --- AID ------------------------------------------------------------------------------------------
 
 WELL_KNOWN: Final = "/.well-known/agent"
-
-VERSIONS: Final = ("aid2", "aid1")  # the preferred first
-
+_VERSIONS: Final = ("aid2", "aid1")  # preferred first
 _LONG: Final = {
     "v": "version",
     "u": "uri",
@@ -69,25 +69,19 @@ _LONG: Final = {
     "k": "pka",
     "i": "kid",
 }
-
 _SCHEMES: Final = {
     **dict.fromkeys(("mcp", "a2a", "openapi", "grpc", "graphql", "ucp"), ("https:",)),
     "websocket": ("wss:",),
     "local": ("docker:", "npx:", "pip:"),
     "zeroconf": ("zeroconf:",),
 }
-
-AUTHS: Final = ("none", "pat", "apikey", "basic", "oauth2_device", "oauth2_code", "mtls", "custom")
-
+_AUTH_METHODS: Final = ("none", "pat", "apikey", "basic", "oauth2_device", "oauth2_code", "mtls", "custom")
 _AID = re.compile(r"(?:^|;)\s*(?:v|version)\s*=\s*aid[12]\s*(?:;|\Z)", re.IGNORECASE)
-
 _KID = re.compile(r"[a-z0-9]{1,6}\Z")
-
 _JWK_X = re.compile(r"[A-Za-z0-9_-]{43}\Z")
-
 _DESC_BYTES: Final = 60
 
-NO_RECORD, INVALID_TXT, UNSUPPORTED_PROTO = 1000, 1001, 1002
+_INVALID_TXT, _UNSUPPORTED_PROTO = 1001, 1002  # error numbers of AID
 
 
 class AidRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,8 +97,7 @@ class AidRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def select_aid(records: Iterable[bytes]) -> AidRecord | None:
-    """The one record of AID among those of a name; None when there is none. Several of the chosen version are no
-    answer."""
+    """Return the AID record among those of a name, or None. Several of the preferred version are an error."""
     texts = []
     for data in list(records)[: limits.AGENT_TXT_RECORDS]:
         try:
@@ -113,11 +106,11 @@ def select_aid(records: Iterable[bytes]) -> AidRecord | None:
             continue
         if _AID.search(text):
             texts.append(text)
-    found = [parse_aid(text) for text in texts]
-    for version in VERSIONS:
-        chosen = [record for record in found if record.version == version]
+    parsed = [parse_aid(text) for text in texts]
+    for version in _VERSIONS:
+        chosen = [record for record in parsed if record.version == version]
         if len(chosen) > 1:
-            raise _invalid(INVALID_TXT, f"{len(chosen)} records are of {version}, and only one may be")
+            raise _invalid(_INVALID_TXT, f"{len(chosen)} records have {version}; only one is allowed")
         if chosen:
             return chosen[0]
     return None
@@ -128,45 +121,45 @@ def parse_aid(text: str) -> AidRecord:
     for part in text.split(";"):
         name, separator, value = part.partition("=")
         if separator:
-            _take(values, name, value.strip())
-    return _checked(values)
+            _add(values, name, value.strip())
+    return _build_record(values)
 
 
 def read_aid_json(document: Mapping[str, Any]) -> AidRecord:
-    """The document of `/.well-known/agent`."""
+    """Parse the document of `/.well-known/agent`."""
     values: dict[str, str] = {}
     for name, value in document.items():
         if isinstance(value, str):
-            _take(values, name, value.strip())
-    return _checked(values)
+            _add(values, name, value.strip())
+    return _build_record(values)
 
 
 def is_aid_json(document: Mapping[str, Any]) -> bool:
     version = document.get("v", document.get("version"))
-    return isinstance(version, str) and version.lower() in VERSIONS
+    return isinstance(version, str) and version.lower() in _VERSIONS
 
 
-def _take(values: dict[str, str], name: str, value: str) -> None:
+def _add(values: dict[str, str], name: str, value: str) -> None:
     key = name.strip().lower()
     long = _LONG.get(key, key)
     if long in values:
-        raise _invalid(INVALID_TXT, f"{long[:16]} is given twice")
+        raise _invalid(_INVALID_TXT, f"{long[:16]} is given twice")
     values[long] = value
 
 
-def _checked(values: dict[str, str]) -> AidRecord:
+def _build_record(values: dict[str, str]) -> AidRecord:
     version, proto, uri = values.get("version", "").lower(), values.get("proto", "").lower(), values.get("uri", "")
-    if version not in VERSIONS:
-        raise _invalid(INVALID_TXT, "its version is neither aid1 nor aid2")
+    if version not in _VERSIONS:
+        raise _invalid(_INVALID_TXT, "its version is neither aid1 nor aid2")
     if proto not in _SCHEMES:
-        raise _invalid(UNSUPPORTED_PROTO, f"{proto[:16]!r} is not a protocol of AID")
+        raise _invalid(_UNSUPPORTED_PROTO, f"{proto[:16]!r} is not an AID protocol")
     if not uri.lower().startswith(_SCHEMES[proto]):
-        raise _invalid(INVALID_TXT, f"its uri does not fit {proto}")
+        raise _invalid(_INVALID_TXT, f"its uri does not have a scheme of {proto}")
     auth, desc = values.get("auth", "").lower(), values.get("desc", "")
-    if auth and auth not in AUTHS:
-        raise _invalid(INVALID_TXT, f"{auth[:16]!r} is not a way to authenticate of AID")
+    if auth and auth not in _AUTH_METHODS:
+        raise _invalid(_INVALID_TXT, f"{auth[:16]!r} is not an AID authentication method")
     if len(desc.encode()) > _DESC_BYTES:
-        raise _invalid(INVALID_TXT, f"its description has more than {_DESC_BYTES} bytes")
+        raise _invalid(_INVALID_TXT, f"its description has more than {_DESC_BYTES} bytes")
     _check_key(version, values.get("pka", ""), values.get("kid", ""))
     known = {name: values.get(name, "") for name in ("docs", "dep", "pka", "kid")}
     return AidRecord(version=version, uri=uri, proto=proto, auth=auth, desc=desc, **known)
@@ -178,10 +171,10 @@ def _check_key(version: str, pka: str, kid: str) -> None:
     else:
         fits = not kid and (not pka or bool(_JWK_X.match(pka)))
     if not fits:
-        raise _invalid(INVALID_TXT, "its key is not written as its version demands")
+        raise _invalid(_INVALID_TXT, "its key does not have the form of its version")
 
 
-def _invalid(number: int, what: str) -> InvalidDocument:
+def _invalid(number: int, problem: str) -> InvalidDocument:
     return InvalidDocument(
-        f"The AID record cannot be used: {what}.", path="_agent", details={"reason": "malformed", "aid_error": number}
+        f"The AID record is invalid: {problem}.", path="_agent", details={"reason": "malformed", "aid_error": number}
     )

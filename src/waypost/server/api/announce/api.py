@@ -273,7 +273,7 @@ def _read_query(request: Request) -> AgentQuery:
         )
     agent_id = request.param("agent_id")
     return AgentQuery(
-        wanted=tuple(map(parse_capability_requirement, capabilities)),
+        requirements=tuple(map(parse_capability_requirement, capabilities)),
         agent_id=None if agent_id is None else agent_id.strip().lower(),
     )
 
@@ -283,7 +283,7 @@ def _read_filters(request: Request, query: AgentQuery) -> AnnouncedFilter:
     if signed not in (None, "true", "false"):
         raise InvalidParameter("signed must be true or false.", path="signed", hint="Leave it out for false.")
     return AnnouncedFilter(
-        names=tuple(wanted.name for wanted in query.wanted if wanted.name != "*"),
+        names=tuple(each.name for each in query.requirements if each.name != "*"),
         signed=signed == "true",
         limit=read_limit(request),
         cursor=request.param("cursor"),

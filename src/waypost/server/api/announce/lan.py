@@ -205,7 +205,7 @@ class LanBridge:
     # --- Queries ---------------------------------------------------------------------------------
 
     async def answer(self, query: AgentQuery) -> list[JsonObject]:
-        names = tuple(wanted.name for wanted in query.wanted if wanted.name != "*")
+        names = tuple(each.name for each in query.requirements if each.name != "*")
         page = await self._views.page(ANONYMOUS, query, AnnouncedFilter(names=names, signed=True, limit=_PAGE_SIZE))
         now = self._registry.clock.now()
         messages = (_to_announce(body, now) for body in page.bodies)

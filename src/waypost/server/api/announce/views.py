@@ -175,7 +175,7 @@ def _capabilities(agent: JsonObject) -> dict[str, str]:
 def _matches(view: AnnounceView, query: AgentQuery, filters: AnnouncedFilter) -> bool:
     if filters.signed and not view.signed:
         return False
-    return all(wanted.fits(view.capabilities) for wanted in query.wanted)
+    return all(each.fits(view.capabilities) for each in query.requirements)
 
 
 class DerivedIds:

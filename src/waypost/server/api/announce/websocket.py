@@ -168,7 +168,7 @@ def remaining_seconds(view: AnnounceView, now: float) -> int | None:
 
 async def matching_views(views: AnnounceViews, principal: Principal, query: AgentQuery) -> AsyncIterator[AnnounceView]:
     """All agents that match a query, read page by page."""
-    names = tuple(wanted.name for wanted in query.wanted if wanted.name != "*")
+    names = tuple(each.name for each in query.requirements if each.name != "*")
     cursor: str | None = None
     while True:
         page = await views.page(principal, query, AnnouncedFilter(names=names, limit=_PAGE_SIZE, cursor=cursor))
