@@ -136,7 +136,7 @@ def test_the_operator_maps_names_and_fingerprints_to_subjects(authority: Authori
         for shown in (unknown, both):
             with client(server, authority, shown) as nobody:
                 refused = nobody.get("/api/v1/agents")
-                assert (refused.status_code, "names nobody" in refused.text) == (401, True)
+                assert (refused.status_code, "names no known subject" in refused.text) == (401, True)
 
 
 def test_certificates_for_servers_or_of_another_authority_are_refused(authority: Authority, tmp_path: Path) -> None:

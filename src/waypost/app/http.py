@@ -130,7 +130,7 @@ def _make_doctor(context: AppContext, core: Core, security: Security) -> DoctorA
     return DoctorApi(
         core.registry,
         context.settings,
-        lambda: issuers.silent() if issuers is not None else (),
+        lambda: issuers.unavailable() if issuers is not None else (),
         core.models.are_available,
     )
 

@@ -1,4 +1,4 @@
-"""A file that somebody may replace while the service runs: what it says now, read again when it changed."""
+"""A file that is reloaded when it changes on disk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class WatchedFile(Generic[T]):
-    """The first reading must succeed. Later, what cannot be read leaves things as they were, and is told once."""
+    """The first load must succeed. If a later one fails, the last value stays and a warning is logged once."""
 
     def __init__(self, path: Path, setting: str, parse: Callable[[bytes], T], now: Callable[[], float]) -> None:
         self.path = path
@@ -26,18 +26,17 @@ class WatchedFile(Generic[T]):
         self._now = now
         self._stamp = file_stamp(path)
         self._value = self._read()
-        self._looked_at = now()
-        self.changes = 0  # how often it was read anew
+        self._checked_at = now()
 
     def value(self) -> T:
         now = self._now()
-        if abs(now - self._looked_at) >= limits.FILE_CHECK_SECONDS:
-            self._looked_at = now
+        if abs(now - self._checked_at) >= limits.FILE_CHECK_SECONDS:
+            self._checked_at = now
             self.refresh()
         return self._value
 
     def refresh(self) -> None:
-        """Look now."""
+        """Check for a change now."""
         stamp = file_stamp(self.path)
         if stamp == self._stamp or stamp is None:
             return
@@ -45,10 +44,9 @@ class WatchedFile(Generic[T]):
         try:
             self._value = self._read()
         except ConfigurationError as error:
-            log.warning("%s is kept as it was: %s", self._setting, error)
+            log.warning("%s is not reloaded: %s", self._setting, error)
             return
-        self.changes += 1
-        log.info("%s was read anew", self._setting)
+        log.info("%s was reloaded", self._setting)
 
     def _read(self) -> T:
         try:
@@ -58,20 +56,20 @@ class WatchedFile(Generic[T]):
         except WaypostError as error:
             raise self._unusable(error.message) from None
         except ValueError as error:
-            raise self._unusable(str(error) or "it cannot be understood") from None
+            raise self._unusable(str(error) or "it cannot be parsed") from None
 
-    def _unusable(self, why: str) -> ConfigurationError:
+    def _unusable(self, reason: str) -> ConfigurationError:
         return ConfigurationError(
-            f"The file of {self._setting} cannot be used ({self.path.name}): {why.rstrip('.')}.",
+            f"The {self._setting} file cannot be used ({self.path.name}): {reason.rstrip('.')}.",
             path=self._setting,
             hint=f"See docs/reference/settings.md for what {self._setting} is.",
         )
 
 
 def file_stamp(path: Path) -> tuple[int, int, int] | None:
-    """What tells one state of a file from the next; None while it is not there."""
+    """Differs whenever the file was changed or replaced; None if it does not exist."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino

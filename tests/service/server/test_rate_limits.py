@@ -163,8 +163,8 @@ async def test_lines_beyond_the_rate_are_refused_one_by_one(tmp_path: Path) -> N
 )
 def test_only_a_proxy_that_was_named_tells_of_another_address(peer: str, forwarded: list[str], seen: str) -> None:
     headers = [(b"x-forwarded-for", text.encode()) for text in forwarded]
-    assert TrustedProxies(("10.0.0.0/24",)).address({"client": (peer, 1), "headers": headers}) == seen
-    assert TrustedProxies().address({"client": (peer, 1), "headers": headers}) == peer
+    assert TrustedProxies(("10.0.0.0/24",)).client_address({"client": (peer, 1), "headers": headers}) == seen
+    assert TrustedProxies().client_address({"client": (peer, 1), "headers": headers}) == peer
 
 
 async def test_behind_a_named_proxy_callers_are_told_apart(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-"""From a request's credential to a principal: a token of ours or of an outside issuer, else a client certificate.
+"""Authentication of requests: a token of the service or of an external issuer, else a client certificate.
 
-Tokens that hold are remembered for a while. An address that fails again and again is refused before anything is verified.
+Verified tokens are cached. An address with too many failures is refused before anything is verified.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _ADMIN_VERIFIED = VerifiedToken(ADMIN, math.inf, "")
 
 
 class Authenticator:
-    """`open_access` lets every caller do everything, also with a credential that holds elsewhere: for loopback only.
+    """`open_access` gives every caller all rights, with any credential or none; for loopback only.
 
-    `is_revoked` is asked for the ids of tokens that hold otherwise.
+    `is_revoked` takes the id of a token that is otherwise valid.
     """
 
     def __init__(
@@ -58,107 +58,104 @@ class Authenticator:
         self._certificates = certificates
         self._origin = origin or TrustedProxies()
         self._is_revoked = is_revoked
-        self._checked: LruCache[str, tuple[VerifiedToken, float]] = LruCache(
-            limits.TOKEN_CACHE
-        )  # with the time to check again
+        # Verified tokens, and when to verify them again.
+        self._verified: LruCache[str, tuple[VerifiedToken, float]] = LruCache(limits.TOKEN_CACHE)
         self._failures = CallerRateLimiter(
-            clock.now, limits.AUTH_FAILURES_PER_MINUTE, what="failed credentials", hint="Get a token that holds."
+            clock.now, limits.AUTH_FAILURES_PER_MINUTE, what="failed credentials", hint="Get a valid token."
         )
 
-    async def principal(self, request: Request) -> Principal:
+    async def authenticate(self, request: Request) -> Principal:
         header = request.header(b"authorization")
         if header is None:
-            return self._without_token(request)
+            return self._authenticate_certificate(request)
         try:
-            return self._recalled(header) or await self._bearer(header, request)
+            return self._find_cached(header) or await self._authenticate_token(header, request)
         except Unauthorized:
-            if self._open_access:  # authentication is off: a token left over from another service refuses nobody
+            if self._open_access:  # authentication is off: a token of another service is ignored
                 return OPEN_ACCESS
             raise
 
-    def _without_token(self, request: Request) -> Principal:
+    def _authenticate_certificate(self, request: Request) -> Principal:
         if self._open_access:
             return OPEN_ACCESS
         if self._certificates is None:
             return ANONYMOUS
         return self._certificates.find_principal(request.scope) or ANONYMOUS
 
-    def _recalled(self, header: str) -> Principal | None:
-        """Whose token it is, where that was found out a while ago: nearly always."""
-        known = self._checked.get(header.partition(" ")[2].strip())
-        if known is None or self._clock.now() >= known[1]:
+    def _find_cached(self, header: str) -> Principal | None:
+        cached = self._verified.get(header.partition(" ")[2].strip())
+        if cached is None or self._clock.now() >= cached[1]:
             return None
-        return self._unrevoked(known[0]).principal
+        return self._require_unrevoked(cached[0]).principal
 
-    async def _bearer(self, header: str, request: Request) -> Principal:
+    async def _authenticate_token(self, header: str, request: Request) -> Principal:
         scheme, _, token = header.partition(" ")
         token = token.strip()
-        _check_form(scheme, token, request)
-        # Both sides are hashed, so that neither length nor content of the secret shows in the time it takes.
+        _check_header(scheme, token, request)
+        # Both sides are hashed, so that the time reveals neither the length nor the content of the secret.
         if hmac.compare_digest(hashlib.sha256(token.encode()).digest(), self._admin_digest):
-            self._checked.put(token, (_ADMIN_VERIFIED, math.inf))
+            self._verified.put(token, (_ADMIN_VERIFIED, math.inf))
             return ADMIN
-        return (await self._counted(token, request)).principal
+        return (await self._verify_limited(token, request)).principal
 
-    async def _counted(self, token: str, request: Request) -> VerifiedToken:
-        address = self._origin.address(request.scope)
+    async def _verify_limited(self, token: str, request: Request) -> VerifiedToken:
+        """Verify the token, with a limit on the failures of an address."""
+        address = self._origin.client_address(request.scope)
         if not is_loopback(address):
             self._failures.check(rate_limit_key(address))
         try:
-            return self._unrevoked(await self._verified(token))
+            return self._require_unrevoked(await self._verify(token))
         except Unauthorized:
             if not is_loopback(address):
                 self._failures.take(rate_limit_key(address))
             raise
 
-    async def _verified(self, token: str) -> VerifiedToken:
+    async def _verify(self, token: str) -> VerifiedToken:
         if self._issuers is None:
-            return self._own(token)
+            return self._verify_own(token)
         try:
             signed = parse_compact(token)
-            keys = self._outside_keys(signed)
+            keys = self._find_issuer_keys(signed)
             if keys is None:
-                return self._own(token)
+                return self._verify_own(token)
             verified = await keys.verify_or_refresh(token, signed)
         except InvalidJws as error:
             raise Unauthorized(
-                f"The token does not hold: {error}.", path="Authorization", hint="Get a new one from its issuer."
+                f"Invalid token: {error}.", path="Authorization", hint="Get a new one from its issuer."
             ) from None
-        again_at = min(verified.expires_at, self._clock.now() + limits.TOKEN_RECHECK_SECONDS)
-        self._checked.put(token, (verified, again_at))
+        verify_again_at = min(verified.expires_at, self._clock.now() + limits.TOKEN_RECHECK_SECONDS)
+        self._verified.put(token, (verified, verify_again_at))
         return verified
 
-    def _own(self, token: str) -> VerifiedToken:
+    def _verify_own(self, token: str) -> VerifiedToken:
         verified = self._verifier.verify(token, self._clock.now())
-        self._checked.put(token, (verified, verified.expires_at))
+        self._verified.put(token, (verified, verified.expires_at))
         return verified
 
-    def _outside_keys(self, signed: Jws) -> IssuerKeys | None:
-        """Whose keys to ask. A token that names our key is ours, also where an outside issuer goes by the same name."""
+    def _find_issuer_keys(self, signed: Jws) -> IssuerKeys | None:
+        """None for a token of this service: one that names its key, even if an external issuer has the same name."""
         if self._issuers is None or signed.header.get("kid") == SERVICE_KEY_ID:
             return None
         return self._issuers.find(decode_claims(signed).get("iss"))
 
-    def _unrevoked(self, verified: VerifiedToken) -> VerifiedToken:
+    def _require_unrevoked(self, verified: VerifiedToken) -> VerifiedToken:
         if verified.token_id and self._is_revoked(verified.token_id):
-            raise Unauthorized(
-                "The token does not hold: it was revoked.", path="Authorization", hint="Ask for a new one."
-            )
+            raise Unauthorized("Invalid token: it was revoked.", path="Authorization", hint="Ask for a new one.")
         return verified
 
 
-def _check_form(scheme: str, token: str, request: Request) -> None:
+def _check_header(scheme: str, token: str, request: Request) -> None:
     if sum(name == b"authorization" for name, _ in request.scope["headers"]) > 1:
         raise InvalidRequest(
             "The request has several Authorization headers.", path="Authorization", hint="Send one credential."
         )
     if scheme.lower() != "bearer" or not token:
         raise Unauthorized(
-            "Only bearer tokens are read here.", path="Authorization", hint="Send Authorization: Bearer <token>."
+            "Only bearer tokens are accepted.", path="Authorization", hint="Send Authorization: Bearer <token>."
         )
 
 
-# ---- Puts together, from the settings, what tells callers apart: tokens, outside issuers, client certificates, rates.
+# --- From the settings ----------------------------------------------------------------------------
 
 
 def make_tls(settings: Settings) -> TlsContext | None:
@@ -166,8 +163,8 @@ def make_tls(settings: Settings) -> TlsContext | None:
 
 
 def make_issuers(settings: Settings, fetch: FetchKeys, clock: Clock) -> Issuers | None:
-    named = settings.external_issuers
-    return Issuers(named, fetch, clock.now) if named else None
+    issuers = settings.external_issuers
+    return Issuers(issuers, fetch, clock.now) if issuers else None
 
 
 def make_certificates(settings: Settings, clock: Clock, is_revoked: Callable[[str], bool]) -> ClientCertificates | None:
@@ -191,7 +188,7 @@ def make_authenticator(
     issuers: Issuers | None,
     is_revoked: Callable[[str, str], bool],
 ) -> Authenticator:
-    """`is_revoked` is asked for a kind, `serial` or `token`, and a name."""
+    """`is_revoked` takes a kind, `serial` or `token`, and a name."""
     return Authenticator(
         verifier,
         admin_token,

@@ -1,7 +1,7 @@
-"""From a client certificate to a principal: by the operator's table, else by the one agent that it names.
+"""X.509 certificates as credentials: of clients (mutual TLS), and of agents that announce one as their key.
 
-That it leads to an authority of `client_ca` was checked by TLS. Whether it may be used, and still may, is checked here at
-each request: a connection may outlive a certificate.
+TLS has verified the chain of a client certificate to `client_ca`. Usage, validity and revocation are checked at each
+request, because a connection can outlive its certificate.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ class _CachedCertificate(NamedTuple):
 
 
 class ClientCertificates:
-    """`is_revoked` is asked for serials that were revoked by hand."""
+    """Maps a client certificate to a principal: by the operator's table, else by the one agent it names.
+
+    `is_revoked` takes a serial and knows those that were revoked by hand.
+    """
 
     def __init__(
         self,
@@ -55,7 +58,7 @@ class ClientCertificates:
         self._now = now
         self._is_revoked = is_revoked
         self._by_name = {_san_name(row.san): row for row in subjects if row.san is not None}
-        self._by_print = {
+        self._by_fingerprint = {
             normalize_fingerprint(row.fingerprint): row for row in subjects if row.fingerprint is not None
         }
         authorities = WatchedFile(client_ca, "client_ca", load_authorities, now)
@@ -64,43 +67,43 @@ class ClientCertificates:
             self._revocations = WatchedFile(
                 crl, "crl", lambda data: parse_revocation_lists(data, authorities.value()), now
             )
-        self._known: LruCache[str, _CachedCertificate] = LruCache(limits.CERTIFICATE_CACHE)
+        self._cache: LruCache[str, _CachedCertificate] = LruCache(limits.CERTIFICATE_CACHE)
 
     def find_principal(self, scope: Scope) -> Principal | None:
-        """Whom the certificate of a request stands for; None where none was shown."""
-        shown = peer_certificate(scope)
-        if shown is None:
+        """The principal of the client certificate; None if the client sent no certificate."""
+        pem = peer_certificate(scope)
+        if pem is None:
             return None
-        known = self._known.get(shown)
-        if known is None:
-            known = self._learn(shown)
-            self._known.put(shown, known)
-        self._check(known.certificate)
-        if known.principal is None:
-            raise _certificate_refused(
-                "it names nobody who is known here",
+        cached = self._cache.get(pem)
+        if cached is None:
+            cached = self._parse(pem)
+            self._cache.put(pem, cached)
+        self._check(cached.certificate)
+        if cached.principal is None:
+            raise _invalid_certificate(
+                "it names no known subject",
                 "Give it the name urn:uuid:AGENT_ID, or map it to a subject in client_subjects.",
             )
-        return known.principal
+        return cached.principal
 
-    def _learn(self, pem: str) -> _CachedCertificate:
+    def _parse(self, pem: str) -> _CachedCertificate:
         try:
             certificate = parse_client_certificate(pem.encode())
         except ValueError:
-            raise _certificate_refused("it cannot be read", "Have it issued anew.") from None
+            raise _invalid_certificate("it cannot be parsed", "Get a new one.") from None
         return _CachedCertificate(certificate, self._principal(certificate))
 
     def _principal(self, certificate: ClientCertificate) -> Principal | None:
         credential = f"cert:{certificate.fingerprint[:12]}"
         rows = [self._by_name[name] for name in certificate.names if name in self._by_name]
-        row = self._by_print.get(certificate.fingerprint) or (
+        row = self._by_fingerprint.get(certificate.fingerprint) or (
             rows[0] if len({row.subject for row in rows}) == 1 else None
         )
         if row is not None:
             return Principal(subject=row.subject, scopes=frozenset(row.scopes), via=VIA_MTLS, credential=credential)
         agents = set(certificate.agent_ids)
         if rows or len(agents) != 1:
-            return None  # two names of two subjects name nobody
+            return None  # ambiguous
         agent_id = agents.pop()
         scopes = frozenset((SCOPE_READ, SCOPE_WRITE))
         return Principal(subject=agent_id, scopes=scopes, via=VIA_MTLS, credential=credential, only=agent_id)
@@ -108,24 +111,24 @@ class ClientCertificates:
     def _check(self, certificate: ClientCertificate) -> None:
         now = self._now()
         if not certificate.is_for_clients:
-            raise _certificate_refused("its extended key usage lacks clientAuth", "Have it issued for clients.")
+            raise _invalid_certificate("its extended key usage lacks clientAuth", "Get one that is issued for clients.")
         if not certificate.not_before <= now <= certificate.not_after:
-            raise _certificate_refused("it is out of date", "Have it issued anew.")
+            raise _invalid_certificate("it is expired or not valid yet", "Get a new one.")
         if self._is_revoked(certificate.serial):
-            raise _certificate_refused("it was revoked", "Have it issued anew.")
+            raise _invalid_certificate("it was revoked", "Get a new one.")
         if self._revocations is None:
             return
-        listed = self._revocations.value()
-        if listed.includes(certificate):
-            raise _certificate_refused("it was revoked", "Have it issued anew.")
-        if not listed.is_current(now):
-            raise _certificate_refused(
-                "the revocation list is out of date", "The operator has to replace the file of crl."
+        revocations = self._revocations.value()
+        if revocations.includes(certificate):
+            raise _invalid_certificate("it was revoked", "Get a new one.")
+        if not revocations.is_current(now):
+            raise _invalid_certificate(
+                "the revocation list is out of date", "Ask the operator to replace the crl file."
             )
 
 
 def peer_certificate(scope: Scope) -> str | None:
-    """The certificate of a connection, by the ASGI extension `tls`. No header is ever asked."""
+    """The client certificate of the connection, from the ASGI extension `tls`; never from a header."""
     chain = scope.get("extensions", {}).get("tls", {}).get("client_cert_chain")
     return chain[0] if chain else None
 
@@ -135,18 +138,17 @@ def _san_name(san: str) -> str:
     return f"{kind.lower()}:{value.lower() if kind.lower() == 'dns' or value[:9].lower() == 'urn:uuid:' else value}"
 
 
-def _certificate_refused(why: str, hint: str) -> Unauthorized:
-    return Unauthorized(f"The client certificate does not hold: {why}.", path="certificate", hint=hint)
+def _invalid_certificate(reason: str, hint: str) -> Unauthorized:
+    return Unauthorized(f"Invalid client certificate: {reason}.", path="certificate", hint=hint)
 
-
-# ---- Certificates that agents announce as their keys: in force, not revoked, and, in the mode `ca`, of a known authority.
-#
-# The same files as for client certificates (`client_ca`, `crl`), and the same serials that were revoked by hand.
 
 _KEY_PATH = "$.agent.public_key"
 
 
 class AnnouncedCertificates:
+    """Checks certificates that agents announce as their keys: valid now, not revoked and, in the mode `ca`, signed by a
+    known authority. It uses the files of client certificates (`client_ca`, `crl`) and the same revoked serials."""
+
     def __init__(
         self,
         client_ca: Path | None,
@@ -155,7 +157,7 @@ class AnnouncedCertificates:
         *,
         is_revoked: Callable[[str, str], bool],
     ) -> None:
-        """`is_revoked` is asked for a kind, `serial`, and a name."""
+        """`is_revoked` takes a kind, `serial`, and a name."""
         self._is_revoked = is_revoked
         self._authorities: WatchedFile[list[x509.Certificate]] | None = None
         self._revocations: WatchedFile[RevocationList] | None = None
@@ -175,19 +177,21 @@ class AnnouncedCertificates:
         return subject_alternative_names(certificate)
 
     def _check_revoked(self, certificate: ClientCertificate, now: float) -> None:
-        listed = self._revocations.value() if self._revocations is not None else None
-        if self._is_revoked("serial", certificate.serial) or (listed is not None and listed.includes(certificate)):
+        revocations = self._revocations.value() if self._revocations is not None else None
+        if self._is_revoked("serial", certificate.serial) or (
+            revocations is not None and revocations.includes(certificate)
+        ):
             raise Revoked(
                 "The certificate was revoked.",
                 path=_KEY_PATH,
-                hint="Have it issued anew, with a new key.",
+                hint="Get a new one, with a new key.",
                 details={"reason": "revoked"},
             )
-        if listed is not None and not listed.is_current(now):
+        if revocations is not None and not revocations.is_current(now):
             raise BadSignature(
-                "Whether the certificate was revoked cannot be told: the revocation list is out of date.",
+                "Cannot check whether the certificate was revoked: the revocation list is out of date.",
                 path=_KEY_PATH,
-                hint="The operator has to replace the file of crl.",
+                hint="Ask the operator to replace the crl file.",
                 details={"reason": "certificate"},
             )
 
@@ -197,5 +201,5 @@ def _parse_certificate(certificate: x509.Certificate) -> ClientCertificate:
         return parse_client_certificate(certificate.public_bytes(Encoding.PEM))
     except ValueError:
         raise InvalidKey(
-            "The certificate cannot be read.", path=_KEY_PATH, hint="Send one X.509 certificate."
+            "The certificate cannot be parsed.", path=_KEY_PATH, hint="Send one X.509 certificate."
         ) from None

@@ -1,5 +1,6 @@
-"""The keys of outside issuers: from files, which are read again when they change, and from addresses, which are asked again
-from time to time. A token can cause a look for a key that is not known, once in a minute, and nothing else.
+"""The keys of external issuers: from files, which are reloaded when they change, and from URLs, which are fetched regularly.
+
+A token with an unknown key causes at most one fetch per minute.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ FetchKeys: TypeAlias = Callable[[str], Awaitable[bytes]]
 
 
 class RemoteKeySet:
-    """The key set at one address. What was fetched last holds while the issuer is away, but not for ever."""
+    """The JWKS at one URL. If the issuer is unreachable, the last keys stay valid for JWKS_KEEP_SECONDS."""
 
     def __init__(self, url: str, fetch: FetchKeys, now: Callable[[], float]) -> None:
         self._url = url
         self._fetch = fetch
         self._now = now
-        self._held: tuple[JoseKey, ...] = ()
+        self._keys: tuple[JoseKey, ...] = ()
         self._fetched_at = float("-inf")
-        self._tried_at = float("-inf")
-        self._turn = asyncio.Lock()
+        self._attempted_at = float("-inf")
+        self._lock = asyncio.Lock()
 
     def keys(self) -> tuple[JoseKey, ...]:
-        return self._held if self._now() - self._fetched_at <= limits.JWKS_KEEP_SECONDS else ()
+        return self._keys if self._now() - self._fetched_at <= limits.JWKS_KEEP_SECONDS else ()
 
     @property
     def url(self) -> str:
@@ -46,22 +47,20 @@ class RemoteKeySet:
         return self._now() - self._fetched_at > limits.JWKS_FRESH_SECONDS
 
     async def refresh(self) -> None:
-        """Ask again, unless that was tried a short while ago. Whoever comes meanwhile waits for the same answer."""
-        async with self._turn:
+        """Fetch, unless that was tried a short while ago. Concurrent callers wait for the same response."""
+        async with self._lock:
             now = self._now()
-            if now - self._tried_at < limits.JWKS_REFRESH_SECONDS:
+            if now - self._attempted_at < limits.JWKS_REFRESH_SECONDS:
                 return
-            self._tried_at = now
+            self._attempted_at = now
             try:
-                self._held = parse_jwks(await self._fetch(self._url))
+                self._keys = parse_jwks(await self._fetch(self._url))
                 self._fetched_at = self._now()
             except WaypostError as error:
-                log.warning("the keys at %s could not be fetched: %s", self._url, error)
+                log.warning("cannot fetch the keys at %s: %s", self._url, error)
 
 
 class IssuerKeys:
-    """One issuer with its keys."""
-
     def __init__(self, issuer: Issuer, others: Sequence[str], fetch: FetchKeys, now: Callable[[], float]) -> None:
         self.issuer = issuer
         self._verifier = ExternalIssuerVerifier(issuer, others)
@@ -101,27 +100,27 @@ class Issuers:
         return self._by_name.get(name) if isinstance(name, str) else None
 
     async def refresh(self) -> None:
-        """Fetch what was never fetched, or is no longer fresh."""
+        """Fetch the key sets that are stale or were never fetched."""
         stale = [source for keys in self._by_name.values() for source in keys.fetched if source.is_stale]
         await asyncio.gather(*(source.refresh() for source in stale))
 
-    def silent(self) -> tuple[str, ...]:
-        """Addresses that have given no keys."""
+    def unavailable(self) -> tuple[str, ...]:
+        """The URLs without current keys."""
         return tuple(source.url for keys in self._by_name.values() for source in keys.fetched if not source.keys())
 
     async def keep_fresh(self) -> None:
-        """For as long as the service runs: a key that its issuer took back is forgotten here too."""
+        """Fetch regularly, so that a key its issuer removed is dropped here too. Runs until cancelled."""
         while True:
             await self.refresh()
             await asyncio.sleep(limits.JWKS_REFRESH_SECONDS)
 
 
 def parse_secret(data: bytes) -> bytes:
-    """The bytes of the file without its last line end."""
+    """The bytes of the file without the final line end."""
     secret = data.removesuffix(b"\n").removesuffix(b"\r")
     if len(secret) < limits.SECRET_BYTES:
         raise ConfigurationError(
-            f"The secret has {len(secret)} bytes; HS256 needs {limits.SECRET_BYTES} at least.",
+            f"The secret has {len(secret)} bytes; HS256 needs at least {limits.SECRET_BYTES}.",
             path="jwt_secret",
             hint="Make one with `openssl rand -base64 48`.",
         )

@@ -1,6 +1,7 @@
-"""Where a request comes from: the socket's address, or what a proxy that the operator named says of it.
+"""Which proxies and which host names are trusted.
 
-Only a proxy on that list is believed, and only about the one who spoke to it: `X-Forwarded-For` is read from its end.
+`X-Forwarded-For` counts only if a proxy of the operator's list sent it, and is read from its end: each proxy vouches for
+the address that connected to it and for nothing before that.
 """
 
 from __future__ import annotations
@@ -19,22 +20,20 @@ class TrustedProxies:
     def __init__(self, trusted_proxies: Sequence[str] = ()) -> None:
         self._trusted: tuple[Network, ...] = tuple(ipaddress.ip_network(text) for text in trusted_proxies)
 
-    def address(self, scope: Scope) -> str:
-        """The address of the caller; empty where there is none."""
+    def client_address(self, scope: Scope) -> str:
+        """The address of the caller; empty if it came over a Unix socket."""
         client = scope.get("client")
-        found: str = client[0] if client else ""
-        if not self._trusted or not self._is_trusted(found):
-            return found
-        for told in reversed(_forwarded_for(scope)):
-            if _parse_address(told) is None:
-                return found  # what follows was written by the proxy; what cannot be read ends the chain
-            found = told
-            if not self._is_trusted(found):
-                return found
-        return found
+        address: str = client[0] if client else ""
+        if not self._trusted:
+            return address
+        for previous in reversed(_forwarded_for(scope)):
+            if not self._is_trusted(address) or _find_address(previous) is None:
+                break
+            address = previous
+        return address
 
     def _is_trusted(self, address: str) -> bool:
-        parsed = _parse_address(address)
+        parsed = _find_address(address)
         return parsed is not None and any(parsed in network for network in self._trusted)
 
 
@@ -43,30 +42,30 @@ def _forwarded_for(scope: Scope) -> list[str]:
     return [part.strip() for part in ",".join(fields).split(",")] if fields else []
 
 
-def _parse_address(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def _find_address(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         return ipaddress.ip_address(address)
     except ValueError:
         return None
 
 
-# ---- By which names a WebSocket may call this service, and whose pages may (THREATS W2).
-#
-# A page of another site can open a socket to any address, and can point a name of its own at this machine. So the page must be
-# ours, and the name must be one that belongs to us; an address belongs to nobody's DNS.
-
-
 class TrustedHosts:
+    """Checks the Host and Origin headers of a WebSocket handshake (THREATS W2).
+
+    A page of another site can open a WebSocket to any address, and can point a name of its own at this machine. So the
+    page must be of this service, and the host one of its names or an IP address, which no DNS name can imitate.
+    """
+
     def __init__(self, base_url: str, bound: str, names: Iterable[str] = (), origins: Iterable[str] = ()) -> None:
-        own = urlsplit(base_url)
-        self._names = {name.lower().rstrip(".") for name in (own.hostname or "", bound, "localhost", *names)}
-        self._origins = {f"{own.scheme}://{own.netloc}".lower(), *(text.lower().rstrip("/") for text in origins)}
+        parts = urlsplit(base_url)
+        self._names = {name.lower().rstrip(".") for name in (parts.hostname or "", bound, "localhost", *names)}
+        self._origins = {f"{parts.scheme}://{parts.netloc}".lower(), *(text.lower().rstrip("/") for text in origins)}
 
     def check(self, request: Request, is_hosted: Callable[[str], bool] = lambda name: False) -> None:
-        """`is_hosted` knows further names, those of agents that are answered for here."""
+        """`is_hosted` accepts further names: the domains of hosted agents."""
         host = (request.header(b"host") or "").lower()
         name = host_name(host)
-        if name not in self._names and not _is_address(name) and not is_hosted(name):
+        if name not in self._names and _find_address(name) is None and not is_hosted(name):
             raise Misdirected(
                 f"{host[:80]!r} is not a name of this service.",
                 path="Host",
@@ -85,11 +84,3 @@ def host_name(host: str) -> str:
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.partition(":")[0].rstrip(".")
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True

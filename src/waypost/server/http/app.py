@@ -194,7 +194,7 @@ class HttpApp:
 
     async def _admitted(self, request: Request, scope: str | None) -> Principal:
         """Who asks, with the right to ask for this, and not too often."""
-        principal = await self._authenticator.principal(request)
+        principal = await self._authenticator.authenticate(request)
         self._pace(request, principal, scope)
         if scope is not None:
             require_scope(principal, scope, anonymous_ok=self._anonymous_read and scope == SCOPE_READ)
@@ -204,7 +204,7 @@ class HttpApp:
         """With the address that it asks from, where something is written: reads stay cheap."""
         if request.method in _SAFE_METHODS:
             return principal
-        address = self._origin.address(request.scope)
+        address = self._origin.client_address(request.scope)
         if self._addressed_before[0] is not principal or self._addressed_before[1].address != address:
             self._addressed_before = (principal, msgspec.structs.replace(principal, address=address))
         return self._addressed_before[1]
@@ -214,9 +214,9 @@ class HttpApp:
         if self._rates is None or scope is None:
             return
         if scope == SCOPE_READ:
-            self._rates.read(principal, self._origin.address(request.scope))
+            self._rates.read(principal, self._origin.client_address(request.scope))
         else:
-            self._rates.write(principal, self._origin.address(request.scope))
+            self._rates.write(principal, self._origin.client_address(request.scope))
 
     def _refusal(self, face: MountedApi | None, request: Request, error: WaypostError, request_id: str) -> AnyResponse:
         if face is not None:

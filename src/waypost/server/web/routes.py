@@ -154,7 +154,7 @@ class WebPages:
 
     def _shown(self, handler: Callable[[RequestContext, WebUser], Awaitable[AnyResponse]]) -> Handler:
         async def handle(call: RequestContext) -> AnyResponse:
-            visitor = await self.sessions.visitor(call.request)
+            visitor = await self.sessions.authenticate(call.request)
             try:
                 self._check_host(call.request)
                 return await handler(call, visitor)
@@ -298,7 +298,7 @@ class WebPages:
         form = await parse_form(call.request, limits.PAGE_FORM_BYTES)
         self.sessions.check_csrf_token(call.request, form)
         require_scope(visitor.principal, SCOPE_WRITE)
-        address = self._parts.origin.address(call.request.scope)
+        address = self._parts.origin.client_address(call.request.scope)
         self._parts.rates.write(visitor.principal, address)
         writer = msgspec.structs.replace(visitor, principal=msgspec.structs.replace(visitor.principal, address=address))
         return await self._registered(parse_registration_form(form), writer)
@@ -335,7 +335,7 @@ class WebPages:
         check_same_site(call.request)
         form = await parse_form(call.request)
         try:
-            cookie = await self.sessions.enter(call.request, form.get("token", "").strip())
+            cookie = await self.sessions.sign_in(call.request, form.get("token", "").strip())
         except Unauthorized as error:
             return uncached_response(
                 render_page(make_sign_in_page(visitor, parse_return_path(form.get("next")), error)), visitor, 401
@@ -346,7 +346,7 @@ class WebPages:
         self.sessions.check_csrf_token(call.request, await parse_form(call.request))
         if visitor.token_id:
             await self._end(visitor)
-        return see_other("/", self.sessions.leave())
+        return see_other("/", self.sessions.sign_out())
 
     async def _end(self, visitor: WebUser) -> None:
         """Revoke the token of the session, in every process."""

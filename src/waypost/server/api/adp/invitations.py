@@ -341,7 +341,7 @@ class InvitationApi:
         if not scheme:
             return False
         try:
-            return may_see(await self._authenticator.principal(request), registration.scopes)
+            return may_see(await self._authenticator.authenticate(request), registration.scopes)
         except Unauthorized:
             return False
 

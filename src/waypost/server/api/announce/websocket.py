@@ -560,8 +560,8 @@ class AnnounceWebSocket:
 
     async def authenticate(self, request: Request) -> Principal:
         """The principal of the credential that the handshake carried."""
-        principal = await self._authenticator.principal(request)
-        return msgspec.structs.replace(principal, address=self._origin.address(request.scope))
+        principal = await self._authenticator.authenticate(request)
+        return msgspec.structs.replace(principal, address=self._origin.client_address(request.scope))
 
     async def _admit(self, request: Request) -> Principal:
         self._hosts.check(request)

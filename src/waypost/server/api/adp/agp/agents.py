@@ -63,7 +63,7 @@ async def read_credentials(
     scheme, _, credential = (request.header(b"authorization") or "").partition(" ")
     is_invitation = scheme.lower() == SCHEME.lower()
     code = credential.strip() if is_invitation else request.param("invite")
-    principal = await authenticator.principal(request) if scheme and not is_invitation else ANONYMOUS
+    principal = await authenticator.authenticate(request) if scheme and not is_invitation else ANONYMOUS
     if code is None or invitations is None:
         return AgpCredentials(principal)
     return AgpCredentials(principal, code, await invitations.find(code))

@@ -187,7 +187,7 @@ class AgpWebSocketApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request({**scope, "method": "GET"}, receive)
         await receive()  # the handshake
-        place = rate_limit_key(self._origin.address(scope))
+        place = rate_limit_key(self._origin.client_address(scope))
         try:
             visitor = await self._admitted(request, place)
         except WaypostError as error:
@@ -216,7 +216,7 @@ class AgpWebSocketApp:
     async def holds(self, request: Request) -> bool:
         """Whether the token of a connection is still valid (W9)."""
         try:
-            await self._authenticator.principal(request)
+            await self._authenticator.authenticate(request)
         except Unauthorized:
             return False
         except WaypostError as error:  # the issuer is unreachable: check again later
