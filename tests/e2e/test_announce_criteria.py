@@ -270,7 +270,7 @@ def test_criterion_5_another_minor_is_read_and_another_major_is_not(world: World
     repeated(world.alice, carrier, said(mark), lambda: world.carol.kinds(mark, carrier) and world.held(mark))
     assert world.carol.kinds(major, carrier) == []
     assert world.held(major) is None
-    warnings = [line for line in world.server.log.read_text().splitlines() if "speaks v1.1" in line]
+    warnings = [line for line in world.server.log.read_text().splitlines() if "uses protocol version v1.1" in line]
     assert len(warnings) == len({_told(line) for line in warnings}), "each peer once"
     assert warnings
 

@@ -161,5 +161,5 @@ async def test_what_a_caller_says_never_begins_a_line_of_the_log(
         await ask_raw(bench, b"/api/v1/agents/x%0AINFO%20forged", X_Request_Id=forged)
         await ask_raw(bench, b"/x%0AINFO%20forged?x=%0AINFO%20forged")
     told = [record.getMessage() for record in caplog.records if record.name.startswith("waypost")]
-    assert any("speaks v1.1" in line for line in told), "something was told"
+    assert any("uses protocol version v1.1" in line for line in told), "something was told"
     assert [line for line in told if "\n" in line or "\r" in line] == []

@@ -139,7 +139,7 @@ def replace(file: Path, text: str) -> None:
         ({"jwks": ("http://idp.example/jwks.json",)}, "https"),
         ({"jwks_prefix": "x:"}, "jwks_prefix"),
         ({"jwks_admin": True}, "jwks_admin"),
-        ({"issuers": (Issuer(issuer="a"),)}, "check tokens"),
+        ({"issuers": (Issuer(issuer="a"),)}, "has no keys"),
         ({"issuers": (Issuer(issuer="a", jwks=("https://a/",)), Issuer(issuer="b", jwks=("https://b/",)))}, "prefix"),
         ({"issuers": (Issuer(issuer="a", jwks=("https://a/",), prefix="1"),) * 2}, "a"),
         ({"jwks": ("https://a/",), "issuers": (Issuer(issuer="b", jwks=("https://b/",)),)}, "prefix"),
