@@ -18,6 +18,7 @@ from support.announce import announcement, key
 from support.bus import nats_server
 from support.netns import own_loopback
 from support.ports import free_port
+from support.toy_transport import ToyTransport
 from waypost.app import build
 from waypost.model.json import JsonObject
 from waypost.net.clock import ManualClock
@@ -188,6 +189,17 @@ async def registry_bed(make: Callable[[str, ManualClock], Transport]) -> AsyncIt
             await application.stop()
 
 
+@asynccontextmanager
+async def toy_bed() -> AsyncIterator[Bed]:
+    clock = ManualClock(time.time())
+    with tempfile.TemporaryDirectory(prefix="waypost-test-") as folder:
+        bed = Bed(clock, lambda name: ToyTransport(Path(folder), clock))
+        try:
+            yield bed
+        finally:
+            await bed.close()
+
+
 def http_bed() -> AbstractAsyncContextManager[Bed]:
     return registry_bed(
         lambda url, clock: HttpTransport(httpx2.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS), clock)
@@ -203,6 +215,7 @@ BEDS: dict[str, Callable[[], AbstractAsyncContextManager[Bed]]] = {
     "http": http_bed,
     "memory": memory_bed,
     "mdns": mdns_bed,
+    "toy": toy_bed,
     "udp": udp_bed,
     "ws": socket_bed,
 }

@@ -31,12 +31,12 @@ from waypost.server.api.announce.views import AnnounceViews
 from waypost.server.http.metrics import Metrics
 from waypost.server.renderer import Renderer
 from waypost.transports.directory import agent_id_of, is_goodbye
+from waypost.transports.factory import TRANSPORTS
 from waypost.transports.port import UNKNOWN_SENDER, Ack, CountsDrops, MessageContext, Transport
 
 log = logging.getLogger("waypost.lan")
 
 _PAGE_SIZE = 50
-_TRANSPORTS = ("mdns", "udp", "bus")
 
 
 class AcceptedAnnouncement(msgspec.Struct, frozen=True, gc=False):
@@ -275,7 +275,7 @@ def _is_registered_directly(existing: Registration) -> bool:
     """True for an agent that announced itself over HTTP or a WebSocket. That document says more than fits on a LAN and
     has a lease of its own, so a message from the LAN does not replace it, except for a goodbye."""
     source = existing.source("announce")
-    return source is not None and source.via not in _TRANSPORTS
+    return source is not None and source.via not in TRANSPORTS
 
 
 def _principal(existing: Registration | None, context: MessageContext) -> Principal:
