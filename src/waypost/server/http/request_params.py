@@ -7,7 +7,6 @@ import msgspec
 from waypost import limits
 from waypost.errors import (
     InvalidParameter,
-    InvalidRequest,
     LoopDetected,
     MalformedJson,
     UnknownDialect,
@@ -190,19 +189,3 @@ async def read_object(request: Request, most: int = limits.REQUEST_BYTES) -> Jso
     if not isinstance(value, dict):
         raise MalformedJson(f"Expected a JSON object, found {kind_of(value)}.", path="$", hint="Send {…}.")
     return value
-
-
-def read_texts(document: JsonObject, name: str, most: int = limits.FILTER_VALUES) -> tuple[str, ...]:
-    value = document.get(name)
-    if value is None:
-        return ()
-    if not isinstance(value, list):
-        raise InvalidRequest(f"{name} must be an array of strings.", path=f"$.{name}")
-    if len(value) > most:
-        raise InvalidRequest(f"{name} has {len(value)} items; at most {most} are read.", path=f"$.{name}")
-    for index, item in enumerate(value):
-        if not isinstance(item, str):
-            raise InvalidRequest(f"{name} must be an array of strings.", path=f"$.{name}[{index}]")
-        if not item.strip() or len(item) > 256:
-            raise InvalidRequest("Each item is a text of 1 to 256 characters.", path=f"$.{name}[{index}]")
-    return tuple(value)

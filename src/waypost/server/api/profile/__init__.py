@@ -1,1 +1,1 @@
-"""TODO-PACKAGE waypost.server.api.profile"""
+"""The IETF agent discovery profile on `/profile/v1`."""

@@ -1,17 +1,14 @@
-"""The IETF discovery profile on the wire: publish, read, withdraw, list, discover (profile.md §4–12)."""
+"""The IETF discovery profile over HTTP: publish, read, withdraw, list, discover (profile.md §4–12)."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from waypost import limits
-from waypost.errors import InvalidDocument, InvalidRequest
-from waypost.model.json import JsonObject, dump_json, kind_of, parse_object
-from waypost.model.names import fold_tag, slug
+from waypost.errors import InvalidDocument
+from waypost.model.json import JsonObject, dump_json, parse_object
+from waypost.model.names import slug
 from waypost.model.principal import Principal, audience
-from waypost.model.query import FACETS, Query
-from waypost.model.record import LISTED
-from waypost.protocols.profile.discovery_request import DISCOVERY_REQUEST_SCHEMA
+from waypost.model.query import FACETS
+from waypost.protocols.profile.discovery_request import DISCOVERY_REQUEST_SCHEMA, parse_discovery_request
 from waypost.registry.find.filters import SUPPORTED
 from waypost.registry.publication import Publication
 from waypost.registry.registry import Registry
@@ -27,14 +24,12 @@ from waypost.server.http.request_params import (
     WRITE_HEADERS,
     read_if_match,
     read_limit,
-    read_texts,
     read_visibility,
 )
 from waypost.server.http.routing import BodySpec, RequestContext, Route
 from waypost.server.renderer import DocumentReader
 
-_LEVEL = b"D2"
-_DETAILS = ("minimal", "summary", "full")
+_CONFORMANCE = ("D0", "D1", "D2")
 
 
 class ProfileApi:
@@ -49,7 +44,7 @@ class ProfileApi:
                 path="/profile/v1",
                 operation="describe",
                 handler=self.describe,
-                summary="What of the profile is supported",
+                summary="Conformance and supported features",
                 answers={200: BodySpec(schema={"type": "object"})},
             ),
             Route(
@@ -100,11 +95,11 @@ class ProfileApi:
         ]
 
     async def describe(self, call: RequestContext) -> AnyResponse:
-        """PRO-4 and the checklist of §18, for programs."""
+        """PRO-4 and the checklist of §18, machine-readable."""
         return json_response(
             {
-                "conformance": ["D0", "D1", "D2"],
-                "highest": "D2",
+                "conformance": _CONFORMANCE,
+                "highest": _CONFORMANCE[-1],
                 "serialization": "application/json",
                 "unknown_fields": "kept and returned",
                 "supported_constraints": list(SUPPORTED),
@@ -122,16 +117,16 @@ class ProfileApi:
     async def publish(self, call: RequestContext) -> AnyResponse:
         request = call.request
         document = await request.body(limits.DOCUMENT_BYTES)
-        name, decoded = self._registry.decode(document, dialect="profile")
+        dialect, decoded = self._registry.decode(document, dialect="profile")
         if call.id not in (decoded.record.id, slug(decoded.record.id)):
             raise InvalidDocument(
-                f"The document is of {decoded.record.id[:64]!r}, the path names another agent.",
+                f"The document has the id {decoded.record.id[:64]!r}, but the path names another agent.",
                 path="$.id",
                 hint="Use the document's id, percent-encoded, in the path.",
             )
         receipt = await self._registry.publish(
             Publication(
-                dialect=name,
+                dialect=dialect,
                 document=document,
                 decoded=decoded,
                 principal=call.principal,
@@ -160,7 +155,7 @@ class ProfileApi:
     async def discover(self, call: RequestContext) -> AnyResponse:
         document = parse_object(await call.request.body(limits.REQUEST_BYTES), max_bytes=limits.REQUEST_BYTES)
         body = await self.find(document, call.principal, call.request_id)
-        headers = [(b"cache-control", b"no-store"), (b"discovery-level", _LEVEL)]
+        headers = [(b"cache-control", b"no-store"), (b"discovery-level", _CONFORMANCE[-1].encode())]
         return Response(200, body, headers=headers)
 
     async def find(self, request: JsonObject, principal: Principal, request_id: str) -> bytes:
@@ -169,107 +164,3 @@ class ProfileApi:
         findings = await self._registry.find(query, principal)
         redact = query.detail == "full" and principal.is_anonymous
         return discovery_response(findings, query, notes, request_id, redact=redact)
-
-
-# --- Request --------------------------------------------------------------------------------------
-
-
-def parse_discovery_request(document: JsonObject) -> tuple[Query, list[str]]:
-    """A Discovery Request (Table 5), and notes on what was adjusted. Unknown members are ignored (PRO-9)."""
-    notes: list[str] = []
-    text = document.get("query")
-    if not isinstance(text, str):
-        found = "is missing" if text is None else f"must be a string, not {kind_of(text)}"
-        raise InvalidRequest(f"query {found}.", path="$.query", hint="Say in words what the agent should do.")
-    if len(text) > limits.QUERY_CHARS:
-        raise InvalidRequest(
-            f"The query has {len(text)} characters; at most {limits.QUERY_CHARS} are read.",
-            path="$.query",
-            hint="Shorten it.",
-        )
-    detail: Any = document.get("detail")
-    detail = "summary" if detail is None else detail
-    if detail not in _DETAILS:
-        raise InvalidRequest(f"detail must be one of {', '.join(_DETAILS)}.", path="$.detail")
-    query = Query(
-        text=text,
-        required_tags=_tags(document, "required_tags"),
-        preferred_tags=_tags(document, "preferred_tags"),
-        excluded_tags=_tags(document, "excluded_tags"),
-        protocols=tuple(dict.fromkeys(item.strip().lower() for item in read_texts(document, "protocols"))),
-        statuses=_statuses(document),
-        constraints=_object(document, "constraints"),
-        limit=_limit(document, notes),
-        detail=detail,
-        include_evidence=_flag(document, "include_evidence", default=False),
-        diversity=_flag(document, "diversity", default=True),
-        client_context=_object(document, "client_context"),
-        facets=_facets(document),
-        min_score=_floor(document),
-    )
-    return query, notes
-
-
-def _tags(document: JsonObject, name: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(fold_tag(item) for item in read_texts(document, name)))
-
-
-def _statuses(document: JsonObject) -> tuple[str, ...]:
-    found = read_texts(document, "statuses")
-    for index, status in enumerate(found):
-        if status not in LISTED:
-            raise InvalidRequest(
-                f"{status[:64]!r} is not a status of agents that are found.",
-                path=f"$.statuses[{index}]",
-                hint=f"Use {', '.join(LISTED)}.",
-            )
-    return tuple(dict.fromkeys(found))
-
-
-def _flag(document: JsonObject, name: str, *, default: bool) -> bool:
-    value = document.get(name)
-    if value is None:
-        return default
-    if not isinstance(value, bool):
-        raise InvalidRequest(f"{name} must be a boolean, not {kind_of(value)}.", path=f"$.{name}")
-    return value
-
-
-def _object(document: JsonObject, name: str) -> JsonObject:
-    value = document.get(name)
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise InvalidRequest(f"{name} must be an object, not {kind_of(value)}.", path=f"$.{name}")
-    return value
-
-
-def _limit(document: JsonObject, notes: list[str]) -> int:
-    value = document.get("limit")
-    if value is None:
-        return limits.DISCOVER_LIMIT_DEFAULT
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InvalidRequest("limit must be a whole number above 0.", path="$.limit")
-    if value > limits.DISCOVER_LIMIT_MAX:
-        notes.append(f"limit {value} was reduced to {limits.DISCOVER_LIMIT_MAX}")
-        return limits.DISCOVER_LIMIT_MAX
-    return int(value)
-
-
-def _facets(document: JsonObject) -> tuple[str, ...]:
-    names = read_texts(document, "facets")
-    for index, name in enumerate(names):
-        if name not in FACETS:
-            raise InvalidRequest(
-                f"{name[:64]!r} is not a facet.", path=f"$.facets[{index}]", hint=f"Use {', '.join(FACETS)}."
-            )
-    return tuple(dict.fromkeys(names))
-
-
-def _floor(document: JsonObject) -> float:
-    value = document.get("min_score")
-    if value is None:
-        return 0.0
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise InvalidRequest("min_score must be a number from 0 to 1.", path="$.min_score")
-    return float(value)
