@@ -117,7 +117,7 @@ async def test_the_command_helps_where_nothing_is_found(tmp_path: Path) -> None:
         assert "other words" in (await bob.run("find", "xylophone")).err
         assert "--min-score" in (await bob.run("find", "okapi", "--min-score", "1")).err
         explained = await bob.run("find", "okapi", "-c", "region=eu", "--explain")
-        assert "region left out 1 agent " in explained.err
+        assert "region excluded 1 agent " in explained.err
         rows = (await bob.run("facets", "--by", "status")).out.splitlines()
         assert rows == ["status\tactive\t1", "status\ttesting\t1"]
         counted = (await bob.run("find", "okapi", "--facets", "-o", "json")).json["facets"]

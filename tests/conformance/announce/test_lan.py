@@ -170,7 +170,7 @@ def test_answers_are_kept_no_longer_than_five_minutes_or_their_ttl() -> None:
     assert memory.find(METRICS, NOW + 4) == []
     assert memory.find(METRICS, NOW + 5) is None
     memory.put(METRICS, [(answer, 60.0)], NOW)
-    memory.purge(AGENT_ID)
+    memory.remove_agent(AGENT_ID)
     assert memory.find(METRICS, NOW) == []
 
 
