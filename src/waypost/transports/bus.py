@@ -41,10 +41,10 @@ from waypost.protocols.announce.messages import (
     servers_of,
     subject_of,
 )
+from waypost.rate_limit import TokenBucket
 from waypost.settings import Settings
 from waypost.transports.directory import AgentDirectory, Subscriber, agent_id_of
 from waypost.transports.dispatcher import Dispatcher
-from waypost.transports.flow_control import SourceRateLimiter
 from waypost.transports.port import (
     QUERY_SECONDS,
     Ack,
@@ -459,7 +459,7 @@ class BusTransport:
         self._dispatcher = Dispatcher(self.name, clock, random, directory)
         self._group_dispatcher = Dispatcher(self.name, clock, random)  # answers queries to the group
         self._redelivery = Redelivery(self.name, clock, pause)
-        self._rate_limiter = SourceRateLimiter(limits.PACKETS_PER_SECOND, limits.PACKETS_BURST, sources=1)
+        self._bucket = TokenBucket(limits.PACKETS_PER_SECOND, limits.PACKETS_BURST)
         self._slots = asyncio.Semaphore(limits.PENDING_ANSWERS)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._dropped = 0
@@ -548,7 +548,7 @@ class BusTransport:
 
     async def _receive(self, dispatcher: Dispatcher, data: bytes, inbox: str) -> None:
         """Waits for a free slot. The server then buffers messages, and finally drops them."""
-        if not self._rate_limiter.take("", asyncio.get_running_loop().time()):
+        if not self._bucket.take(asyncio.get_running_loop().time()):
             self._dropped += 1
             return
         try:

@@ -6,60 +6,14 @@ A thousand packets at once may be welcome or a flood. In both cases requests tha
 from __future__ import annotations
 
 import asyncio
-import math
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Hashable
 from enum import Enum
 from typing import Any
 
 from waypost import limits
-
-
-class SourceRateLimiter:
-    """A token bucket for each source; the most recent sources are remembered."""
-
-    def __init__(self, per_second: float, burst: float, *, sources: int = limits.ANSWER_SOURCES) -> None:
-        self._per_second = per_second
-        self._burst = burst
-        self._sources = sources
-        self._buckets: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()  # tokens, and the time of the count
-
-    def __len__(self) -> int:
-        return len(self._buckets)
-
-    def tokens(self, source: Hashable) -> float:
-        """The tokens of a source after its last packet."""
-        return self._buckets.get(source, (self._burst, 0.0))[0]
-
-    def take(self, source: Hashable, now: float) -> bool:
-        """Take a token of the source, if it has one."""
-        tokens, counted_at = self._buckets.get(source, (self._burst, now))
-        tokens = min(self._burst, tokens + max(0.0, now - counted_at) * self._per_second)
-        has_token = tokens >= 1
-        self._buckets[source] = (tokens - 1 if has_token else tokens, now)
-        self._buckets.move_to_end(source)
-        if len(self._buckets) > self._sources:
-            self._buckets.popitem(last=False)
-        return has_token
-
-
-class TokenBucket:
-    """One bucket for all sources."""
-
-    __slots__ = ("_burst", "_counted_at", "_per_second", "_tokens")
-
-    def __init__(self, per_second: float, burst: float) -> None:
-        self._per_second, self._burst = per_second, burst
-        self._tokens, self._counted_at = burst, -math.inf
-
-    def take(self, now: float) -> bool:
-        self._tokens = min(self._burst, self._tokens + max(0.0, now - self._counted_at) * self._per_second)
-        self._counted_at = now
-        if self._tokens < 1:
-            return False
-        self._tokens -= 1
-        return True
+from waypost.rate_limit import RateLimiter, TokenBucket
 
 
 class SourceStanding(Enum):
@@ -78,9 +32,12 @@ class PacketAdmission:
     """
 
     def __init__(self) -> None:
-        self._per_source = SourceRateLimiter(limits.SOURCE_PACKETS_PER_SECOND, limits.SOURCE_PACKETS_BURST)
+        sources = limits.ANSWER_SOURCES
+        self._per_source: RateLimiter[Hashable] = RateLimiter(
+            limits.SOURCE_PACKETS_PER_SECOND, limits.SOURCE_PACKETS_BURST, max_keys=sources
+        )
         noisy = limits.NOISY_SOURCE_PACKETS_PER_SECOND
-        self._per_flooding_source = SourceRateLimiter(noisy, noisy)
+        self._per_flooding_source: RateLimiter[Hashable] = RateLimiter(noisy, noisy, max_keys=sources)
         unknown = limits.UNKNOWN_SOURCE_PACKETS_PER_SECOND
         self._unknown_total = TokenBucket(unknown, unknown)
         self._busy_total = TokenBucket(limits.PACKETS_PER_SECOND / 2, limits.PACKETS_BURST / 2)
@@ -93,7 +50,7 @@ class PacketAdmission:
             return False
         if standing is SourceStanding.UNKNOWN:
             return self._unknown_total.take(now)
-        is_busy = is_flooding or limiter.tokens(source) < limits.SOURCE_PACKETS_BURST / 10
+        is_busy = is_flooding or limiter.available(source, now) < limits.SOURCE_PACKETS_BURST / 10
         return (not is_busy or self._busy_total.take(now)) and self._total.take(now)
 
 

@@ -38,9 +38,10 @@ from waypost.protocols.announce.packets import (
     write_challenge,
     write_with_cookie,
 )
+from waypost.rate_limit import RateLimiter
 from waypost.transports.directory import AgentDirectory, Subscriber
 from waypost.transports.dispatcher import Dispatcher
-from waypost.transports.flow_control import PacketAdmission, SourceRateLimiter, SourceStanding, WorkQueue
+from waypost.transports.flow_control import PacketAdmission, SourceStanding, WorkQueue
 from waypost.transports.interfaces import Interface, find_interfaces
 from waypost.transports.packet_filter import PacketFilter, PacketSource, SourcePredicate, source_of
 from waypost.transports.port import (
@@ -247,7 +248,9 @@ class UdpTransport:
         self._reassembly = FragmentReassembly()
         self._admission = PacketAdmission()
         self._queue = WorkQueue()
-        self._rate_limiter = SourceRateLimiter(limits.ANSWERS_PER_SECOND, limits.ANSWERS_PER_SECOND)
+        self._rate_limiter: RateLimiter[PacketSource] = RateLimiter(
+            limits.ANSWERS_PER_SECOND, limits.ANSWERS_PER_SECOND, max_keys=limits.ANSWER_SOURCES
+        )
         self._sockets: list[UdpSockets] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self._pending: dict[

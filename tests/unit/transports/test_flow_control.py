@@ -3,35 +3,7 @@
 from __future__ import annotations
 
 from waypost import limits
-from waypost.transports.flow_control import PacketAdmission, SourceRateLimiter, SourceStanding, TokenBucket
-
-
-def test_a_source_has_its_burst_and_then_its_rate() -> None:
-    pace = SourceRateLimiter(10, 10)
-    assert [pace.take("a", 0.0) for _ in range(11)] == [True] * 10 + [False]
-    assert pace.take("b", 0.0)
-    assert [pace.take("a", 0.1), pace.take("a", 0.1)] == [True, False]
-    assert sum(pace.take("a", 100.0) for _ in range(20)) == 10
-
-
-def test_a_bucket_for_all_is_as_that_of_one() -> None:
-    bucket, pace = TokenBucket(10, 10), SourceRateLimiter(10, 10)
-    moments = [0.0] * 11 + [0.1, 0.1, 0.05, 0.2, 100.0, *[100.0] * 20]
-    assert [bucket.take(now) for now in moments] == [pace.take("a", now) for now in moments]
-
-
-def test_a_clock_that_jumps_back_gives_nothing_away() -> None:
-    pace = SourceRateLimiter(1, 1)
-    assert pace.take("a", 100.0)
-    assert not pace.take("a", 0.0)
-    assert pace.take("a", 1.0)
-
-
-def test_the_memory_of_sources_is_bounded() -> None:
-    pace = SourceRateLimiter(1, 1, sources=5)
-    for number in range(50):
-        pace.take(str(number), 0.0)
-    assert len(pace) == 5
+from waypost.transports.flow_control import PacketAdmission, SourceStanding
 
 
 def test_made_up_sources_share_one_bound() -> None:
