@@ -1,4 +1,4 @@
-"""Both homes of the AF surface: what one answers, the other answers too."""
+"""Runs the tests against `Discovery` in an application and against the service."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from support.agent_framework import SURFACES, Opener
 
 @pytest.fixture(params=sorted(SURFACES))
 def opened(request: pytest.FixtureRequest) -> Opener:
-    """`async with opened(agents, **options) as served:` — inside an application, and over the registry."""
+    """`async with opened(agents, **options) as served:` in an application, and over the registry."""
     return SURFACES[request.param]

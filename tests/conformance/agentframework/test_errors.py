@@ -25,7 +25,7 @@ def refusing(error: WaypostError) -> Any:
 
 
 class Broken:
-    """A provider whose database is away, or that has a fault."""
+    """A provider whose database is unavailable, or that raises."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -119,7 +119,7 @@ async def test_each_caller_has_a_rate_and_is_told_when_to_come_back(opened: Open
         refused = await served.client.get(AGENTS)
         assert (refused.status_code, refused.json()["code"]) == (429, "rate_limited")
         assert refused.headers["retry-after"] == "1"
-        for _ in range(600):  # a known caller has a rate of its own, ten times as high
+        for _ in range(600):  # the limit of an authenticated caller is ten times as high
             assert (await served.client.get(AGENTS, headers=ALICE)).status_code == 200
         assert (await served.client.get(AGENTS, headers=ALICE)).status_code == 429
         clock.at += 1

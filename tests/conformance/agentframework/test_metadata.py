@@ -1,4 +1,4 @@
-"""AgentMetadata as the surface serves it (agentframework.md §4)."""
+"""AgentMetadata as it is served (agentframework.md §4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The surface inside somebody else's ASGI application (agentframework.md §12). Real frameworks: tests/interop."""
+"""`Discovery` in an ASGI application (agentframework.md §12). tests/interop has real frameworks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ URI_SLUG = "u-aHR0cHM6Ly9oLmV4YW1wbGUvYQ"  # https://h.example/a
 
 
 class Rows:
-    """A provider as an application would write it."""
+    """A provider as an application implements it."""
 
     def __init__(self, agents: Iterable[Any]) -> None:
         self.agents = {agent["id"]: agent for agent in agents}
@@ -185,7 +185,7 @@ def test_what_cannot_be_served_is_refused_when_the_application_starts() -> None:
 
 
 class Recorder:
-    """A user's application: it notes what reaches it, and has routes of its own."""
+    """An application with routes of its own. It records the requests that it gets."""
 
     def __init__(self, *routes: str) -> None:
         self.routes = routes
@@ -315,7 +315,7 @@ async def test_without_a_raw_path_only_slugs_work() -> None:
 
 
 class Somebody:
-    """A user object as frameworks leave it in the scope."""
+    """A user object as frameworks put it into the scope."""
 
     def __init__(self, name: str, known: bool) -> None:
         self.display_name = name
@@ -333,7 +333,7 @@ class Somebody:
         ({"user": {"sub": "alice"}}, True),
         ({"state": {"user": "alice"}}, True),
         ({"state": {"user": None}}, False),
-        ({}, True),  # no authentication at all: nobody could be given more
+        ({}, True),  # no authentication: everything is visible
     ],
 )
 async def test_the_principal_is_what_the_applications_authentication_left(scope: Any, whole: bool) -> None:

@@ -31,7 +31,7 @@ async def ids_of(served: Any, query: str) -> list[str]:
         ("q=images", ["image-annotator"]),
         ("q=IMAGES+labels", ["image-annotator"]),
         ("q=images+invoices", []),
-        ("q=handbook", ["faq-search"]),  # only the description says it
+        ("q=handbook", ["faq-search"]),  # only in the description
         ("q=visio", ["image-annotator"]),  # part of a tag
         ("q=%C3%BCBERSETZER", ["translator"]),
         ("q=strasse", ["translator"]),
@@ -73,7 +73,7 @@ async def test_a_service_with_a_ranker_sorts_by_relevance_when_asked() -> None:
         assert await ids_of(served, "q=invoice") == ["a", "b"]
         assert await ids_of(served, "q=invoice&sort=relevance") == ["b", "a"]
         assert (await served.client.get(f"{AGENTS}?sort=colour")).status_code == 400
-    async with application(AGENTS_HELD) as plain:  # no ranker: an unknown parameter
+    async with application(AGENTS_HELD) as plain:  # without a ranker, `sort` is an unknown parameter
         assert (await plain.client.get(f"{AGENTS}?sort=colour")).status_code == 200
 
 

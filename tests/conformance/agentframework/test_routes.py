@@ -1,4 +1,4 @@
-"""Addresses, methods, versions and cross-origin rules (agentframework.md §1, §2)."""
+"""Paths, methods, versions and CORS (agentframework.md §1, §2)."""
 
 from __future__ import annotations
 

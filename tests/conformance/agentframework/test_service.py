@@ -1,4 +1,4 @@
-"""The AF surface as a face of the service: credentials, open paths, the Host rule."""
+"""The Agent Framework API of the service: credentials, public paths, the Host rule."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ async def test_an_agent_whose_time_is_over_is_not_shown(opened: Opener) -> None:
 
 
 def by_tag(principal: Principal | None, record: AgentRecord) -> AfLevel:
-    """Alice sees everything, others only what is tagged vision, in brief."""
+    """Alice sees everything; others see the summaries of agents with the tag vision."""
     if principal is not None and principal.subject == "alice":
         return "full"
     return "summary" if "vision" in record.tags else "none"
@@ -83,7 +83,7 @@ async def test_the_applications_policy_decides() -> None:
 
 
 def comparable(answer: httpx2.Response) -> tuple[Any, ...]:
-    """An answer without what differs by the name that was asked for and by the request."""
+    """A response without the parts that depend on the requested id and on the request id."""
     body = {name: value for name, value in answer.json().items() if name not in ("instance", "correlation_id")}
     return answer.status_code, sorted((n, v) for n, v in answer.headers.items() if n != "content-length"), body
 
@@ -158,7 +158,7 @@ async def test_text_is_data_and_internal_metadata_stays_inside(opened: Opener) -
 
 @pytest.mark.req("AF-53")
 async def test_the_owners_address_is_for_known_callers() -> None:
-    async with client_of(Discovery(agents=[ANNOTATOR])) as client:  # an application that knows no authentication
+    async with client_of(Discovery(agents=[ANNOTATOR])) as client:  # an application without authentication
         withheld = (await client.get(f"{AGENTS}/image-annotator")).json()
         listed = (await client.get(f"{AGENTS}?include=owner")).json()["agents"][0]
     async with client_of(Discovery(agents=[ANNOTATOR], options={"owner_email_to_anonymous": True})) as client:

@@ -60,7 +60,7 @@ async def test_without_a_token_or_a_certificate_nothing_is_announced_or_read(tmp
 
 @pytest.mark.req("ANN-61")
 def test_the_listener_serves_discovery_and_nothing_else(tmp_path: Path) -> None:
-    """No file, no relay, no other protocol behind the same door."""
+    """The endpoint serves no files, relays nothing and speaks no other protocol."""
     requests = {
         b"GET /admin.token HTTP/1.1": (401, 404),
         b"GET /../../etc/passwd HTTP/1.1": (400, 404),

@@ -83,7 +83,7 @@ async def test_a_token_is_for_its_own_agent_where_subjects_are_bound(tmp_path: P
 
 @pytest.mark.req("ANN-13")
 async def test_cheap_refusals_come_first(tmp_path: Path) -> None:
-    """Size, JSON, version, schema, allow-list, key, signature, replay: each is told before what comes after it is looked at."""
+    """The order of checks: size, JSON, version, schema, allow-list, key, signature, replay."""
     async with service(tmp_path) as bench:
         alice = bench.as_("alice")
         wrong = message()
@@ -180,8 +180,8 @@ async def test_an_announced_agent_is_verified_in_every_api(tmp_path: Path) -> No
 
 
 @pytest.mark.req("ANN-20", "ANN-3")
-@pytest.mark.parametrize("face", ["own", "batch", "profile-of-announce"])
-async def test_an_id_with_a_bound_key_is_changed_through_no_api_without_it(tmp_path: Path, face: str) -> None:
+@pytest.mark.parametrize("api", ["own", "batch", "profile-of-announce"])
+async def test_an_id_with_a_bound_key_is_changed_through_no_api_without_it(tmp_path: Path, api: str) -> None:
     """C4, C15."""
     async with service(tmp_path) as bench:
         await admit(bench)
@@ -191,10 +191,10 @@ async def test_an_id_with_a_bound_key_is_changed_through_no_api_without_it(tmp_p
         unsigned = agent(capabilities={"payments": "1"})
         foreign = message(seq=5, signer=OTHER, capabilities={"payments": "1"})
         for sent in (unsigned, foreign):
-            if face == "own":
+            if api == "own":
                 answer = await alice.post("/api/v1/agents", json=sent)
                 assert answer.status_code in (401, 409)
-            elif face == "batch":
+            elif api == "batch":
                 line = json.dumps(sent).encode() + b"\n"
                 answer = await alice.post("/api/v1/agents:batch", content=line)
                 assert answer.json()["error"]["code"] in ("unauthorized", "conflict")
@@ -206,7 +206,7 @@ async def test_an_id_with_a_bound_key_is_changed_through_no_api_without_it(tmp_p
 
 @pytest.mark.req("ANN-20")
 async def test_an_announcement_does_not_carry_the_record_of_another_agent(tmp_path: Path) -> None:
-    """A record that rides along in metadata must not get around the key of the agent that it names."""
+    """A record embedded in metadata must not bypass the key of the agent that it names."""
     async with service(tmp_path) as bench:
         await admit(bench)
         alice = bench.as_("alice")
@@ -319,7 +319,7 @@ async def test_the_vector_of_the_specification_is_admitted_and_served_verbatim(t
 
 @pytest.mark.req("ANN-33")
 async def test_a_re_signed_announcement_is_a_renewal_with_the_newest_signature(tmp_path: Path) -> None:
-    """Agents sign anew each minute: that must not crowd their history, nor look like news to those who watch."""
+    """Agents sign again every minute: that adds nothing to their history and no event to a watch."""
     async with service(tmp_path) as bench:
         await admit(bench)
         alice = bench.as_("alice")

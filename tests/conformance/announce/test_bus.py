@@ -1,4 +1,4 @@
-"""Announcements over a bus (announce.md §6.6), and the criteria of §11 that it can show: 2 and 7."""
+"""Announcements over a bus (announce.md §6.6), and criteria 2 and 7 of §11."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ async def test_a_registry_hears_the_bus_through_the_gate_for_all_announcements(
 
 
 async def found_by(finder: Finder, clock: ManualClock) -> list[FoundAgent]:
-    """Once more while nothing is found, because a busy machine answers late; that nothing was is forgotten by then."""
+    """Query again while the result is empty: a busy machine answers late, and empty results are cached only briefly."""
     for seconds in (1.0, 5.0, 20.0):
         if found := await finder.find("metrics", seconds=seconds):
             return found

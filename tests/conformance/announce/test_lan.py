@@ -1,4 +1,4 @@
-"""Announcements on a LAN: mDNS, UDP broadcast, the ladder of sizes, expiry, versions (announce.md §6.1–6.3, §7, §8)."""
+"""Announcements on a LAN: mDNS, UDP broadcast, fallbacks by size, expiry, versions (announce.md §6.1–6.3, §7, §8)."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ async def test_a_higher_major_on_udp_is_ignored_and_sent_the_own_major_once_a_mi
 
 
 async def _replies(each: socket.socket) -> list[JsonObject]:
-    """The first, and what comes within half a second of it."""
+    """The first message, and those within half a second after it."""
     found: list[JsonObject] = []
     await eventually(lambda: found.extend(_read_all(each)) or found)
     await quietly(0.5)
@@ -229,7 +229,7 @@ async def _replies(each: socket.socket) -> list[JsonObject]:
 
 
 def _read_all(each: socket.socket) -> list[JsonObject]:
-    """The messages, put together where they came in pieces."""
+    """The messages, reassembled from fragments."""
     reassembly, found = FragmentReassembly(), []
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Listing and asking over HTTP: `GET /agents`, `GET /agents/{id}`, a query by `POST` (announce.md §2, §6.4)."""
+"""Lists and queries over HTTP: `GET /agents`, `GET /agents/{id}`, a query by `POST` (announce.md §2, §6.4)."""
 
 from __future__ import annotations
 

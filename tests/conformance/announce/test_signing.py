@@ -106,7 +106,7 @@ def test_the_bound_key_verifies_and_never_the_one_in_the_message() -> None:
 
 @pytest.mark.req("ANN-3")
 def test_of_several_bound_keys_the_one_in_the_message_must_have_signed() -> None:
-    """While a key is replaced two are bound; a signature of one does not stand for the other."""
+    """During a rotation two keys are bound; a signature with one does not replace that with the other."""
     one, two = key_of(number=1), key_of(number=2)
     assert verdict(sign_announcement(agent(), one), one, two).state == "passed"
     message = sign_announcement(agent(), one)
@@ -174,7 +174,7 @@ def test_rsa_is_read_with_any_salt_and_in_its_older_form(salt: int) -> None:
 
 @pytest.mark.req("ANN-12")
 def test_a_message_cannot_choose_how_it_is_verified() -> None:
-    """C8, C9: whatever it says of algorithms and versions changes nothing."""
+    """C8, C9: members that name algorithms or versions have no effect."""
     message = sign_announcement(agent(metadata={"alg": "none"}), key_of())
     forged = {**message, "algorithm": "none", "alg": "HS256", "protocol_version": "v1.1", "signature": ""}
     assert verdict(forged, key_of()).state == "failed"
@@ -208,7 +208,7 @@ def test_a_signature_is_read_in_every_alphabet_that_is_allowed_and_in_no_other_f
 
 @pytest.mark.req("ANN-12")
 def test_a_key_of_small_order_is_refused() -> None:
-    """C7: with this key one constant signature would hold for every message."""
+    """C7: with this key, one constant signature would be valid for every message."""
     weak = bytes.fromhex("302a300506032b6570032100") + b"\1" + bytes(31)
     message = {"agent": agent(public_key=encode_base64(weak)), "signature": encode_base64(b"\1" + bytes(63))}
     found = verdict(message)

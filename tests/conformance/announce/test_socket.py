@@ -32,7 +32,7 @@ def message(seq: int = 1, at: float = NOW, **more: Any) -> dict[str, Any]:
 
 
 def said(answer: dict[str, Any]) -> dict[str, Any]:
-    """What a Response repeats of an announcement."""
+    """The members of a Response that repeat the announcement."""
     return {name: answer[name] for name in ("protocol_version", "agent", "signature")}
 
 
@@ -122,7 +122,7 @@ async def test_an_agent_that_no_rule_admits_is_refused_until_one_does(tmp_path: 
 
 @pytest.mark.req("ANN-36", "ANN-50", "ANN-51")
 async def test_another_minor_is_read_and_another_major_is_told_what_is_spoken(tmp_path: Path) -> None:
-    """Criterion 5; P-32: the session goes on."""
+    """Criterion 5; P-32: the session stays open."""
     async with socket_service(tmp_path) as bench:
         alice = await bench.session()
         told = await alice.announce({**message(), "protocol_version": "v2.0"})
@@ -195,7 +195,7 @@ async def events(session: Session, count: int) -> list[tuple[str, str]]:
 
 @pytest.mark.req("ANN-36")
 async def test_a_subscription_tells_what_is_there_and_then_what_becomes_of_it(tmp_path: Path) -> None:
-    """Criterion 7: `expired` is told once."""
+    """Criterion 7: `expired` is sent once."""
     async with socket_service(tmp_path) as bench:
         alice, watcher = await bench.session("alice"), await bench.session("watcher")
         await alice.announce(message())
@@ -302,7 +302,7 @@ async def test_a_quiet_peer_is_asked_and_a_silent_one_is_let_go(tmp_path: Path) 
 
 @pytest.mark.req("ANN-37")
 async def test_a_session_keeps_alive_what_it_announced_and_nothing_longer(tmp_path: Path) -> None:
-    """P-28. On the machine's own clock: the shortest ttl is ten seconds."""
+    """P-28, with the real clock: the shortest TTL is ten seconds."""
     clock = SystemClock()
     async with socket_service(tmp_path, clock=clock) as bench:
         alice, watcher = await bench.session("alice"), await bench.session("watcher")
@@ -337,7 +337,7 @@ async def test_a_reader_that_takes_nothing_costs_bounded_memory_and_is_told_wher
             _, status = await slow.subscribe(query_id=f"s{number}")
             cursors[f"s{number}"] = status["cursor"]
         slow.connection.transport.pause_reading()
-        for number in range(120):  # more than the buffers of the system hold, told 32 times
+        for number in range(120):  # sent to 32 subscriptions, more than the buffers of the system hold
             each = message(agent_id=f"{number:08x}{AGENT_ID[8:]}", metadata={"note": "n" * 3500})
             assert (await announce(bench.bench.as_("alice"), each)).is_success
         await eventually(lambda: bench.sockets.sessions == 0)

@@ -1,5 +1,5 @@
-"""C15: where a key is bound to an id, whatever comes for it without its signature changes nothing, by any way in, and is seen
-in the audit trail."""
+"""C15: if a key is bound to an id, an unsigned message for that id changes nothing, on any API, and is in the audit
+trail."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NEIGHBOUR_ID = "7b0c6a52-41f1-4c66-9a0e-0f5d2ce0a511"
 
 
 def stripped(**more: Any) -> dict[str, Any]:
-    """A newer announcement of the agent, as a relay would hand it on that left the signature out."""
+    """A newer announcement of the agent, from which a relay has removed the signature."""
     message = announcement(key("a"), seq=9, at=NOW, capabilities=EVIL, **more)
     del message["signature"]
     return message
@@ -40,7 +40,7 @@ async def trail(bench: SocketBench) -> list[tuple[str, str, str, str]]:
 
 
 async def by_http(client: httpx2.AsyncClient) -> None:
-    """The ways of one caller: announce, register, batch."""
+    """Try announce, register and batch as one caller."""
     assert error_of(await announce(client, stripped())) == (401, "ErrAuth", "unsigned")
     for document in (stripped(), agent(capabilities=EVIL)):
         assert (await client.post("/api/v1/agents", json=document)).status_code == 401
@@ -49,7 +49,8 @@ async def by_http(client: httpx2.AsyncClient) -> None:
 
 
 async def on_the_lan(lan: LanBridge) -> None:
-    """For an agent that was heard there, and a goodbye of one that came elsewhere: what else is said of that is not heard."""
+    """For an agent that was received on the LAN, and a goodbye for one that was registered directly: other LAN messages about
+    the latter are ignored."""
     for carrier in ("mdns", "udp", "bus"):
         how = MessageContext(transport=carrier, source="10.0.0.9")
         await lan.receive(announcement(key("n"), seq=1, at=NOW, agent_id=NEIGHBOUR_ID), how)
@@ -90,7 +91,7 @@ async def test_a_pinned_id_without_its_signature_is_refused_by_every_way_in_and_
 
 @pytest.mark.req("ANN-20")
 async def test_a_pinned_id_in_another_dialect_takes_nothing_from_what_was_signed(tmp_path: Path) -> None:
-    """By somebody else it is a conflict; by its owner it waits until it is confirmed."""
+    """For another caller it is a conflict; for the owner it awaits confirmation."""
     async with socket_service(tmp_path, trust_mode="tofu") as bench:
         owner, relay = bench.bench.as_("owner"), bench.bench.as_("relay")
         assert (await announce(owner, announcement(key("a"), seq=1, at=NOW))).is_success

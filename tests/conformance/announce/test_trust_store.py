@@ -20,7 +20,7 @@ async def admit(bench: Bench, rule: str = "*") -> None:
 
 
 def said(bench: Bench, signer: Any = ONE, **more: Any) -> dict[str, Any]:
-    """Signed now, under a sequence of Unix milliseconds."""
+    """An announcement that is signed now; its sequence number is the time in milliseconds."""
     now = bench.clock.now()
     return announcement(signer, seq=more.pop("seq", int(now * 1000)), at=now, **more)
 
@@ -118,7 +118,7 @@ async def test_a_revoked_key_takes_its_record_along_and_never_comes_back(tmp_pat
             assert (await alice.post("/api/v1/agents", json=sent)).status_code == 403
         complete((await announce(alice, said(bench))).json())
         elsewhere = announcement(ONE, seq=1, at=bench.clock.now(), agent_id="0a1f3b52-1fc2-4f7b-8d8c-5e3e6f5c9c1d")
-        assert error_of(await announce(alice, elsewhere))[2] == "revoked", "the key is revoked, whoever uses it"
+        assert error_of(await announce(alice, elsewhere))[2] == "revoked", "a revoked key is revoked for every agent"
         assert (await admin.post("/api/v1/keys:revoke", json={"key_id": ONE.public.key_id})).json()[
             "outcome"
         ] == "already"
@@ -232,7 +232,7 @@ async def test_a_revoked_key_is_never_trusted_again(tmp_path: Path) -> None:
 @pytest.mark.req("ANN-20")
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
 async def test_marks_survive_withdrawal_and_restart(tmp_path: Path, store: str) -> None:
-    """C10: what was withdrawn is not raised from the dead."""
+    """C10: a replayed announcement does not restore a withdrawn agent."""
     async with service(tmp_path, store=store) as bench:
         await admit(bench)
         alice = bench.as_("alice")

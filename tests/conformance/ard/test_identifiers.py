@@ -1,4 +1,4 @@
-"""ard.md §2: the names of entries."""
+"""ard.md §2: identifiers of entries."""
 
 from __future__ import annotations
 

@@ -402,11 +402,11 @@ async def test_a_wrong_parameter_is_told(reader: httpx2.AsyncClient, parameters:
 
 @pytest.mark.req("ARD-34", "ARD-35")
 async def test_each_kind_of_refusal_has_its_code(bench: Bench, reader: httpx2.AsyncClient) -> None:
-    nobody = bench.anonymous()
+    anonymous = bench.anonymous()
     writer = bench.as_("writer", "discover:write")
     refusals = [
-        (await nobody.post("/ard/search", json=ASKED), 401, "UNAUTHENTICATED"),
-        (await nobody.get("/ard/agents"), 401, "UNAUTHENTICATED"),
+        (await anonymous.post("/ard/search", json=ASKED), 401, "UNAUTHENTICATED"),
+        (await anonymous.get("/ard/agents"), 401, "UNAUTHENTICATED"),
         (await writer.post("/ard/search", json=ASKED), 403, "PERMISSION_DENIED"),
         (await reader.get("/ard/nowhere"), 404, "NOT_FOUND"),
         (await reader.get("/ard/search"), 405, "METHOD_NOT_ALLOWED"),

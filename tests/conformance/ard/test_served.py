@@ -1,4 +1,4 @@
-"""The catalog as it is served."""
+"""The catalog over HTTP."""
 
 from __future__ import annotations
 

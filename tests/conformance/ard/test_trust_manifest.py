@@ -1,4 +1,4 @@
-"""Trust manifests (ard.md §3): whose they are and who signed them."""
+"""Trust manifests (ard.md §3): their subject and their signature."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_manifest_has_its_members_or_is_refused_where_they_are_missing(manifes
 
 @pytest.mark.req("ARD-17")
 def test_unknown_manifest_members_are_kept_and_signed() -> None:
-    """The two specifications disagree on which these are; a signature covers them all."""
+    """The two specifications disagree on these members; a signature covers all of them."""
     told = {**MANIFEST, "privacyPolicyUrl": "https://acme.com/privacy", "metadata": {"a": 1}}
     signed = entry(sign_manifest(told, key_of()))
     record = ARD.decode(signed, DECODE).record

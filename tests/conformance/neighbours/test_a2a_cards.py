@@ -1,4 +1,4 @@
-"""neighbours.md §1 and the A2A column of §5, as far as a card alone can show it."""
+"""neighbours.md §1 and the A2A column of §5: what a card alone shows."""
 
 from __future__ import annotations
 

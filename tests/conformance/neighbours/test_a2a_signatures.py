@@ -91,7 +91,7 @@ def test_members_at_their_default_are_not_covered(defaulted: JsonObject) -> None
 @pytest.mark.parametrize(
     "told",
     [
-        {"documentationUrl": ""},  # tells absent from empty
+        {"documentationUrl": ""},  # absent and empty differ
         {"capabilities": {"streaming": False, "pushNotifications": False}},
         {"provider": {}},
         {"defaultInputModes": []},  # required
@@ -149,7 +149,7 @@ def test_cards_are_read_that_dropped_every_empty_value_or_none_before_they_were_
     ],
 )
 def test_a_form_that_drops_demands_for_a_credential_verifies_nothing(added: JsonObject) -> None:
-    """What was signed demands a scope; what is shown also takes nothing at all, and cleans to the same bytes."""
+    """The signed card requires a scope. The shown one also accepts no credential, and canonicalizes to the same bytes."""
     needed = card(securityRequirements=[{"schemes": {"o": {"list": ["read"]}}}])
     signed = sign_card(needed, key_of(), kid="k")
     assert verdict(signed, key_of(), kid="k").state == "passed"
@@ -170,7 +170,7 @@ def test_a_signature_by_a_key_that_nothing_binds_is_unknown_and_none_is_not_chec
 
 @pytest.mark.req("A2A-8")
 def test_a_changed_card_of_an_agent_with_a_key_of_its_own_fails_whatever_its_kid() -> None:
-    """A signer names its key as it likes: `kid` need not be a name that we know the key by."""
+    """A signer may choose any `kid`; it need not be the name under which the key is bound."""
     own = [BoundKey(key_of().public, "trust", own=True)]
     signed = sign_card(card(), key_of(), kid="any-name")
     [good], [changed] = (check_card(told, own, NOW) for told in (signed, {**signed, "description": "Other"}))
@@ -193,7 +193,7 @@ def test_one_good_signature_of_several_is_enough_and_a_wrong_one_is_told() -> No
 
 @pytest.mark.req("A2A-8")
 def test_a_card_cannot_say_where_its_key_is() -> None:
-    """J3: `jku` may stand there and is not followed; a key in the header is refused."""
+    """J3: `jku` is allowed and not followed; a key in the header is refused."""
     header = {"alg": "EdDSA", "kid": "k", "jku": "https://evil.example/keys"}
     document = signed_by_hand(card(), header)
     assert verdict(document).state == "unknown"

@@ -1,4 +1,4 @@
-"""neighbours.md §2 and the MCP column of §5, as far as a server.json alone can show it."""
+"""neighbours.md §2 and the MCP column of §5: what a server.json alone shows."""
 
 from __future__ import annotations
 

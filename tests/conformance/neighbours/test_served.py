@@ -1,4 +1,4 @@
-"""The A2A card as it is served."""
+"""The A2A card over HTTP."""
 
 from __future__ import annotations
 

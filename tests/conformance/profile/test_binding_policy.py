@@ -1,4 +1,4 @@
-"""A client asks its own rules before it calls an agent."""
+"""A client checks its own policy before it calls an agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the profile asks of clients."""
+"""Requirements of the profile for clients."""
 
 from __future__ import annotations
 

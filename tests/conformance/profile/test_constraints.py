@@ -1,4 +1,4 @@
-"""Constraints, preferences, facets and empty answers of a Discovery Request (profile.md §5–8)."""
+"""Constraints, preferences, facets and empty results of a Discovery Request (profile.md §5–8)."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ async def test_a_constraint_of_the_wrong_shape_is_refused_with_its_path(
 
 @pytest.mark.req("PRO-24", "PRO-31")
 async def test_an_agent_far_behind_the_best_matches_is_found_when_only_it_fits(tmp_path: Path) -> None:
-    """Constraints are held against agents before the ranking is cut, so nothing that fits is lost behind it."""
+    """Constraints filter agents before the ranking is cut, so no matching agent is lost."""
     async with service(tmp_path, agents_per_owner=0) as bench:
         alice = bench.as_("alice")
         lines = [profile(f"crowd-{number}", name="Invoice invoice", tags=["invoice"]) for number in range(1200)]

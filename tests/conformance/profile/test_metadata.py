@@ -1,4 +1,4 @@
-"""Agent Metadata as the codec reads it (profile.md §4): what is needed, what is refused and where, what is only warned of."""
+"""Agent Metadata as the codec decodes it (profile.md §4): required members, errors with their paths, warnings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people ask for is theirs: queries are answered and forgotten."""
+"""Queries are not stored or logged."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from support.files import content
 from support.server import RunningServer, running_server
 from support.service import profile
 
-SECRET = "qxzvkjw"  # in every query below, and in nothing else
+SECRET = "qxzvkjw"  # in every query below and nowhere else
 RPC = {"jsonrpc": "2.0", "id": 1, "method": "rtfs.registry.discover"}
 
 
 def _ask(server: RunningServer) -> list[int]:
-    """The same word through every door that takes a query, well and badly asked."""
+    """Send the word as a valid and as an invalid query to every API."""
     with httpx2.Client(base_url=server.url, headers=server.headers, timeout=60) as http:
         answers = [
             http.post("/profile/v1/discover", json={"query": f"translate {SECRET}", "include_evidence": True}),
@@ -42,7 +42,7 @@ def _ask(server: RunningServer) -> list[int]:
 
 
 def _traces(server: RunningServer) -> list[Path]:
-    """Files of the service, its log included, that hold the word."""
+    """Files of the service, including its log, that contain the word."""
     files = [server.log, *(path for path in server.data.rglob("*") if path.is_file())]
     return [path for path in files if SECRET.encode() in content(path)]
 
@@ -64,7 +64,7 @@ def test_no_query_is_written_anywhere(workers: tuple[str, ...], tmp_path: Path) 
 
 @contextmanager
 def _wire(server: RunningServer) -> Iterator[tuple[int, list[bytes]]]:
-    """Somebody between client and service, who passes everything on and reads along: the port, and what was read."""
+    """A proxy between client and service that records the traffic: its port and the recorded bytes."""
     address = urlsplit(server.url)
     heard: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listening:

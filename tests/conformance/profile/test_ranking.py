@@ -1,4 +1,4 @@
-"""How candidates are found and weighed (profile.md §6, §7, §14)."""
+"""How candidates are found and scored (profile.md §6, §7, §14)."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ async def test_without_its_sentence_model_a_service_answers_in_part_and_says_so(
 
 @pytest.mark.req("PRO-29", "PRO-14")
 async def test_what_was_derived_is_told_apart_from_what_was_published(tmp_path: Path) -> None:
-    """A description that a reader made up is named in the record; a tag that only stands for one asked for is `expanded`."""
+    """A derived description is named in the record; a tag that matches only as a synonym is in `expanded_tags`."""
     async with service(tmp_path / "data") as bench:
         client = bench.as_("alice")
         await put(client, profile("lawyer", description="Reads contracts.", tags=["legal"]))

@@ -1,4 +1,4 @@
-"""profile.md §14: what was verified and what is only claimed are told apart, on every face and by evidence."""
+"""profile.md §14: every API distinguishes verified facts from claims, with evidence."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_a_record_without_a_signature_is_only_claimed_and_the_answer_says_
 
 @pytest.mark.req("PRO-55")
 async def test_a_good_signature_by_a_key_that_nothing_binds_verifies_nothing(tmp_path: Path) -> None:
-    """P11, R6: anybody can sign with a key of their own."""
+    """P11, R6: a signature with an unbound key proves nothing."""
     async with service(tmp_path) as bench:
         trust = (await register(bench, sign_profile(profile(), KEY)))["trust"]
     assert trust["level"] == "self_asserted"
@@ -93,7 +93,7 @@ async def test_a_key_bound_to_another_agent_verifies_nothing_here(tmp_path: Path
 
 @pytest.mark.req("PRO-55")
 async def test_an_alias_brings_no_key_along(tmp_path: Path) -> None:
-    """A document that joins a record speaks for that record: only keys of the record's own id count."""
+    """A document that is merged into a record counts for that record only with keys bound to the record's id."""
     async with service(tmp_path) as bench:
         await bind(bench, "https://agents.example.net/id/another")
         await register(bench, profile("https://agents.example.net/id/another"))
@@ -181,7 +181,7 @@ async def test_cards_adp_documents_and_manifests_are_judged_too(tmp_path: Path) 
 
 @pytest.mark.req("PRO-55")
 async def test_what_an_adp_document_says_of_its_dns_is_a_claim(tmp_path: Path) -> None:
-    """P11: `svcbVerified` of a document is not a verdict of ours."""
+    """P11: the member `svcbVerified` of a document is a claim, not a verdict of the service."""
     domain = "dora.example.com"
     document = {
         "protocol": "ADP/1.1",
@@ -199,7 +199,7 @@ async def test_what_an_adp_document_says_of_its_dns_is_a_claim(tmp_path: Path) -
     assert claim["evidence"] == {"claimed": {"svcbVerified": True, "dnssecSigned": True, "dane": True}}
 
 
-# --- Every face -----------------------------------------------------------------------------------
+# --- Every API ------------------------------------------------------------------------------------
 
 
 @pytest.mark.req("PRO-55")
@@ -229,7 +229,7 @@ async def test_every_api_shows_the_same_level(tmp_path: Path) -> None:
 
 @pytest.mark.req("PRO-55")
 async def test_what_a_publisher_says_in_our_place_stands_apart(tmp_path: Path) -> None:
-    """H11, P11: labels and scores are ours to give."""
+    """H11, P11: only the service sets labels and scores."""
     claims = {
         "trust": {"level": "verified", "checks": []},
         "score": 1.0,
@@ -287,7 +287,7 @@ async def test_a_claim_in_our_own_words_does_not_reach_other_dialects(tmp_path: 
 
 
 async def _twins(bench: Bench) -> None:
-    """Three agents that say the same: one verified, one that claims, one whose signature failed."""
+    """Three agents with equal content: one verified, one unsigned, one with an invalid signature."""
     names = {"a-failed": "Zed", "b-claimed": "Quin", "c-verified": "Hal"}
     for agent_id, name in names.items():
         await bind(bench, agent_id)
@@ -341,7 +341,7 @@ async def test_a_question_may_demand_what_was_verified(tmp_path: Path) -> None:
 
 @pytest.mark.req("PRO-38")
 async def test_hidden_verified_agents_change_no_result(tmp_path: Path) -> None:
-    """V1: neither by lifting others nor by their names."""
+    """V1: neither the scores of others nor their names change."""
     async with service(tmp_path) as bench:
         await register(bench, profile("seen", name="Minimal Helper"))
         before = await discover(bench)

@@ -1,4 +1,4 @@
-"""rtfs.md §5: endpoints are asked whether they live, and what follows on every face (RTFS-45)."""
+"""rtfs.md §5: endpoints are probed, and every API shows the result (RTFS-45)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def rpc(bench: Bench) -> Rpc:
 
 
 def owner(bench: Bench) -> httpx2.AsyncClient:
-    """Whose token lasts for a day."""
+    """A client whose token is valid for a day."""
     return bench.client(bench.token("alice", ttl_seconds=int(DAY)))
 
 
@@ -52,7 +52,7 @@ def at(endpoint: str) -> dict[str, Any]:
 
 
 async def health(rpc: Rpc, agent_id: str = "weather") -> str:
-    """As the registry tells it of an agent that is listed; `-` of one that is not."""
+    """The health that the registry shows for a listed agent; `-` for one that is not listed."""
     found = (await rpc.call("discover", agent_id=agent_id))["agents"]
     return str(found[0]["registry"]["health"]) if found else "-"
 
@@ -80,7 +80,7 @@ async def test_an_endpoint_that_answers_fails_three_times_and_answers_twice(
 async def test_any_status_but_404_410_and_5xx_is_a_sign_of_life(
     bench: Bench, checks: HealthChecks, site: ExternalServer, rpc: Rpc, code: int, state: str
 ) -> None:
-    """410 says that there will be nothing again, and is the way to ask not to be asked: it counts at once."""
+    """410 is permanent and also means that probes are not wanted, so one response is enough."""
     await rpc.register(card(**at(serve(site, "/", code))))
     await check(bench, checks)
     assert await health(rpc) == state
@@ -173,7 +173,7 @@ async def test_unhealthy_is_suspended_and_listed_nowhere_but_kept(
 async def test_a_day_of_silence_on_both_sides_removes_the_agent(
     bench: Bench, checks: HealthChecks, site: ExternalServer, rpc: Rpc
 ) -> None:
-    """A dead endpoint alone does not: an owner who renews keeps its record."""
+    """A dead endpoint alone does not evict an agent whose owner renews its lease."""
     client = owner(bench)
     endpoint = serve(site, "/", 500)
     for name in ("kept", "gone"):

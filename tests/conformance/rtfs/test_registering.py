@@ -94,8 +94,8 @@ async def test_missing_and_mistyped_parameters_are_refused(rpc: Rpc) -> None:
     assert await rpc.code("register", agent_card=card(), endpoint_url=5) == -32602
     for address in ("agent.example.com", "file:///etc/passwd", "http://user:secret@a.example/", "http:///x"):
         assert await rpc.code("register", agent_card=card(), endpoint_url=address) == -32005
-    for nobody in ("169.254.169.254", "[fe80::1]", "[::ffff:169.254.169.254]", "0.0.0.0", "224.0.0.1"):
-        assert await rpc.code("register", agent_card=card(), endpoint_url=f"http://{nobody}/latest") == -32005
+    for address in ("169.254.169.254", "[fe80::1]", "[::ffff:169.254.169.254]", "0.0.0.0", "224.0.0.1"):
+        assert await rpc.code("register", agent_card=card(), endpoint_url=f"http://{address}/latest") == -32005
     deep: dict[str, Any] = {}
     for _ in range(40):
         deep = {"d": deep}
@@ -223,7 +223,7 @@ async def test_deregistering_removes_at_once_and_may_be_repeated(bench: Bench, r
     assert await rpc.call("deregister", agent_id="weather") == {"status": "deregistered", "agent_id": "weather"}
     assert await rpc.found(agent_id="weather") == []
     bench.clock.advance(86_000)
-    rpc = Rpc(bench.as_("alice"))  # a token lives an hour
+    rpc = Rpc(bench.as_("alice"))  # a token is valid for an hour
     again = await rpc.call("deregister", agent_id="weather")
     assert again == {"status": "deregistered", "agent_id": "weather", "already": True}
     assert await Rpc(bench.as_("mallory")).code("deregister", agent_id="weather") == -32002
