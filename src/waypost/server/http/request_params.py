@@ -1,4 +1,4 @@
-"""Request parts that several faces read alike: pages, dialect names, guards of a write."""
+"""Parameters, headers and members of requests that several APIs read: dialects, filters, preconditions, integers."""
 
 from __future__ import annotations
 
@@ -23,29 +23,12 @@ from waypost.server.http.asgi import Request
 from waypost.server.http.conditional_requests import parse_if_match
 from waypost.server.http.routing import ParameterSpec
 
-
-def read_limit(request: Request, *, default: int = limits.PAGE_DEFAULT, most: int = limits.PAGE_MAX) -> int:
-    text = request.param("limit")
-    if text is None:
-        return default
-    if not text.isascii() or not text.isdigit() or len(text) > 10 or not 1 <= int(text) <= most:
-        raise InvalidParameter(
-            f"limit must be a whole number from 1 to {most}.", path="limit", hint="Take the rest page by page."
-        )
-    return int(text)
-
-
 IF_MATCH = ParameterSpec(name="If-Match", place="header", description="entity tag that guards an update")
 
 WRITE_HEADERS = (
     ParameterSpec(name="Waypost-Visibility", place="header", description="public, internal or private"),
     IF_MATCH,
     ParameterSpec(name="Idempotency-Key", place="header", description="makes a retry one change"),
-)
-
-PAGE_PARAMETERS = (
-    ParameterSpec(name="limit", schema={"type": "integer", "minimum": 1, "maximum": limits.PAGE_MAX}),
-    ParameterSpec(name="cursor"),
 )
 
 TTL_PARAMETER = ParameterSpec(
@@ -126,6 +109,28 @@ def check_dialect(value: str, name: str) -> str:
         return get_codec(value).name
     except UnknownDialect as error:
         raise InvalidParameter(error.message, path=name, hint=error.hint) from None
+
+
+def read_integer(request: Request, name: str, least: int, most: int, hint: str | None = None) -> int | None:
+    """A query parameter that is an integer; None if it is absent."""
+    text = request.param(name)
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or len(text) > len(str(most)) or not least <= int(text) <= most:
+        raise InvalidParameter(f"{name} must be a whole number from {least} to {most}.", path=name, hint=hint)
+    return int(text)
+
+
+def parse_integer(document: JsonObject, name: str, default: int, least: int, most: int) -> int:
+    """A member of a request body that is an integer."""
+    value = document.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InvalidParameter(
+            f"{name} must be a whole number from {least} to {most}.",
+            path=f"$.{name}",
+            hint=f"The default is {default}.",
+        )
+    return value
 
 
 def read_ttl(request: Request) -> int | None:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 from waypost import limits
-from waypost.errors import AddressDenied, FetchFailed, InvalidDocument, InvalidParameter, Unauthorized, WaypostError
+from waypost.errors import AddressDenied, FetchFailed, InvalidDocument, Unauthorized, WaypostError
 from waypost.messaging.invitations import (
     InvitationPin,
     InvitationStore,
@@ -36,7 +36,8 @@ from waypost.server.auth.authenticator import Authenticator
 from waypost.server.hosted_agents.documents import WELL_KNOWN_PATH, HostedDocuments
 from waypost.server.hosted_agents.keys import HostedKeys
 from waypost.server.http.asgi import AnyResponse, Request, Response, json_response
-from waypost.server.http.request_params import read_limit, read_object, refuse_fetch_loops
+from waypost.server.http.paging import limit_parameter, read_limit
+from waypost.server.http.request_params import parse_integer, read_object, refuse_fetch_loops
 from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
 from waypost.server.renderer import parse_rendered
 from waypost.trust.policy import may_see, no_such_agent, require_scope
@@ -130,7 +131,7 @@ class InvitationApi:
                 operation="list_invitations",
                 handler=self.list,
                 summary="List the invitations to one of your agents; admin: all",
-                parameters=(ParameterSpec(name="agent"), ParameterSpec(name="limit", schema={"type": "integer"})),
+                parameters=(ParameterSpec(name="agent"), limit_parameter()),
                 answers={200: InvitationList},
             ),
             Route(
@@ -160,8 +161,8 @@ class InvitationApi:
         if not isinstance(agent, str):
             raise InvalidDocument("The agent is missing.", path="$.agent", hint="Name one of your agents.")
         entry = owned_agent(self._registry, call.principal, agent)
-        uses = _parse_integer(asked, "uses", 1, 1, limits.INVITATION_USES)
-        ttl = _parse_integer(
+        uses = parse_integer(asked, "uses", 1, 1, limits.INVITATION_USES)
+        ttl = parse_integer(
             asked,
             "ttl_seconds",
             limits.INVITATION_TTL_SECONDS,
@@ -356,14 +357,3 @@ def _fingerprint(document: JsonObject) -> str | None:
     key = document.get("identity", {}).get("publicKey") or {}
     fingerprint: str | None = key.get("fingerprint")
     return fingerprint
-
-
-def _parse_integer(asked: JsonObject, name: str, default: int, least: int, most: int) -> int:
-    value = asked.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise InvalidParameter(
-            f"{name} must be a whole number from {least} to {most}.",
-            path=f"$.{name}",
-            hint=f"The default is {default}.",
-        )
-    return value

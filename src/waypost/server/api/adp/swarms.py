@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from waypost import limits
-from waypost.errors import Forbidden, InvalidDocument, InvalidParameter
+from waypost.errors import Forbidden, InvalidDocument
 from waypost.messaging.request_signatures import parse_agent_uri
 from waypost.messaging.swarms import JoinRequest, SwarmStore, member_views, parse_role, swarm_view
 from waypost.model.json import JsonObject, parse_object
@@ -13,7 +13,8 @@ from waypost.registry.ports import OutboundSender as Outgoing
 from waypost.responses.messaging import SwarmList, SwarmMembership, SwarmMessage, SwarmMessageList, SwarmView
 from waypost.server.api.adp.requesters import Requester, Requesters, check_callback
 from waypost.server.http.asgi import AnyResponse, json_response
-from waypost.server.http.request_params import read_limit
+from waypost.server.http.paging import limit_parameter, read_limit
+from waypost.server.http.request_params import read_integer
 from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
 
 Schema = dict[str, Any]
@@ -123,9 +124,11 @@ class SwarmApi:
                 summary="List the broadcasts of a swarm",
                 parameters=(
                     ParameterSpec(
-                        name="after", schema={"type": "integer"}, description="the number of the last broadcast seen"
+                        name="after",
+                        schema={"type": "integer", "minimum": 0},
+                        description="number of the last known broadcast",
                     ),
-                    ParameterSpec(name="limit", schema={"type": "integer"}),
+                    limit_parameter(),
                 ),
                 answers={200: SwarmMessageList},
                 signed=True,
@@ -180,11 +183,9 @@ class SwarmApi:
 
     async def messages(self, call: RequestContext) -> AnyResponse:
         sender, _ = await self._asked(call)
-        after = call.request.param("after", "0") or "0"
-        if not after.isascii() or not after.isdigit() or len(after) > 12:
-            raise InvalidParameter("after must be the number of a broadcast.", path="after", hint="Start with 0.")
+        after = read_integer(call.request, "after", 0, limits.JSON_INTEGER_MAX) or 0
         swarm = await self._swarms.get(call.id, sender.name, leads=await self._leads_in(sender, call.id))
-        found = await self._swarms.messages(swarm.id, int(after), read_limit(call.request))
+        found = await self._swarms.messages(swarm.id, after, read_limit(call.request))
         return json_response(SwarmMessageList(messages=tuple(found)), headers=[_NOT_STORED])
 
     # --- Who acts --------------------------------------------------------------------------------

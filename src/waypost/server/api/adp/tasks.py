@@ -38,7 +38,8 @@ from waypost.responses.messaging import TASK_STATUSES, AcceptedTask, LeasedTaskL
 from waypost.server.api.adp.requesters import Requester, Requesters, agent_uri, check_callback
 from waypost.server.http.asgi import AnyResponse, Response, json_response
 from waypost.server.http.conditional_requests import format_http_date, is_not_modified, strong_etag
-from waypost.server.http.request_params import read_limit
+from waypost.server.http.paging import limit_parameter, read_limit
+from waypost.server.http.request_params import parse_integer
 from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
 from waypost.trust.policy import require_scope
 
@@ -219,7 +220,7 @@ class TaskApi:
                 parameters=(
                     ParameterSpec(name="agent", description="one of your agents"),
                     ParameterSpec(name="status", schema={"enum": ["accepted", "running"]}),
-                    ParameterSpec(name="limit", schema={"type": "integer"}),
+                    limit_parameter(),
                 ),
                 answers={200: TaskList},
             ),
@@ -349,9 +350,9 @@ class TaskApi:
         if not isinstance(agent, str):
             raise InvalidDocument("Whose tasks?", path="$.agent", hint="Name one of your agents.")
         queue = queue_name(agent_uri(self._senders.owned(call.principal, agent)))
-        limit = _parse_integer(asked, "limit", 1, 1, limits.TASKS_PER_TAKE)
+        limit = parse_integer(asked, "limit", 1, 1, limits.TASKS_PER_TAKE)
         lease = _parse_lease(asked)
-        wait = _parse_integer(asked, "wait_seconds", 0, 0, limits.TASK_WAIT_SECONDS)
+        wait = parse_integer(asked, "wait_seconds", 0, 0, limits.TASK_WAIT_SECONDS)
         taken = await self._tasks.take(queue, limit, lease)
         if not taken and wait and await self._tasks.arrival(queue, wait):
             taken = await self._tasks.take(queue, limit, lease)
@@ -404,17 +405,6 @@ class TaskApi:
             return await self._tasks.get(task.id)
 
 
-def _parse_integer(asked: JsonObject, name: str, default: int, least: int, most: int) -> int:
-    value: Any = asked.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise InvalidParameter(
-            f"{name} must be a whole number from {least} to {most}.",
-            path=f"$.{name}",
-            hint=f"The default is {default}.",
-        )
-    return value
-
-
 def _parse_lease(asked: JsonObject) -> int:
     least, most = limits.TASK_LEASE_MIN_SECONDS, limits.TASK_LEASE_MAX_SECONDS
-    return _parse_integer(asked, "lease_seconds", limits.TASK_LEASE_SECONDS, least, most)
+    return parse_integer(asked, "lease_seconds", limits.TASK_LEASE_SECONDS, least, most)

@@ -38,8 +38,9 @@ from waypost.server.api.announce.views import VERSION, AnnouncePage, AnnounceVie
 from waypost.server.auth.rate_limits import RateLimits
 from waypost.server.http.asgi import PROBLEM, AnyResponse, Request, Response, decode_segment
 from waypost.server.http.document_responses import list_response
+from waypost.server.http.paging import PAGE_PARAMETERS, read_limit
 from waypost.server.http.problems import problem_headers, problem_instance, problem_json
-from waypost.server.http.request_params import PAGE_PARAMETERS, check_media_type, read_limit, read_ttl, read_visibility
+from waypost.server.http.request_params import check_media_type, read_ttl, read_visibility
 from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
 from waypost.server.http.websockets import VIA_SCOPE_KEY
 from waypost.server.renderer import Renderer

@@ -43,6 +43,7 @@ from waypost.server.hosted_agents.documents import (
     HostedDocuments,
 )
 from waypost.server.http.asgi import AnyResponse, Request, json_response
+from waypost.server.http.request_params import read_integer
 from waypost.server.http.routing import ParameterSpec, RequestContext, Route
 
 CertificateSource = Callable[[], bytes | None]  # DER certificate of this service, if it has one
@@ -282,8 +283,8 @@ def parse_zone_request(request: Request) -> ZoneRequest:
     return ZoneRequest(
         form=_read_form(request.param("format", "bind")),
         target=None if target is None else parse_domain(target, "target"),
-        port=_read_whole(request, "port", 1, 65535),
-        ttl=_read_whole(request, "ttl", limits.DNS_TTL_MIN_SECONDS, limits.DNS_TTL_MAX_SECONDS) or 3600,
+        port=read_integer(request, "port", 1, 65535),
+        ttl=read_integer(request, "ttl", limits.DNS_TTL_MIN_SECONDS, limits.DNS_TTL_MAX_SECONDS) or 3600,
         organisation=None if organisation is None else parse_domain(organisation, "org"),
         addresses=_repeated(request, "address", _read_address),
         digests=_repeated(request, "spki", _read_digest),
@@ -298,15 +299,6 @@ def _read_form(text: str | None) -> str:
             hint=f"Use one of {', '.join(ZONE_FORMATS)}.",
         )
     return str(text)
-
-
-def _read_whole(request: Request, name: str, least: int, most: int) -> int | None:
-    text = request.param(name)
-    if text is None:
-        return None
-    if not text.isascii() or not text.isdigit() or len(text) > 10 or not least <= int(text) <= most:
-        raise InvalidParameter(f"{name} must be a whole number from {least} to {most}.", path=name)
-    return int(text)
 
 
 def _repeated(request: Request, name: str, read: Callable[[str], str]) -> tuple[str, ...]:

@@ -18,12 +18,11 @@ from waypost.server.api.profile.responses import discovery_response
 from waypost.server.http.asgi import AnyResponse, Response, json_response
 from waypost.server.http.document_responses import document_response, list_response, write_response
 from waypost.server.http.openapi import document_schema
+from waypost.server.http.paging import PAGE_PARAMETERS, read_page
 from waypost.server.http.request_params import (
     IF_MATCH,
-    PAGE_PARAMETERS,
     WRITE_HEADERS,
     read_if_match,
-    read_limit,
     read_visibility,
 )
 from waypost.server.http.routing import BodySpec, RequestContext, Route
@@ -148,7 +147,8 @@ class ProfileApi:
         return Response(204)
 
     async def list_agents(self, call: RequestContext) -> AnyResponse:
-        page = self._registry.page(call.principal, limit=read_limit(call.request), cursor=call.request.param("cursor"))
+        requested = read_page(call.request)
+        page = self._registry.page(call.principal, limit=requested.limit, cursor=requested.cursor)
         body = dump_json(await self._documents.page(page, "profile"))
         return list_response(call.request, body, self._registry.entries.last_modified(audience(call.principal)))
 

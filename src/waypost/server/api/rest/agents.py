@@ -35,11 +35,11 @@ from waypost.server.http.document_responses import (
     write_response,
 )
 from waypost.server.http.openapi import DIALECT_SCHEMA, JSON_LINES, document_schema
+from waypost.server.http.paging import PAGE_PARAMETERS, read_page
 from waypost.server.http.request_params import (
     FORM,
     IF_MATCH,
     LIST_FILTER_PARAMETERS,
-    PAGE_PARAMETERS,
     TTL_PARAMETER,
     WRITE_HEADERS,
     check_dialect,
@@ -48,7 +48,6 @@ from waypost.server.http.request_params import (
     read_filters,
     read_form,
     read_if_match,
-    read_limit,
     read_object,
     read_ttl,
     read_visibility,
@@ -299,11 +298,11 @@ class AgentsApi:
 
     async def list_agents(self, call: RequestContext) -> AnyResponse:
         request = call.request
-        dialect, filters = read_dialect(request), read_filters(request)
+        dialect, filters, requested = read_dialect(request), read_filters(request), read_page(request)
         entries = self._registry.page(
             call.principal,
-            limit=read_limit(request),
-            cursor=request.param("cursor"),
+            limit=requested.limit,
+            cursor=requested.cursor,
             tags=filters.tags,
             protocols=filters.protocols,
             statuses=filters.statuses,

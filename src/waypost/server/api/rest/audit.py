@@ -10,12 +10,12 @@ from waypost.responses.audit import AuditTrailPage, LogCheckpoint, LogProof
 from waypost.responses.base import embedded
 from waypost.server.http.asgi import NO_STORE, AnyResponse, Request, Response, json_response
 from waypost.server.http.content_negotiation import MediaType, choose_media_type
-from waypost.server.http.request_params import read_limit
+from waypost.server.http.paging import limit_parameter, read_limit
+from waypost.server.http.request_params import read_integer
 from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
 
 _PLAIN, _JSON = MediaType("text", "plain"), MediaType("application", "json")
 _NATURAL = {"type": "integer", "minimum": 0}
-_NUMBER_DIGITS = 15
 _TEXT_CHARS = limits.ID_CHARS
 
 
@@ -35,9 +35,7 @@ class AuditApi:
                 summary="List entries of the audit trail",
                 parameters=(
                     ParameterSpec(name="after", schema=_NATURAL, description="list the entries after this number"),
-                    ParameterSpec(
-                        name="limit", schema={"type": "integer", "minimum": 1, "maximum": limits.AUDIT_PAGE_MAX}
-                    ),
+                    limit_parameter(limits.AUDIT_PAGE_MAX),
                     ParameterSpec(name="subject", description="who made the change"),
                     ParameterSpec(name="object", description="what was changed"),
                     ParameterSpec(name="action"),
@@ -72,7 +70,7 @@ class AuditApi:
         request = call.request
         found = await self._trail.page(
             AuditQuery(
-                after=_read_number(request, "after") or 0,
+                after=read_integer(request, "after", 0, limits.JSON_INTEGER_MAX) or 0,
                 limit=read_limit(request, default=limits.AUDIT_PAGE_DEFAULT, most=limits.AUDIT_PAGE_MAX),
                 subject=_read_text(request, "subject"),
                 object=_read_text(request, "object"),
@@ -97,7 +95,9 @@ class AuditApi:
         return json_response(checkpoint, headers=headers)
 
     async def proof(self, call: RequestContext) -> AnyResponse:
-        entry, size, first, second = (_read_number(call.request, name) for name in ("entry", "size", "from", "to"))
+        entry, size, first, second = (
+            read_integer(call.request, name, 0, limits.JSON_INTEGER_MAX) for name in ("entry", "size", "from", "to")
+        )
         if (entry is None) == (first is None):
             raise InvalidParameter(
                 "Either entry or from is required.",
@@ -123,15 +123,6 @@ class AuditApi:
                 hashes=tuple(consistency.hashes),
             )
         return json_response(proof, headers=[NO_STORE])
-
-
-def _read_number(request: Request, name: str) -> int | None:
-    text = request.param(name)
-    if text is None:
-        return None
-    if not text.isascii() or not text.isdigit() or len(text) > _NUMBER_DIGITS:
-        raise InvalidParameter(f"{name} must be a whole number.", path=name)
-    return int(text)
 
 
 def _read_text(request: Request, name: str) -> str | None:

@@ -18,7 +18,8 @@ from waypost.responses.base import embedded
 from waypost.server.api.rest.agents import location_of
 from waypost.server.http.asgi import NO_STORE, AnyResponse, Headers, StreamingResponse, json_response
 from waypost.server.http.document_responses import write_response
-from waypost.server.http.request_params import read_limit, read_object
+from waypost.server.http.paging import limit_parameter, read_limit
+from waypost.server.http.request_params import read_object
 from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
 
 _MAX_VERSIONS = limits.HISTORY_VERSIONS + 1  # and the current one
@@ -47,9 +48,7 @@ class HistoryApi:
                 operation="history",
                 handler=self.history,
                 summary="List the stored versions of an agent",
-                parameters=(
-                    ParameterSpec(name="limit", schema={"type": "integer", "minimum": 1, "maximum": _MAX_VERSIONS}),
-                ),
+                parameters=(limit_parameter(_MAX_VERSIONS),),
                 answers={200: HistoryResult},
             ),
             Route(

@@ -17,7 +17,8 @@ from waypost.registry.registry import Registry
 from waypost.registry.trust_store import AllowListEntry, RevocationEntry, RevokedKind, revocation_subject
 from waypost.responses.trust import AllowEntry, AllowListResponse, RevokedItem, TrustedKey, TrustStorePage
 from waypost.server.http.asgi import NO_STORE, AnyResponse, Response, json_response
-from waypost.server.http.request_params import PAGE_PARAMETERS, read_limit, read_object
+from waypost.server.http.paging import PAGE_PARAMETERS, read_page
+from waypost.server.http.request_params import read_object
 from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
 from waypost.trust.announce.allow_list import find_agent_id, parse_rule
 from waypost.trust.announce.key_pins import AgentPin
@@ -146,20 +147,20 @@ class TrustStoreApi:
 
     async def keys(self, call: RequestContext) -> AnyResponse:
         """Pages list agents with their keys, then revocations. For one agent the answer is a single page."""
-        agent, limit = call.request.param("agent_id"), read_limit(call.request)
+        agent, page = call.request.param("agent_id"), read_page(call.request)
         now = self._registry.clock.now()
         position: str | None = None
         rows: Sequence[AgentPin | RevocationEntry]
         if agent is not None:
             rows = await self._store.of_agent(self._trusted_name(call, agent, "agent_id"))
         else:
-            rows, position = await self._store.page(self._position(call.request.param("cursor")), limit)
-        page = TrustStorePage(
+            rows, position = await self._store.page(self._position(page.cursor), page.limit)
+        found = TrustStorePage(
             keys=tuple(key for pin in rows if isinstance(pin, AgentPin) for key in trusted_keys(pin, now)),
             revoked=tuple(row.view() for row in rows if isinstance(row, RevocationEntry)),
             next_cursor=position and self._registry.cursors.seal_page(_PURPOSE, position),
         )
-        return json_response(page, headers=[NO_STORE])
+        return json_response(found, headers=[NO_STORE])
 
     def _position(self, cursor: str | None) -> str:
         return "" if cursor is None else self._registry.cursors.open_page(_PURPOSE, cursor, str)
