@@ -1,4 +1,4 @@
-"""The registry on the LAN: the same gate, silence for whoever does not pass, answers for who does."""
+"""The registry on the LAN: the same admission as over HTTP, no reply to a refused message, responses to queries."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def test_a_replay_another_key_and_a_broken_signature_change_nothing(tmp_pa
 
 
 async def test_a_lan_query_is_answered_with_public_agents_only(tmp_path: Path) -> None:
-    """An agent of the registry is told of only where reading needs no token; a private one never."""
+    """Agents of the registry are shown only if reading needs no token; private ones never."""
     private = "7b0c6a52-41f1-4c66-9a0e-0f5d2ce0a511"
     for anonymous_read, told in ((False, set()), (True, {AGENT_ID})):
         settings = lan(anonymous_read=anonymous_read, trust_mode="tofu")
@@ -111,8 +111,8 @@ async def test_a_lan_query_is_answered_with_public_agents_only(tmp_path: Path) -
 
 
 async def test_one_agent_may_come_by_the_lan_and_by_http(tmp_path: Path) -> None:
-    """Whoever announces it with a token and the same key owns it from then on. What it told the registry itself stays until
-    that runs out or the agent says goodbye."""
+    """A caller that announces the agent with a token and the same key becomes its owner. The document that it registered
+    directly stays until it expires or the agent sends a goodbye."""
     settings = lan(trust_mode="tofu")
     async with service(tmp_path, **settings) as bench:
         transport, ada = end(settings, bench.clock), bench.as_("ada")
@@ -219,7 +219,7 @@ async def test_what_is_dropped_unread_is_shown_to_an_operator_alone(tmp_path: Pa
 
 
 async def test_a_registry_works_on_few_announcements_at_once_and_drops_what_is_too_much(tmp_path: Path) -> None:
-    """L3: whoever is there says it again."""
+    """L3: an agent that is present announces itself again."""
     network = MemoryNetwork(ManualClock(NOW))
     async with service(tmp_path, trust_mode="tofu", store="sqlite") as bench:
         made = LanBridge(bench.registry, bench.application.renderer, [network.transport("registry")])
@@ -240,7 +240,7 @@ async def test_a_registry_works_on_few_announcements_at_once_and_drops_what_is_t
 
 
 class FoundOut(UnknownSender):
-    """A source that is found to flood when the first agent of it is registered."""
+    """A source that is detected as a flood when its first agent is registered."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -276,7 +276,7 @@ class FoundOutSoon(UnknownSender):
 
 
 async def test_an_unknown_agent_waits_until_a_flood_would_be_detected(tmp_path: Path) -> None:
-    """L3. One that was heard of does not: its lease may be about to end."""
+    """L3. A known agent does not wait: its lease may be about to end."""
     async with service(tmp_path, trust_mode="tofu", store="sqlite") as bench:
         made = LanBridge(bench.registry, bench.application.renderer, [])
         words = announcement(key("a"), seq=1, at=NOW)
@@ -291,7 +291,7 @@ async def test_an_unknown_agent_waits_until_a_flood_would_be_detected(tmp_path: 
 async def test_a_repeated_announcement_renews_and_is_verified_again_after_a_change(
     tmp_path: Path,
 ) -> None:
-    """An agent that was withdrawn does not come back by what it said before."""
+    """A repeated announcement does not restore a withdrawn agent."""
     network = MemoryNetwork(ManualClock(NOW))
     async with service(tmp_path, trust_mode="tofu", store="sqlite") as bench:
         made = LanBridge(bench.registry, bench.application.renderer, [network.transport("registry")])

@@ -1,4 +1,4 @@
-"""MCP over streamable HTTP, message by message: both eras of the protocol, the tools, and what is refused."""
+"""MCP over streamable HTTP: both generations of the protocol, the tools, and errors."""
 
 from __future__ import annotations
 

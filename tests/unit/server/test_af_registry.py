@@ -1,4 +1,4 @@
-"""The AF directory over the registry: pages and searches stay true while the registry changes."""
+"""The Agent Framework directory over the registry: pages and searches stay correct while the registry changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The header of losses: JSON in ASCII, whatever the lost members are called."""
+"""The Waypost-Losses header is ASCII JSON for any member names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What waits for a slow reader (THREATS W6)."""
+"""The send queue of an announce session with a slow peer (THREATS W6)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from waypost.server.http.asgi import Message
 
 
 class Reader:
-    """Takes what is sent only when it may."""
+    """A peer that accepts frames only when it is allowed to."""
 
     def __init__(self) -> None:
         self.taken: list[bytes] = []
@@ -24,7 +24,7 @@ class Reader:
 
 
 async def fill(outbox: SendQueue, data: bytes) -> tuple[int, SessionClosed]:
-    """How much fits, and how it ends."""
+    """The number of frames that fit into the queue, and the error that ends the session."""
     count = 0
     while True:
         try:
