@@ -44,7 +44,7 @@ class _Product:
         return (rows @ self._numbers).astype(np.float32) * self._steps * steps
 
 
-class Layers:
+class UseLayers:
     """Not to be used by two threads at once where rows are kept (`line`)."""
 
     def __init__(self, arrays: Arrays, table: U8, scale: F32, low: F32, rows: I16) -> None:
@@ -66,7 +66,7 @@ class Layers:
 
     # --- Pieces by themselves ---------------------------------------------------------------------
 
-    def made(self, numbers: I64) -> tuple[I16, F32]:
+    def token_rows(self, numbers: I64) -> tuple[I16, F32]:
         """The rows of these pieces, and what one is worth in each."""
         self._check(numbers)
         made = np.empty((len(numbers), ROW), np.float32)
@@ -84,7 +84,7 @@ class Layers:
         while (slots < 0).any():  # again, where making some pushed out others of these
             missing = np.unique(numbers[slots < 0])
             at = self._room(len(missing))
-            self._rows[at], self._steps[at] = self.made(missing)
+            self._rows[at], self._steps[at] = self.token_rows(missing)
             self._holders[at] = missing
             self._slots[missing] = np.arange(at.start, at.stop)
             slots = self._slots[numbers]
@@ -120,7 +120,7 @@ class Layers:
 
     # --- Pieces with their neighbours -------------------------------------------------------------
 
-    def line(self, numbers: I64, sizes: Sequence[int]) -> F32:
+    def first_convolution(self, numbers: I64, sizes: Sequence[int]) -> F32:
         """After the first convolution: at each place the sum of the neighbours' parts, and its own residual."""
         if 2 * len(numbers) > len(self._rows) - 1:
             raise ValueError("more pieces at once than can be kept")
@@ -142,7 +142,7 @@ class Layers:
             out[start:stop] += rows[2:-2, FIRST:]
         return out
 
-    def hidden(self, line: F32, sizes: Sequence[int]) -> F32:
+    def second_convolution(self, line: F32, sizes: Sequence[int]) -> F32:
         """After the second convolution."""
         out = np.empty_like(line)
         for start, stop in _spans(sizes, len(line)):
@@ -160,7 +160,7 @@ class Layers:
 
     # --- From the pieces of a text to its vector --------------------------------------------------
 
-    def vectors(self, numbers: I64, hidden: F32, groups: Sequence[tuple[int, int, int, int]]) -> F32:
+    def pool(self, numbers: I64, hidden: F32, groups: Sequence[tuple[int, int, int, int]]) -> F32:
         """The unit vector of each group: one place, a run of places from and to, and one place more."""
         if len(numbers) != len(hidden):
             raise IndexError("no such piece")
@@ -266,13 +266,13 @@ def in_order(rows: F32) -> F32:
 # ---- Weighted means of word vectors: the twin of `compiled.network.Means`, for where nothing was compiled.
 
 
-class Means:
+class TokenSums:
     """`codes` of each piece, worth `scales` each. May be used by several threads."""
 
     def __init__(self, codes: npt.NDArray[np.int8], scales: F32) -> None:
         self._codes, self._scales = codes, scales
 
-    def sums(self, numbers: npt.NDArray[np.int64], runs: Sequence[tuple[int, int]]) -> F32:
+    def sum_runs(self, numbers: npt.NDArray[np.int64], runs: Sequence[tuple[int, int]]) -> F32:
         """The unit vector of each run of pieces (from, to), added up one after the other; zeros for none."""
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(self._codes):
             raise IndexError("no such piece")

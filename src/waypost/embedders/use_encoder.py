@@ -34,9 +34,9 @@ from waypost.embedders.use_model import ROW, SHARDS, UseModel, UsePackage, load_
 from waypost.search.vectors.embedding import Vectors
 
 try:
-    from waypost.search.kernels.network import Layers
+    from waypost.search.kernels.use_network import UseLayers
 except ImportError:
-    from waypost.embedders.network_fallback import Layers  # type: ignore[assignment]
+    from waypost.embedders.network_fallback import UseLayers  # type: ignore[assignment]
 
 F32 = npt.NDArray[np.float32]
 
@@ -56,7 +56,7 @@ class UseNetwork:
         """Without a projection [512, dims], vectors have the 512 numbers that the network was trained to give. `layers` as
         `layers_of` makes them, where they were kept."""
         found = quantize_layers(model, projection) if layers is None else layers
-        self._layers = Layers(found, model.table, model.scale, model.low, _empty_rows(limits.EMBEDDER_ROW_CACHE + 1))
+        self._layers = UseLayers(found, model.table, model.scale, model.low, _empty_rows(limits.EMBEDDER_ROW_CACHE + 1))
         self._lock = threading.Lock()
 
     def encode(self, texts: Sequence[Sequence[int]]) -> F32:
@@ -99,15 +99,15 @@ class UseNetwork:
     def _pieces(self, numbers: I64, sizes: list[int]) -> F32:
         """Up to the first convolution: rows of pieces, made where they are not kept, and their sums."""
         with self._lock:
-            return self._layers.line(numbers, sizes)
+            return self._layers.first_convolution(numbers, sizes)
 
     def _seen(self, line: F32, sizes: list[int]) -> F32:
         """The second convolution."""
-        return self._layers.hidden(line, sizes)
+        return self._layers.second_convolution(line, sizes)
 
     def _sentences(self, numbers: I64, hidden: F32, groups: Sequence[Group]) -> F32:
         """From the pieces of each group to its vector."""
-        return self._layers.vectors(numbers, hidden, groups)
+        return self._layers.pool(numbers, hidden, groups)
 
 
 def _line(pieces: Sequence[int]) -> list[int]:
@@ -132,9 +132,9 @@ def _empty_rows(count: int) -> I16:
 # offset and projection are the same for every text, so they are put into one table of a few bytes for each piece.
 
 try:
-    from waypost.search.kernels.network import Means as Added
+    from waypost.search.kernels.use_network import TokenSums
 except ImportError:
-    from waypost.embedders.network_fallback import Means as Added  # type: ignore[assignment]
+    from waypost.embedders.network_fallback import TokenSums  # type: ignore[assignment]
 
 _COMMON_PIECES: Final = 20_000  # pieces whose mean is taken away
 
@@ -148,19 +148,19 @@ class StaticEncoder:
 
     def __init__(self, table: Arrays) -> None:
         """`table` as `condense` makes it."""
-        self._added = Added(table["codes"], table["scales"])
+        self._sums = TokenSums(table["codes"], table["scales"])
 
     def encode(self, texts: Sequence[Sequence[int]]) -> F32:
         """One unit vector for each list of pieces, which must not be empty."""
         lines = [pieces[: limits.EMBEDDER_TOKENS] for pieces in texts]
         ends = [*accumulate(map(len, lines))]
         numbers = np.fromiter(chain.from_iterable(lines), np.int64, ends[-1] if ends else 0)
-        return self._added.sums(numbers, list(zip([0, *ends], ends, strict=False)))
+        return self._sums.sum_runs(numbers, list(zip([0, *ends], ends, strict=False)))
 
     def encode_runs(self, pieces: Sequence[int], runs: Sequence[tuple[int, int]]) -> F32:
         """The vector of the whole, then of each run of its pieces (from, to)."""
         numbers = np.array(pieces[: limits.EMBEDDER_TOKENS], np.int64)
-        return self._added.sums(numbers, [(0, len(numbers)), *runs])
+        return self._sums.sum_runs(numbers, [(0, len(numbers)), *runs])
 
 
 def condense_table(model: UseModel, projection: F32) -> Arrays:

@@ -203,7 +203,7 @@ class TermWeights:
         """How many of these rows are counted at all, and how many hold each term."""
         count, containing = 0, [0] * len(self.numbers[0])
         for live, numbers, rows in zip(lives, self.numbers, crowd, strict=True):
-            shared, held = live.segment.table.holding(rows, numbers, tiers)
+            shared, held = live.segment.table.count_in_rows(rows, numbers, tiers)
             count += shared
             containing = [*map(add, containing, held)]
         return count, containing

@@ -22,8 +22,8 @@ from waypost.search.index.document import hash_of
 from waypost.search.index.index import SearchIndex, YieldControl, never_yield
 from waypost.search.index.segment import Array, Rows, id_keys
 from waypost.search.index.segment_reader import Mask, SegmentReader
-from waypost.search.kernels.near_fallback import QUERY_GRID
-from waypost.search.kernels.order_fallback import in_steps
+from waypost.search.kernels.ivf_index_fallback import QUERY_GRID
+from waypost.search.kernels.scoring_fallback import round_scores
 from waypost.search.parsed_query import ParsedQuery, SearchFilters, TermWeights, parse_filters, parse_query
 from waypost.search.ranking import scoring
 from waypost.search.ranking.candidates import (
@@ -100,12 +100,12 @@ def cache_key(
 # duplicates and floods by one owner are spread so that each ten stays open to others (see `spreading`).
 
 try:
-    from waypost.search.kernels.bits import spread_places
-    from waypost.search.kernels.order import called, placed, placed_by
+    from waypost.search.kernels.duplicates import diversify_rows
+    from waypost.search.kernels.scoring import rank_by_scores, rank_candidates, read_ids
 except ImportError:
-    from waypost.search.kernels.bits_fallback import spread_places
-    from waypost.search.kernels.order_fallback import called
-    from waypost.search.kernels.placing_fallback import placed, placed_by
+    from waypost.search.kernels.duplicates_fallback import diversify_rows
+    from waypost.search.kernels.ranking_fallback import rank_by_scores, rank_candidates
+    from waypost.search.kernels.scoring_fallback import read_ids
 
 _SCORE_DECIMALS: Final = 4  # that are shown
 
@@ -338,9 +338,11 @@ class _CandidateOrder:
     def _placed(self, signals: Signals, now: float) -> tuple[bytes, bytes, bytes]:
         moment, rules = self._moment, scoring.curve_for(self._moment.names)
         if not moment.asked.terms:
-            return placed_by(scoring.score_by_tags(signals.preferred), signals, rules)
+            return rank_by_scores(scoring.score_by_tags(signals.preferred), signals, rules)
         foreign, doubtful = self._foreign(signals)
-        return placed(signals, moment.names, moment.weights, moment.rarity.total, foreign, doubtful, now, rules)
+        return rank_candidates(
+            signals, moment.names, moment.weights, moment.rarity.total, foreign, doubtful, now, rules
+        )
 
     def _foreign(self, signals: Signals) -> tuple[Mask | None, Mask | None]:
         """Candidates of which words say nothing: in another language, or all, when the index knows too few of the words.
@@ -396,10 +398,10 @@ class _CandidateOrder:
             return [], []
         if len(lives) == 1:
             arrays = lives[0].segment.arrays
-            return called(arrays["id_bytes"], arrays["id_starts"], self._rows, self.scores, some, _SCORE_STEPS)
+            return read_ids(arrays["id_bytes"], arrays["id_starts"], self._rows, self.scores, some, _SCORE_STEPS)
         segments = [lives[int(signals.place[self._places[at]])].segment for at in some]
         ids = [segment.id_of(int(self._rows[at])) for segment, at in zip(segments, some, strict=True)]
-        return ids, in_steps(self.scores[list(some)], _SCORE_STEPS)
+        return ids, round_scores(self.scores[list(some)], _SCORE_STEPS)
 
     def _spread(self, limit: int) -> Iterator[Sequence[int]]:
         """Positions, the best of each ten open to others. Beyond what is shown the order is as it was."""
@@ -420,7 +422,7 @@ class _CandidateOrder:
         """The first so many; None where the first `limit` are open as they stand."""
         top = max(_DIVERSIFIED, 2 * limit)
         rows, (prints, owners, since) = self._columns(self._rows[:top], ("fingerprint", "owner", "since"))
-        return spread_places(
+        return diversify_rows(
             self.scores[:top], rows, prints, owners, since, _SHARED_OWNERS, DIVERSITY_RULES, limit, count
         )
 

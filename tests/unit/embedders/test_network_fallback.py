@@ -1,4 +1,4 @@
-"""The compiled passes of the network give what their twins give, to the last digit, and refuse what is not there."""
+"""The compiled layers equal their fallback to the last digit, and reject invalid indexes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.sentence_model import model
 from waypost.embedders import network_fallback, projections, use_model
 from waypost.embedders.mmap_cache import Arrays
 
-network = pytest.importorskip("waypost.search.kernels.network")
+network = pytest.importorskip("waypost.search.kernels.use_network")
 
 _KEPT = 60  # rows: few, so that some make room for others
 
@@ -26,7 +26,7 @@ def layers() -> Arrays:
 
 def made(kind: Any, arrays: Arrays | None = None) -> Any:
     rows = np.zeros((_KEPT + 1, use_model.ROW), np.int16)
-    return kind.Layers(layers() if arrays is None else arrays, model().table, model().scale, model().low, rows)
+    return kind.UseLayers(layers() if arrays is None else arrays, model().table, model().scale, model().low, rows)
 
 
 def lines(seed: int, most: int) -> tuple[np.ndarray[Any, np.dtype[np.int64]], list[int]]:
@@ -44,9 +44,9 @@ def groups_of(sizes: list[int]) -> list[tuple[int, int, int, int]]:
 
 @pytest.fixture(params=[2, 1, 0], ids=["wide products", "quick products", "plain products"])
 def products(request: pytest.FixtureRequest) -> Iterator[None]:
-    network.with_at_most(request.param)
+    network.limit_instructions(request.param)
     yield
-    network.with_at_most(2)
+    network.limit_instructions(2)
 
 
 @pytest.mark.usefixtures("products")
@@ -54,34 +54,38 @@ def test_every_stage_of_a_pass_equals_the_fallback_bit_for_bit() -> None:
     quick, plain = made(network), made(network_fallback)
     for seed in range(25):
         numbers, sizes = lines(seed, 3)
-        line, wanted_line = quick.line(numbers, sizes), plain.line(numbers, sizes)
+        line, wanted_line = quick.first_convolution(numbers, sizes), plain.first_convolution(numbers, sizes)
         assert np.array_equal(line, wanted_line)
-        hidden, wanted_hidden = quick.hidden(line, sizes), plain.hidden(line, sizes)
+        hidden, wanted_hidden = quick.second_convolution(line, sizes), plain.second_convolution(line, sizes)
         assert np.array_equal(hidden, wanted_hidden)
         groups = groups_of(sizes)
-        assert np.array_equal(quick.vectors(numbers, hidden, groups), plain.vectors(numbers, hidden, groups))
+        assert np.array_equal(quick.pool(numbers, hidden, groups), plain.pool(numbers, hidden, groups))
 
 
 @pytest.mark.usefixtures("products")
 @pytest.mark.parametrize("size", range(1, 15))
 def test_texts_of_any_length_equal_the_fallback_bit_for_bit(size: int) -> None:
     line = np.random.default_rng(size).normal(size=(size, use_model.HIDDEN)).astype(np.float32)
-    assert np.array_equal(made(network).hidden(line, [size]), made(network_fallback).hidden(line, [size]))
+    assert np.array_equal(
+        made(network).second_convolution(line, [size]), made(network_fallback).second_convolution(line, [size])
+    )
 
 
 @pytest.mark.usefixtures("products")
 def test_rows_equal_the_fallback_bit_for_bit_despite_evictions() -> None:
     quick, plain, fresh = made(network), made(network_fallback), made(network)
     numbers, sizes = np.array([1, 77, 900, 900, 12, 5, 2]), [3, 4]
-    wanted = fresh.line(numbers, sizes)
+    wanted = fresh.first_convolution(numbers, sizes)
     for each in (quick, plain):
-        each.line(numbers[:3], [3])  # some are kept already
-        assert all(np.array_equal(*pair) for pair in zip(each.made(numbers), fresh.made(numbers), strict=True))
+        each.first_convolution(numbers[:3], [3])  # some are kept already
+        assert all(
+            np.array_equal(*pair) for pair in zip(each.token_rows(numbers), fresh.token_rows(numbers), strict=True)
+        )
         for start in range(100, 400, _KEPT // 2):
-            each.line(np.arange(start, start + _KEPT // 2), [_KEPT // 2])
-        assert np.array_equal(each.line(numbers, sizes), wanted)
+            each.first_convolution(np.arange(start, start + _KEPT // 2), [_KEPT // 2])
+        assert np.array_equal(each.first_convolution(numbers, sizes), wanted)
         with pytest.raises(IndexError):
-            each.made(np.array([2**40]))
+            each.token_rows(np.array([2**40]))
 
 
 def test_a_network_without_a_projection_equals_the_fallback_bit_for_bit() -> None:
@@ -89,7 +93,7 @@ def test_a_network_without_a_projection_equals_the_fallback_bit_for_bit() -> Non
     quick, plain = made(network, arrays), made(network_fallback, arrays)
     hidden = np.random.default_rng(1).normal(size=(5, use_model.HIDDEN)).astype(np.float32)
     given = np.arange(5, 10), hidden, [(0, 1, 4, 4), (0, 1, 2, 4)]
-    assert np.array_equal(quick.vectors(*given), plain.vectors(*given))
+    assert np.array_equal(quick.pool(*given), plain.pool(*given))
     assert quick.dims == plain.dims == 512
 
 
@@ -101,8 +105,8 @@ def test_the_last_bend_is_the_hyperbolic_tangent() -> None:
 def test_nothing_in_is_nothing_out() -> None:
     none = np.empty(0, np.int64)
     for each in (made(network), made(network_fallback)):
-        hidden = each.hidden(each.line(none, [0]), [0])
-        assert each.vectors(none, hidden, []).shape == (0, projections.DIMS)
+        hidden = each.second_convolution(each.first_convolution(none, [0]), [0])
+        assert each.pool(none, hidden, []).shape == (0, projections.DIMS)
 
 
 def test_numbers_that_overflow_a_sum_do_not_exist() -> None:
@@ -123,24 +127,24 @@ def test_packed_columns_are_found_again() -> None:
 def test_a_piece_a_row_or_a_place_that_is_not_there_is_refused(kind: Any) -> None:
     each = made(kind)
     numbers = np.array([1, 5, 2])
-    line = each.line(numbers, [3])
+    line = each.first_convolution(numbers, [3])
     for bad in ([-1], [len(model().table)], [2**40]):
         with pytest.raises(IndexError):
-            each.line(np.array(bad), [1])
+            each.first_convolution(np.array(bad), [1])
         with pytest.raises(IndexError):
-            each.vectors(np.array(bad), line[:1], [(0, 0, 0, 0)])
+            each.pool(np.array(bad), line[:1], [(0, 0, 0, 0)])
     for sizes in ([2], [4], [-1, 4], [2**40]):
         with pytest.raises(IndexError):
-            each.line(numbers, sizes)
+            each.first_convolution(numbers, sizes)
         with pytest.raises(IndexError):
-            each.hidden(line, sizes)
+            each.second_convolution(line, sizes)
     for group in ((0, 1, 4, 2), (3, 1, 2, 2), (0, 2, 1, 2), (0, -1, 2, 2), (0, 1, 2, 3)):
         with pytest.raises(IndexError):
-            each.vectors(numbers, line, [group])
+            each.pool(numbers, line, [group])
     with pytest.raises(IndexError):
-        each.vectors(numbers[:2], line, [(0, 1, 1, 1)])
+        each.pool(numbers[:2], line, [(0, 1, 1, 1)])
     with pytest.raises(ValueError, match="at once"):
-        each.line(np.arange(_KEPT), [_KEPT])
+        each.first_convolution(np.arange(_KEPT), [_KEPT])
 
 
 @pytest.mark.parametrize(
@@ -154,12 +158,12 @@ def test_layers_of_another_shape_are_refused(name: str) -> None:
 def test_means_equal_the_fallback_bit_for_bit_and_refuse_bad_indices() -> None:
     noise = np.random.default_rng(2)
     codes, scales = noise.integers(-127, 128, (128_000, 256), np.int8), noise.random(128_000, np.float32)
-    quick, plain = (kind.Means(codes, scales) for kind in (network, network_fallback))
+    quick, plain = (kind.TokenSums(codes, scales) for kind in (network, network_fallback))
     for seed in range(40):
         numbers, _ = lines(seed, 5)
         runs = [(0, len(numbers)), (0, 0), (1, 2), (len(numbers) // 2, len(numbers))]
-        assert np.array_equal(quick.sums(numbers, runs), plain.sums(numbers, runs))
+        assert np.array_equal(quick.sum_runs(numbers, runs), plain.sum_runs(numbers, runs))
     for each in (quick, plain):
         for bad, run in (([-1], (0, 1)), ([2**40], (0, 1)), ([5], (0, 2)), ([5], (-1, 1)), ([5], (1, 0))):
             with pytest.raises(IndexError):
-                each.sums(np.array(bad), [run])
+                each.sum_runs(np.array(bad), [run])

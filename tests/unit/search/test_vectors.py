@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from waypost.search.kernels.near_fallback import QUERY_GRID, SCAN_ROWS
+from waypost.search.kernels.ivf_index_fallback import QUERY_GRID, SCAN_ROWS
 from waypost.search.vectors.quantizer import CoarseQuantizer, train_quantizer
 from waypost.search.vectors.vector_block import DROPPED, MIN_PROBES, VectorBlock, probe_count
 

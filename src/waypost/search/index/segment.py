@@ -19,9 +19,9 @@ from waypost.search.index.simhash import SIMHASH_WORDS
 from waypost.search.index.storage import sorted_unique
 
 try:
-    from waypost.search.kernels.words import Table
+    from waypost.search.kernels.inverted_index import InvertedIndex
 except ImportError:
-    from waypost.search.kernels.words_fallback import Table  # type: ignore[assignment]
+    from waypost.search.kernels.inverted_index_fallback import InvertedIndex  # type: ignore[assignment]
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.uint32]
@@ -118,9 +118,9 @@ class Segment:
         return self.arrays["containing"]
 
     @cached_property
-    def table(self) -> Table:
+    def table(self) -> InvertedIndex:
         """What questions by words are put to. Made by the first of them: what nobody asks is not even looked at."""
-        return Table(
+        return InvertedIndex(
             self.arrays, said=IN_DESCRIPTION, unit=_UNIT, gather=_GATHER, prune_from=_PRUNE_FROM, look_up=_LOOK_UP
         )
 

@@ -274,7 +274,7 @@ class DuplicateGroups:
         self._clusters: dict[int, list[int]] = {}
         self._closed = 0  # one bit each: everybody to whom it leads has been looked at
 
-    def is_crowded(self, first: int, least: int) -> bool:
+    def has_cluster(self, first: int, least: int) -> bool:
         """Whether so many of the first say the same, by themselves."""
         first = min(first, len(self._allowed))
         self._look([at for at in range(first) if at not in self._near])

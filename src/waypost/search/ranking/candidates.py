@@ -17,7 +17,7 @@ from waypost import limits
 from waypost.search.index.document import protocol_key, tag_key
 from waypost.search.index.segment import Array, Rows, Segment
 from waypost.search.index.segment_reader import SegmentReader
-from waypost.search.kernels.words_fallback import Mask, Measured, Scores, Wishes
+from waypost.search.kernels.inverted_index_fallback import Mask, Measured, Scores, Wishes
 from waypost.search.parsed_query import ParsedQuery, SearchFilters
 from waypost.search.vectors.embedding import Vectors
 from waypost.search.vectors.vector_block import probe_count
@@ -94,11 +94,11 @@ class WeightedTerms:
     def best(self, mask: Mask, admitted: int, limit: int) -> RankedRows:
         """The best `limit` admitted rows by the heavy terms. `admitted` counts the mask."""
         table = self.segment.table
-        return table.best(self._numbers, self._weights, self._heavy, mask, admitted, limit)
+        return table.best_by_terms(self._numbers, self._weights, self._heavy, mask, admitted, limit)
 
     def measured(self, place: int, rows: Rows, has: Scores, wishes: Wishes) -> Measured:
         """`has` [terms, units] tells the terms of each unit of the question; the first has all."""
-        return self.segment.table.measured(place, rows, self._numbers, self._weights, has, wishes)
+        return self.segment.table.measure_rows(place, rows, self._numbers, self._weights, has, wishes)
 
 
 # ---- Hard filters as masks over the rows of a segment: applied before anything is ranked.
@@ -119,7 +119,7 @@ def apply_filters(live: SegmentReader, question: SearchFilters, among: Array | N
     if count <= FEW_ROWS:
         rows = _filter_rows(live, question, np.flatnonzero(mask).astype(np.uint32))
         return _mask_of(rows, mask), len(rows)
-    return live.segment.table.admitted(
+    return live.segment.table.filter_rows(
         [*map(tag_key, question.required)],
         [*map(protocol_key, question.protocols)],
         [*map(tag_key, question.excluded)],
@@ -149,9 +149,9 @@ def _mask_of(rows: Rows, mask: Mask) -> Mask:
 # ---- The candidates of a question, by column: what each signal says of each. Arrays in, arrays out.
 
 try:
-    from waypost.search.kernels.order import chosen
+    from waypost.search.kernels.scoring import select_rows as select_best_rows
 except ImportError:
-    from waypost.search.kernels.order_fallback import chosen
+    from waypost.search.kernels.scoring_fallback import select_rows as select_best_rows
 
 F64 = npt.NDArray[np.float64]
 
@@ -299,7 +299,7 @@ def _by_tags(live: SegmentReader, asked: ParsedQuery, mask: Mask, admitted: int,
     keys = [key for wish in asked.wishes if wish.is_asked for key, _ in wish.keys]
     if not keys:
         return _NO_HITS
-    return SignalHits(*live.segment.table.tagged(keys[:_KEYS], mask, admitted, count)[:2])
+    return SignalHits(*live.segment.table.best_by_keys(keys[:_KEYS], mask, admitted, count)[:2])
 
 
 def select_rows(findings: Sequence[SegmentHits], depth: RetrievalDepth) -> list[Rows]:
@@ -317,7 +317,7 @@ def select_rows(findings: Sequence[SegmentHits], depth: RetrievalDepth) -> list[
         *((found, near) for found in zip(*(finding.by_vectors for finding in findings), strict=True)),
     ]
     marks = [finding.live.segment.mark for finding in findings]
-    return [np.frombuffer(rows, dtype=np.uint32) for rows in chosen(signals, marks)]
+    return [np.frombuffer(rows, dtype=np.uint32) for rows in select_best_rows(signals, marks)]
 
 
 def _is_by_words_alone(finding: SegmentHits) -> bool:

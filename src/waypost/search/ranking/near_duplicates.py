@@ -20,9 +20,9 @@ from waypost.search.index.simhash import Simhashes
 from waypost.search.ranking.candidates import F32, SegmentHits, SignalHits
 
 try:
-    from waypost.search.kernels.bits import crowds, held, kin
+    from waypost.search.kernels.duplicates import are_members, find_clusters, match_clusters
 except ImportError:
-    from waypost.search.kernels.bits_fallback import crowds, held, kin
+    from waypost.search.kernels.duplicates_fallback import are_members, find_clusters, match_clusters
 
 DEEP_CANDIDATES: Final = 1024  # that are looked through behind a flood
 _SAMPLE: Final = 64
@@ -41,7 +41,7 @@ def find_duplicates(lives: Sequence[SegmentReader], rows: Sequence[Rows]) -> Sim
         some = np.arange(len(marks), dtype=np.uint32)
     faces = [
         face
-        for members in crowds(marks, prints, some, _SAMPLE, _MEMBERS)
+        for members in find_clusters(marks, prints, some, _SAMPLE, _MEMBERS)
         for face in _distinct_simhashes(prints[members])
     ]
     return np.array(faces, dtype=np.uint64) if faces else None
@@ -55,7 +55,9 @@ def _distinct_simhashes(prints: Simhashes) -> list[list[int]]:
 def near_duplicate_rows(findings: Sequence[SegmentHits], crowd: Simhashes) -> list[Rows]:
     """The rows of each segment that belong to the crowd, of all that was found, in order."""
     return [
-        np.frombuffer(kin(finding.live.segment.arrays["fingerprint"], _rows(finding), crowd), dtype=np.uint32)
+        np.frombuffer(
+            match_clusters(finding.live.segment.arrays["fingerprint"], _rows(finding), crowd), dtype=np.uint32
+        )
         for finding in findings
     ]
 
@@ -68,7 +70,7 @@ def is_flooded(findings: Sequence[SegmentHits], kin: Sequence[Rows]) -> bool:
     """Whether the crowd is most of what any signal brought."""
     for found in zip(*map(_signals, findings), strict=True):
         brought = sum(len(each.rows) for each in found)
-        if 2 * sum(held(each.rows, some).count(1) for each, some in zip(found, kin, strict=True)) > brought:
+        if 2 * sum(are_members(each.rows, some).count(1) for each, some in zip(found, kin, strict=True)) > brought:
             return True
     return False
 
@@ -89,7 +91,7 @@ def cap_duplicates(findings: Sequence[SegmentHits], kin: Sequence[Rows], kept: i
 def _cap_signal(
     findings: Sequence[SegmentHits], found: Sequence[SignalHits], kin: Sequence[Rows], kept: int
 ) -> Sequence[SignalHits]:
-    flags = [held(each.rows, some) for each, some in zip(found, kin, strict=True)]
+    flags = [are_members(each.rows, some) for each, some in zip(found, kin, strict=True)]
     if sum(each.count(1) for each in flags) <= kept:
         return found
     return _with_the_best(findings, found, [np.frombuffer(each, dtype=np.bool_) for each in flags], kept)

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from waypost.search.kernels.order_fallback import logistic
+from waypost.search.kernels.scoring_fallback import logistic
 from waypost.search.ranking.candidates import F32, F64, Signals
 
 

@@ -13,14 +13,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from waypost.search.kernels.near_fallback import SCAN_ROWS
-from waypost.search.kernels.near_fallback import IvfIndexFallback as PlainNear
+from waypost.search.kernels.ivf_index_fallback import SCAN_ROWS
+from waypost.search.kernels.ivf_index_fallback import IvfIndex as IvfIndexFallback
 from waypost.search.vectors.quantizer import F32, CoarseQuantizer, Mask
 
 try:
-    from waypost.search.kernels.near import Near
+    from waypost.search.kernels.ivf_index import IvfIndex
 except ImportError:
-    Near = None  # type: ignore[assignment,misc]
+    IvfIndex = None  # type: ignore[assignment,misc]
 
 Filing = dict[str, npt.NDArray[np.uint32]]
 Arrays = Mapping[str, npt.NDArray[np.generic]]
@@ -74,8 +74,8 @@ class VectorBlock:
         list_starts = typed["list_starts"]
         if len(list_starts) and len(list_starts) != self._landmarks.lists + 1:
             raise ValueError("these vectors were filed under other landmarks")
-        plain = PlainNear(typed, self._landmarks)
-        self._near = plain if Near is None else Near(plain)
+        fallback = IvfIndexFallback(typed, self._landmarks)
+        self._near = fallback if IvfIndex is None else IvfIndex(fallback)
 
     @property
     def size(self) -> int:

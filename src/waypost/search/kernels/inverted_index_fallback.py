@@ -1,9 +1,7 @@
-"""Questions by words on one segment, in numpy: who says most of what was asked, and what is known of any row.
+"""The inverted index of one segment in numpy: the fallback of `inverted_index.pyx`.
 
-Twin of `waypost.search.kernels.words`, which takes its place where it is compiled and gives the same answers.
-
-Terms are taken one after the other, those that can add most first. Once the rest cannot lift an unseen row into the answer,
-only rows already seen are looked up in what is left: common words cost little.
+Terms are added in the order of their highest possible contribution (MaxScore): once the remaining ones cannot lift an untouched
+row into the result, only touched rows are completed. So common words cost little.
 """
 
 from __future__ import annotations
@@ -23,17 +21,17 @@ Scores = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.intp]
 Wishes = Sequence[tuple[Sequence[tuple[int, float]], bool]]
-"""Tags that count in favour: the keys of its spellings with what each is worth, and whether it was asked for by name."""
+"""Preferred tags: the keys of the spellings with their weights, and whether the caller named the tag."""
 
-_BY_ROW: Final = 256  # admitted rows: below this, what each holds is read, and not who holds a term
-_FLAT: Final = 4  # rows of a segment for each that was touched: up to that all sums are looked through, in their order
-_STEP: Final = 16  # of how many rows one is a sample
-_MARGINS: Final = (3, 12)  # of the rows wanted, so many are looked for: a row is touched by several terms
+_BY_ROW: Final = 256  # admitted rows; up to this many, their own terms are read instead of posting lists
+_FLAT: Final = 4  # rows of the segment per posting: up to this ratio all totals are scanned
+_STEP: Final = 16  # one of so many rows is sampled
+_MARGINS: Final = (3, 12)  # the cut aims at so many times the wanted rows: a row is touched by several terms
 _ONE: Final = np.uint8(1)
 
 
 Best = tuple[Rows, Scores, int]
-"""Rows in order, their figures, and how many of them are deprecated."""
+"""Sorted rows, their scores, and how many of them are deprecated."""
 Measured = tuple[
     npt.NDArray[np.int64], npt.NDArray[np.uint64], Mask, Scores, npt.NDArray[np.float64], npt.NDArray[np.uint8],
     Scores, Scores, Scores, Scores,
@@ -43,19 +41,19 @@ Measured = tuple[
 
 
 class _Memory(threading.local):
-    """Room for the sums of a segment, per thread: zeroing it anew for each question would cost more than the question."""
+    """Totals per thread: allocating zeros for each query would cost more than the query."""
 
     totals: Scores = np.zeros(0, dtype=np.float32)
     columns: npt.NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)
 
     def zeros(self, count: int) -> Scores:
-        """Whoever takes them gives them back as zeros."""
+        """The caller resets them to zero."""
         if count > len(self.totals):
             self.totals = np.zeros(count, dtype=np.float32)
         return self.totals[:count]
 
     def no_columns(self, count: int) -> npt.NDArray[np.uint8]:
-        """A byte for each term of a segment. Whoever takes them gives them back as zeros."""
+        """A byte for each term of a segment; the caller resets them to zero."""
         if count > len(self.columns):
             self.columns = np.zeros(count, dtype=np.uint8)
         return self.columns[:count]
@@ -64,55 +62,57 @@ class _Memory(threading.local):
 _memory = _Memory()
 
 
-class Table:
-    """The arrays of one segment, at hand."""
+class InvertedIndex:
+    """Postings and columns of one segment."""
 
     def __init__(
         self, arrays: Mapping[str, Array], *, said: int, unit: float, gather: int, prune_from: int, look_up: int
     ) -> None:
-        """`said`: from there on an impact is of a term that the description says; `unit`: of an impact. With fewer admitted
-        rows than `gather` each is scored by itself. With no more postings left than `prune_from`, adding them all is
-        quicker than thinking about it. One row looked up in a term costs as much as adding `look_up` postings."""
+        """Impacts of at least `said` are of terms in the description; `unit` is the value of one impact step. With fewer admitted
+        rows than `gather`, each is scored by itself. With at most `prune_from` postings left, adding them all is quicker
+        than pruning. Looking up one row in a term costs as much as adding `look_up` postings."""
         self._arrays = arrays
         self._said, self._unit = said, unit
         self._gather, self._prune_from, self._look_up = gather, prune_from, look_up
         self.count = len(arrays["tier"])
 
-    # --- Looking up ------------------------------------------------------------------------------
+    # --- Statistics ------------------------------------------------------------------------------
 
-    def numbers(self, terms: Sequence[int]) -> list[int]:
+    def find_terms(self, terms: Sequence[int]) -> list[int]:
         """The number of each term, or -1."""
         return _numbers(self._arrays["terms"], terms)
 
-    def counted(
+    def count_documents(
         self, counts: npt.NDArray[np.int32], terms: Sequence[int], tiers: Sequence[int]
     ) -> tuple[list[int], list[int]]:
-        """The number of each term, or -1, and how many rows of these tiers hold it: `counts` is [tiers, terms]."""
-        numbers = self.numbers(terms)
-        held = [int(counts[tiers, number].sum()) if number >= 0 else 0 for number in numbers]
-        return numbers, held
+        """The number of each term, or -1, and its document frequency in these tiers. `counts` is [tiers, terms]."""
+        numbers = self.find_terms(terms)
+        frequencies = [int(counts[tiers, number].sum()) if number >= 0 else 0 for number in numbers]
+        return numbers, frequencies
 
-    def holding(self, rows: Rows, numbers: Sequence[int], tiers: Sequence[int]) -> tuple[int, list[int]]:
-        """How many of the rows are of these tiers, and how many of these hold each term."""
+    def count_in_rows(self, rows: Rows, numbers: Sequence[int], tiers: Sequence[int]) -> tuple[int, list[int]]:
+        """How many of the rows are in these tiers, and the document frequency of each term in them."""
         shared = rows[np.isin(self._arrays["tier"][rows], tiers)]
-        _, columns, _ = self._held(shared, numbers)
+        _, columns, _ = self._matches(shared, numbers)
         return len(shared), np.bincount(columns, minlength=len(numbers)).tolist()
 
-    def _held(self, rows: Rows, numbers: Sequence[int]) -> tuple[Places, npt.NDArray[np.uint8], npt.NDArray[np.uint16]]:
-        """Where a row holds a term of the question: which row, which term, and its impact."""
-        spots, ends = self._holdings_of(rows)
+    def _matches(
+        self, rows: Rows, numbers: Sequence[int]
+    ) -> tuple[Places, npt.NDArray[np.uint8], npt.NDArray[np.uint16]]:
+        """The query terms that the rows contain: row, term and impact."""
+        spots, ends = self._term_positions(rows)
         known = [at for at, number in enumerate(numbers) if number >= 0]
-        asked = [numbers[at] for at in known]
+        wanted = [numbers[at] for at in known]
         table = _memory.no_columns(len(self._arrays["terms"]))
-        table[asked] = np.array(known, dtype=np.uint8) + _ONE
-        columns = table.take(self._arrays["row_terms"].take(spots))  # most of what a row holds was not asked for
-        table[asked] = 0
+        table[wanted] = np.array(known, dtype=np.uint8) + _ONE
+        columns = table.take(self._arrays["row_terms"].take(spots))  # most terms of a row are not in the query
+        table[wanted] = 0
         left = columns.nonzero()[0]
         impacts = self._arrays["row_impacts"].take(spots.take(left))
         return ends.searchsorted(left, "right"), columns.take(left) - _ONE, impacts
 
-    def _holdings_of(self, rows: Rows) -> tuple[Array, Array]:
-        """Where `row_terms` and `row_impacts` tell of these rows, and how far each of them reaches in that."""
+    def _term_positions(self, rows: Rows) -> tuple[Array, Array]:
+        """The positions of these rows in `row_terms` and `row_impacts`, and the end of each row among them."""
         starts = self._arrays["row_starts"].take(rows)
         sizes = self._arrays["row_starts"].take(np.add(rows, 1, dtype=np.intp)) - starts
         ends = sizes.cumsum()
@@ -120,21 +120,20 @@ class Table:
 
     # --- Hard filters ----------------------------------------------------------------------------
 
-    def admitted(
+    def filter_rows(
         self, required: Sequence[int], accepted: Sequence[int], excluded: Sequence[int], mask: Mask
     ) -> tuple[Mask, int]:
-        """The rows of a mask that have every required key, any of the accepted ones, if there are any, and none of the
-        excluded ones; and how many these are."""
+        """The rows of a mask with all required keys, any of the accepted ones (if given) and no excluded one; and their
+        number."""
         left = mask.copy()
         for key in required:
-            left &= self._having([key])
+            left &= self._rows_with_any([key])
         if accepted:
-            left &= self._having(accepted)
-        left &= ~self._having(excluded)
+            left &= self._rows_with_any(accepted)
+        left &= ~self._rows_with_any(excluded)
         return left, int(np.count_nonzero(left))
 
-    def _having(self, keys: Sequence[int]) -> Mask:
-        """Whoever has any of them."""
+    def _rows_with_any(self, keys: Sequence[int]) -> Mask:
         found = np.zeros(self.count, dtype=np.bool_)
         for number in _numbers(self._arrays["keys"], keys):
             if number >= 0:
@@ -143,37 +142,39 @@ class Table:
 
     # --- The best rows ---------------------------------------------------------------------------
 
-    def best(
+    def best_by_terms(
         self,
         numbers: Sequence[int],
         weights: Sequence[float],
-        heavy: Container[int],
+        selective: Container[int],
         mask: Mask,
         admitted: int,
         limit: int,
     ) -> Best:
-        """The best `limit` admitted rows by the heavy terms. `numbers` are those of the terms in this segment; -1 where it has
-        none. `heavy` terms, by their place in the question, choose. `admitted` counts the mask."""
-        terms = _Chosen(self._arrays, self._unit, numbers, weights, heavy)
+        """The best `limit` admitted rows by the selective terms. `numbers` are the terms' numbers in this segment (-1: unknown),
+        `selective` their places in the query. `admitted` counts the mask."""
+        terms = _SelectiveTerms(self._arrays, self._unit, numbers, weights, selective)
         if not terms.order or not admitted:
             return _NO_ROWS, _NO_SCORES, 0
         if admitted < self._gather:
             rows = np.flatnonzero(mask).astype(np.uint32)
-            scores = self._said_by(rows, terms, numbers) if admitted <= _BY_ROW else self._added(terms.ordered, rows)
+            scores = (
+                self._score_rows(rows, terms, numbers) if admitted <= _BY_ROW else self._add_terms(terms.ordered, rows)
+            )
             return self._largest(rows[scores > 0], scores[scores > 0], limit)
         return self._by_term(terms, mask, admitted, limit)
 
-    def tagged(self, keys: Sequence[int], mask: Mask, admitted: int, limit: int) -> Best:
-        """The same by how many of the keys they have."""
-        held = [self._holders(number) for number in _numbers(self._arrays["keys"], keys) if number >= 0]
-        if not held or not admitted:
+    def best_by_keys(self, keys: Sequence[int], mask: Mask, admitted: int, limit: int) -> Best:
+        """The same by the number of keys that they have."""
+        postings = [self._holders(number) for number in _numbers(self._arrays["keys"], keys) if number >= 0]
+        if not postings or not admitted:
             return _NO_ROWS, _NO_SCORES, 0
-        if admitted < self._gather:  # where these are few, who else has a key is hardly any work
+        if admitted < self._gather:  # search the few rows in the posting lists
             own = np.flatnonzero(mask).astype(np.uint32)
-            seen = [own[_is_among(own, holders)] for holders in held]
+            found = [own[_is_among(own, holders)] for holders in postings]
         else:
-            seen = [holders[mask[holders]] for holders in held]
-        rows, times = sorted_unique_counts(np.concatenate(seen))
+            found = [holders[mask[holders]] for holders in postings]
+        rows, times = sorted_unique_counts(np.concatenate(found))
         return self._largest(rows, times.astype(np.float32), limit)
 
     def _holders(self, number: int) -> Rows:
@@ -181,45 +182,45 @@ class Table:
         holders: Rows = self._arrays["key_rows"][int(starts[number]) : int(starts[number + 1])]
         return holders
 
-    def _said_by(self, rows: Rows, terms: _Chosen, numbers: Sequence[int]) -> Scores:
-        """The same sums from what the rows themselves hold: who else says a word is no work."""
-        owners, columns, impacts = self._held(rows, numbers)
-        held = np.zeros((len(numbers), len(rows)), dtype=np.uint8)
-        held[columns, owners] = impacts & (self._said - 1)
+    def _score_rows(self, rows: Rows, terms: _SelectiveTerms, numbers: Sequence[int]) -> Scores:
+        """The same sums from the terms of the rows, without posting lists."""
+        owners, columns, impacts = self._matches(rows, numbers)
+        found = np.zeros((len(numbers), len(rows)), dtype=np.uint8)
+        found[columns, owners] = impacts & (self._said - 1)
         scores = np.zeros(len(rows), dtype=np.float32)
         for at in filter(set(columns.tolist()).__contains__, terms.order):
-            scores += held[at] * terms.weights[at]
+            scores += found[at] * terms.weights[at]
         return scores
 
-    def _by_term(self, terms: _Chosen, mask: Mask, admitted: int, limit: int) -> Best:
-        """Sums are kept for every row of the segment, but only rows that some term touched are ever looked at."""
-        seen = None if admitted == self.count else mask
+    def _by_term(self, terms: _SelectiveTerms, mask: Mask, admitted: int, limit: int) -> Best:
+        """Totals exist for every row of the segment, but only touched rows are read."""
+        visible = None if admitted == self.count else mask
         left = sum(span.stop - span.start for span, _ in terms.ordered)
         if left <= self._prune_from:
-            return self._at_once(terms, seen, limit)
+            return self._at_once(terms, visible, limit)
         totals, touched = _memory.zeros(self.count), list[Places]()
         try:
             rest, taken, try_below = _sum(terms.bounds), 0.0, 0.5
             for at, (span, weight) in enumerate(terms.ordered):
                 if left > self._prune_from and rest < try_below * taken:
-                    try_below = rest / taken / 2  # looking costs a pass over what was touched
-                    settled = _settled(totals, touched, seen, np.float32(_sum(terms.bounds[at:])), limit)
-                    if settled is not None and len(settled) * (len(terms.ordered) - at) * self._look_up < left:
-                        added = self._added(terms.ordered[at:], settled)
-                        return self._largest(settled, totals[settled] + added, limit)
+                    try_below = rest / taken / 2  # a check costs a pass over the touched rows
+                    complete = _completable(totals, touched, visible, np.float32(_sum(terms.bounds[at:])), limit)
+                    if complete is not None and len(complete) * (len(terms.ordered) - at) * self._look_up < left:
+                        added = self._add_terms(terms.ordered[at:], complete)
+                        return self._largest(complete, totals[complete] + added, limit)
                 places = self._arrays["term_rows"][span].astype(np.intp)
                 touched.append(places)
                 np.add.at(totals, places, self._arrays["term_impacts"][span] * weight)
                 left -= len(places)
                 rest, taken = rest - terms.bounds[at], taken + terms.bounds[at]
-            rows = _above(totals, np.concatenate(touched), seen, limit)
+            rows = _above(totals, np.concatenate(touched), visible, limit)
             return self._largest(rows, totals[rows], limit)
         finally:
             for places in touched:
                 totals[places] = 0
 
-    def _at_once(self, terms: _Chosen, seen: Mask | None, limit: int) -> Best:
-        """The same where there is little to add: all terms in one go, in their order."""
+    def _at_once(self, terms: _SelectiveTerms, visible: Mask | None, limit: int) -> Best:
+        """The same for few postings: all terms in one step, in their order."""
         spans = [span for span, _ in terms.ordered]
         places = np.concatenate([self._arrays["term_rows"][span] for span in spans]).astype(np.intp)
         weights = np.repeat(terms.weights.take(terms.order), [span.stop - span.start for span in spans])
@@ -227,7 +228,7 @@ class Table:
         totals = _memory.zeros(self.count)
         try:
             np.add.at(totals, places, weights)
-            rows = _above(totals, places, seen, limit)
+            rows = _above(totals, places, visible, limit)
             return self._largest(rows, totals[rows], limit)
         finally:
             if len(totals) <= _FLAT * len(places):
@@ -235,7 +236,7 @@ class Table:
             else:
                 totals[places] = 0
 
-    def _added(self, terms: Sequence[tuple[slice, np.float32]], rows: Rows) -> Scores:
+    def _add_terms(self, terms: Sequence[tuple[slice, np.float32]], rows: Rows) -> Scores:
         scores = np.zeros(len(rows), dtype=np.float32)
         for span, weight in terms:
             holders = self._arrays["term_rows"][span]
@@ -246,7 +247,7 @@ class Table:
         return scores
 
     def _largest(self, rows: Rows, scores: Scores, limit: int) -> Best:
-        """The best. Among those that tie with the last, the marks decide: a common word has many equals."""
+        """The best rows; ties with the last are broken by mark (the hash of the id)."""
         if len(rows) > limit:
             floor = np.partition(scores, len(scores) - limit)[len(scores) - limit]
             above, level = np.flatnonzero(scores > floor), np.flatnonzero(scores == floor)
@@ -257,9 +258,9 @@ class Table:
             rows, scores = rows[chosen], scores[chosen]
         return rows, scores, int(np.count_nonzero(self._arrays["deprecated"][rows]))
 
-    # --- What is known of rows -------------------------------------------------------------------
+    # --- Columns of rows -------------------------------------------------------------------------
 
-    def measured(
+    def measure_rows(
         self,
         place: int,
         rows: Rows,
@@ -268,9 +269,9 @@ class Table:
         has: Scores,
         wishes: Wishes,
     ) -> Measured:
-        """`has` [terms, units] tells the terms of each unit of the question; the first has all."""
+        """`has` [terms, units] flags the terms of each unit of the query; the first unit has all."""
         arrays, at = self._arrays, rows.astype(np.intp)
-        lexical, said = self._weighed(rows, numbers, weights, has)
+        lexical, said = self._lexical_scores(rows, numbers, weights, has)
         lengths = np.maximum(arrays["said"].take(at), 1).astype(np.float32)
         tags, preferred = self._tags(rows, wishes)
         return (
@@ -286,23 +287,23 @@ class Table:
             preferred,
         )
 
-    def _weighed(
+    def _lexical_scores(
         self, rows: Rows, numbers: Sequence[int], weights: Sequence[float], has: Scores
     ) -> tuple[Scores, Scores]:
-        """[rows, units]: what the terms of a unit add to each row's score, and how many of them its description says."""
-        owners, columns, impacts = self._held(rows, numbers)
+        """[rows, units]: the score of each row by the terms of a unit, and how many of them its description contains."""
+        owners, columns, impacts = self._matches(rows, numbers)
         by_term = np.array(weights, dtype=np.float32) * np.float32(self._unit)
         added = (impacts & (self._said - 1)) * by_term.take(columns)
         scores, said = np.zeros((2, len(rows), len(has)))
         spots = owners * len(has) + columns
         scores.reshape(-1)[spots] = added
         said.reshape(-1)[spots] = impacts >= self._said
-        # Wide sums, so that their number shows in no digit.
+        # float64 sums, so that the number of terms shows in no digit.
         return (scores @ has).astype(np.float32), (said @ has).astype(np.float32)
 
     def _tags(self, rows: Rows, wishes: Wishes) -> tuple[Scores, Scores]:
-        """For each wish the worth of the best spelling that a row carries: as a share of those read from the words, and of
-        those asked for by name."""
+        """For each wished tag the weight of the best spelling that a row carries: the mean over the tags found in the query text,
+        and over the explicitly preferred ones."""
         read, named = np.zeros((2, len(rows)), dtype=np.float32)
         for keys, is_asked in wishes:
             best = np.zeros(len(rows), dtype=np.float32)
@@ -317,8 +318,8 @@ class Table:
         return read / np.float32(max(1, len(wishes) - asked_for)), named / np.float32(max(1, asked_for))
 
 
-class _Chosen:
-    """The heavy terms that a segment knows, by what each can add at most."""
+class _SelectiveTerms:
+    """The selective terms that a segment knows, by their highest possible contribution."""
 
     def __init__(
         self,
@@ -326,10 +327,10 @@ class _Chosen:
         unit: float,
         numbers: Sequence[int],
         weights: Sequence[float],
-        heavy: Container[int],
+        selective: Container[int],
     ) -> None:
         self.weights = np.array(weights, dtype=np.float32) * np.float32(unit)
-        chosen = [at for at, number in enumerate(numbers) if number >= 0 and at in heavy and weights[at] > 0]
+        chosen = [at for at, number in enumerate(numbers) if number >= 0 and at in selective and weights[at] > 0]
         bounds = {at: weights[at] * int(arrays["term_tops"][numbers[at]]) * unit for at in chosen}
         starts = arrays["term_starts"]
         spans = {at: slice(int(starts[numbers[at]]), int(starts[numbers[at] + 1])) for at in chosen}
@@ -339,8 +340,8 @@ class _Chosen:
 
 
 def _is_among(rows: Rows, holders: Rows) -> Mask:
-    is_held: Mask = holders.take(holders.searchsorted(rows), mode="clip") == rows
-    return is_held
+    is_member: Mask = holders.take(holders.searchsorted(rows), mode="clip") == rows
+    return is_member
 
 
 def _numbers(keys: Array, wanted: Sequence[int]) -> list[int]:
@@ -353,47 +354,49 @@ def _numbers(keys: Array, wanted: Sequence[int]) -> list[int]:
 
 
 def _sum(figures: Sequence[float]) -> float:
-    """One after the other, as the kernel adds: `sum` of a later Python adds more exactly."""
+    """Add in order, as the kernel does: `sum` of Python 3.12 and later compensates rounding errors."""
     total = 0.0
     for figure in figures:
         total += figure
     return total
 
 
-def _settled(totals: Scores, touched: Sequence[Places], seen: Mask | None, rest: np.float32, limit: int) -> Rows | None:
-    """The touched rows that may still be among the best, when no other row can be; else None."""
+def _completable(
+    totals: Scores, touched: Sequence[Places], visible: Mask | None, rest: np.float32, limit: int
+) -> Rows | None:
+    """The touched rows that may still be in the result, if no untouched row can be; else None."""
     rows = np.concatenate(touched)
     scores = totals.take(rows)
-    likely = _once(rows[scores > rest], seen)  # a row with less can be passed by one that nobody has touched
+    likely = _once(rows[scores > rest], visible)  # a row with less can be passed by an untouched one
     if len(likely) < limit:
         return None
     floor = np.partition(totals[likely], len(likely) - limit)[len(likely) - limit]
-    return _once(rows[scores >= floor - rest], seen)
+    return _once(rows[scores >= floor - rest], visible)
 
 
-def _above(totals: Scores, rows: Places, seen: Mask | None, limit: int) -> Rows:
-    """Of the rows that were touched those among which the best `limit` are, and few more. A sample proposes where to cut."""
+def _above(totals: Scores, rows: Places, visible: Mask | None, limit: int) -> Rows:
+    """The best `limit` touched rows and few more, by the cut of a sample."""
     sample = totals.take(rows[::_STEP])
     for margin in _MARGINS:
         wanted = len(sample) - margin * limit // _STEP - 2
         if wanted > 0:
-            found = _reaching(totals, rows, np.partition(sample, wanted)[wanted], seen)
+            found = _reaching(totals, rows, np.partition(sample, wanted)[wanted], visible)
             if len(found) >= limit:
                 return found
-    return _once(rows, seen)
+    return _once(rows, visible)
 
 
-def _reaching(totals: Scores, rows: Places, least: np.float32, seen: Mask | None) -> Rows:
-    """Of these rows, of which some come several times, each that has at least so much."""
+def _reaching(totals: Scores, rows: Places, least: np.float32, visible: Mask | None) -> Rows:
+    """The distinct visible rows with a total of at least `least`."""
     if len(totals) > _FLAT * len(rows):
-        return _once(rows[totals.take(rows) >= least], seen)
+        return _once(rows[totals.take(rows) >= least], visible)
     found = (totals >= least).nonzero()[0]
-    return (found if seen is None else found[seen[found]]).astype(np.uint32)
+    return (found if visible is None else found[visible[found]]).astype(np.uint32)
 
 
-def _once(rows: Places, seen: Mask | None) -> Rows:
-    """Each of these rows, if it is seen, once and in order."""
-    ordered = np.sort(rows if seen is None else rows[seen[rows]])
+def _once(rows: Places, visible: Mask | None) -> Rows:
+    """The distinct visible rows, sorted."""
+    ordered = np.sort(rows if visible is None else rows[visible[rows]])
     first = np.ones(len(ordered), dtype=np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
     return ordered[first].astype(np.uint32)

@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-class Table:
+class InvertedIndex:
     def __init__(
         self,
         arrays: Mapping[str, npt.NDArray[Any]],
@@ -15,33 +15,33 @@ class Table:
         prune_from: int,
         look_up: int,
     ) -> None: ...
-    def numbers(self, terms: Sequence[int]) -> list[int]: ...
-    def counted(
+    def find_terms(self, terms: Sequence[int]) -> list[int]: ...
+    def count_documents(
         self, counts: npt.NDArray[np.int32], terms: Sequence[int], tiers: Sequence[int]
     ) -> tuple[list[int], list[int]]: ...
-    def holding(
+    def count_in_rows(
         self, rows: npt.NDArray[np.uint32], numbers: Sequence[int], tiers: Sequence[int]
     ) -> tuple[int, list[int]]: ...
-    def admitted(
+    def filter_rows(
         self,
         required: Sequence[int],
         accepted: Sequence[int],
         excluded: Sequence[int],
         mask: npt.NDArray[np.bool_],
     ) -> tuple[npt.NDArray[np.bool_], int]: ...
-    def best(
+    def best_by_terms(
         self,
         numbers: Sequence[int],
         weights: Sequence[float],
-        heavy: Container[int],
+        selective: Container[int],
         mask: npt.NDArray[np.bool_],
         admitted: int,
         limit: int,
     ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.float32], int]: ...
-    def tagged(
+    def best_by_keys(
         self, keys: Sequence[int], mask: npt.NDArray[np.bool_], admitted: int, limit: int
     ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.float32], int]: ...
-    def measured(
+    def measure_rows(
         self,
         place: int,
         rows: npt.NDArray[np.uint32],

@@ -1,7 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""Fingerprints compared, and what follows from it: who crowds the candidates, and how an answer stays open to others. What it
-means is told by the twins, `search/kernels/bits_fallback.py`, which has each function in the words of `clusters.py` and `spreading.py`.
-"""
+"""Near duplicates by simhash, and the diversity of results. The fallback is `duplicates_fallback.py`."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
@@ -23,8 +21,8 @@ cdef extern from *:
     #define waypost_count(x) __builtin_popcountll(x)
     #endif
 
-    /* Which of n records of four words differ from one in few enough bits, and whether any does. What says nothing is near
-       nothing: as all of its bits are none, so are those that may differ. */
+    /* Flag which of n simhashes (four words) are near duplicates of one; return whether any is. The low byte of the last
+       word is the allowed distance. An empty simhash is near nothing. */
     WAYPOST_CLONES
     static int waypost_near_each(const uint64_t *all, long n, const uint64_t *one, uint8_t *near)
     {
@@ -43,14 +41,14 @@ cdef extern from *:
         return any;
     }
 
-    /* The same, four records at a time, where bits of whole registers are counted by one instruction. */
+    /* The same with AVX-512 VPOPCNTDQ, four simhashes at a time. */
     #if defined(__x86_64__) && defined(__linux__) && (defined(__clang__) || __GNUC__ >= 9)
     #include <immintrin.h>
-    #define WAYPOST_FOURS 1
+    #define WAYPOST_AVX512 1
     #define COUNTED(r) _mm256_popcnt_epi64(_mm256_and_si256(_mm256_xor_si256(r, it), bits))
     #define HALVES(x, y) _mm256_add_epi64(_mm256_unpacklo_epi64(x, y), _mm256_unpackhi_epi64(x, y))
     __attribute__((target("avx512f,avx512bw,avx512vl,avx512vpopcntdq")))
-    static int waypost_near_fours(const uint64_t *all, long n, const uint64_t *one, uint8_t *near)
+    static int waypost_near_avx512(const uint64_t *all, long n, const uint64_t *one, uint8_t *near)
     {
         const uint64_t low = 0xFF;
         const __m256i it = _mm256_loadu_si256((const __m256i *)one), bits = _mm256_set_epi64x((long long)~low, -1, -1, -1);
@@ -75,34 +73,34 @@ cdef extern from *:
     }
     #endif
 
-    static int waypost_by_fours = 1; /* 0: for tests, as on a lesser processor */
+    static int waypost_use_avx512 = 1; /* tests set 0 */
 
     static int waypost_near(const uint64_t *all, long n, const uint64_t *one, uint8_t *near)
     {
-    #ifdef WAYPOST_FOURS
-        if (waypost_by_fours && __builtin_cpu_supports("avx512vpopcntdq") && __builtin_cpu_supports("avx512vl"))
-            return waypost_near_fours(all, n, one, near);
+    #ifdef WAYPOST_AVX512
+        if (waypost_use_avx512 && __builtin_cpu_supports("avx512vpopcntdq") && __builtin_cpu_supports("avx512vl"))
+            return waypost_near_avx512(all, n, one, near);
     #endif
         return waypost_near_each(all, n, one, near);
     }
     """
-    bint waypost_by_fours
+    bint waypost_use_avx512
     bint waypost_near(const uint64_t *records, long n, const uint64_t *one, uint8_t *near) nogil
 
 
-def by_fours(bint yes):
-    """For tests: whether records are compared four at a time, where the processor can."""
-    global waypost_by_fours
-    waypost_by_fours = yes
+def use_avx512(bint enabled):
+    """For tests: whether to use AVX-512, if the processor has it."""
+    global waypost_use_avx512
+    waypost_use_avx512 = enabled
 
 
-# --- Clusters -------------------------------------------------------------------------------------
+# --- Clusters ---
 
 
 cdef int32_t _reach(
     const uint64_t *prints, int32_t n, int32_t first, int32_t *label, int32_t *line, uint8_t *near
 ) noexcept nogil:
-    """Give everybody whom `first` leads to, of those behind it without a label, its label; how many they are with it."""
+    """Label the connected component of `first` among the later, unlabelled simhashes; return its size."""
     cdef int32_t size = 1, done = 0, at
     cdef int32_t behind = first + 1
     label[first], line[0] = first, first
@@ -120,7 +118,7 @@ cdef int32_t _reach(
 cdef bint _is_crowded(
     const uint64_t *prints, int32_t n, int32_t least, int32_t *label, int32_t *line, uint8_t *near
 ) noexcept nogil:
-    """Whether so many of these say the same, by themselves. Leaves every label without a name."""
+    """Whether there is a cluster of at least so many. Resets all labels."""
     cdef int32_t at
     cdef bint found = False
     memset(label, 0xFF, n * sizeof(int32_t))
@@ -140,7 +138,7 @@ cdef struct Marked:
 cdef int32_t _sampled(
     const uint64_t[::1] marks, const uint32_t[::1] rows, int32_t most, Marked *kept
 ) except -1:
-    """The rows with the least marks, in order: a sample that no order of arrival can choose."""
+    """The rows with the smallest marks (hashes of ids), in order: a sample that registration order cannot influence."""
     cdef int32_t count = 0, low, high, middle
     cdef Py_ssize_t at, n = marks.shape[0]
     cdef uint64_t mark
@@ -164,18 +162,17 @@ cdef int32_t _sampled(
     return count
 
 
-def crowds(
+def find_clusters(
     const uint64_t[::1] marks, const uint64_t[:, ::1] fingerprints, const uint32_t[::1] rows, int32_t sample, int32_t least
 ):
-    """Of a sample of the rows the clusters of at least so many, each by its rows in the order of the sample."""
     cdef int32_t count, at, other
     if sample < 1 or not rows.shape[0]:
         return []
     _check(fingerprints, marks.shape[0])
-    cdef char *room = <char *> calloc(sample, sizeof(Marked) + 4 * 8 + 2 * sizeof(int32_t) + 1)
-    if room == NULL:
+    cdef char *memory = <char *> calloc(sample, sizeof(Marked) + 4 * 8 + 2 * sizeof(int32_t) + 1)
+    if memory == NULL:
         raise MemoryError
-    cdef Marked *kept = <Marked *> room
+    cdef Marked *kept = <Marked *> memory
     cdef uint64_t *prints = <uint64_t *> (kept + sample)
     cdef int32_t *label = <int32_t *> (prints + 4 * sample)
     cdef int32_t *line = label + sample
@@ -190,11 +187,11 @@ def crowds(
             if label[at] < 0 and _reach(prints, count, at, label, line, near) >= least:
                 found.append([kept[other].row for other in range(at, count) if label[other] == at])
     finally:
-        free(room)
+        free(memory)
     return found
 
 
-cdef void _sort(uint32_t *rows, uint32_t *room, Py_ssize_t n) noexcept nogil:
+cdef void _sort(uint32_t *rows, uint32_t *memory, Py_ssize_t n) noexcept nogil:
     cdef Py_ssize_t half = n // 2, left = 0, right = half, at
     cdef uint32_t row
     if n <= 8:
@@ -205,49 +202,48 @@ cdef void _sort(uint32_t *rows, uint32_t *room, Py_ssize_t n) noexcept nogil:
                 at -= 1
             rows[at] = row
         return
-    _sort(rows, room, half)
-    _sort(rows + half, room, n - half)
-    memcpy(room, rows, half * sizeof(uint32_t))
+    _sort(rows, memory, half)
+    _sort(rows + half, memory, n - half)
+    memcpy(memory, rows, half * sizeof(uint32_t))
     for at in range(n):
         if left == half:
             return
-        if right < n and rows[right] < room[left]:
+        if right < n and rows[right] < memory[left]:
             rows[at] = rows[right]
             right += 1
         else:
-            rows[at] = room[left]
+            rows[at] = memory[left]
             left += 1
 
 
-cdef Py_ssize_t _distinct(uint32_t *rows, uint32_t *room, Py_ssize_t n) noexcept nogil:
-    """Each once and in order; how many they are."""
+cdef Py_ssize_t _distinct(uint32_t *rows, uint32_t *memory, Py_ssize_t n) noexcept nogil:
+    """Sort and remove duplicates; return the count."""
     cdef Py_ssize_t at, count = 0
-    _sort(rows, room, n)
+    _sort(rows, memory, n)
     for at in range(n):
         if not at or rows[at] != rows[at - 1]:
-            room[count] = rows[at]
+            memory[count] = rows[at]
             count += 1
-    memcpy(rows, room, count * sizeof(uint32_t))
+    memcpy(rows, memory, count * sizeof(uint32_t))
     return count
 
 
-def kin(const uint64_t[:, ::1] fingerprints, parts, const uint64_t[:, ::1] crowd):
-    """Of the rows in all parts those that say the same as any of the crowd, each once and in order."""
-    cdef Py_ssize_t n = 0, at, face, count, found = 0
+def match_clusters(const uint64_t[:, ::1] fingerprints, parts, const uint64_t[:, ::1] samples):
+    cdef Py_ssize_t n = 0, at, sample, count, found = 0
     cdef const uint32_t[::1] rows
     _check(fingerprints, 0)
-    _check(crowd, 0)
+    _check(samples, 0)
     for rows in parts:
         n += rows.shape[0]
-    if not n or not crowd.shape[0]:
+    if not n or not samples.shape[0]:
         return b""
-    cdef char *room = <char *> calloc(n, 4 * 8 + 2 * 4 + 2)
-    if room == NULL:
+    cdef char *memory = <char *> calloc(n, 4 * 8 + 2 * 4 + 2)
+    if memory == NULL:
         raise MemoryError
-    cdef uint64_t *prints = <uint64_t *> room
+    cdef uint64_t *prints = <uint64_t *> memory
     cdef uint32_t *chosen = <uint32_t *> (prints + 4 * n)
-    cdef uint8_t *is_kin = <uint8_t *> (chosen + 2 * n)
-    cdef uint8_t *near = is_kin + n
+    cdef uint8_t *is_match = <uint8_t *> (chosen + 2 * n)
+    cdef uint8_t *near = is_match + n
     try:
         n = 0
         for rows in parts:
@@ -259,40 +255,39 @@ def kin(const uint64_t[:, ::1] fingerprints, parts, const uint64_t[:, ::1] crowd
         count = _distinct(chosen, chosen + n, n)
         for at in range(count):
             memcpy(prints + 4 * at, &fingerprints[chosen[at], 0], 4 * sizeof(uint64_t))
-        for face in range(crowd.shape[0]):
-            if waypost_near(prints, count, &crowd[face, 0], near):
+        for sample in range(samples.shape[0]):
+            if waypost_near(prints, count, &samples[sample, 0], near):
                 for at in range(count):
-                    is_kin[at] |= near[at]
+                    is_match[at] |= near[at]
         for at in range(count):
-            if is_kin[at]:
+            if is_match[at]:
                 chosen[found] = chosen[at]
                 found += 1
         return PyBytes_FromStringAndSize(<char *> chosen, found * sizeof(uint32_t))
     finally:
-        free(room)
+        free(memory)
 
 
-def held(const uint32_t[::1] rows, const uint32_t[::1] kin):
-    """One byte a row: whether it is among the kin, who stand in order."""
-    cdef Py_ssize_t n = kin.shape[0], at
+def are_members(const uint32_t[::1] rows, const uint32_t[::1] members):
+    cdef Py_ssize_t n = members.shape[0], at
     found = PyBytes_FromStringAndSize(NULL, rows.shape[0])
-    cdef uint8_t *is_held = <uint8_t *> PyBytes_AS_STRING(found)
+    cdef uint8_t *is_member = <uint8_t *> PyBytes_AS_STRING(found)
     if not n:
-        memset(is_held, 0, rows.shape[0])
+        memset(is_member, 0, rows.shape[0])
         return found
     for at in range(rows.shape[0]):
-        is_held[at] = _last_up_to(&kin[0], n, rows[at]) == rows[at]
+        is_member[at] = _last_up_to(&members[0], n, rows[at]) == rows[at]
     return found
 
 
-cdef inline uint32_t _last_up_to(const uint32_t *kin, Py_ssize_t n, uint32_t row) noexcept nogil:
-    """The last of the kin that is not behind a row, or the first of all: by halves, and no step depends on a guess."""
+cdef inline uint32_t _last_up_to(const uint32_t *members, Py_ssize_t n, uint32_t row) noexcept nogil:
+    """The last member up to a row, else the first: a branchless binary search."""
     cdef Py_ssize_t half
     while n > 1:
         half = n // 2
-        kin += half * (kin[half] <= row)
+        members += half * (members[half] <= row)
         n -= half
-    return kin[0]
+    return members[0]
 
 
 cdef int _check(const uint64_t[:, ::1] fingerprints, Py_ssize_t least) except -1:
@@ -301,7 +296,7 @@ cdef int _check(const uint64_t[:, ::1] fingerprints, Py_ssize_t least) except -1
     return 0
 
 
-# --- Spreading ------------------------------------------------------------------------------------
+# --- Diversity ---
 
 
 cdef struct Rules:
@@ -314,32 +309,27 @@ cdef struct Rules:
     double original
 
 
-cdef class _Spread:
-    """One answer while it is told: `spreading.spread` with `_Queue` and `_Window`, over places in arrays."""
+ctypedef double *Doubles
+ctypedef uint64_t *Words
+ctypedef int32_t *Places
+ctypedef uint8_t *Flags
+
+
+cdef class _Diversifier:
+    """`ranking.diversity` (`diversify`, `_Queue`, `_Window`) over places in arrays."""
 
     cdef Rules rules
     cdef int32_t n
-    cdef void *room
-    cdef uint64_t *prints
-    cdef uint64_t *whose
-    cdef double *since
-    cdef double *scores
-    cdef int32_t *owner  # the first place of the same owner
-    cdef int32_t *label  # the first place of the same cluster, or -1
-    cdef int32_t *line
-    cdef int32_t *turns  # the window in which each may be shown first
-    cdef int32_t *of_cluster
-    cdef int32_t *of_owner
-    cdef int32_t *waiting
-    cdef int32_t *looked_at
-    cdef int32_t *behind
-    cdef int32_t *shown
-    cdef int32_t *table
-    cdef uint8_t *moved
-    cdef uint8_t *is_shown
-    cdef uint8_t *near
+    cdef void *memory
+    cdef Words prints, whose
+    cdef Doubles since, scores
+    cdef Places owner  # first place of the same owner
+    cdef Places label  # first place of the same cluster, or -1
+    cdef Places turns  # first window in which each may be shown
+    cdef Places line, of_cluster, of_owner, waiting, looked_at, behind, shown, table
+    cdef Flags moved, is_shown, near
     cdef int32_t slots
-    # The queue: whose turn comes next, whom it brings along, and who stands between it and the next.
+    # The queue: the next place, those it adds, and an original that follows it.
     cdef int32_t next_at
     cdef int32_t[4] coming
     cdef int32_t comes
@@ -359,12 +349,12 @@ cdef class _Spread:
             self.rules.comparable, self.rules.fits_too, self.rules.fits, self.rules.original,
         ) = rules
         if self.rules.window < 1 or self.rules.per_cluster < 1:
-            raise ValueError("a window has places, and a cluster some of them")
+            raise ValueError("a window and the bound of a cluster must be positive")
         cdef size_t words = 4 + 3, numbers = 10, flags = 3
-        self.room = calloc(n * (8 * words + 4 * numbers + flags) + 4 * (slots + self.rules.window), 1)
-        if self.room == NULL:
+        self.memory = calloc(n * (8 * words + 4 * numbers + flags) + 4 * (slots + self.rules.window), 1)
+        if self.memory == NULL:
             raise MemoryError
-        self.prints = <uint64_t *> self.room
+        self.prints = <uint64_t *> self.memory
         self.whose = self.prints + 4 * n
         self.since = <double *> (self.whose + n)
         self.scores = self.since + n
@@ -384,10 +374,10 @@ cdef class _Spread:
         self.near = self.is_shown + n
 
     def __dealloc__(self):
-        free(self.room)
+        free(self.memory)
 
     cdef int32_t name_owners(self, const uint64_t[::1] shared) noexcept:
-        """Each by the first place of the same; what is shared by many is each by itself. How many there are."""
+        """Name each owner by its first place; agents of shared owners are separate. Return the number of owners."""
         cdef int32_t at, spot, count = 0
         cdef Py_ssize_t some
         cdef bint is_shared
@@ -407,8 +397,8 @@ cdef class _Spread:
             count += self.owner[at] == at
         return count
 
-    cdef bint is_open(self, int32_t limit) noexcept:
-        """Whether nobody fills these places by himself, and not too many of them say the same."""
+    cdef bint is_diverse(self, int32_t limit) noexcept:
+        """Whether no owner and no cluster exceeds its bound in these places."""
         cdef int32_t at, most = 0
         memset(self.of_owner, 0, self.n * sizeof(int32_t))
         for at in range(min(limit, self.n)):
@@ -420,7 +410,7 @@ cdef class _Spread:
         return not _is_crowded(self.prints, at, self.rules.per_cluster + 1, self.label, self.line, self.near)
 
     cdef int32_t pull(self) noexcept:
-        """The next of the queue, or -1."""
+        """The next place of the queue, or -1."""
         while self.came == self.comes:
             if self.next_at > self.n:
                 return -1
@@ -431,7 +421,7 @@ cdef class _Spread:
         return self.coming[self.came - 1]
 
     cdef void bring(self, int32_t at) noexcept:
-        """What stands at a place of the ranking, and originals that go before it."""
+        """Queue one place of the ranking, and the originals that go before it."""
         cdef int32_t original = at, before = self.beside, size
         cdef bint is_as_good = False
         self.beside = -1
@@ -461,7 +451,7 @@ cdef class _Spread:
         self.comes += 1
 
     cdef int32_t find_original(self, int32_t best, bint *is_as_good) noexcept:
-        """Of a crowded cluster the earliest that has a claim, and whether it goes before the best. Everybody gets a turn."""
+        """The earliest eligible member of a large cluster, and whether it goes before the best. Assigns windows."""
         cdef int32_t at, original = best, number, place = 0
         cdef double floor = self.rules.original * self.scores[best]
         cdef bint is_below, is_original_below = self.scores[best] < floor
@@ -473,7 +463,7 @@ cdef class _Spread:
                 ):
                     original, is_original_below = at, is_below
         is_as_good[0] = original != best and self.scores[original] >= self.rules.comparable * self.scores[best]
-        # The original waits before the others, or right behind the best.
+        # The original comes first, or second after the best.
         number = 0 if is_as_good[0] or original == best else 1
         self.turns[original] = number // self.rules.per_cluster
         for at in range(best, self.n):
@@ -488,7 +478,7 @@ cdef class _Spread:
         return original
 
     cdef int32_t fill(self, int32_t waiting) noexcept:
-        """The next window, of those left by the one before and those who come; how many are left now."""
+        """Fill the next window from the leftovers and the queue; return the number of leftovers."""
         cdef int32_t looked = 0, first = 0, last = 0, at, left = 0, place, missing
         self.filled = 0
         memset(self.of_cluster, 0, self.n * sizeof(int32_t))
@@ -509,12 +499,12 @@ cdef class _Spread:
                 self.take(at)
         for place in range(first, last):
             self.take(self.behind[place])
-        # Who is left: of those looked at, then of those who waited in vain. Nobody is moved over one that is still to be read.
+        # Leftovers: first of those examined, then those not examined. Nothing unread is overwritten.
         missing = self.rules.window - self.filled
         for place in range(looked):
             at = self.looked_at[place]
             if not self.is_shown[at]:
-                if missing > 0:  # nothing else is left: more of the same is better than nothing
+                if missing > 0:  # nothing else is left
                     missing -= 1
                     self.show(at)
                 else:
@@ -545,7 +535,7 @@ cdef class _Spread:
         self.filled += 1
 
 
-def spread_places(
+def diversify_rows(
     const double[::1] scores,
     const uint32_t[::1] rows,
     const uint64_t[:, ::1] fingerprints,
@@ -556,33 +546,32 @@ def spread_places(
     int32_t limit,
     int32_t count,
 ):
-    """The first `count` places in the order to show; None where the first `limit` are open as they stand."""
     cdef Py_ssize_t n = rows.shape[0], size = owners.shape[0]
     cdef int32_t left = 0, place
     if scores.shape[0] != n or since.shape[0] != size or n > 1 << 24:
-        raise ValueError("as many of each")
+        raise ValueError("arrays differ in length")
     _check(fingerprints, size)
     if not n:
         return None
-    cdef _Spread spread = _Spread(<int32_t> n, rules)
+    cdef _Diversifier work = _Diversifier(<int32_t> n, rules)
     for place in range(<int32_t> n):
         if rows[place] >= size:
             raise IndexError("no such record")
-        memcpy(spread.prints + 4 * place, &fingerprints[rows[place], 0], 4 * sizeof(uint64_t))
-        spread.whose[place], spread.since[place] = owners[rows[place]], since[rows[place]]
-    cdef int32_t distinct = spread.name_owners(shared)
-    if spread.is_open(limit):
+        memcpy(work.prints + 4 * place, &fingerprints[rows[place], 0], 4 * sizeof(uint64_t))
+        work.whose[place], work.since[place] = owners[rows[place]], since[rows[place]]
+    cdef int32_t distinct = work.name_owners(shared)
+    if work.is_diverse(limit):
         return None
     if distinct == 1:
-        spread.rules.per_owner = <int32_t> n  # there is nobody to make room for
-    memset(spread.label, 0xFF, n * sizeof(int32_t))
-    memcpy(spread.scores, &scores[0], n * sizeof(double))
+        work.rules.per_owner = <int32_t> n  # no other owner needs room
+    memset(work.label, 0xFF, n * sizeof(int32_t))
+    memcpy(work.scores, &scores[0], n * sizeof(double))
     found = []
     while len(found) < count:
-        left = spread.fill(left)
-        for place in range(spread.filled):
-            found.append(spread.shown[place])
-        if spread.filled < spread.rules.window:
+        left = work.fill(left)
+        for place in range(work.filled):
+            found.append(work.shown[place])
+        if work.filled < work.rules.window:
             break
-        spread.turn += 1
+        work.turn += 1
     return found[:count] if len(found) > count else found

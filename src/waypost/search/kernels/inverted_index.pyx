@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""Questions by words on one segment: see `search/kernels/words_fallback.py` for what each call means, and for the twin of each.
+"""The inverted index of one segment. The fallback, which documents each method, is `inverted_index_fallback.py`.
 
-The arrays may be mapped from a file that was damaged after it was checked: every index that is followed is compared first.
+Arrays may be memory maps of a file that was damaged after its check: every index is validated before use.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -15,9 +15,9 @@ import numpy as np
 cdef extern from *:
     """
     #if defined(__GNUC__)
-    #define waypost_ahead(place) __builtin_prefetch(place)
+    #define waypost_prefetch(place) __builtin_prefetch(place)
     #else
-    #define waypost_ahead(place) ((void)(place))
+    #define waypost_prefetch(place) ((void)(place))
     #endif
     #if defined(__GNUC__) && defined(__x86_64__) && defined(__linux__)
     #define WAYPOST_SEEKS __attribute__((target_clones("avx2", "default")))
@@ -26,40 +26,40 @@ cdef extern from *:
     #endif
     #include <stdint.h>
 
-    /* Where each of k numbers stands among n that differ, from 1; 0: nowhere. No jump depends on what is there. */
+    /* The position (from 1; 0: none) of each of k numbers among n distinct ones. No branch depends on the data. */
     WAYPOST_SEEKS
-    static void waypost_seek(const uint32_t *held, int64_t n, const uint32_t *numbers, int k, uint32_t *spots)
+    static void waypost_seek(const uint32_t *values, int64_t n, const uint32_t *numbers, int k, uint32_t *spots)
     {
         for (int at = 0; at < k; at++) {
             uint32_t number = numbers[at], spot = 0, size = (uint32_t)n;
             for (uint32_t i = 0; i < size; i++)
-                spot += held[i] == number ? i + 1 : 0;
+                spot += values[i] == number ? i + 1 : 0;
             spots[at] = spot;
         }
     }
     """
-    void waypost_ahead(const void *place) noexcept nogil
-    void waypost_seek(const uint32_t *held, int64_t n, const uint32_t *numbers, int k, uint32_t *spots) noexcept nogil
+    void waypost_prefetch(const void *place) noexcept nogil
+    void waypost_seek(const uint32_t *values, int64_t n, const uint32_t *numbers, int k, uint32_t *spots) noexcept nogil
 
 DEF MOST_TERMS = 255
 DEF MOST_CHOSEN = 1024
 DEF MOST_UNITS = 64
 DEF MOST_LEVELS = 200
-DEF ARRAYS = 18  # of a segment that are read here
-DEF SLOTS = 512  # of the little table from a term to its place in the question: at most half of them are taken
+DEF ARRAYS = 18  # of a segment
+DEF SLOTS = 512  # of the hash table from a term to its place in the query; at most half are used
 DEF BUCKETS = 1024
-DEF BLOCK = 16384  # rows whose sums are made together: as many as a near cache holds
-DEF FEW = 2048  # figures of one bucket that are looked at apart from the others
-DEF SAMPLE = 2048  # figures that tell roughly where the best begin
-DEF MARGIN = 3  # of the rows wanted, so many are looked for
-DEF FAR = 64  # figures ahead, of which few are looked at
-DEF FEW_ROWS = 256  # that are read one by one, instead of being looked for in lists
-DEF FEW_TERMS = 16  # of a question, that are looked for in a row one by one, instead of each of the row's in the question
-DEF AHEAD = 8  # rows whose arrays are fetched while one is looked at
+DEF BLOCK = 16384  # rows summed together: their totals fit into the L1 or L2 cache
+DEF FEW = 2048  # scores of one bucket that are copied before the next pass
+DEF SAMPLE = 2048  # scores that estimate the cut
+DEF MARGIN = 3  # the cut aims at this many times the wanted rows
+DEF FAR = 64  # scores to prefetch for
+DEF FEW_ROWS = 256  # up to this many admitted rows are read one by one
+DEF FEW_TERMS = 16  # up to this many query terms are searched in each row
+DEF AHEAD = 8  # rows to prefetch
 
 cdef uint32_t FREE = 0xFFFFFFFF
 cdef uint8_t ONE = 1
-cdef long LONG_WORK = 50_000  # postings or rows from which a call lets other threads run
+cdef long LONG_WORK = 50_000  # postings from which a call releases the GIL
 
 
 cdef struct Places:
@@ -68,11 +68,11 @@ cdef struct Places:
 
 
 cdef struct Chosen:
-    # Terms or keys that choose, the one that can add most first, and where their rows stand.
+    # Terms or keys by their highest possible contribution, and their posting lists.
     int count
     const uint32_t *holders
     const uint8_t *impacts
-    int step  # from the impact of one row to that of the next: 0 where all are one
+    int step  # between impacts; 0 if all are one
     uint32_t number[MOST_CHOSEN]
     int64_t start[MOST_CHOSEN]
     int64_t stop[MOST_CHOSEN]
@@ -81,12 +81,12 @@ cdef struct Chosen:
 
 
 cdef class Scratch:
-    """Room for the sums of one question: making it anew for each would cost more than the question."""
+    """Buffers of one query: allocating them would cost more than the query."""
 
     cdef Py_ssize_t size
     cdef float totals[BLOCK]  # zeros between two blocks
-    cdef uint32_t *rows  # that were touched
-    cdef uint32_t *bits  # of their figures, which are positive: as whole numbers these have the same order
+    cdef uint32_t *rows  # touched rows
+    cdef uint32_t *bits  # of their positive float scores, which sort like integers
 
     def __dealloc__(self):
         free(self.rows)
@@ -106,7 +106,7 @@ cdef class Scratch:
         return 0
 
 
-cdef list _spare = []  # one for each thread that asked at the same time as others
+cdef list _spare = []  # one for each concurrent query
 
 
 cdef inline uint32_t slot_of(uint32_t number) noexcept nogil:
@@ -122,7 +122,7 @@ cdef void put(Places *places, uint32_t number, uint8_t place) noexcept nogil:
 
 
 cdef inline int place_of(const Places *places, uint32_t number) noexcept nogil:
-    """Where a term stands in the question, or -1, which is the rule."""
+    """The place of a term in the query, or -1."""
     cdef uint32_t slot = slot_of(number)
     while places.number[slot] != FREE:
         if places.number[slot] == number:
@@ -132,7 +132,7 @@ cdef inline int place_of(const Places *places, uint32_t number) noexcept nogil:
 
 
 cdef int few_of(const Places *places, uint32_t *numbers, uint8_t *placed) noexcept nogil:
-    """The terms of a question and their places, and how many they are; -1: not few."""
+    """The terms of a query, their places and their number; -1 if there are too many."""
     cdef int slot, count = 0
     for slot in range(SLOTS):
         if places.number[slot] != FREE:
@@ -144,7 +144,7 @@ cdef int few_of(const Places *places, uint32_t *numbers, uint8_t *placed) noexce
 
 
 cdef int64_t number_of(const uint64_t *keys, int64_t count, uint64_t key) noexcept nogil:
-    """The place of a key among keys in order, or -1. Keys are hashes: where one would stand if they were spread evenly is near."""
+    """The index of a key among sorted keys, or -1. Interpolation search, because keys are hashes."""
     cdef int64_t low = 0, high = count, step = 16, middle
     cdef int64_t guess = <int64_t> (<double> key / 18446744073709551616.0 * <double> count)
     if count == 0:
@@ -187,7 +187,7 @@ cdef inline float figure_of(uint32_t bits) noexcept nogil:
 
 
 cdef uint32_t nth_largest(const uint32_t *bits, Py_ssize_t count, Py_ssize_t wanted) noexcept nogil:
-    """The largest value that at least `wanted` of these reach. Zeros are none; there are at least `wanted` others."""
+    """The `wanted`-th largest value. Zeros do not count; there are at least `wanted` others."""
     cdef uint32_t low = 0xFFFFFFFF, high = 0, value, span
     cdef uint32_t counts[BUCKETS]
     cdef uint32_t few[FEW]
@@ -196,7 +196,7 @@ cdef uint32_t nth_largest(const uint32_t *bits, Py_ssize_t count, Py_ssize_t wan
     for at in range(count):
         value = bits[at]
         high = value if value > high else high
-        low = value if value - 1 < low - 1 else low  # a zero has come round
+        low = value if value - 1 < low - 1 else low  # a zero wraps around
     while True:
         span, shift = high - low, 0
         while (span >> shift) >= BUCKETS:
@@ -224,8 +224,8 @@ cdef uint32_t nth_largest(const uint32_t *bits, Py_ssize_t count, Py_ssize_t wan
             bits, count = few, taken
 
 
-cdef Py_ssize_t reaching(const uint32_t *bits, Py_ssize_t count, float least) noexcept nogil:
-    """How many figures are not less than one that is positive."""
+cdef Py_ssize_t count_from(const uint32_t *bits, Py_ssize_t count, float least) noexcept nogil:
+    """The number of scores of at least `least`, which is positive."""
     cdef int32_t cut = <int32_t> bits_of(least)
     cdef Py_ssize_t at, found = 0
     for at in range(count):
@@ -233,8 +233,8 @@ cdef Py_ssize_t reaching(const uint32_t *bits, Py_ssize_t count, float least) no
     return found
 
 
-cdef Py_ssize_t kept(uint32_t *rows, uint32_t *bits, Py_ssize_t count, uint32_t least) noexcept nogil:
-    """How many are left, in front, when those go that have less."""
+cdef Py_ssize_t keep_from(uint32_t *rows, uint32_t *bits, Py_ssize_t count, uint32_t least) noexcept nogil:
+    """Keep only scores of at least `least`; return their number."""
     cdef uint32_t value
     cdef Py_ssize_t at, found = 0
     for at in range(count):
@@ -244,8 +244,8 @@ cdef Py_ssize_t kept(uint32_t *rows, uint32_t *bits, Py_ssize_t count, uint32_t 
     return found
 
 
-cdef Py_ssize_t narrowed(uint32_t *rows, uint32_t *bits, Py_ssize_t count, Py_ssize_t limit) noexcept nogil:
-    """How many are left when those go that cannot be among the best `limit`. A sample proposes where to cut."""
+cdef Py_ssize_t narrow(uint32_t *rows, uint32_t *bits, Py_ssize_t count, Py_ssize_t limit) noexcept nogil:
+    """Drop most rows that cannot be among the best `limit`, by the cut of a sample; return the number left."""
     cdef uint32_t sample[SAMPLE]
     cdef Py_ssize_t at, wanted, step = max(<Py_ssize_t> 16, count // SAMPLE + 1), taken = 0
     cdef uint32_t cut
@@ -258,11 +258,11 @@ cdef Py_ssize_t narrowed(uint32_t *rows, uint32_t *bits, Py_ssize_t count, Py_ss
     if taken < wanted:
         return count
     cut = nth_largest(sample, taken, wanted)
-    return kept(rows, bits, count, cut) if reaching(bits, count, figure_of(cut)) >= limit else count
+    return keep_from(rows, bits, count, cut) if count_from(bits, count, figure_of(cut)) >= limit else count
 
 
 cdef void in_order(uint64_t *pairs, uint64_t *room, Py_ssize_t count, uint32_t most) noexcept nogil:
-    """By the upper half of each, the rows, a byte at a time."""
+    """Radix sort by the upper half of each pair, the row."""
     cdef Py_ssize_t starts[256]
     cdef Py_ssize_t at, sum_, here
     cdef int shift = 32
@@ -288,7 +288,7 @@ cdef void in_order(uint64_t *pairs, uint64_t *room, Py_ssize_t count, uint32_t m
 
 
 cdef void sink(uint64_t *marks, uint32_t *rows, Py_ssize_t count, uint64_t mark, uint32_t row) noexcept nogil:
-    """Put one in the place of the largest mark, which stands first: a heap."""
+    """Replace the largest mark, which is the first of a heap."""
     cdef Py_ssize_t at = 0, child
     while True:
         child = 2 * at + 1
@@ -303,26 +303,26 @@ cdef void sink(uint64_t *marks, uint32_t *rows, Py_ssize_t count, uint64_t mark,
     marks[at], rows[at] = mark, row
 
 
-cdef int lent(array, dtype, Py_ssize_t count, Py_buffer *buffer) except -1:
-    """The memory of an array of so many items, which is to be given back."""
+cdef int acquire(array, dtype, Py_ssize_t count, Py_buffer *buffer) except -1:
+    """Acquire the buffer of an array of so many items; the caller releases it."""
     if array.dtype != dtype:
         raise ValueError(f"{array.dtype} for {dtype}")
     PyObject_GetBuffer(array, buffer, PyBUF_SIMPLE)
     if buffer.len != count * dtype.itemsize:
         PyBuffer_Release(buffer)
-        raise ValueError("an array of another length")
+        raise ValueError("an array has the wrong length")
     return 0
 
 
-cdef uint8_t leveled(uint8_t *flags, Py_ssize_t count, uint8_t level) noexcept nogil:
-    """The first level is that of whoever was on this one."""
+cdef uint8_t restart_levels(uint8_t *flags, Py_ssize_t count, uint8_t level) noexcept nogil:
+    """Restart the levels: rows of this level are now at level 1."""
     cdef Py_ssize_t at
     for at in range(count):
         flags[at] = flags[at] == level
     return 1
 
 
-cdef void keep(uint8_t *flags, const uint8_t *seen, Py_ssize_t count, uint8_t level) noexcept nogil:
+cdef void keep_level(uint8_t *flags, const uint8_t *seen, Py_ssize_t count, uint8_t level) noexcept nogil:
     cdef Py_ssize_t at
     for at in range(count):
         flags[at] = (flags[at] == level) & (seen[at] != 0)
@@ -335,8 +335,8 @@ cdef Py_ssize_t total(const uint8_t *flags, Py_ssize_t count) noexcept nogil:
     return found
 
 
-cdef inline int64_t from_there(const uint32_t *rows, int64_t low, int64_t stop, uint32_t row) noexcept nogil:
-    """Where the first row stands, from a place on, that is not before this one: near by, most often."""
+cdef inline int64_t gallop(const uint32_t *rows, int64_t low, int64_t stop, uint32_t row) noexcept nogil:
+    """The position of the first row of at least `row`, from `low` on: galloping search."""
     cdef int64_t step = 1, high, middle
     while low + step < stop and rows[low + step] < row:
         low += step
@@ -354,41 +354,36 @@ cdef inline int64_t from_there(const uint32_t *rows, int64_t low, int64_t stop, 
 cdef void add_among(
     const Chosen *chosen, int term, const uint32_t *rows, Py_ssize_t count, float *totals
 ) noexcept nogil:
-    """What a term adds to each of these rows, which stand in order, as do those that hold it."""
+    """Add the impacts of a term to sorted rows; its postings are sorted too."""
     cdef int64_t spot = chosen.start[term], stop = chosen.stop[term], at = 0
     cdef float weight = chosen.weight[term]
     while at < count and spot < stop:
-        spot = from_there(chosen.holders, spot, stop, rows[at])
+        spot = gallop(chosen.holders, spot, stop, rows[at])
         if spot == stop:
             break
         if chosen.holders[spot] == rows[at]:
             totals[at] += <float> chosen.impacts[spot * chosen.step] * weight
             at += 1
         else:
-            at = from_there(rows, at, count, chosen.holders[spot])
+            at = gallop(rows, at, count, chosen.holders[spot])
 
 
-cdef class Table:
-    """The arrays of one segment, at hand."""
+ctypedef const uint64_t *U64s
+ctypedef const int64_t *I64s
+ctypedef const uint32_t *U32s
+ctypedef const uint16_t *U16s
+ctypedef const uint8_t *U8s
 
-    cdef Py_buffer _buffers[ARRAYS]  # held as long as the pointers into them are
-    cdef int _held
-    cdef const uint64_t *_terms
-    cdef const uint64_t *_keys
-    cdef const uint64_t *_mark
-    cdef const int64_t *_term_starts
-    cdef const int64_t *_key_starts
-    cdef const int64_t *_row_starts
-    cdef const uint32_t *_term_rows
-    cdef const uint32_t *_key_rows
-    cdef const uint32_t *_row_terms
-    cdef const uint8_t *_impacts
-    cdef const uint8_t *_tops
-    cdef const uint8_t *_deprecated
-    cdef const uint8_t *_language
-    cdef const uint8_t *_tier
-    cdef const uint16_t *_row_impacts
-    cdef const uint16_t *_said
+
+cdef class InvertedIndex:
+
+    cdef Py_buffer _buffers[ARRAYS]  # keep the memory of the pointers alive
+    cdef int _acquired
+    cdef U64s _terms, _keys, _mark
+    cdef I64s _term_starts, _key_starts, _row_starts
+    cdef U32s _term_rows, _key_rows, _row_terms
+    cdef U8s _impacts, _tops, _deprecated, _language, _tier
+    cdef U16s _row_impacts, _said
     cdef const float *_worth
     cdef const double *_updated
     cdef Py_ssize_t _count, _term_count, _key_count, _posted, _key_posted, _row_posted
@@ -401,61 +396,59 @@ cdef class Table:
         self._posted, self._key_posted = len(arrays["term_rows"]), len(arrays["key_rows"])
         self._row_posted = len(arrays["row_terms"])
         if self._count >= FREE or self._term_count >= FREE:
-            raise ValueError("a segment has fewer rows and terms")
-        self._take_postings(arrays)
-        self._take_traits(arrays)
+            raise ValueError("the segment has too many rows or terms")
+        self._acquire_postings(arrays)
+        self._acquire_traits(arrays)
         self._said_from, self._impact_bits = said, said - 1
         self._unit = unit
         self._gather, self._prune_from, self._look_up = gather, prune_from, look_up
 
     def __dealloc__(self):
-        while self._held:
-            self._held -= 1
-            PyBuffer_Release(&self._buffers[self._held])
+        while self._acquired:
+            self._acquired -= 1
+            PyBuffer_Release(&self._buffers[self._acquired])
 
-    cdef int _take_postings(self, arrays) except -1:
-        self._terms = <const uint64_t *> self._taken(arrays["terms"], _UINT64, self._term_count)
-        self._term_starts = <const int64_t *> self._taken(arrays["term_starts"], _INT64, self._term_count + 1)
-        self._term_rows = <const uint32_t *> self._taken(arrays["term_rows"], _UINT32, self._posted)
-        self._impacts = <const uint8_t *> self._taken(arrays["term_impacts"], _UINT8, self._posted)
-        self._tops = <const uint8_t *> self._taken(arrays["term_tops"], _UINT8, self._term_count)
-        self._keys = <const uint64_t *> self._taken(arrays["keys"], _UINT64, self._key_count)
-        self._key_starts = <const int64_t *> self._taken(arrays["key_starts"], _INT64, self._key_count + 1)
-        self._key_rows = <const uint32_t *> self._taken(arrays["key_rows"], _UINT32, self._key_posted)
-        self._row_starts = <const int64_t *> self._taken(arrays["row_starts"], _INT64, self._count + 1)
-        self._row_terms = <const uint32_t *> self._taken(arrays["row_terms"], _UINT32, self._row_posted)
-        self._row_impacts = <const uint16_t *> self._taken(arrays["row_impacts"], _UINT16, self._row_posted)
+    cdef int _acquire_postings(self, arrays) except -1:
+        self._terms = <const uint64_t *> self._acquire(arrays["terms"], _UINT64, self._term_count)
+        self._term_starts = <const int64_t *> self._acquire(arrays["term_starts"], _INT64, self._term_count + 1)
+        self._term_rows = <const uint32_t *> self._acquire(arrays["term_rows"], _UINT32, self._posted)
+        self._impacts = <const uint8_t *> self._acquire(arrays["term_impacts"], _UINT8, self._posted)
+        self._tops = <const uint8_t *> self._acquire(arrays["term_tops"], _UINT8, self._term_count)
+        self._keys = <const uint64_t *> self._acquire(arrays["keys"], _UINT64, self._key_count)
+        self._key_starts = <const int64_t *> self._acquire(arrays["key_starts"], _INT64, self._key_count + 1)
+        self._key_rows = <const uint32_t *> self._acquire(arrays["key_rows"], _UINT32, self._key_posted)
+        self._row_starts = <const int64_t *> self._acquire(arrays["row_starts"], _INT64, self._count + 1)
+        self._row_terms = <const uint32_t *> self._acquire(arrays["row_terms"], _UINT32, self._row_posted)
+        self._row_impacts = <const uint16_t *> self._acquire(arrays["row_impacts"], _UINT16, self._row_posted)
         return 0
 
-    cdef int _take_traits(self, arrays) except -1:
-        self._mark = <const uint64_t *> self._taken(arrays["mark"], _UINT64, self._count)
-        self._said = <const uint16_t *> self._taken(arrays["said"], _UINT16, self._count)
-        self._worth = <const float *> self._taken(arrays["worth"], _FLOAT32, self._count)
-        self._updated = <const double *> self._taken(arrays["updated"], _FLOAT64, self._count)
-        self._language = <const uint8_t *> self._taken(arrays["language"], _UINT8, self._count)
-        self._tier = <const uint8_t *> self._taken(arrays["tier"], _UINT8, self._count)
-        self._deprecated = <const uint8_t *> self._taken(arrays["deprecated"], _BOOL, self._count)
+    cdef int _acquire_traits(self, arrays) except -1:
+        self._mark = <const uint64_t *> self._acquire(arrays["mark"], _UINT64, self._count)
+        self._said = <const uint16_t *> self._acquire(arrays["said"], _UINT16, self._count)
+        self._worth = <const float *> self._acquire(arrays["worth"], _FLOAT32, self._count)
+        self._updated = <const double *> self._acquire(arrays["updated"], _FLOAT64, self._count)
+        self._language = <const uint8_t *> self._acquire(arrays["language"], _UINT8, self._count)
+        self._tier = <const uint8_t *> self._acquire(arrays["tier"], _UINT8, self._count)
+        self._deprecated = <const uint8_t *> self._acquire(arrays["deprecated"], _BOOL, self._count)
         return 0
 
-    cdef const void *_taken(self, array, dtype, Py_ssize_t count) except? NULL:
-        """Where an array stands. One that is not of one piece is refused."""
-        lent(array, dtype, count, &self._buffers[self._held])
-        self._held += 1
-        return self._buffers[self._held - 1].buf
+    cdef const void *_acquire(self, array, dtype, Py_ssize_t count) except? NULL:
+        """The memory of a contiguous array."""
+        acquire(array, dtype, count, &self._buffers[self._acquired])
+        self._acquired += 1
+        return self._buffers[self._acquired - 1].buf
 
-    # --- Looking up ------------------------------------------------------------------------------
+    # --- Statistics ---
 
-    def numbers(self, terms):
-        """The number of each term, or -1."""
+    def find_terms(self, terms):
         return [number_of(self._terms, self._term_count, term) for term in terms]
 
-    def counted(self, counts, terms, tiers):
-        """The number of each term, or -1, and how many rows of these tiers hold it: `counts` is [tiers, terms]."""
+    def count_documents(self, counts, terms, tiers):
         cdef Py_buffer buffer
         cdef const int32_t *held
         cdef int64_t number, sum_
         cdef Py_ssize_t tier, all_tiers = len(counts)
-        lent(counts, _INT32, all_tiers * self._term_count, &buffer)
+        acquire(counts, _INT32, all_tiers * self._term_count, &buffer)
         held = <const int32_t *> buffer.buf
         numbers, containing = [], []
         try:
@@ -472,8 +465,7 @@ cdef class Table:
             PyBuffer_Release(&buffer)
         return numbers, containing
 
-    def holding(self, rows, numbers, tiers):
-        """How many of the rows are of these tiers, and how many of these hold each term."""
+    def count_in_rows(self, rows, numbers, tiers):
         cdef Py_buffer buffer
         cdef Places places
         cdef Py_ssize_t counts[MOST_TERMS]
@@ -482,7 +474,7 @@ cdef class Table:
         for tier in tiers:
             wanted |= (<uint64_t> 1) << <int> tier
         self._take_in(numbers, &places)
-        lent(rows, _UINT32, len(rows), &buffer)
+        acquire(rows, _UINT32, len(rows), &buffer)
         try:
             shared = self._count_in(<const uint32_t *> buffer.buf, len(rows), &places, wanted, counts)
         finally:
@@ -513,7 +505,7 @@ cdef class Table:
         cdef Py_ssize_t at
         cdef int64_t number
         if len(numbers) > MOST_TERMS:
-            raise ValueError("a question has fewer terms")
+            raise ValueError("the query has too many terms")
         memset(places.number, 0xFF, sizeof(places.number))
         for at in range(len(numbers)):
             number = numbers[at]
@@ -524,7 +516,7 @@ cdef class Table:
         return 0
 
     cdef inline bint _is_sound(self, uint32_t row) noexcept nogil:
-        """Whether what a row holds can be read."""
+        """Whether the terms of a row can be read."""
         return (
             row < self._count
             and 0 <= self._row_starts[row] <= self._row_starts[row + 1] <= self._row_posted
@@ -532,14 +524,12 @@ cdef class Table:
 
     cdef inline int _check_row(self, uint32_t row) except -1:
         if not self._is_sound(row):
-            raise IndexError("no such row, or one that is damaged")
+            raise IndexError("no such row, or a damaged one")
         return 0
 
-    # --- Hard filters ----------------------------------------------------------------------------
+    # --- Hard filters ---
 
-    def admitted(self, required, accepted, excluded, mask):
-        """The rows of a mask that have every required key, any of the accepted ones, if there are any, and none of the
-        excluded ones; and how many these are."""
+    def filter_rows(self, required, accepted, excluded, mask):
         cdef Py_buffer seen
         cdef uint8_t level = 0
         out = PyByteArray_FromStringAndSize(NULL, self._count)
@@ -549,19 +539,19 @@ cdef class Table:
             self._raise(key, flags, level)
             level += 1
             if level == MOST_LEVELS:
-                level = leveled(flags, self._count, level)
+                level = restart_levels(flags, self._count, level)
         for key in accepted:
             self._raise(key, flags, level)
         level += len(accepted) > 0
-        lent(mask, _BOOL, self._count, &seen)
-        keep(flags, <const uint8_t *> seen.buf, self._count, level)
+        acquire(mask, _BOOL, self._count, &seen)
+        keep_level(flags, <const uint8_t *> seen.buf, self._count, level)
         PyBuffer_Release(&seen)
         for key in excluded:
             self._clear(key, flags)
         return _array((self._count,), _BOOL, out), total(flags, self._count)
 
     cdef int _raise(self, key, uint8_t *flags, uint8_t level) except -1:
-        """Whoever has the key and is on this level is on the next."""
+        """Move rows with the key from this level to the next."""
         cdef int64_t spot, number = self._sound_key(key)
         cdef uint32_t row
         if number < 0:
@@ -569,7 +559,7 @@ cdef class Table:
         for spot in range(self._key_starts[number], self._key_starts[number + 1]):
             row = self._key_rows[spot]
             if row >= self._count:
-                raise IndexError("a key that is damaged")
+                raise IndexError("a key is damaged")
             flags[row] += flags[row] == level
         return 0
 
@@ -579,27 +569,25 @@ cdef class Table:
             return 0
         for spot in range(self._key_starts[number], self._key_starts[number + 1]):
             if self._key_rows[spot] >= self._count:
-                raise IndexError("a key that is damaged")
+                raise IndexError("a key is damaged")
             flags[self._key_rows[spot]] = 0
         return 0
 
     cdef int64_t _sound_key(self, key) except -2:
-        """Its number, or -1."""
+        """The number of a key, or -1."""
         cdef int64_t number = number_of(self._keys, self._key_count, key)
         if number >= 0 and not 0 <= self._key_starts[number] <= self._key_starts[number + 1] <= self._key_posted:
-            raise IndexError("a key that is damaged")
+            raise IndexError("a key is damaged")
         return number
 
-    # --- The best rows ---------------------------------------------------------------------------
+    # --- The best rows ---
 
-    def best(self, numbers, weights, heavy, mask, Py_ssize_t admitted, Py_ssize_t limit):
-        """The best admitted rows by the heavy terms, in their order, with their figures; and how many are deprecated."""
+    def best_by_terms(self, numbers, weights, selective, mask, Py_ssize_t admitted, Py_ssize_t limit):
         cdef Chosen chosen
-        self._choose(numbers, weights, heavy, &chosen)
+        self._choose(numbers, weights, selective, &chosen)
         return self._best(&chosen, mask, admitted, limit)
 
-    def tagged(self, keys, mask, Py_ssize_t admitted, Py_ssize_t limit):
-        """The same by how many of the keys they have."""
+    def best_by_keys(self, keys, mask, Py_ssize_t admitted, Py_ssize_t limit):
         cdef Chosen chosen
         cdef int64_t number
         chosen.count, chosen.holders, chosen.impacts, chosen.step = 0, self._key_rows, &ONE, 0
@@ -608,7 +596,7 @@ cdef class Table:
             if number < 0:
                 continue
             if chosen.count == MOST_CHOSEN:
-                raise ValueError("a question has fewer keys")
+                raise ValueError("the query has too many keys")
             chosen.start[chosen.count], chosen.stop[chosen.count] = self._key_starts[number], self._key_starts[number + 1]
             chosen.weight[chosen.count] = 1
             chosen.count += 1
@@ -618,32 +606,32 @@ cdef class Table:
         cdef Py_buffer seen
         cdef Scratch scratch
         if chosen.count == 0 or admitted <= 0 or limit <= 0:
-            return _told(NULL, 0), _figured(NULL, 0), 0
+            return _rows_array(NULL, 0), _scores_array(NULL, 0), 0
         scratch = _spare.pop() if _spare else Scratch()
         scratch.need(self._count)
-        lent(mask, _BOOL, self._count, &seen)
+        acquire(mask, _BOOL, self._count, &seen)
         try:
-            return self._answered(chosen, scratch, <const uint8_t *> seen.buf, admitted, limit)
+            return self._rank(chosen, scratch, <const uint8_t *> seen.buf, admitted, limit)
         finally:
             PyBuffer_Release(&seen)
             _spare.append(scratch)
 
-    cdef int _choose(self, numbers, weights, heavy, Chosen *chosen) except -1:
-        """The heavy terms that the segment knows, by what each can add at most; equals as they were asked."""
+    cdef int _choose(self, numbers, weights, selective, Chosen *chosen) except -1:
+        """The known selective terms by their highest possible contribution; ties by place in the query."""
         cdef Py_ssize_t at, place
         cdef int64_t number
         cdef double weight, bound
         chosen.count, chosen.holders, chosen.impacts, chosen.step = 0, self._term_rows, self._impacts, 1
         if len(numbers) > MOST_TERMS or len(weights) != len(numbers):
-            raise ValueError("a question has fewer terms, and a weight for each")
+            raise ValueError("the query has too many terms, or not a weight for each")
         for at in range(len(numbers)):
             number, weight = numbers[at], weights[at]
-            if number < 0 or not weight > 0 or at not in heavy:
+            if number < 0 or not weight > 0 or at not in selective:
                 continue
             if number >= self._term_count:
                 raise IndexError("no such term")
             if not 0 <= self._term_starts[number] <= self._term_starts[number + 1] <= self._posted:
-                raise IndexError("a term that is damaged")
+                raise IndexError("a term is damaged")
             bound, place = weight * self._tops[number] * <double> self._unit, chosen.count
             while place > 0 and chosen.bound[place - 1] < bound:
                 chosen.number[place], chosen.bound[place] = chosen.number[place - 1], chosen.bound[place - 1]
@@ -657,7 +645,7 @@ cdef class Table:
             chosen.stop[place] = self._term_starts[chosen.number[place] + 1]
         return 0
 
-    cdef object _answered(
+    cdef object _rank(
         self, const Chosen *chosen, Scratch scratch, const uint8_t *seen, Py_ssize_t admitted, Py_ssize_t limit
     ):
         cdef Py_ssize_t found
@@ -670,14 +658,14 @@ cdef class Table:
             seen = NULL
         if work > LONG_WORK:
             with nogil:
-                found = self._found(chosen, scratch, seen, admitted, limit, work, by_row)
+                found = self._score(chosen, scratch, seen, admitted, limit, work, by_row)
         else:
-            found = self._found(chosen, scratch, seen, admitted, limit, work, by_row)
+            found = self._score(chosen, scratch, seen, admitted, limit, work, by_row)
         if found < 0:
             raise IndexError("the arrays of a segment are damaged")
         return self._largest(scratch, found, limit)
 
-    cdef Py_ssize_t _found(
+    cdef Py_ssize_t _score(
         self,
         const Chosen *chosen,
         Scratch scratch,
@@ -687,7 +675,7 @@ cdef class Table:
         int64_t work,
         bint by_row,
     ) noexcept nogil:
-        """How many rows were touched: they and the bits of their figures (0: not seen) stand in the scratch. -1: damaged."""
+        """Put touched rows and the bits of their scores (0: not visible) into the scratch; return their number, -1: damaged."""
         if by_row and chosen.step and admitted <= FEW_ROWS:
             return self._by_row(chosen, scratch, seen)
         if by_row:
@@ -697,7 +685,7 @@ cdef class Table:
         return self._pruned(chosen, scratch, seen, limit, work)
 
     cdef Py_ssize_t _by_row(self, const Chosen *chosen, Scratch scratch, const uint8_t *seen) noexcept nogil:
-        """From what the admitted rows hold: who else says a word is no work."""
+        """Sum over the terms of each admitted row."""
         cdef Places places
         cdef Py_ssize_t row, found = 0
         cdef uint64_t eight
@@ -722,7 +710,7 @@ cdef class Table:
         return found
 
     cdef Py_ssize_t _among(self, const Chosen *chosen, Scratch scratch, const uint8_t *seen) noexcept nogil:
-        """The same by looking for the admitted rows in the list of each term: others in it cost next to nothing."""
+        """The same by searching the admitted rows in the posting list of each term."""
         cdef Py_ssize_t row, at, rows = 0, found = 0
         cdef uint32_t *admitted = scratch.rows
         cdef float *totals = scratch.totals
@@ -739,7 +727,7 @@ cdef class Table:
             rows += seen[row] != 0
             row += 1
         if rows > BLOCK:
-            return -1  # it was said that they are few
+            return -1  # the caller promised few
         for term in range(chosen.count):
             add_among(chosen, term, admitted, rows, totals)
         for at in range(rows):
@@ -755,7 +743,7 @@ cdef class Table:
             put(places, chosen.number[at], <uint8_t> at)
 
     cdef inline float _added(self, const Chosen *chosen, const Places *places, uint32_t row) noexcept nogil:
-        """What the terms of the table add to a sound row, in their order."""
+        """The score of a checked row, added in the order of the terms."""
         cdef uint16_t impacts[MOST_TERMS]
         cdef int at, place, first = MOST_TERMS, last = -1
         cdef int64_t spot
@@ -775,7 +763,7 @@ cdef class Table:
     cdef Py_ssize_t _by_term(
         self, const Chosen *chosen, int terms, Scratch scratch, const uint8_t *seen
     ) noexcept nogil:
-        """By the first terms: the sums of a block of rows, then of the next. Each term's rows stand in order."""
+        """Score by the first terms, block by block of rows. Posting lists are sorted."""
         cdef int64_t spots[MOST_CHOSEN]
         cdef Py_ssize_t first, at, touched = 0
         cdef int term
@@ -795,7 +783,7 @@ cdef class Table:
     cdef Py_ssize_t _by_block(
         self, const Chosen *chosen, int terms, Scratch scratch, int64_t *spots, Py_ssize_t first, Py_ssize_t touched
     ) noexcept nogil:
-        """A row whose sum was nothing is touched for the first time."""
+        """A row whose sum is zero is touched for the first time."""
         cdef float *totals = scratch.totals
         cdef uint32_t *rows = scratch.rows
         cdef uint32_t *bits = scratch.bits
@@ -811,11 +799,11 @@ cdef class Table:
             spot, stop, weight = spots[term], chosen.stop[term], chosen.weight[term]
             while spot < stop:
                 row = holders[spot] - base
-                if row >= size or found > room:  # also one before the block, which has come round
+                if row >= size or found > room:  # also one before the block, which wraps around
                     break
                 before = totals[row]
                 rows[found] = row
-                found += bits_of(before) == 0  # without a jump, which nobody could foresee
+                found += bits_of(before) == 0  # without a branch, which could not be predicted
                 totals[row] = before + <float> impacts[spot * step] * weight
                 spot += 1
             spots[term] = spot
@@ -828,7 +816,8 @@ cdef class Table:
     cdef Py_ssize_t _pruned(
         self, const Chosen *chosen, Scratch scratch, const uint8_t *seen, Py_ssize_t limit, int64_t left
     ) noexcept nogil:
-        """The same, but for rows that cannot be among the best when what is left cannot lift a row that was not touched."""
+        """The same with MaxScore pruning: once the remaining terms cannot lift an untouched row into the result, only touched rows
+        are completed."""
         cdef Py_ssize_t touched
         cdef int at
         cdef double rest = 0, taken = 0, try_below = 0.5
@@ -837,13 +826,13 @@ cdef class Table:
             rest += chosen.bound[at]
         for at in range(chosen.count):
             if left > self._prune_from and rest < try_below * taken:
-                try_below = rest / taken / 2  # looking costs a pass over what was touched
+                try_below = rest / taken / 2  # a check costs a pass over the touched rows
                 touched = self._by_term(chosen, at, scratch, seen)
                 if touched < 0:
                     return -1
                 cut = self._cut(chosen, at, scratch, touched, limit)
-                if cut > 0 and reaching(scratch.bits, touched, cut) * (chosen.count - at) * self._look_up < left:
-                    return self._settled(chosen, at, scratch, touched, cut)
+                if cut > 0 and count_from(scratch.bits, touched, cut) * (chosen.count - at) * self._look_up < left:
+                    return self._complete(chosen, at, scratch, touched, cut)
             left -= chosen.stop[at] - chosen.start[at]
             rest, taken = rest - chosen.bound[at], taken + chosen.bound[at]
         return self._by_term(chosen, chosen.count, scratch, seen)
@@ -851,34 +840,34 @@ cdef class Table:
     cdef float _cut(
         self, const Chosen *chosen, int at, Scratch scratch, Py_ssize_t touched, Py_ssize_t limit
     ) noexcept nogil:
-        """What a row has to have to be among the best in the end, when no untouched one can be; else 0."""
+        """The score needed so far to be in the result, if no untouched row can be; else 0."""
         cdef double left = 0
         cdef float rest
         cdef int term
         for term in range(at, chosen.count):
             left += chosen.bound[term]
         rest = <float> left
-        # A row with no more than the rest can be passed by one that nobody has touched.
-        if reaching(scratch.bits, touched, figure_of(bits_of(rest) + 1)) < limit:
+        # A row with no more than the rest can be passed by an untouched one.
+        if count_from(scratch.bits, touched, figure_of(bits_of(rest) + 1)) < limit:
             return 0
         return figure_of(nth_largest(scratch.bits, touched, limit)) - rest
 
-    cdef Py_ssize_t _settled(
+    cdef Py_ssize_t _complete(
         self, const Chosen *chosen, int first, Scratch scratch, Py_ssize_t touched, float cut
     ) noexcept nogil:
-        """Only rows that may still be among the best are looked up in what is left."""
+        """Add the remaining terms to rows that may still be in the result."""
         cdef Places places
-        cdef Py_ssize_t at, found = kept(scratch.rows, scratch.bits, touched, bits_of(cut))
+        cdef Py_ssize_t at, found = keep_from(scratch.rows, scratch.bits, touched, bits_of(cut))
         cdef uint32_t row
         self._put_from(chosen, first, &places)
         for at in range(found):
             if at + 2 * AHEAD < found:
-                waypost_ahead(self._row_starts + scratch.rows[at + 2 * AHEAD])
+                waypost_prefetch(self._row_starts + scratch.rows[at + 2 * AHEAD])
             if at + AHEAD < found:
                 row = scratch.rows[at + AHEAD]
-                waypost_ahead(self._row_terms + self._row_starts[row])
-                waypost_ahead(self._row_terms + self._row_starts[row] + 16)
-                waypost_ahead(self._row_terms + self._row_starts[row] + 32)
+                waypost_prefetch(self._row_terms + self._row_starts[row])
+                waypost_prefetch(self._row_terms + self._row_starts[row] + 16)
+                waypost_prefetch(self._row_terms + self._row_starts[row] + 32)
             row = scratch.rows[at]
             if not self._is_sound(row):
                 return -1
@@ -886,11 +875,11 @@ cdef class Table:
         return found
 
     cdef object _largest(self, Scratch scratch, Py_ssize_t touched, Py_ssize_t limit):
-        """The best. Among those that tie with the last, the marks decide: a common word has many equals."""
+        """The best rows; ties with the last are broken by mark."""
         cdef Py_ssize_t at, seen = 0, found = 0, level = 0, deprecated = 0
         cdef uint32_t floor = 1, most = 0
         cdef uint64_t *pairs
-        touched = narrowed(scratch.rows, scratch.bits, touched, limit)
+        touched = narrow(scratch.rows, scratch.bits, touched, limit)
         for at in range(touched):
             seen += scratch.bits[at] != 0
         limit = min(limit, seen)
@@ -910,21 +899,21 @@ cdef class Table:
             deprecated += self._deprecated[pairs[at] >> 32] != 0
         in_order(pairs, pairs + max(1, limit), found, most)
         try:
-            return _told(pairs, found), _figured(pairs, found), deprecated
+            return _rows_array(pairs, found), _scores_array(pairs, found), deprecated
         finally:
             free(pairs)
 
     cdef Py_ssize_t _with_level(
         self, Scratch scratch, Py_ssize_t touched, uint32_t floor, uint64_t *pairs, Py_ssize_t found, Py_ssize_t limit
     ) noexcept nogil:
-        """As many as there is room for of those whose figure is the last: those with the least marks."""
+        """Fill up with rows of the last score, by the smallest marks."""
         cdef uint64_t *marks = pairs + 2 * limit
         cdef uint32_t *rows = <uint32_t *> (pairs + 3 * limit)
         cdef Py_ssize_t at, room = limit - found, held = 0, back
         cdef uint64_t mark
         for at in range(touched):
             if at + FAR < touched and scratch.bits[at + FAR] == floor:
-                waypost_ahead(self._mark + scratch.rows[at + FAR])
+                waypost_prefetch(self._mark + scratch.rows[at + FAR])
             if scratch.bits[at] != floor:
                 continue
             mark = self._mark[scratch.rows[at]]
@@ -941,19 +930,18 @@ cdef class Table:
             pairs[found + at] = (<uint64_t> rows[at]) << 32 | floor
         return found + held
 
-    # --- What is known of rows -------------------------------------------------------------------
+    # --- Columns of rows ---
 
-    def measured(self, place, rows, numbers, weights, has, wishes):
-        """The traits and figures of rows: see `search/ranking/candidates.py`."""
+    def measure_rows(self, place, rows, numbers, weights, has, wishes):
         cdef Py_buffer given, flags
         cdef Py_ssize_t n = len(rows)
-        lent(rows, _UINT32, n, &given)
+        acquire(rows, _UINT32, n, &given)
         try:
-            lent(has, _FLOAT32, has.size, &flags)
+            acquire(has, _FLOAT32, has.size, &flags)
             try:
                 if has.ndim != 2 or len(has) != len(numbers):
-                    raise ValueError("a flag belongs to each term and unit")
-                return self._measured(
+                    raise ValueError("`has` needs a row for each term")
+                return self._measure(
                     place, <const uint32_t *> given.buf, n, numbers, weights, <const float *> flags.buf, has.shape[1], wishes
                 )
             finally:
@@ -961,7 +949,7 @@ cdef class Table:
         finally:
             PyBuffer_Release(&given)
 
-    cdef object _measured(
+    cdef object _measure(
         self,
         int64_t place,
         const uint32_t *rows,
@@ -977,7 +965,7 @@ cdef class Table:
         cdef float by_term[MOST_TERMS]
         self._take_in(numbers, &places)
         if len(weights) != len(numbers) or not 1 <= units <= MOST_UNITS:
-            raise ValueError("a weight belongs to each term, and a question has fewer units")
+            raise ValueError("the query has too many units, or not a weight for each term")
         for at in range(len(numbers)):
             by_term[at] = <float> <double> weights[at] * self._unit
         for at in range(n):
@@ -1024,7 +1012,7 @@ cdef class Table:
         float *lexical,
         float *coverage,
     ) noexcept nogil:
-        """Sums are wide, so that their number shows in no digit."""
+        """Sums are float64, so that the number of terms shows in no digit."""
         cdef Py_ssize_t at, unit
         cdef int64_t spot, start, stop
         cdef int place, term, terms
@@ -1037,7 +1025,7 @@ cdef class Table:
         terms = few_of(places, numbers, placed)
         for at in range(n):
             if at + AHEAD < n:
-                self._fetch(rows[at + AHEAD])
+                self._prefetch(rows[at + AHEAD])
             row = rows[at]
             start, stop = self._row_starts[row], self._row_starts[row + 1]
             for unit in range(2 * units):
@@ -1061,7 +1049,7 @@ cdef class Table:
     cdef inline void _add(
         self, uint16_t impact, float weight, const float *has, Py_ssize_t units, double *sums
     ) noexcept nogil:
-        """What one term adds to each unit, and to what the description says of it."""
+        """Add one term to the score and the coverage of each unit."""
         cdef float added = <float> (impact & self._impact_bits) * weight
         cdef Py_ssize_t unit
         for unit in range(units):
@@ -1069,22 +1057,22 @@ cdef class Table:
             if impact >= self._said_from:
                 sums[units + unit] += has[unit]
 
-    cdef inline void _fetch(self, uint32_t row) noexcept nogil:
-        """Rows stand anywhere in arrays that are larger than any cache."""
+    cdef inline void _prefetch(self, uint32_t row) noexcept nogil:
+        """Prefetch the columns of a row."""
         cdef int64_t start = self._row_starts[row]
-        waypost_ahead(self._row_terms + start)
-        waypost_ahead(self._row_terms + start + 16)
-        waypost_ahead(self._row_terms + start + 32)
-        waypost_ahead(&self._said[row])
-        waypost_ahead(&self._mark[row])
-        waypost_ahead(&self._updated[row])
-        waypost_ahead(&self._worth[row])
-        waypost_ahead(&self._deprecated[row])
-        waypost_ahead(&self._language[row])
+        waypost_prefetch(self._row_terms + start)
+        waypost_prefetch(self._row_terms + start + 16)
+        waypost_prefetch(self._row_terms + start + 32)
+        waypost_prefetch(&self._said[row])
+        waypost_prefetch(&self._mark[row])
+        waypost_prefetch(&self._updated[row])
+        waypost_prefetch(&self._worth[row])
+        waypost_prefetch(&self._deprecated[row])
+        waypost_prefetch(&self._language[row])
 
     cdef int _wish(self, const uint32_t *rows, Py_ssize_t n, wishes, float *shares) except -1:
-        """For each wish the worth of the best spelling that a row carries: the mean of those read from the words, then of those
-        asked for by name."""
+        """For each wished tag the weight of the best spelling that a row carries: the mean over the tags found in the query text,
+        then over the explicitly preferred ones."""
         cdef Py_ssize_t at, asked = 0, read = 0
         cdef int64_t number
         cdef float *best
@@ -1114,15 +1102,15 @@ cdef class Table:
     cdef int _carry(
         self, const uint32_t *rows, Py_ssize_t n, int64_t number, float worth, float *best
     ) except -1:
-        """Where rows stand among the holders of a key, both in order: each is looked for from where the last one was."""
+        """Raise `best` of the rows that have a key; both lists are sorted."""
         cdef int64_t start = self._key_starts[number], stop = self._key_starts[number + 1], low
         cdef Py_ssize_t at
         cdef uint32_t last = 0
         if not 0 <= start <= stop <= self._key_posted:
-            raise IndexError("a key that is damaged")
+            raise IndexError("a key is damaged")
         low = start
         for at in range(n):
-            low = from_there(self._key_rows, low if rows[at] >= last else start, stop, rows[at])
+            low = gallop(self._key_rows, low if rows[at] >= last else start, stop, rows[at])
             last = rows[at]
             if low < stop and self._key_rows[low] == rows[at] and best[at] < worth:
                 best[at] = worth
@@ -1136,7 +1124,7 @@ cdef object _BOOL = np.dtype(np.bool_)
 cdef object _FLOAT32 = np.dtype(np.float32), _FLOAT64 = np.dtype(np.float64)
 
 
-cdef object _told(const uint64_t *pairs, Py_ssize_t count):
+cdef object _rows_array(const uint64_t *pairs, Py_ssize_t count):
     """The rows of pairs."""
     out = PyByteArray_FromStringAndSize(NULL, 4 * count)
     cdef uint32_t *rows = <uint32_t *> PyByteArray_AS_STRING(out)
@@ -1146,8 +1134,8 @@ cdef object _told(const uint64_t *pairs, Py_ssize_t count):
     return _array((count,), _UINT32, out)
 
 
-cdef object _figured(const uint64_t *pairs, Py_ssize_t count):
-    """And their figures."""
+cdef object _scores_array(const uint64_t *pairs, Py_ssize_t count):
+    """The scores of pairs."""
     out = PyByteArray_FromStringAndSize(NULL, 4 * count)
     cdef uint32_t *bits = <uint32_t *> PyByteArray_AS_STRING(out)
     cdef Py_ssize_t at

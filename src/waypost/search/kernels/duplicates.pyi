@@ -5,18 +5,18 @@ import numpy.typing as npt
 
 from waypost.search.ranking.diversity import DiversityRules
 
-def crowds(
+def find_clusters(
     marks: npt.NDArray[np.uint64],
     fingerprints: npt.NDArray[np.uint64],
     rows: npt.NDArray[np.uint32],
     sample: int,
     least: int,
 ) -> list[list[int]]: ...
-def kin(
-    fingerprints: npt.NDArray[np.uint64], parts: Sequence[npt.NDArray[np.uint32]], crowd: npt.NDArray[np.uint64]
+def match_clusters(
+    fingerprints: npt.NDArray[np.uint64], parts: Sequence[npt.NDArray[np.uint32]], samples: npt.NDArray[np.uint64]
 ) -> bytes: ...
-def held(rows: npt.NDArray[np.uint32], kin: npt.NDArray[np.uint32]) -> bytes: ...
-def spread_places(
+def are_members(rows: npt.NDArray[np.uint32], members: npt.NDArray[np.uint32]) -> bytes: ...
+def diversify_rows(
     scores: npt.NDArray[np.float64],
     rows: npt.NDArray[np.uint32],
     fingerprints: npt.NDArray[np.uint64],
@@ -27,4 +27,4 @@ def spread_places(
     limit: int,
     count: int,
 ) -> list[int] | None: ...
-def by_fours(yes: bool) -> None: ...
+def use_avx512(enabled: bool) -> None: ...

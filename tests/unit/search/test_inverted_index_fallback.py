@@ -11,7 +11,7 @@ import pytest
 from waypost.search.index.document import IN_DESCRIPTION, IndexDocument
 from waypost.search.index.segment import Array, Segment, build_segment
 from waypost.search.index.segment_reader import SegmentReader
-from waypost.search.kernels import words_fallback
+from waypost.search.kernels import inverted_index_fallback
 from waypost.search.ranking.candidates import (
     LEXICAL_CANDIDATES,
     SegmentHits,
@@ -20,7 +20,7 @@ from waypost.search.ranking.candidates import (
     find_again_by_words,
 )
 
-words = pytest.importorskip("waypost.search.kernels.words", reason="kernels are not compiled here")
+inverted_index = pytest.importorskip("waypost.search.kernels.inverted_index", reason="kernels are not compiled here")
 
 UNIT = float(np.float32(1 / 255))
 TERMS, KEYS = 300, 40
@@ -54,9 +54,11 @@ def made(count: int, seed: int) -> Segment:
 
 
 def tables(arrays: dict[str, Array], **costs: int) -> tuple[Any, Any]:
-    """The kernel and its twin, for which few rows are many."""
+    """The kernel and its fallback, for which few rows are many."""
     given = {"said": IN_DESCRIPTION, "gather": 400, "prune_from": 200, "look_up": 2, **costs}
-    return words.Table(arrays, unit=UNIT, **given), words_fallback.Table(arrays, unit=UNIT, **given)
+    return inverted_index.InvertedIndex(arrays, unit=UNIT, **given), inverted_index_fallback.InvertedIndex(
+        arrays, unit=UNIT, **given
+    )
 
 
 def same(ours: Any, theirs: Any) -> None:
@@ -72,22 +74,22 @@ def same(ours: Any, theirs: Any) -> None:
 @pytest.mark.parametrize("count", [0, 1, 2, 700, 3000])
 def test_the_kernel_equals_the_fallback(count: int) -> None:
     segment, dice = made(count, seed=count), random.Random(count)
-    kernel, twin = tables(segment.arrays)
+    kernel, fallback = tables(segment.arrays)
     counts = segment.arrays["containing"]
     known: list[int] = segment.arrays["terms"].tolist()
     for turn in range(80):
         size = dice.choice((0, 1, 2, 5, 12, 40))
         terms = list(dict.fromkeys(dice.choice([*known, 5, 1 << 63]) for _ in range(size)))
         tiers = dice.choice(([0], [0, 1], [0, 1, 2], []))
-        same(kernel.counted(counts, terms, tiers), twin.counted(counts, terms, tiers))
-        numbers = kernel.numbers(terms)
-        assert numbers == twin.numbers(terms)
+        same(kernel.count_documents(counts, terms, tiers), fallback.count_documents(counts, terms, tiers))
+        numbers = kernel.find_terms(terms)
+        assert numbers == fallback.find_terms(terms)
         weights = [dice.choice((0.0, 0.01, 1.5, 1.5, 40.0, dice.random() * 100)) for _ in terms]
         heavy = frozenset(at for at in range(len(terms)) if dice.random() < 0.8)
         share = dice.choice((0.0, 0.02, 0.3, 0.9, 1.0))
         mask = np.array([dice.random() < share for _ in range(count)], dtype=np.bool_)
         asked = (numbers, weights, heavy, mask, int(mask.sum()), dice.choice((1, 3, 20, 150, 5000)))
-        same(kernel.best(*asked), twin.best(*asked))
+        same(kernel.best_by_terms(*asked), fallback.best_by_terms(*asked))
         rows = np.array(sorted(dice.sample(range(count), min(count, turn))), dtype=np.uint32)
         has = np.array([[dice.randint(0, 1) for _ in range(1 + turn % 4)] for _ in terms], dtype=np.float32)
         has = has.reshape(len(terms), 1 + turn % 4)
@@ -99,27 +101,27 @@ def test_the_kernel_equals_the_fallback(count: int) -> None:
             for _ in range(turn % 5)
         ]
         keys = [key for spelled, _ in wishes for key, _ in spelled]
-        same(kernel.tagged(keys, *asked[3:]), twin.tagged(keys, *asked[3:]))
+        same(kernel.best_by_keys(keys, *asked[3:]), fallback.best_by_keys(keys, *asked[3:]))
         filters = [[dice.randint(1, KEYS + 2) << 55 for _ in range(dice.choice((0, 0, 1, 2)))] for _ in range(3)]
         filters[0] *= dice.choice((1, 1, 150))
-        same(kernel.admitted(*filters, mask), twin.admitted(*filters, mask))
+        same(kernel.filter_rows(*filters, mask), fallback.filter_rows(*filters, mask))
         given = (turn, rows, numbers, weights, has, wishes)
-        same(kernel.measured(*given), twin.measured(*given))
-        same(kernel.holding(rows, numbers, tiers), twin.holding(rows, numbers, tiers))
+        same(kernel.measure_rows(*given), fallback.measure_rows(*given))
+        same(kernel.count_in_rows(rows, numbers, tiers), fallback.count_in_rows(rows, numbers, tiers))
 
 
 def test_looking_early_whether_the_rest_can_change_anything_changes_nothing_but_digits() -> None:
     segment = made(3000, seed=1)
-    kernel, twin = tables(segment.arrays, prune_from=0, look_up=0)
+    kernel, fallback = tables(segment.arrays, prune_from=0, look_up=0)
     patient, _ = tables(segment.arrays, prune_from=10**9)
     mask = np.ones(3000, dtype=np.bool_)
     numbers = [*range(len(segment.arrays["terms"]))][:12]
     for limit in (1, 10, 100):
         weights = [100.0 / (at + 1) ** 3 for at in range(len(numbers))]
         asked = (numbers, weights, range(len(numbers)), mask, 3000, limit)
-        found = kernel.best(*asked)
-        same(found, twin.best(*asked))
-        assert np.allclose(np.sort(found[1]), np.sort(patient.best(*asked)[1]), rtol=1e-5)
+        found = kernel.best_by_terms(*asked)
+        same(found, fallback.best_by_terms(*asked))
+        assert np.allclose(np.sort(found[1]), np.sort(patient.best_by_terms(*asked)[1]), rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -144,10 +146,10 @@ def test_a_damaged_array_is_an_error_and_no_crash(name: str, value: int) -> None
 
     def every_call() -> None:
         for mask in (few, many):
-            kernel.best(numbers, [1.0] * 10, range(10), mask, int(mask.sum()), 5)
-        kernel.tagged(segment.arrays["keys"].tolist(), many, 700, 5)
-        kernel.admitted([], [], segment.arrays["keys"].tolist(), many)
-        kernel.measured(0, np.arange(50, dtype=np.uint32), numbers, [1.0] * 10, has, keys)
+            kernel.best_by_terms(numbers, [1.0] * 10, range(10), mask, int(mask.sum()), 5)
+        kernel.best_by_keys(segment.arrays["keys"].tolist(), many, 700, 5)
+        kernel.filter_rows([], [], segment.arrays["keys"].tolist(), many)
+        kernel.measure_rows(0, np.arange(50, dtype=np.uint32), numbers, [1.0] * 10, has, keys)
 
     with pytest.raises(IndexError):
         every_call()
@@ -165,7 +167,7 @@ def test_rows_that_are_posted_over_and_over_overrun_nothing() -> None:
         )
         mask = np.ones(700, dtype=np.bool_)
         try:
-            found = kernel.best([*range(50)], [1.0] * 50, range(50), mask, 700, 5)[0].tolist()
+            found = kernel.best_by_terms([*range(50)], [1.0] * 50, range(50), mask, 700, 5)[0].tolist()
         except IndexError:
             found = [0]
         assert found == [0]
@@ -176,14 +178,14 @@ def test_what_is_not_there_cannot_be_asked_for() -> None:
     kernel, _ = tables(segment.arrays)
     one, mask = np.ones((1, 1), dtype=np.float32), np.ones(30, dtype=np.bool_)
     with pytest.raises(IndexError):
-        kernel.best([10**6], [1.0], (0,), mask, 30, 5)
+        kernel.best_by_terms([10**6], [1.0], (0,), mask, 30, 5)
     with pytest.raises(IndexError):
-        kernel.measured(0, np.array([30], dtype=np.uint32), [0], [1.0], one, ())
+        kernel.measure_rows(0, np.array([30], dtype=np.uint32), [0], [1.0], one, ())
     with pytest.raises(IndexError):
-        kernel.holding(np.array([30], dtype=np.uint32), [0], [0])
+        kernel.count_in_rows(np.array([30], dtype=np.uint32), [0], [0])
     for wrong in (mask[:-1], mask[::2], mask.astype(np.uint16)):
         with pytest.raises(ValueError, match=r"\w"):
-            kernel.best([0], [1.0], (0,), wrong, 30, 5)
+            kernel.best_by_terms([0], [1.0], (0,), wrong, 30, 5)
     with pytest.raises(ValueError, match="length"):
         tables(segment.arrays | {"mark": segment.arrays["mark"][:-1]})
     with pytest.raises(ValueError, match="for"):

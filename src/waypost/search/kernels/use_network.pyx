@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The layers of the sentence network and the sums of word vectors: `embedders/network_fallback.py` says what each step is, and is
-the twin of `Layers`; `embedders/network_fallback.py` that of `Means`. Sums of floats are added up in the order of the twins."""
+"""The layers of the Universal Sentence Encoder and the sums of token vectors. The fallback, which documents each step, is
+`embedders/network_fallback.py`; floats are added in the same order."""
 
 import numpy as np
 
@@ -25,16 +25,16 @@ cdef extern from *:
     #define LANES 16
     #define PANEL 16
 
-    /* Each of m rows (row i begins at rows + at[i]) times each of n columns, k numbers each, and what the sums are worth:
-       steps by column, worth by row. Columns are packed as `whole.packed` says: sixteen side by side, two numbers of each at
-       a time, so that one instruction takes two numbers of a row times those of eight columns and nothing is added up across.
-       Weights are read once, in the order in which they lie; the next ones are fetched meanwhile. */
+    /* Quantized matrix product: m rows (row i begins at rows + at[i]) times n columns of k numbers, scaled by `steps` per
+       column and `worth` per row. Columns are packed by `use_model.pack_panels`: sixteen side by side, two numbers of each
+       at a time, so that one instruction multiplies two numbers of a row with eight columns. Weights are read once, in
+       order, and prefetched. */
     #if defined(__GNUC__) && defined(__x86_64__) && defined(__linux__)
     #include <immintrin.h>
     #define WAYPOST_AVX2 1
-    #define AHEAD 2048 /* numbers: what few rows need next is that near */
+    #define AHEAD 2048 /* numbers to prefetch for few rows */
 
-    /* Not left to the compiler, which would move sums between registers, and out of them. */
+    /* In assembly, because the compiler spills the sums. */
     #define ADDED(sum, some) __asm__ volatile("vpaddd %1, %0, %0" : "+x"(sum) : "x"(some))
     #define BEGUN(i) __m256i s##i = _mm256_setzero_si256(), t##i = s##i; const int16_t *r##i = rows + at[i];
     #define TAKEN(i) { \
@@ -83,12 +83,12 @@ cdef extern from *:
         }
     }
 
-    /* The same where one instruction takes two numbers of a row times those of all sixteen columns and adds them to the sums.
-       A row has several sums where rows are few, so that no sum waits for the one before. */
+    /* The same with AVX-512 VNNI: one instruction for all sixteen columns. With few rows, each has several accumulators, so
+       that no addition waits for the one before. */
     #if defined(__clang__) || __GNUC__ >= 9
     #define WAYPOST_VNNI 1
     #define WIDE __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni")))
-    #define BROAD 12 /* sums at once */
+    #define BROAD 12 /* accumulators */
 
     WIDE static inline __attribute__((always_inline)) void waypost_broad(
         const int r, const int parts, const int16_t *rows, const long *at, const int16_t *w, long k, const int16_t *next,
@@ -152,19 +152,19 @@ cdef extern from *:
             }
     }
 
-    static int waypost_most = 2; /* of the ways below: tests take less */
+    static int waypost_level = 2; /* of the variants below; tests set less */
 
     static void waypost_products(const int16_t *rows, const long *at, long m, const int16_t *w, long k, long n,
                                  const float *steps, const float *worth, float *out, long out_step)
     {
     #ifdef WAYPOST_VNNI
-        if (waypost_most >= 2 && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw")) {
+        if (waypost_level >= 2 && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw")) {
             waypost_products_vnni(rows, at, m, w, k, n, steps, worth, out, out_step);
             return;
         }
     #endif
     #ifdef WAYPOST_AVX2
-        if (waypost_most >= 1 && __builtin_cpu_supports("avx2")) {
+        if (waypost_level >= 1 && __builtin_cpu_supports("avx2")) {
             waypost_products_avx2(rows, at, m, w, k, n, steps, worth, out, out_step);
             return;
         }
@@ -172,7 +172,7 @@ cdef extern from *:
         waypost_products_plain(rows, at, m, w, k, n, steps, worth, out, out_step);
     }
 
-    /* The largest of n numbers, by size. */
+    /* The largest absolute value. */
     WAYPOST_CLONES
     static float waypost_highest(const float *x, long n)
     {
@@ -186,9 +186,9 @@ cdef extern from *:
         return highest;
     }
 
-    /* To the nearest whole number, halves to the even one: what is added leaves no digits behind the point. */
+    /* Round half to even, by adding and subtracting 1.5 * 2^23. */
     WAYPOST_CLONES
-    static void waypost_whole(const float *x, long n, float inverse, int16_t *out)
+    static void waypost_quantize(const float *x, long n, float inverse, int16_t *out)
     {
         const float shift = 12582912.0f; /* 1.5 * 2^23 */
         for (long i = 0; i < n; i++) {
@@ -244,27 +244,19 @@ cdef extern from *:
         for (long j = 0; j < n; j++) x[j] += y[j];
     }
 
-    /* A bend between two sums: max(x + bias, 0) + residual. */
-    WAYPOST_CLONES
-    static void waypost_bend(float *x, const float *bias, const float *residual, long n)
-    {
-        for (long j = 0; j < n; j++) {
-            float bent = x[j] + bias[j];
-            x[j] = (bent > 0 ? bent : 0) + residual[j];
+    /* max(x + bias, 0) + residual */
+    #define RELU(NAME, TYPE, RESIDUAL, ...) \
+        WAYPOST_CLONES static void NAME(float *x, const float *bias, const TYPE *residual, __VA_ARGS__) \
+        { \
+            for (long j = 0; j < n; j++) { \
+                float sum = x[j] + bias[j]; \
+                x[j] = (sum > 0 ? sum : 0) + RESIDUAL; \
+            } \
         }
-    }
+    RELU(waypost_relu, float, residual[j], long n)
+    RELU(waypost_relu_quantized, int16_t, (float)residual[j] * step, float step, long n)
 
-    /* The same with a residual of whole numbers. */
-    WAYPOST_CLONES
-    static void waypost_bend_whole(float *x, const float *bias, const int16_t *residual, float step, long n)
-    {
-        for (long j = 0; j < n; j++) {
-            float bent = x[j] + bias[j];
-            x[j] = (bent > 0 ? bent : 0) + (float)residual[j] * step;
-        }
-    }
-
-    /* The hyperbolic tangent, to some 4e-7: see `plain_network.tanh`. */
+    /* The hyperbolic tangent to about 4e-7, as in the fallback. */
     WAYPOST_CLONES
     static void waypost_tanh(float *x, long n, const float *over, const float *under)
     {
@@ -283,7 +275,7 @@ cdef extern from *:
         for (long j = 0; j < n; j++) x[j] = x[j] > 0 ? x[j] : 0;
     }
 
-    /* Sum and sum of squares of the numbers of a piece. */
+    /* Sum and sum of squares. */
     WAYPOST_CLONES
     static void waypost_bytes(const uint8_t *x, long n, double *sum, double *squares)
     {
@@ -299,33 +291,14 @@ cdef extern from *:
     }
 
     /* x = factor * y, or x += factor * y */
-    WAYPOST_CLONES
-    static void waypost_weigh(float *x, const float *y, float factor, long n, int first)
-    {
-        if (first) for (long j = 0; j < n; j++) x[j] = factor * y[j];
-        else for (long j = 0; j < n; j++) x[j] += factor * y[j];
-    }
-
-    WAYPOST_CLONES
-    static void waypost_weigh_whole(float *x, const int16_t *y, float factor, long n, int first)
-    {
-        if (first) for (long j = 0; j < n; j++) x[j] = factor * (float)y[j];
-        else for (long j = 0; j < n; j++) x[j] += factor * (float)y[j];
-    }
-
-    WAYPOST_CLONES
-    static void waypost_weigh_bytes(float *x, const uint8_t *y, float factor, long n, int first)
-    {
-        if (first) for (long j = 0; j < n; j++) x[j] = factor * (float)y[j];
-        else for (long j = 0; j < n; j++) x[j] += factor * (float)y[j];
-    }
-
-    WAYPOST_CLONES
-    static void waypost_weigh_codes(float *x, const int8_t *y, float factor, long n, int first)
-    {
-        if (first) for (long j = 0; j < n; j++) x[j] = factor * (float)y[j];
-        else for (long j = 0; j < n; j++) x[j] += factor * (float)y[j];
-    }
+    #define WEIGH(NAME, TYPE) \
+        WAYPOST_CLONES static void NAME(float *x, const TYPE *y, float factor, long n, int first) \
+        { \
+            if (first) for (long j = 0; j < n; j++) x[j] = factor * (float)y[j]; \
+            else for (long j = 0; j < n; j++) x[j] += factor * (float)y[j]; \
+        }
+    WEIGH(waypost_weigh, float) WEIGH(waypost_weigh_quantized, int16_t)
+    WEIGH(waypost_weigh_bytes, uint8_t) WEIGH(waypost_weigh_codes, int8_t)
 
     WAYPOST_CLONES
     static void waypost_centre(float *x, float more, float centre, float root, const float *gain, long n)
@@ -339,29 +312,29 @@ cdef extern from *:
         for (long j = 0; j < n; j++) x[j] /= by;
     }
 
-    /* What follows only calls these: it is compiled in half the time. */
+    /* The Cython code only calls these: with -O1 it compiles in half the time. */
     #if defined(__GNUC__) && !defined(__clang__)
     #pragma GCC optimize ("O1")
     #endif
     """
-    int waypost_most
+    int waypost_level
     void waypost_products(const int16_t *rows, const long *at, long m, const int16_t *w, long k, long n,
                           const float *steps, const float *worth, float *out, long out_step) nogil
     float waypost_highest(const float *x, long n) nogil
-    void waypost_whole(const float *x, long n, float inverse, int16_t *out) nogil
+    void waypost_quantize(const float *x, long n, float inverse, int16_t *out) nogil
     float waypost_sum(const float *x, long n) nogil
     float waypost_squares(const float *x, long n) nogil
     void waypost_shift(float *x, const float *y, float factor, long n) nogil
     void waypost_normal(float *x, long n, float mean, float epsilon, const float *gain, const float *bias) nogil
     void waypost_add(float *x, const float *y, long n) nogil
-    void waypost_bend(float *x, const float *bias, const float *residual, long n) nogil
-    void waypost_bend_whole(float *x, const float *bias, const int16_t *residual, float step, long n) nogil
+    void waypost_relu(float *x, const float *bias, const float *residual, long n) nogil
+    void waypost_relu_quantized(float *x, const float *bias, const int16_t *residual, float step, long n) nogil
     void waypost_tanh(float *x, long n, const float *over, const float *under) nogil
     void waypost_positive(float *x, long n) nogil
     void waypost_bytes(const uint8_t *x, long n, double *sum, double *squares) nogil
     void waypost_wide(const uint8_t *x, long n, int16_t *out) nogil
     void waypost_weigh(float *x, const float *y, float factor, long n, int first) nogil
-    void waypost_weigh_whole(float *x, const int16_t *y, float factor, long n, int first) nogil
+    void waypost_weigh_quantized(float *x, const int16_t *y, float factor, long n, int first) nogil
     void waypost_weigh_bytes(float *x, const uint8_t *y, float factor, long n, int first) nogil
     void waypost_weigh_codes(float *x, const int8_t *y, float factor, long n, int first) nogil
     void waypost_centre(float *x, float more, float centre, float root, const float *gain, long n) nogil
@@ -372,18 +345,18 @@ cdef enum:
     LANES = 16
     BRANCHES = 3
     PANEL = 16
-    PAD = 2  # empty places around each text, as many as a convolution reaches
-    ALONE = 64  # pieces: what takes longer lets other threads go on meanwhile, what is quicker would wait for them to stop
+    PAD = 2  # zeros around each text, as far as a convolution reaches
+    MIN_NOGIL = 64  # tokens from which the GIL is released; below, getting it back takes longer
 
 
-cdef struct _Scratch:  # for some rows that become whole
+cdef struct _Scratch:  # for quantized rows
     int16_t *rows
     long *at
     float *steps
 
 
 cdef class _Matrix:
-    """One layer: its columns, packed, and what a step of each is worth."""
+    """A quantized layer: packed columns and their steps."""
 
     cdef const int16_t[:, :, :, ::1] columns
     cdef const float[::1] steps
@@ -394,23 +367,23 @@ cdef class _Matrix:
         self.n, self.k = PANEL * self.columns.shape[0], 2 * self.columns.shape[1]
         if self.columns.shape[2] != PANEL or self.columns.shape[3] != 2 or self.k != k or self.k % LANES or not self.k \
                 or not self.n or self.steps.shape[0] != self.n or (n and self.n != n):
-            raise ValueError(f"the layer {name} has another shape")
+            raise ValueError(f"the layer {name} has the wrong shape")
 
-    cdef void worth(self, const int16_t *rows, const long *at, long m, const float *steps, float *out, long out_step) noexcept nogil:
-        """The products of m rows; steps[i] is what one is worth in row i."""
+    cdef void multiply(self, const int16_t *rows, const long *at, long m, const float *steps, float *out, long out_step) noexcept nogil:
+        """The products of m quantized rows; steps[i] is the step of row i."""
         waypost_products(rows, at, m, &self.columns[0, 0, 0, 0], self.k, self.n, &self.steps[0], steps, out, out_step)
 
-    cdef void rows_worth(self, const float *x, long m, long x_step, float most, _Scratch *room, float *out, long out_step) noexcept nogil:
-        """The same of rows that are not whole yet."""
+    cdef void multiply_floats(self, const float *x, long m, long x_step, float most, _Scratch *room, float *out, long out_step) noexcept nogil:
+        """The same for float rows, which are quantized first."""
         cdef long i
         for i in range(m):
             room.at[i] = i * self.k
-            room.steps[i] = made_whole(x + i * x_step, 1, self.k, 0, most, room.rows + room.at[i])
-        self.worth(room.rows, room.at, m, room.steps, out, out_step)
+            room.steps[i] = quantize(x + i * x_step, 1, self.k, 0, most, room.rows + room.at[i])
+        self.multiply(room.rows, room.at, m, room.steps, out, out_step)
 
 
-cdef int made_room(_Scratch *room, long m, long numbers) except -1 nogil:
-    """For m rows that have so many numbers together, or fewer."""
+cdef int allocate(_Scratch *room, long m, long numbers) except -1 nogil:
+    """Scratch for m rows of at most `numbers` numbers in total."""
     room.at = <long *> malloc(m * (sizeof(long) + sizeof(float)) + numbers * sizeof(int16_t))
     if room.at == NULL:
         with gil:
@@ -420,8 +393,8 @@ cdef int made_room(_Scratch *room, long m, long numbers) except -1 nogil:
     return 0
 
 
-cdef float made_whole(const float *x, long m, long n, long x_step, float most, int16_t *out) noexcept nogil:
-    """Whole numbers for m rows together; returns what one is worth."""
+cdef float quantize(const float *x, long m, long n, long x_step, float most, int16_t *out) noexcept nogil:
+    """Quantize m rows with one step; return the step."""
     cdef float highest = <float> 1e-30, some, step
     cdef long i
     for i in range(m):
@@ -430,25 +403,24 @@ cdef float made_whole(const float *x, long m, long n, long x_step, float most, i
             highest = some
     step = highest / most
     for i in range(m):
-        waypost_whole(x + i * x_step, n, <float> 1 / step, out + i * n)
+        waypost_quantize(x + i * x_step, n, <float> 1 / step, out + i * n)
     return step
 
 
 cdef const float[::1] _vector(dict arrays, str name, long size):
     cdef const float[::1] found = arrays[name]
     if found.shape[0] != size:
-        raise ValueError(f"{name} has another shape")
+        raise ValueError(f"{name} has the wrong shape")
     return found
 
 
-def with_at_most(int way):
-    """For tests: products as on a lesser processor. 0 is one without AVX2, 1 one without AVX-512 VNNI, 2 any."""
-    global waypost_most
-    waypost_most = way
+def limit_instructions(int level):
+    """For tests: 0 is without AVX2, 1 without AVX-512 VNNI, 2 any processor."""
+    global waypost_level
+    waypost_level = level
 
 
-cdef class Layers:
-    """See the twin. Not to be used by two threads at once where rows are kept (`line`)."""
+cdef class UseLayers:
 
     cdef readonly long dims
     cdef long width, channels, all_hidden, first_width, row_width, capacity, used, shards, count
@@ -479,7 +451,7 @@ cdef class Layers:
         self.table, self.scale, self.low = table, scale, low
         self.count, self.width, self.shards = table.shape[0], table.shape[1], scale.shape[0]
         if not self.shards or low.shape[0] != self.shards:
-            raise ValueError("pieces have no scale")
+            raise ValueError("tokens have no scale")
         total = self.width + hidden
         self.project = _Matrix(arrays, "project", self.width, hidden)
         self.first0, self.first1, self.first2 = (
@@ -501,7 +473,7 @@ cdef class Layers:
         self.tanh_over, self.tanh_under = _vector(arrays, "tanh.over", 8), _vector(arrays, "tanh.under", 4)
         self.epsilon = _vector(arrays, "epsilon", 1)[0]
         if rows.shape[0] < 2 or rows.shape[1] != self.row_width:
-            raise ValueError("rows have another shape")
+            raise ValueError("rows have the wrong shape")
         self.rows, self.capacity, self.used = rows, rows.shape[0] - 1, 1
         self.steps = np.zeros(rows.shape[0], np.float32)
         self.slots = np.full(self.count, -1, np.int32)
@@ -510,19 +482,16 @@ cdef class Layers:
     cdef _Matrix first(self, long branch):
         return self.first0 if branch == 0 else self.first1 if branch == 1 else self.first2
 
-    cdef _Matrix second(self, long branch):
-        return self.second0 if branch == 0 else self.second1 if branch == 1 else self.second2
-
     cdef int _check(self, const int64_t[::1] numbers) except -1:
         cdef long i
         for i in range(numbers.shape[0]):
             if not 0 <= numbers[i] < self.count:
-                raise IndexError("no such piece")
+                raise IndexError("no such token")
         return 0
 
-    # --- Pieces by themselves ---------------------------------------------------------------------
+    # --- Tokens by themselves ---
 
-    def made(self, const int64_t[::1] numbers):
+    def token_rows(self, const int64_t[::1] numbers):
         cdef long m = numbers.shape[0]
         cdef int16_t[:, ::1] rows
         cdef float[::1] steps
@@ -533,8 +502,8 @@ cdef class Layers:
             self._make(&numbers[0], m, &rows[0, 0], &steps[0])
         return found
 
-    cdef int _keep(self, const int64_t *numbers, long m, int32_t *slots) except -1:
-        """Where the row of each piece is. Those that are nowhere are made; where that pushes out others of these, again."""
+    cdef int _cache_rows(self, const int64_t *numbers, long m, int32_t *slots) except -1:
+        """The slot of each token's row. Missing rows are computed; again if that evicts others of these."""
         cdef int64_t *missing = <int64_t *> malloc((m + 1) * sizeof(int64_t))
         cdef long i, count = 1, at
         if missing == NULL:
@@ -581,17 +550,17 @@ cdef class Layers:
         if made == NULL:
             raise MemoryError
         try:
-            made_room(&room, m, m * max(self.width, self.channels))
+            allocate(&room, m, m * max(self.width, self.channels))
             try:
                 self._normalise(numbers, m, &room, made + self.first_width)
                 for branch in range(BRANCHES):
                     matrix = self.first(branch)
-                    matrix.rows_worth(
+                    matrix.multiply_floats(
                         made + self.first_width + branch * self.channels, m, wide, self.most, &room, made + column, wide
                     )
                     column += matrix.n
                 for i in range(m):
-                    steps[i] = made_whole(made + i * wide, 1, wide, 0, self.row_most, rows + i * wide)
+                    steps[i] = quantize(made + i * wide, 1, wide, 0, self.row_most, rows + i * wide)
             finally:
                 free(room.at)
         finally:
@@ -605,22 +574,22 @@ cdef class Layers:
             room.at[i] = i * self.width
             waypost_wide(&self.table[numbers[i], 0], self.width, room.rows + room.at[i])
             room.steps[i] = self.scale[numbers[i] % self.shards]
-        self.project.worth(room.rows, room.at, m, room.steps, x, self.row_width)
+        self.project.multiply(room.rows, room.at, m, room.steps, x, self.row_width)
         for i in range(m):
             shard, row = numbers[i] % self.shards, x + i * self.row_width
             waypost_shift(row, &self.project_sum[0], self.low[shard], n)
             waypost_add(row, &self.project_bias[0], n)
             waypost_normal(row, n, waypost_sum(row, n) / <float> n, self.epsilon, &self.gain[0], &self.bias[0])
 
-    # --- Pieces with their neighbours -------------------------------------------------------------
+    # --- Convolutions ---
 
-    def line(self, const int64_t[::1] numbers, sizes):
+    def first_convolution(self, const int64_t[::1] numbers, sizes):
         cdef long m = numbers.shape[0], text, start = 0
         cdef int32_t *slots
         cdef float[:, ::1] out
         cdef long[::1] ends = _ends(sizes, m)
         if 2 * m > self.capacity:
-            raise ValueError("more pieces at once than can be kept")
+            raise ValueError("more tokens at once than the cache holds")
         self._check(numbers)
         made = np.empty((m, self.all_hidden), np.float32)
         if not m:
@@ -630,7 +599,7 @@ cdef class Layers:
         if slots == NULL:
             raise MemoryError
         try:
-            self._keep(&numbers[0], m, slots)
+            self._cache_rows(&numbers[0], m, slots)
             for text in range(ends.shape[0]):
                 if ends[text] > start:
                     self._line(slots + start, ends[text] - start, &out[start, 0])
@@ -650,28 +619,28 @@ cdef class Layers:
                 for t in range(self.widths[branch]):
                     other = i - self.lefts[branch] + t
                     if 0 <= other < m:
-                        waypost_weigh_whole(to, &self.rows[slots[other], column], self.steps[slots[other]], n, not begun)
+                        waypost_weigh_quantized(to, &self.rows[slots[other], column], self.steps[slots[other]], n, not begun)
                         begun = True
                     column += n
-            waypost_bend_whole(
+            waypost_relu_quantized(
                 out + i * self.all_hidden, &self.first_bias[0], &self.rows[slots[i], self.first_width], self.steps[slots[i]],
                 self.all_hidden
             )
 
-    def hidden(self, const float[:, ::1] line, sizes):
+    def second_convolution(self, const float[:, ::1] line, sizes):
         cdef long m = line.shape[0]
         cdef long[::1] ends = _ends(sizes, m)
         cdef float[:, ::1] out
         cdef _Scratch room
         if m and line.shape[1] != self.all_hidden:
-            raise ValueError("the line has another shape")
+            raise ValueError("the input has the wrong shape")
         made = np.empty((m, self.all_hidden), np.float32)
         if not m:
             return made
         out = made
-        made_room(&room, m, (m + PAD * (ends.shape[0] + 1)) * self.channels)
+        allocate(&room, m, (m + PAD * (ends.shape[0] + 1)) * self.channels)
         try:
-            if m > ALONE:
+            if m > MIN_NOGIL:
                 with nogil:
                     self._hidden(&line[0, 0], m, &ends[0], ends.shape[0], &room, &out[0, 0])
             else:
@@ -687,22 +656,22 @@ cdef class Layers:
             column = branch * n
             self._padded(line + column, ends, texts, self.lefts[branch], room)
             if branch == 0:
-                self.second0.worth(room.rows, room.at, m, room.steps, out + column, wide)
+                self.second0.multiply(room.rows, room.at, m, room.steps, out + column, wide)
             elif branch == 1:
-                self.second1.worth(room.rows, room.at, m, room.steps, out + column, wide)
+                self.second1.multiply(room.rows, room.at, m, room.steps, out + column, wide)
             else:
-                self.second2.worth(room.rows, room.at, m, room.steps, out + column, wide)
+                self.second2.multiply(room.rows, room.at, m, room.steps, out + column, wide)
         for i in range(m):
-            waypost_bend(out + i * wide, &self.second_bias[0], line + i * wide, wide)
+            waypost_relu(out + i * wide, &self.second_bias[0], line + i * wide, wide)
 
     cdef void _padded(self, const float *line, const long *ends, long texts, long left, _Scratch *room) noexcept nogil:
-        """One branch of each text in whole numbers, with nothing around it; and where the window of each place begins."""
+        """One branch of each text, quantized and padded with zeros, and the start of each window."""
         cdef long start = 0, text, i, n = self.channels, pad
         cdef float step
         for text in range(texts):
             pad = PAD * (text + 1)
             if ends[text] > start:
-                step = made_whole(
+                step = quantize(
                     line + start * self.all_hidden, ends[text] - start, n, self.all_hidden, self.most,
                     room.rows + (start + pad) * n
                 )
@@ -711,16 +680,16 @@ cdef class Layers:
                     room.steps[i] = step
             start = ends[text]
 
-    # --- From the pieces of a text to its vector --------------------------------------------------
+    # --- Pooling ---
 
-    def vectors(self, const int64_t[::1] numbers, const float[:, ::1] hidden, groups):
+    def pool(self, const int64_t[::1] numbers, const float[:, ::1] hidden, groups):
         cdef long m = numbers.shape[0], g = len(groups), wide
         cdef long[:, ::1] places
         cdef float[:, ::1] out
         cdef _Scratch room
         cdef float *x
         if hidden.shape[0] != m or (m and hidden.shape[1] != self.all_hidden):
-            raise IndexError("no such piece")
+            raise IndexError("no such token")
         self._check(numbers)
         made = np.empty((g, self.dims), np.float32)
         if not g:
@@ -731,9 +700,9 @@ cdef class Layers:
         if x == NULL:
             raise MemoryError
         try:
-            made_room(&room, g, g * wide)
+            allocate(&room, g, g * wide)
             try:
-                if m > ALONE:
+                if m > MIN_NOGIL:
                     with nogil:
                         self._vectors(&numbers[0], m, &hidden[0, 0], &places[0, 0], g, wide, x, &room, &out[0, 0])
                 else:
@@ -746,7 +715,7 @@ cdef class Layers:
 
     cdef void _vectors(self, const int64_t *numbers, long m, const float *hidden, const long *places, long g, long wide,
                        float *x, _Scratch *room, float *out) noexcept nogil:
-        """`x`, to begin with, has room for two numbers of each piece, one of each group, and twice a wide row of each."""
+        """`x` has space for two numbers per token, one per group, and two wide rows per group."""
         cdef float *moments = x
         cdef float *roots = moments + 2 * m
         cdef float *y = roots + g + g * wide
@@ -755,23 +724,23 @@ cdef class Layers:
         self._moments(numbers, m, hidden, moments)
         for i in range(g):
             self._pooled(numbers, m, hidden, moments, places + 4 * i, roots + i, x + i * (self.width + self.all_hidden))
-        self.out.rows_worth(x, g, self.width + self.all_hidden, self.most, room, y, wide)
+        self.out.multiply_floats(x, g, self.width + self.all_hidden, self.most, room, y, wide)
         for i in range(g):
             waypost_shift(y + i * wide, &self.out_bias[0], roots[i], self.out.n)
             waypost_positive(y + i * wide, self.d1.k)
-        self.d1.rows_worth(y, g, wide, self.most, room, x, wide)
+        self.d1.multiply_floats(y, g, wide, self.most, room, x, wide)
         for i in range(g):
             waypost_add(x + i * wide, y + i * wide + self.d1.k, self.d1.n)
             waypost_positive(x + i * wide, self.d1.n)
-        self.d2.rows_worth(x, g, wide, self.most, room, y, wide)
+        self.d2.multiply_floats(x, g, wide, self.most, room, y, wide)
         for i in range(g):
             waypost_positive(y + i * wide, self.d3.k)
-        self.d3.rows_worth(y, g, wide, self.most, room, x, wide)
+        self.d3.multiply_floats(y, g, wide, self.most, room, x, wide)
         for i in range(g):
             waypost_add(x + i * wide, y + i * wide + self.d3.k, self.d3.n)
             waypost_tanh(x + i * wide, self.d3.n, &self.tanh_over[0], &self.tanh_under[0])
         if self.carry is not None:
-            self.carry.rows_worth(x, g, wide, self.most, room, out, self.dims)
+            self.carry.multiply_floats(x, g, wide, self.most, room, out, self.dims)
         else:
             for i in range(g):
                 memcpy(out + i * self.dims, x + i * wide, self.dims * sizeof(float))
@@ -804,7 +773,7 @@ cdef class Layers:
         means[0] += inverse * moments[at]
 
     cdef void _moments(self, const int64_t *numbers, long m, const float *hidden, float *moments) noexcept nogil:
-        """Mean and inverse deviation of all that is known of each piece. Sums of its own numbers are whole, thus exact."""
+        """Mean and inverse deviation of each token's numbers. Sums of its integers are exact."""
         cdef long i, shard, n = self.all_hidden
         cdef double plain = 0, squares = 0, wide, deep
         cdef float total, square, mean, all_width = <float> (self.width + n)
@@ -824,50 +793,49 @@ cdef long[:, ::1] _places(groups, long m):
     cdef long i
     for i in range(places.shape[0]):
         if not (0 <= places[i, 0] < m and 0 <= places[i, 1] <= places[i, 2] <= m and 0 <= places[i, 3] < m):
-            raise IndexError("no such place")
+            raise IndexError("no such position")
     return places
 
 
 cdef long[::1] _ends(sizes, long m):
-    """Where each text ends."""
+    """The end of each text."""
     ends = np.empty(len(sizes), np.dtype("l"))
     cdef long[::1] found = ends
     cdef long end = 0, i, size
     for i in range(found.shape[0]):
         size = sizes[i]
         if not 0 <= size <= m - end:
-            raise IndexError("texts are not as long as the line")
+            raise IndexError("the sizes do not add up to the number of tokens")
         end += size
         found[i] = end
     if end != m:
-        raise IndexError("texts are not as long as the line")
+        raise IndexError("the sizes do not add up to the number of tokens")
     return found
 
 
-cdef class Means:
-    """See the twin."""
+cdef class TokenSums:
 
     cdef const int8_t[:, ::1] codes
     cdef const float[::1] scales
 
     def __init__(self, const int8_t[:, ::1] codes, const float[::1] scales):
         if codes.shape[0] != scales.shape[0] or codes.shape[1] % LANES or not codes.shape[1]:
-            raise ValueError("codes and scales do not belong together")
+            raise ValueError("codes and scales do not match")
         self.codes, self.scales = codes, scales
 
-    def sums(self, const int64_t[::1] numbers, runs):
+    def sum_runs(self, const int64_t[::1] numbers, runs):
         cdef long m = numbers.shape[0], n = self.codes.shape[1], i, at, start, stop
         cdef float[:, ::1] out
         cdef float length
         for i in range(m):
             if not 0 <= numbers[i] < self.scales.shape[0]:
-                raise IndexError("no such piece")
+                raise IndexError("no such token")
         made = np.zeros((len(runs), n), np.float32)
         out = made
         for i in range(out.shape[0]):
             start, stop = runs[i]
             if not 0 <= start <= stop <= m:
-                raise IndexError("no such place")
+                raise IndexError("no such position")
             with nogil:
                 for at in range(start, stop):
                     waypost_weigh_codes(&out[i, 0], &self.codes[numbers[at], 0], self.scales[numbers[at]], n, at == start)

@@ -1,4 +1,4 @@
-"""The compiled search of near vectors gives what its twin in numpy gives, bit for bit, and takes no damaged array's word."""
+"""The compiled IVF index equals its fallback bit for bit, and detects damaged arrays."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from waypost.search.kernels.near_fallback import QUERY_GRID, IvfIndexFallback, IvfRules
+from waypost.search.kernels.ivf_index_fallback import QUERY_GRID, IvfIndex, IvfRules
 from waypost.search.vectors.quantizer import CoarseQuantizer, train_quantizer
 from waypost.search.vectors.vector_block import VectorBlock
 
-near = pytest.importorskip("waypost.search.kernels.near", reason="the kernels are not compiled here")
+ivf_index = pytest.importorskip("waypost.search.kernels.ivf_index", reason="the kernels are not compiled here")
 
 DIMS = 96  # 64, and 32 more: numbers that are multiplied at once
 FILED = 66_000  # vectors: past the size from which they are filed under lists
@@ -28,9 +28,9 @@ PROBES = (None, 1, 3, 12, 64, 500)
 
 @pytest.fixture(autouse=True, params=[False, True], ids=["broad", "narrow"])
 def _processor(request: pytest.FixtureRequest) -> Iterator[None]:
-    near.narrow(request.param)
+    ivf_index.disable_avx512(request.param)
     yield
-    near.narrow(False)
+    ivf_index.disable_avx512(False)
 
 
 def on_grid(vectors: npt.NDArray[Any]) -> F32:
@@ -46,7 +46,7 @@ THEMES = np.random.RandomState(0).standard_normal((40, DIMS))
 
 
 @cache
-def landmarks() -> CoarseQuantizer:
+def quantizer() -> CoarseQuantizer:
     return train_quantizer(unit(np.random.RandomState(1), 600), lists=64, seed=1)
 
 
@@ -57,7 +57,7 @@ def typed(block: VectorBlock) -> Arrays:
 def arrays_of(vectors: F32, sizes: npt.NDArray[np.intp], marks: CoarseQuantizer | None = None) -> Arrays:
     rows = np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes)
     places = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes) + (rows % 3 == 0)
-    return typed(VectorBlock.build(vectors, rows, places.astype(np.uint16), len(sizes), marks or landmarks()))
+    return typed(VectorBlock.build(vectors, rows, places.astype(np.uint16), len(sizes), marks or quantizer()))
 
 
 @cache
@@ -98,9 +98,9 @@ def same(one: Answer, other: Answer) -> bool:
     )
 
 
-def both(arrays: Arrays, rules: IvfRules = SMALL) -> tuple[IvfIndexFallback, Any]:
-    twin = IvfIndexFallback(arrays, landmarks(), rules)
-    return twin, near.Near(twin)
+def both(arrays: Arrays, rules: IvfRules = SMALL) -> tuple[IvfIndex, Any]:
+    fallback = IvfIndex(arrays, quantizer(), rules)
+    return fallback, ivf_index.IvfIndex(fallback)
 
 
 def row_count(arrays: Arrays) -> int:
@@ -113,38 +113,40 @@ def row_count(arrays: Arrays) -> int:
 def test_the_same_rows_are_nearest_in_a_filed_block(
     made: Callable[[], Arrays], probes: int | None, rules: IvfRules
 ) -> None:
-    twin, kernel = both(made(), rules)
+    fallback, kernel = both(made(), rules)
     chance = np.random.RandomState(5)
     for mask in masks(row_count(made()), chance):
         for k, spare in ((1, 0), (20, 30), (900, 0)):
             query = unit(chance, 1)
-            assert same(kernel.nearest(query, mask, k, probes, spare), twin.nearest(query, mask, k, probes, spare))
+            assert same(kernel.nearest(query, mask, k, probes, spare), fallback.nearest(query, mask, k, probes, spare))
 
 
 @pytest.mark.parametrize("seed", range(24))
 def test_the_same_rows_are_nearest_in_a_block_that_is_not_filed(seed: int) -> None:
-    twin, kernel = both(loose(seed))
+    fallback, kernel = both(loose(seed))
     chance = np.random.RandomState(seed)
-    for mask in masks(row_count(twin.arrays), chance):
+    for mask in masks(row_count(fallback.arrays), chance):
         for probes in PROBES:
             query, k = unit(chance, 1), int(chance.choice([0, 1, 10, 60]))
-            assert same(kernel.nearest(query, mask, k, probes, 7), twin.nearest(query, mask, k, probes, 7))
+            assert same(kernel.nearest(query, mask, k, probes, 7), fallback.nearest(query, mask, k, probes, 7))
 
 
 def test_a_deeper_look_at_the_same_question_finds_what_it_would_have_found_at_once() -> None:
-    twin, kernel = both(filed())
+    fallback, kernel = both(filed())
     chance = np.random.RandomState(6)
     questions = unit(chance, 6)
     half = chance.random_sample(row_count(filed())) < 0.5
     for query in (*questions, *questions[:2]):
         for k, probes, mask in ((5, 8, None), (400, 8, None), (50, 8, half), (50, None, half), (5, 9, None)):
-            assert same(kernel.nearest(query[None], mask, k, probes, 3), twin.nearest(query[None], mask, k, probes, 3))
+            assert same(
+                kernel.nearest(query[None], mask, k, probes, 3), fallback.nearest(query[None], mask, k, probes, 3)
+            )
 
 
 def test_several_threads_get_what_each_would_get_alone() -> None:
-    twin, kernel = both(filed())
+    fallback, kernel = both(filed())
     queries = unit(np.random.RandomState(7), 40)
-    alone = [twin.nearest(query[None], None, 30, 8, 0) for query in queries]
+    alone = [fallback.nearest(query[None], None, 30, 8, 0) for query in queries]
     with ThreadPoolExecutor(4) as threads:
         together = list(threads.map(lambda query: kernel.nearest(query[None], None, 30, 8, 0), queries))
     assert all(map(same, together, alone))
@@ -153,27 +155,29 @@ def test_several_threads_get_what_each_would_get_alone() -> None:
 @pytest.mark.parametrize("units", [0, 1, 3, 8])
 @pytest.mark.parametrize("seed", range(6))
 def test_rows_are_as_near_to_each_unit_of_a_question(seed: int, units: int) -> None:
-    twin, kernel = both(loose(seed))
+    fallback, kernel = both(loose(seed))
     chance = np.random.RandomState(seed)
-    rows = chance.randint(max(1, row_count(twin.arrays)), size=min(200, row_count(twin.arrays))).astype(np.uint32)
+    rows = chance.randint(max(1, row_count(fallback.arrays)), size=min(200, row_count(fallback.arrays))).astype(
+        np.uint32
+    )
     queries = unit(chance, units)
     for some in (rows, rows[:1], rows[:0]):
-        assert same(kernel.similarities(some, queries), twin.similarities(some, queries))
+        assert same(kernel.similarities(some, queries), fallback.similarities(some, queries))
     if units:
         assert [kernel.best_example(row, queries) for row in rows[:60].tolist()] == [
-            twin.best_example(row, queries) for row in rows[:60].tolist()
+            fallback.best_example(row, queries) for row in rows[:60].tolist()
         ]
 
 
 def test_a_query_off_the_grid_is_answered_by_the_fallback() -> None:
-    twin, kernel = both(filed())
+    fallback, kernel = both(filed())
     chance = np.random.RandomState(8)
     odd = unit(chance, 1) + np.float32(1e-5)
     for queries in (odd, unit(chance, 2), 40 * unit(chance, 1)):
-        assert same(kernel.nearest(queries, None, 9, 8, 2), twin.nearest(queries, None, 9, 8, 2))
+        assert same(kernel.nearest(queries, None, 9, 8, 2), fallback.nearest(queries, None, 9, 8, 2))
         rows = np.arange(50, dtype=np.uint32)
-        assert same(kernel.similarities(rows, queries), twin.similarities(rows, queries))
-        assert kernel.best_example(11, queries) == twin.best_example(11, queries)
+        assert same(kernel.similarities(rows, queries), fallback.similarities(rows, queries))
+        assert kernel.best_example(11, queries) == fallback.best_example(11, queries)
 
 
 WILD = {
@@ -221,7 +225,7 @@ def test_arrays_of_different_blocks_are_refused() -> None:
     with pytest.raises(ValueError, match="one block"):
         both({**filed(), "list_starts": filed()["list_starts"][:-1]})
     _, kernel = both(one)
-    with pytest.raises(ValueError, match="each row"):
+    with pytest.raises(ValueError, match="flag per row"):
         kernel.nearest(unit(np.random.RandomState(1), 1), np.ones(5, np.bool_), 3, None, 0)
     for row in (row_count(one), 2**32 - 1):
         with pytest.raises(IndexError):

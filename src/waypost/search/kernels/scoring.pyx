@@ -1,6 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""Candidates weighed, put in order, and called by their ids. The twins of `placed` and `placed_by` are in
-`search/kernels/placing_fallback.py`, the others in `search/kernels/order_fallback.py`."""
+"""Selection, fusion and ranking of candidates. The fallback is `scoring_fallback.py`."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
@@ -10,23 +9,20 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 
-# --- Sorting --------------------------------------------------------------------------------------
-
-
-cdef struct Standing:
-    double step  # of the score: more is better
-    uint64_t mark  # parts equals
+cdef struct Ranked:
+    double step  # of the score; higher is better
+    uint64_t mark  # breaks ties
     uint64_t at
 
 
-cdef inline bint _is_before(const Standing *one, const Standing *other) noexcept nogil:
+cdef inline bint _is_before(const Ranked *one, const Ranked *other) noexcept nogil:
     return one.step > other.step or (one.step == other.step and one.mark < other.mark)
 
 
-cdef void _sort(Standing *all, Standing *room, Py_ssize_t n) noexcept nogil:
-    """By merging: whoever stood first stays before its equals."""
+cdef void _sort(Ranked *all, Ranked *room, Py_ssize_t n) noexcept nogil:
+    """Stable merge sort."""
     cdef Py_ssize_t half = n // 2, left = 0, right = half, at
-    cdef Standing one
+    cdef Ranked one
     if n <= 8:
         for right in range(1, n):
             one, at = all[right], right
@@ -37,7 +33,7 @@ cdef void _sort(Standing *all, Standing *room, Py_ssize_t n) noexcept nogil:
         return
     _sort(all, room, half)
     _sort(all + half, room, n - half)
-    memcpy(room, all, half * sizeof(Standing))
+    memcpy(room, all, half * sizeof(Ranked))
     for at in range(n):
         if left == half:
             return
@@ -49,19 +45,16 @@ cdef void _sort(Standing *all, Standing *room, Py_ssize_t n) noexcept nogil:
             left += 1
 
 
-# --- From signals to scores -----------------------------------------------------------------------
-
-
 cdef struct Shares:
     float lexical, network, static, coverage, tags, example, skills, thinned, foreign
-    float vectors  # both spaces, where the other has nothing
-    float others  # all but words
-    float best  # of the clauses
+    float vectors  # both spaces, if one is missing
+    float others  # all but lexical
+    float best  # the best clause
     float whole
 
 
 cdef class _Fusion:
-    """The columns of one question's candidates."""
+    """The columns of the candidates of one query."""
 
     cdef Shares shares
     cdef float mass
@@ -96,15 +89,15 @@ cdef class _Fusion:
         if self.has_static:
             is_right = is_right and _is_like(self.static, n, units) and _is_like(self.static_example, n, units)
         if not is_right:
-            raise ValueError("as many of each")
+            raise ValueError("arrays differ in length")
         return 0
 
     cdef int _share(self, weights) except -1:
-        """Sums of weights are made wide, then used in the width of the signals, as numpy does."""
+        """Weights are added as float64 and used as float32, as numpy does."""
         cdef double network = weights.network, static = weights.static, coverage = weights.coverage, best = 0.0
         cdef Py_ssize_t wishes = self.lexical.shape[1] - 1
         if wishes > 0:
-            best = weights.clauses * (1 - 1 / <double> wishes)  # of two, one often only tells more of the other
+            best = weights.clauses * (1 - 1 / <double> wishes)  # two clauses often state one wish
         self.shares.lexical, self.shares.tags = weights.lexical, weights.tags
         self.shares.network, self.shares.static, self.shares.coverage = network, static, coverage
         self.shares.vectors, self.shares.others = static + network, network + static + coverage
@@ -125,7 +118,7 @@ cdef class _Fusion:
         return whole + self.shares.tags * self.tags[at]
 
     cdef float part(self, Py_ssize_t at, Py_ssize_t unit, bint is_foreign) noexcept:
-        """What one unit of the question says of one candidate."""
+        """The score of one candidate by one unit of the query."""
         cdef float lexical = self.lexical[at, unit] / self.mass
         cdef float words = self.shares.lexical * lexical + self.shares.coverage * self.coverage[at, unit]
         cdef float network, static = 0.0, part
@@ -137,15 +130,15 @@ cdef class _Fusion:
         if is_foreign:
             part = self.shares.foreign * network
         elif self.has_static:
-            # An agent that is too new to have sentence vectors is judged by the other vectors in their place.
+            # An agent that has no sentence vectors yet is scored by its static vectors instead.
             words = words + self.shares.static * static
             part = words + self.shares.network * (network if self.covered[at] else static)
         else:
             part = words + self.shares.network * network
-        return part if self.skills[at] == 0 else self.lifted(at, unit, part, lexical, is_foreign)
+        return part if self.skills[at] == 0 else self.by_best_example(at, unit, part, lexical, is_foreign)
 
-    cdef float lifted(self, Py_ssize_t at, Py_ssize_t unit, float part, float lexical, bint is_foreign) noexcept:
-        """The same for an agent of many skills: by its best one, where that says more."""
+    cdef float by_best_example(self, Py_ssize_t at, Py_ssize_t unit, float part, float lexical, bint is_foreign) noexcept:
+        """The same for an agent of many topics: by its best example, if that scores higher."""
         cdef float example = self.network_example[at, unit], more
         if is_foreign:
             more = self.shares.foreign * example - part
@@ -154,7 +147,7 @@ cdef class _Fusion:
         return part + self.shares.skills * self.skills[at] * (more if more > 0 else 0)
 
     cdef float near(self, float centre, float example) noexcept:
-        """How near the vectors of a space are: the agent as a whole, lifted by an example that is nearer."""
+        """The similarity in a space: of the centre, raised by a nearer example."""
         cdef float more = example - centre
         centre = centre + self.shares.example * (more if more > 0 else 0)
         return centre if centre > 0 else 0
@@ -164,8 +157,7 @@ cdef bint _is_like(const float[:, :] column, Py_ssize_t n, Py_ssize_t units) noe
     return column.shape[0] == n and column.shape[1] == units
 
 
-def placed(signals, names, weights, double mass, foreign, doubtful, double now, rules):
-    """The places of the candidates, best first; the score of each, in that order; and the row of each."""
+def rank_candidates(signals, names, weights, double mass, foreign, doubtful, double now, rules):
     cdef _Fusion fusion = _Fusion(signals, names, weights, mass if mass > 1e-6 else 1e-6)
     cdef Py_ssize_t n = fusion.n, at
     cdef const uint8_t[::1] other = _flags(foreign, n), unsure = _flags(doubtful, n)
@@ -176,7 +168,7 @@ def placed(signals, names, weights, double mass, foreign, doubtful, double now, 
     cdef float shared = rules.shared, lift = weights.preferred, figure, meant
     cdef double *scores
     if updated.shape[0] != n or preferred.shape[0] != n:
-        raise ValueError("as many of each")
+        raise ValueError("arrays differ in length")
     scores = <double *> malloc((n + 1) * sizeof(double))
     if scores == NULL:
         raise MemoryError
@@ -189,7 +181,7 @@ def placed(signals, names, weights, double mass, foreign, doubtful, double now, 
             age = now - updated[at]
             figure = figure * <float> (1.0 - fresh + fresh * pow(0.5, (0.0 if age < 0.0 else age) / half_life))
             scores[at] = 1.0 / (1.0 + exp(-((figure - middle) / slope + <double> (lift * preferred[at]))))
-        return _in_place(scores, n, signals, rules.deprecated, rules.fine)
+        return _rank(scores, n, signals, rules.deprecated, rules.fine)
     finally:
         free(scores)
 
@@ -197,61 +189,54 @@ def placed(signals, names, weights, double mass, foreign, doubtful, double now, 
 cdef const uint8_t[::1] _flags(mask, Py_ssize_t n):
     cdef const uint8_t[::1] flags = None if mask is None else mask.view("u1")
     if flags is not None and flags.shape[0] != n:
-        raise ValueError("as many of each")
+        raise ValueError("arrays differ in length")
     return flags
 
 
-def placed_by(const double[::1] figures, signals, rules):
-    """The same by scores that are there."""
-    return _in_place(&figures[0], figures.shape[0], signals, rules.deprecated, rules.fine)
+def rank_by_scores(const double[::1] figures, signals, rules):
+    return _rank(&figures[0], figures.shape[0], signals, rules.deprecated, rules.fine)
 
 
-cdef object _in_place(const double *scores, Py_ssize_t n, signals, double kept, double grid):
-    """What each scored times what it is worth, of which a deprecated one keeps some. Scores are told apart by steps of a grid,
-    equals by their marks."""
+cdef object _rank(const double *scores, Py_ssize_t n, signals, double kept, double grid):
+    """Order by score times worth (a deprecated agent keeps a share), in steps of a grid; ties by mark."""
     cdef const float[::1] worth = signals.worth
     cdef const uint8_t[::1] deprecated = signals.deprecated.view("u1")
     cdef const uint64_t[::1] marks = signals.mark
     cdef const uint32_t[::1] rows = signals.rows
     cdef Py_ssize_t at
     if worth.shape[0] != n or deprecated.shape[0] != n or marks.shape[0] != n or rows.shape[0] != n:
-        raise ValueError("as many of each")
+        raise ValueError("arrays differ in length")
     places = PyBytes_FromStringAndSize(NULL, n * sizeof(int64_t))
     figures = PyBytes_FromStringAndSize(NULL, n * sizeof(double))
     in_order = PyBytes_FromStringAndSize(NULL, n * sizeof(uint32_t))
     cdef int64_t *place = <int64_t *> PyBytes_AS_STRING(places)
     cdef double *figure = <double *> PyBytes_AS_STRING(figures)
     cdef uint32_t *row = <uint32_t *> PyBytes_AS_STRING(in_order)
-    cdef Standing *all = <Standing *> malloc((2 * n + 1) * sizeof(Standing))
+    cdef Ranked *all = <Ranked *> malloc((2 * n + 1) * sizeof(Ranked))
     if all == NULL:
         raise MemoryError
     for at in range(n):
-        all[at].step = rint(_worthy(scores[at], worth[at], deprecated[at], kept) * grid)
+        all[at].step = rint(_final_score(scores[at], worth[at], deprecated[at], kept) * grid)
         all[at].mark, all[at].at = marks[at], <uint64_t> at
     _sort(all, all + n, n)
     for at in range(n):
         place[at] = <int64_t> all[at].at
-        figure[at] = _worthy(scores[place[at]], worth[place[at]], deprecated[place[at]], kept)
+        figure[at] = _final_score(scores[place[at]], worth[place[at]], deprecated[place[at]], kept)
         row[at] = rows[place[at]]
     free(all)
     return places, figures, in_order
 
 
-cdef inline double _worthy(double score, float worth, uint8_t is_deprecated, double kept) noexcept nogil:
+cdef inline double _final_score(double score, float worth, uint8_t is_deprecated, double kept) noexcept nogil:
     return score * (<float> (worth * kept) if is_deprecated else worth)
 
 
-# --- Candidates -----------------------------------------------------------------------------------
-
-
-def chosen(signals, marks):
-    """For each segment the rows, each once and in order, that are among the best of all segments together by any signal: what
-    it found in each of them, rows with figures, and how many of these are kept. Among equals the marks decide."""
+def select_rows(signals, marks):
     cdef Py_ssize_t total = 0, taken = 0
     for found, _ in signals:
         for rows, _ in found:
             total += len(rows)
-    cdef Standing *room = <Standing *> malloc((2 * total + 1) * (sizeof(Standing) + sizeof(uint64_t)))
+    cdef Ranked *room = <Ranked *> malloc((2 * total + 1) * (sizeof(Ranked) + sizeof(uint64_t)))
     if room == NULL:
         raise MemoryError
     cdef uint64_t *kept = <uint64_t *> (room + 2 * total)
@@ -263,21 +248,21 @@ def chosen(signals, marks):
         free(room)
 
 
-cdef Py_ssize_t _best(Standing *room, uint64_t *kept, found, marks, Py_ssize_t count) except -1:
-    """Of what one signal found, its best: the number of the segment, then the row. How many they are."""
+cdef Py_ssize_t _best(Ranked *room, uint64_t *kept, found, marks, Py_ssize_t count) except -1:
+    """The best hits of one signal, as segment and row; return their number."""
     cdef const uint32_t[::1] rows
     cdef const float[::1] figures
     cdef const uint64_t[::1] mark
     cdef Py_ssize_t n = 0, at, segment
     if len(found) != len(marks) or count < 1:
-        raise ValueError("as many of each")
+        raise ValueError("arrays differ in length")
     for segment in range(len(marks)):
         rows = found[segment][0]
         if not rows.shape[0]:
             continue
         figures, mark = found[segment][1], marks[segment]
         if figures.shape[0] != rows.shape[0]:
-            raise ValueError("as many of each")
+            raise ValueError("arrays differ in length")
         for at in range(rows.shape[0]):
             if rows[at] >= mark.shape[0]:
                 raise IndexError("no such row")
@@ -291,10 +276,10 @@ cdef Py_ssize_t _best(Standing *room, uint64_t *kept, found, marks, Py_ssize_t c
     return n
 
 
-cdef void _put_first(Standing *all, Py_ssize_t n, Py_ssize_t count) noexcept nogil:
-    """The best so many before the others, in no order: each turn parts those that may lie on both sides of the border."""
+cdef void _put_first(Ranked *all, Py_ssize_t n, Py_ssize_t count) noexcept nogil:
+    """Quickselect: move the best `count` to the front."""
     cdef Py_ssize_t first = 0, last = n - 1, left, right
-    cdef Standing middle
+    cdef Ranked middle
     while first < last and first < count <= last:
         middle = _middle(all[first], all[(first + last) // 2], all[last])
         left, right = first, last
@@ -315,7 +300,7 @@ cdef void _put_first(Standing *all, Py_ssize_t n, Py_ssize_t count) noexcept nog
             return
 
 
-cdef Standing _middle(Standing one, Standing two, Standing three) noexcept nogil:
+cdef Ranked _middle(Ranked one, Ranked two, Ranked three) noexcept nogil:
     if _is_before(&two, &one):
         one, two = two, one
     if _is_before(&three, &two):
@@ -324,7 +309,7 @@ cdef Standing _middle(Standing one, Standing two, Standing three) noexcept nogil
 
 
 cdef uint64_t *_in_order(uint64_t *keys, uint64_t *room, Py_ssize_t n) noexcept nogil:
-    """The keys in order, byte by byte, in the one place or in the other."""
+    """Radix sort. The result is in one of the two arrays."""
     cdef Py_ssize_t[256] ends
     cdef Py_ssize_t at, end
     cdef uint64_t most = 0
@@ -363,10 +348,7 @@ cdef list _by_segment(const uint64_t *keys, Py_ssize_t n, uint32_t *rows, Py_ssi
     return found
 
 
-# --- Ids ------------------------------------------------------------------------------------------
-
-
-def called(
+def read_ids(
     const uint8_t[::1] written,
     const int64_t[::1] starts,
     const uint32_t[::1] rows,
@@ -374,12 +356,11 @@ def called(
     some,
     double grid,
 ):
-    """The ids of some places, which stand one behind the other, by row; and their scores in steps of a grid."""
     cdef Py_ssize_t place, n = starts.shape[0] - 1
     cdef int64_t start, end
     ids, shown = [], []
     if rows.shape[0] != scores.shape[0]:
-        raise ValueError("as many of each")
+        raise ValueError("arrays differ in length")
     for place in some:
         if not 0 <= place < rows.shape[0] or rows[place] >= n:
             raise IndexError("no such row")

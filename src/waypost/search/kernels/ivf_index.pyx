@@ -1,9 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""Vectors near a query: see `search/kernels/near_fallback.py` for what is looked for and why, and for the twin of each method.
+"""Nearest vectors of a block. The fallback, which documents each method, is `ivf_index_fallback.py`.
 
-A vector of a query stands on a grid of whole numbers, and so do the stored codes: their products add up to the same in any
-order, here as there. Vectors that stand on no such grid are left to the twin. Arrays may be mapped files, and files may be
-damaged: every number that leads somewhere is held against the size of what it leads into.
+Queries and stored codes are on an integer grid, so products add up to the same in any order; other queries go to the
+fallback. Arrays may be memory maps of damaged files: every index is checked against the size of its array.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -36,18 +35,18 @@ cdef extern from *:
     #define waypost_count(x) __builtin_popcountll(x)
     #define waypost_fetch(x) __builtin_prefetch(x)
     #endif
-    #define WAYPOST_AHEAD 12 /* vectors that are fetched before they are measured */
-    #define WAYPOST_FAR 128 /* sketches, where they stand side by side: a processor by itself stops at the end of a page */
+    #define WAYPOST_AHEAD 12 /* vectors to prefetch */
+    #define WAYPOST_FAR 128 /* codes to prefetch in a row: the hardware prefetcher stops at the end of a page */
 
-    /* All 256 count as none. */
+    /* A Hamming distance of 256 becomes 0. */
     static inline uint32_t waypost_apart(const uint64_t *a, const uint64_t *b)
     {
         return (uint8_t)(waypost_count(a[0] ^ b[0]) + waypost_count(a[1] ^ b[1])
             + waypost_count(a[2] ^ b[2]) + waypost_count(a[3] ^ b[3]));
     }
 
-    /* How many signs differ, of each of n sketches, and how often each number came. Four at a time, each with a table of its
-       own, so that none waits for another. */
+    /* The Hamming distance of each of n binary codes, and a histogram. Four at a time, each with its own table, so that no
+       increment waits for another. */
     WAYPOST_COUNTS
     static void waypost_compare_each(const uint64_t *signs, int64_t n, const uint64_t *query, uint8_t *apart, int64_t *counts)
     {
@@ -69,7 +68,7 @@ cdef extern from *:
             counts[number] += (int64_t)tables[0][number] + tables[1][number] + tables[2][number] + tables[3][number];
     }
 
-    /* The same where bits of whole registers are counted by one instruction. */
+    /* The same with AVX-512 VPOPCNTDQ. */
     #if defined(__x86_64__) && defined(__linux__) && (defined(__clang__) || __GNUC__ >= 9)
     #include <immintrin.h>
     #define WAYPOST_BROAD 1
@@ -104,7 +103,7 @@ cdef extern from *:
     }
     #endif
 
-    static int waypost_narrow = 0; /* 1: for tests, as on a lesser processor */
+    static int waypost_narrow = 0; /* tests set 1: no AVX-512 */
 
     static void waypost_compare(const uint64_t *signs, int64_t n, const uint64_t *query, uint8_t *apart, int64_t *counts)
     {
@@ -117,7 +116,7 @@ cdef extern from *:
         waypost_compare_each(signs, n, query, apart, counts);
     }
 
-    /* The same of sketches that stand here and there. */
+    /* The same for scattered codes. */
     WAYPOST_COUNTS
     static void waypost_compare_at(const uint64_t *signs, const uint32_t *spots, int64_t n, const uint64_t *one,
         uint8_t *apart, int64_t *counts)
@@ -130,8 +129,8 @@ cdef extern from *:
         }
     }
 
-    /* Where, from `first` on, a number is above `low` and at most `high`. May write one past the last. Few are: eight at a
-       time are passed over, if none of them is below 128 and at most `high`. */
+    /* The positions, from `first` on, of distances above `low` and up to `high`. May write one past the last. Most do not
+       match: eight at a time are skipped. */
     static int64_t waypost_pick(const uint8_t *apart, int64_t n, int low, int high, uint32_t first, uint32_t *picked)
     {
         const uint64_t each = 0x0101010101010101u;
@@ -155,18 +154,18 @@ cdef extern from *:
         return found;
     }
 
-    /* Adds to the weight of each sketch what its clear and very clear signs weigh more. */
+    /* Add to the distance of each code the extra weight of bits far from the threshold. */
     WAYPOST_COUNTS
     static void waypost_weigh(const uint64_t *signs, const uint32_t *spots, int64_t n, const uint64_t *words, int heavier,
         uint16_t *weights)
     {
         for (int64_t at = 0; at < n; at++) {
-            const uint64_t *sketch = signs + 4 * (int64_t)spots[at];
+            const uint64_t *code = signs + 4 * (int64_t)spots[at];
             int clear = 0, very = 0;
             if (at + WAYPOST_AHEAD < n)
                 waypost_fetch(signs + 4 * (int64_t)spots[at + WAYPOST_AHEAD]);
             for (int word = 0; word < 4; word++) {
-                uint64_t differing = sketch[word] ^ words[word];
+                uint64_t differing = code[word] ^ words[word];
                 clear += waypost_count(differing & words[4 + word]);
                 very += waypost_count(differing & words[8 + word]);
             }
@@ -196,7 +195,7 @@ cdef extern from *:
                 sums[m * at + query] = product(vector, queries + dims * query, dims); \
         }
 
-    /* The products of some vectors with each of m queries: [n, m]. Whoever asks for them reads the scales and rows next. */
+    /* Dot products of vectors with each of m queries: [n, m]. Prefetches scales and rows, which the caller reads next. */
     WAYPOST_ADDS
     static void waypost_measure_each(const int8_t *codes, int64_t dims, const float *scales, const uint32_t *rows,
         const uint32_t *ids, int64_t n, const int16_t *queries, int64_t m, int32_t *sums)
@@ -205,7 +204,7 @@ cdef extern from *:
     }
 
     #ifdef WAYPOST_BROAD
-    /* The same for vectors of 32 numbers, or a multiple: 32 of them are multiplied and added up by one instruction. */
+    /* The same with AVX-512 VNNI, for multiples of 32 dimensions. */
     BROAD static int32_t waypost_broad_product(const int8_t *codes, const int16_t *query, int64_t dims)
     {
         __m512i even = _mm512_setzero_si512(), odd = even;
@@ -248,7 +247,7 @@ cdef extern from *:
         waypost_measure_each(codes, dims, scales, rows, ids, n, queries, m, sums);
     }
 
-    /* The same of all vectors, with one query. */
+    /* The same for all vectors and one query. */
     WAYPOST_ADDS
     static void waypost_measure_all_each(const int8_t *codes, int64_t dims, int64_t n, const int16_t *query, int32_t *sums)
     {
@@ -267,9 +266,9 @@ cdef extern from *:
         waypost_measure_all_each(codes, dims, n, query, sums);
     }
 
-    /* How many bytes are 1; the others are 0. */
+    /* The number of bytes that are 1 (the others are 0). */
     WAYPOST_COUNTS
-    static int64_t waypost_seen(const uint8_t *mask, int64_t n)
+    static int64_t waypost_count_mask(const uint8_t *mask, int64_t n)
     {
         int64_t seen = 0, at = 0;
         for (; at + 64 <= n; at += 64) {
@@ -284,7 +283,7 @@ cdef extern from *:
         return seen;
     }
 
-    /* A whole number that is the lower, the higher the figure is; what is no number comes last. */
+    /* An integer key that sorts floats in descending order, NaN last. */
     static inline uint32_t waypost_descending(float figure)
     {
         union { float figure; uint32_t bits; } as;
@@ -305,21 +304,21 @@ cdef extern from *:
         const int8_t *, int64_t, const float *, const uint32_t *, const uint32_t *, int64_t, const int16_t *, int64_t, int32_t *
     ) noexcept nogil
     void waypost_measure_all(const int8_t *, int64_t, int64_t, const int16_t *, int32_t *) noexcept nogil
-    int64_t waypost_seen(const uint8_t *, int64_t) noexcept nogil
+    int64_t waypost_count_mask(const uint8_t *, int64_t) noexcept nogil
     uint32_t waypost_descending(float) noexcept nogil
 
 
-def narrow(bint yes):
-    """For tests: whether to work as on a processor without AVX-512."""
+def disable_avx512(bint disabled):
+    """For tests: work as on a processor without AVX-512."""
     global waypost_narrow
-    waypost_narrow = yes
+    waypost_narrow = disabled
 
 
 cdef enum:
-    _ROOMS = 4  # kept between questions: as many as ask at once, if they are few
-    _SPARE = 1 << 23  # bytes that one array of a room keeps; more is rare, and given back
-    _DIGIT = 11  # bits by which numbers are sorted in one pass
-    _HEAVIEST = 2048  # more than any sketch weighs
+    _WORKSPACES = 4  # kept for later queries
+    _SPARE = 1 << 23  # bytes that one buffer of a workspace keeps; larger ones are rare, and freed
+    _DIGIT = 11  # bits per pass of the radix sort
+    _HEAVIEST = 2048  # more than any weighted distance
 
 cdef enum Fault:
     FINE = 0
@@ -327,27 +326,27 @@ cdef enum Fault:
     FULL = -2
 
 
-cdef struct Store:
+cdef struct Buffer:
     void *at
-    size_t room
+    size_t size
 
 
-cdef int grow(Store *store, size_t size) noexcept nogil:
-    """What it holds stays."""
+cdef int grow(Buffer *buffer, size_t size) noexcept nogil:
+    """Enlarge a buffer, keeping its content."""
     cdef void *at
-    if size > store.room:
+    if size > buffer.size:
         size += size // 2
-        at = realloc(store.at, size)
+        at = realloc(buffer.at, size)
         if at == NULL:
             return FULL
-        store.at, store.room = at, size
+        buffer.at, buffer.size = at, size
     return FINE
 
 
-cdef void give_back(Store *store, size_t most) noexcept nogil:
-    if store.room > most:
-        free(store.at)
-        store.at, store.room = NULL, 0
+cdef void shrink(Buffer *buffer, size_t most) noexcept nogil:
+    if buffer.size > most:
+        free(buffer.at)
+        buffer.at, buffer.size = NULL, 0
 
 
 _KINDS = {
@@ -356,35 +355,35 @@ _KINDS = {
 }
 
 
-cdef class Room:
-    """Where one search at a time works. The next question for the same vector, which looks deeper, finds its sketches compared."""
+cdef class Workspace:
+    """Buffers of one search. A deeper search for the same query finds its distances computed."""
 
-    cdef object asked, probes  # whose sketch this is, and which runs were looked for; None: of nobody
+    cdef object query, probes  # that the distances belong to
     cdef uint64_t words[12]
-    cdef int64_t counts[256]  # how many sketches differ by so many signs
-    cdef Store flags, apart, starts, ends, often, spots, picked, other, weights, ids, sums, rows, figures
+    cdef int64_t counts[256]  # codes by Hamming distance
+    cdef Buffer flags, apart, starts, ends, often, spots, picked, other, weights, ids, sums, rows, figures
     cdef Py_ssize_t runs, total, own, chosen, found
-    cdef bint is_spelled_out  # sketches by number instead of in runs
+    cdef bint is_listed  # codes by number instead of in runs
     cdef bint is_compared
 
     def __dealloc__(self):
         self.empty(0)
 
     cdef void empty(self, size_t most) noexcept nogil:
-        self.is_compared = self.is_compared and self.apart.room <= most
-        give_back(&self.flags, most)
-        give_back(&self.apart, most)
-        give_back(&self.starts, most)
-        give_back(&self.ends, most)
-        give_back(&self.often, most)
-        give_back(&self.spots, most)
-        give_back(&self.picked, most)
-        give_back(&self.other, most)
-        give_back(&self.weights, most)
-        give_back(&self.ids, most)
-        give_back(&self.sums, most)
-        give_back(&self.rows, most)
-        give_back(&self.figures, most)
+        self.is_compared = self.is_compared and self.apart.size <= most
+        shrink(&self.flags, most)
+        shrink(&self.apart, most)
+        shrink(&self.starts, most)
+        shrink(&self.ends, most)
+        shrink(&self.often, most)
+        shrink(&self.spots, most)
+        shrink(&self.picked, most)
+        shrink(&self.other, most)
+        shrink(&self.weights, most)
+        shrink(&self.ids, most)
+        shrink(&self.sums, most)
+        shrink(&self.rows, most)
+        shrink(&self.figures, most)
 
     cdef int add_run(self, int64_t start, int64_t end) noexcept nogil:
         if grow(&self.starts, 8 * (self.runs + 1)) or grow(&self.ends, 8 * (self.runs + 1)):
@@ -396,95 +395,93 @@ cdef class Room:
         return FINE
 
 
-cdef class Near:
-    """The vectors of one block. It holds the arrays of its twin."""
+ctypedef const uint32_t *U32s
+ctypedef const uint16_t *U16s
 
-    cdef object _twin, _rooms, _held
+
+cdef class IvfIndex:
+    """The vectors of one block, in the arrays of its fallback."""
+
+    cdef object _fallback, _workspaces, _arrays
     cdef const int8_t *_codes
     cdef const float *_scales
-    cdef const uint32_t *_rows
-    cdef const uint32_t *_row_starts
-    cdef const uint16_t *_places
-    cdef const uint16_t *_lists
+    cdef U32s _rows, _row_starts, _members, _spots, _list_starts
+    cdef U16s _places, _lists
     cdef const uint64_t *_signs
-    cdef const uint32_t *_members
-    cdef const uint32_t *_spots
-    cdef const uint32_t *_list_starts
     cdef const int8_t *_centres
     cdef const double *_shortening
-    cdef Py_ssize_t _size, _dims, _row_count, _sketches, _spill, _list_count
+    cdef Py_ssize_t _size, _dims, _row_count, _code_count, _spill, _list_count
     cdef Py_ssize_t _scan_rows, _measured, _shortlist, _rough
     cdef int _heavier
     cdef double _grid
     cdef bint _is_filed
 
-    def __init__(self, twin):
-        arrays, landmarks, rules = twin.arrays, twin.landmarks, twin.rules
-        self._twin, self._rooms = twin, []
+    def __init__(self, fallback):
+        arrays, quantizer, rules = fallback.arrays, fallback.quantizer, fallback.rules
+        self._fallback, self._workspaces = fallback, []
         self._scan_rows, self._grid, self._measured = rules.scan_rows, rules.grid, rules.measured
         self._shortlist, self._rough, self._heavier = rules.shortlist, rules.rough, rules.heavier
         if not 0 <= 255 * (1 + 2 * self._heavier) < _HEAVIEST:
-            raise ValueError("signs weigh too much")
-        held = {name: np.ascontiguousarray(arrays[name], kind) for name, kind in _KINDS.items()}
-        held["centres"] = np.ascontiguousarray(landmarks.codes, np.int8)
-        held["shortening"] = np.ascontiguousarray(landmarks.shortening / self._grid, np.float64)
-        self._held = held
-        self._size, self._dims = held["codes"].shape
-        self._sketches, self._spill, self._list_count = len(held["signs"]), held["lists"].shape[1], len(held["centres"])
-        self._row_count, self._is_filed = len(held["row_starts"]) - 1, len(held["list_starts"]) > 0
-        sizes = {len(held[name]) for name in ("codes", "scales", "places", "lists", "rows", "spots")}
+            raise ValueError("bits weigh too much")
+        typed = {name: np.ascontiguousarray(arrays[name], kind) for name, kind in _KINDS.items()}
+        typed["centres"] = np.ascontiguousarray(quantizer.codes, np.int8)
+        typed["shortening"] = np.ascontiguousarray(quantizer.shortening / self._grid, np.float64)
+        self._arrays = typed
+        self._size, self._dims = typed["codes"].shape
+        self._code_count, self._spill, self._list_count = len(typed["signs"]), typed["lists"].shape[1], len(typed["centres"])
+        self._row_count, self._is_filed = len(typed["row_starts"]) - 1, len(typed["list_starts"]) > 0
+        sizes = {len(typed[name]) for name in ("codes", "scales", "places", "lists", "rows", "spots")}
         if (
-            len(sizes) > 1 or self._row_count < 0 or held["members"].shape != (self._sketches,)
-            or held["signs"].shape != (self._sketches, 4) or held["centres"].shape[1] != self._dims
-            or (self._is_filed and len(held["list_starts"]) != self._list_count + 1)
+            len(sizes) > 1 or self._row_count < 0 or typed["members"].shape != (self._code_count,)
+            or typed["signs"].shape != (self._code_count, 4) or typed["centres"].shape[1] != self._dims
+            or (self._is_filed and len(typed["list_starts"]) != self._list_count + 1)
         ):
-            raise ValueError("these arrays are not those of one block")
-        self._codes, self._centres = <const int8_t *> _memory(held["codes"]), <const int8_t *> _memory(held["centres"])
-        self._scales, self._places = <const float *> _memory(held["scales"]), <const uint16_t *> _memory(held["places"])
-        self._lists, self._signs = <const uint16_t *> _memory(held["lists"]), <const uint64_t *> _memory(held["signs"])
-        self._rows, self._spots = <const uint32_t *> _memory(held["rows"]), <const uint32_t *> _memory(held["spots"])
-        self._row_starts = <const uint32_t *> _memory(held["row_starts"])
-        self._list_starts = <const uint32_t *> _memory(held["list_starts"])
-        self._members = <const uint32_t *> _memory(held["members"])
-        self._shortening = <const double *> _memory(held["shortening"])
+            raise ValueError("these arrays are not of one block")
+        self._codes, self._centres = <const int8_t *> _memory(typed["codes"]), <const int8_t *> _memory(typed["centres"])
+        self._scales, self._places = <const float *> _memory(typed["scales"]), <const uint16_t *> _memory(typed["places"])
+        self._lists, self._signs = <const uint16_t *> _memory(typed["lists"]), <const uint64_t *> _memory(typed["signs"])
+        self._rows, self._spots = <const uint32_t *> _memory(typed["rows"]), <const uint32_t *> _memory(typed["spots"])
+        self._row_starts = <const uint32_t *> _memory(typed["row_starts"])
+        self._list_starts = <const uint32_t *> _memory(typed["list_starts"])
+        self._members = <const uint32_t *> _memory(typed["members"])
+        self._shortening = <const double *> _memory(typed["shortening"])
 
-    # --- Which are near --------------------------------------------------------------------------
+    # --- Nearest rows ---
 
     def nearest(self, queries, mask, k, probes, spare):
-        """As its twin."""
         cdef const uint8_t *shown = NULL
         cdef Py_ssize_t count, wanted = k, most = k + spare
         cdef bint is_few = False, is_everywhere = probes is None
         cdef const int16_t *query
         cdef int fault
-        cdef Room room
-        asked = self._on_grid(queries)
-        if asked is None or len(queries) != 1:
-            return self._twin.nearest(queries, mask, k, probes, spare)
+        cdef Workspace work
+        steps_key = self._on_grid(queries)
+        if steps_key is None or len(queries) != 1:
+            return self._fallback.nearest(queries, mask, k, probes, spare)
         if mask is not None:
             mask = _ascontiguous(mask, _FLAG)
             if mask.shape != (self._row_count,):
-                raise ValueError("a mask has one flag for each row")
+                raise ValueError("a mask has one flag per row")
             shown = <const uint8_t *> _memory(mask)
-            count = waypost_seen(shown, self._row_count)
+            count = waypost_count_mask(shown, self._row_count)
             is_few = count <= self._scan_rows
             if count == self._row_count and not is_few:
                 shown = NULL
-        room = self._room_for(asked, probes)
-        is_spelled_out = is_few or not (is_everywhere or self._is_filed)
-        if is_spelled_out or room.is_spelled_out or room.asked != asked or room.probes != probes:
-            self._prepare(room, queries, asked, probes, is_spelled_out, shown)
-        query = <const int16_t *> PyBytes_AS_STRING(asked)
+        work = self._acquire(steps_key, probes)
+        is_listed = is_few or not (is_everywhere or self._is_filed)
+        if is_listed or work.is_listed or work.query != steps_key or work.probes != probes:
+            self._prepare(work, queries, steps_key, probes, is_listed, shown)
+        query = <const int16_t *> PyBytes_AS_STRING(steps_key)
         with nogil:
-            fault = self._search(room, query, shown, wanted, is_everywhere)
+            fault = self._search(work, query, shown, wanted, is_everywhere)
         if fault:
             raise _raised(fault)
-        answer = _in_order(room, most)
-        self._leave(room)
+        answer = _in_order(work, most)
+        self._release(work)
         return answer
 
     cdef object _on_grid(self, queries):
-        """The queries in steps of the grid; None where they do not stand on it, or sums might be too large to be exact."""
+        """The queries in steps of the grid; None if they are not on it, or sums could be too large to be exact."""
         if queries.shape[1] != self._dims:
             return None
         queries = _ascontiguous(queries, _F32)
@@ -506,82 +503,82 @@ cdef class Near:
                     return None
                 into[number * self._dims + at] = <int16_t> whole
                 square += whole * whole
-            # A sum is at most 128 * sqrt(dims) * the length of the query, and float32 is exact up to 2**24.
+            # A sum is at most 128 * sqrt(dims) * |query|, and float32 is exact up to 2**24.
             if <double> square * self._dims > <double> (1 << 17) * (1 << 17):
                 return None
         return made
 
-    cdef Room _room_for(self, asked, probes):
-        """One that nobody else works in; if it can be, one that knows the question."""
-        cdef Room room
-        rooms = self._rooms
-        for at in range(len(rooms)):
-            room = rooms[at]
-            if room.asked == asked and room.probes == probes:
-                return rooms.pop(at)
-        return rooms.pop() if rooms else Room()
+    cdef Workspace _acquire(self, steps_key, probes):
+        """A free workspace, preferably one of the same query."""
+        cdef Workspace work
+        workspaces = self._workspaces
+        for at in range(len(workspaces)):
+            work = workspaces[at]
+            if work.query == steps_key and work.probes == probes:
+                return workspaces.pop(at)
+        return workspaces.pop() if workspaces else Workspace()
 
-    cdef int _leave(self, Room room) except -1:
-        room.empty(_SPARE)
-        if len(self._rooms) < _ROOMS:
-            self._rooms.append(room)
+    cdef int _release(self, Workspace work) except -1:
+        work.empty(_SPARE)
+        if len(self._workspaces) < _WORKSPACES:
+            self._workspaces.append(work)
         return 0
 
-    cdef int _prepare(self, Room room, queries, asked, probes, bint is_spelled_out, const uint8_t *shown) except -1:
-        """What the query's sketch is, and which sketches it is held against."""
+    cdef int _prepare(self, Workspace work, queries, steps_key, probes, bint is_listed, const uint8_t *shown) except -1:
+        """Compute the query's binary code, and the codes to compare it with."""
         cdef int fault = FINE
         cdef const uint8_t *flags = NULL
-        words = np.ascontiguousarray(self._twin.sketch(queries[0]).words, np.uint64)
-        if words.nbytes != sizeof(room.words):
-            raise ValueError("a sketch has four words")
-        memcpy(room.words, _memory(words), sizeof(room.words))
-        room.asked, room.probes, room.is_spelled_out, room.is_compared = None, probes, is_spelled_out, False
-        room.runs = room.total = 0
+        words = np.ascontiguousarray(self._fallback.binary_code(queries[0]).words, np.uint64)
+        if words.nbytes != sizeof(work.words):
+            raise ValueError("a binary code has four words")
+        memcpy(work.words, _memory(words), sizeof(work.words))
+        work.query, work.probes, work.is_listed, work.is_compared = None, probes, is_listed, False
+        work.runs = work.total = 0
         if probes is not None:
-            self._flag_closest(room, <const int16_t *> PyBytes_AS_STRING(asked), min(probes, self._list_count))
-            flags = <const uint8_t *> room.flags.at
-        if is_spelled_out:
-            fault = self._spell_out(room, shown, flags)
+            self._flag_closest(work, <const int16_t *> PyBytes_AS_STRING(steps_key), min(probes, self._list_count))
+            flags = <const uint8_t *> work.flags.at
+        if is_listed:
+            fault = self._list_vectors(work, shown, flags)
         elif flags == NULL:
-            fault = room.add_run(0, self._sketches)
+            fault = work.add_run(0, self._code_count)
         else:
-            fault = self._add_lists(room, flags)
+            fault = self._add_lists(work, flags)
         if fault:
             raise _raised(fault)
-        room.asked = asked
+        work.query = steps_key
         return 0
 
-    cdef int _flag_closest(self, Room room, const int16_t *steps, Py_ssize_t probes) except -1:
-        """Which lists are read."""
+    cdef int _flag_closest(self, Workspace work, const int16_t *steps, Py_ssize_t probes) except -1:
+        """Flag the lists to probe."""
         cdef uint8_t *flags
         cdef Py_ssize_t at
-        if grow(&room.flags, self._list_count) or grow(&room.sums, 4 * self._list_count):
+        if grow(&work.flags, self._list_count) or grow(&work.sums, 4 * self._list_count):
             raise MemoryError
-        flags = <uint8_t *> room.flags.at
+        flags = <uint8_t *> work.flags.at
         memset(flags, probes == self._list_count, self._list_count)
         if probes == self._list_count or probes < 1:
             return 0
-        self._choose_lists(room, steps, probes)
+        self._choose_lists(work, steps, probes)
         for at in range(probes):
-            flags[(<Py_ssize_t *> room.ids.at)[at]] = 1
+            flags[(<Py_ssize_t *> work.ids.at)[at]] = 1
         return 0
 
-    cdef int _choose_lists(self, Room room, const int16_t *steps, Py_ssize_t probes) except -1:
-        """Puts the lists of the best centres into `ids`, best first, of equal ones the first."""
-        cdef int32_t *sums = <int32_t *> room.sums.at
+    cdef int _choose_lists(self, Workspace work, const int16_t *steps, Py_ssize_t probes) except -1:
+        """Put the lists of the nearest centres into `ids`, best first; ties by number."""
+        cdef int32_t *sums = <int32_t *> work.sums.at
         cdef double *best
         cdef Py_ssize_t *lists
         cdef Py_ssize_t at, place, held = 0
         cdef double figure
-        if grow(&room.ids, sizeof(Py_ssize_t) * (probes + 1)) or grow(&room.figures, sizeof(double) * (probes + 1)):
+        if grow(&work.ids, sizeof(Py_ssize_t) * (probes + 1)) or grow(&work.figures, sizeof(double) * (probes + 1)):
             raise MemoryError
-        lists, best = <Py_ssize_t *> room.ids.at, <double *> room.figures.at
+        lists, best = <Py_ssize_t *> work.ids.at, <double *> work.figures.at
         waypost_measure_all(self._centres, self._dims, self._list_count, steps, sums)
         for at in range(self._list_count):
             figure = sums[at] * self._shortening[at]
             if held == probes and figure <= best[probes - 1]:
                 continue
-            place = held  # one behind the last, if all are held
+            place = held  # one past the last, if it is full
             while place > 0 and best[place - 1] < figure:
                 best[place], lists[place] = best[place - 1], lists[place - 1]
                 place -= 1
@@ -589,20 +586,20 @@ cdef class Near:
             held += held < probes
         return 0
 
-    cdef int _add_lists(self, Room room, const uint8_t *flags) noexcept nogil:
+    cdef int _add_lists(self, Workspace work, const uint8_t *flags) noexcept nogil:
         cdef Py_ssize_t at
         cdef int64_t start, end
         for at in range(self._list_count):
             if flags[at]:
                 start, end = self._list_starts[at], self._list_starts[at + 1]
-                if not start <= end <= self._sketches:
+                if not start <= end <= self._code_count:
                     return DAMAGED
-                if room.add_run(start, end):
+                if work.add_run(start, end):
                     return FULL
         return FINE
 
-    cdef int _spell_out(self, Room room, const uint8_t *shown, const uint8_t *flags) noexcept nogil:
-        """The vectors of all rows that are shown, and each as often as one of its lists is read."""
+    cdef int _list_vectors(self, Workspace work, const uint8_t *shown, const uint8_t *flags) noexcept nogil:
+        """The vectors of all visible rows, each once per probed list."""
         cdef int64_t row, number, start, end, times, own = 0, often = 0, place
         cdef uint32_t *more
         cdef uint32_t *spots
@@ -612,9 +609,9 @@ cdef class Near:
             start, end = self._row_starts[row], self._row_starts[row + 1]
             if not start <= end <= self._size:
                 return DAMAGED
-            if grow(&room.often, 4 * (often + (end - start) * (self._spill + 1))):
+            if grow(&work.often, 4 * (often + (end - start) * (self._spill + 1))):
                 return FULL
-            more = <uint32_t *> room.often.at
+            more = <uint32_t *> work.often.at
             for number in range(start, end):
                 times = 1
                 if flags != NULL:
@@ -627,190 +624,190 @@ cdef class Near:
                 for place in range(times):
                     more[often] = <uint32_t> number
                     often += 1
-        if grow(&room.spots, 4 * often):
+        if grow(&work.spots, 4 * often):
             return FULL
-        spots, more = <uint32_t *> room.spots.at, <uint32_t *> room.often.at
+        spots, more = <uint32_t *> work.spots.at, <uint32_t *> work.often.at
         for number in range(often):
             spots[number] = self._spots[more[number]]
-            if spots[number] >= self._sketches:
+            if spots[number] >= self._code_count:
                 return DAMAGED
-        room.own = own
-        return room.add_run(0, often)
+        work.own = own
+        return work.add_run(0, often)
 
     cdef int _search(
-        self, Room room, const int16_t *query, const uint8_t *shown, Py_ssize_t k, bint is_everywhere
+        self, Workspace work, const int16_t *query, const uint8_t *shown, Py_ssize_t k, bint is_everywhere
     ) noexcept nogil:
-        """The rows and their figures, by row."""
+        """Find rows and similarities, ordered by row."""
         cdef Py_ssize_t size = max(self._shortlist, 2 * k)
         cdef bint is_all = False
         cdef int fault
         while True:
-            fault = self._take_if_few(room, shown, size, is_everywhere, &is_all)
+            fault = self._take_if_few(work, shown, size, is_everywhere, &is_all)
             if not fault and not is_all:
-                fault = FINE if room.is_compared else self._compare(room)
+                fault = FINE if work.is_compared else self._compare(work)
                 if not fault:
-                    fault = self._choose(room, shown, size, is_everywhere)
+                    fault = self._choose(work, shown, size, is_everywhere)
             if not fault:
-                fault = self._measure(room, query)
-            if fault or room.found >= k or is_all:
+                fault = self._measure(work, query)
+            if fault or work.found >= k or is_all:
                 return fault
-            size *= 4  # few rows with many vectors each filled the list
+            size *= 4  # rows with many vectors filled the shortlist
 
     cdef int _take_if_few(
-        self, Room room, const uint8_t *shown, Py_ssize_t size, bint is_everywhere, bint *is_all
+        self, Workspace work, const uint8_t *shown, Py_ssize_t size, bint is_everywhere, bint *is_all
     ) noexcept nogil:
-        """Takes all there are, where no more than wanted."""
+        """Take all vectors, if there are no more than wanted."""
         cdef int fault = FINE
-        if room.is_spelled_out:
-            is_all[0] = room.own <= max(size, self._measured if is_everywhere else size)
-            fault = self._take_own(room) if is_all[0] else FINE
+        if work.is_listed:
+            is_all[0] = work.own <= max(size, self._measured if is_everywhere else size)
+            fault = self._take_own(work) if is_all[0] else FINE
         elif is_everywhere:
             is_all[0] = self._size <= size
-            fault = self._take_all(room, shown) if is_all[0] else FINE
-        elif room.total <= size * self._spill:
-            fault = self._take_members(room, shown)
-            is_all[0] = room.chosen <= size
+            fault = self._take_all(work, shown) if is_all[0] else FINE
+        elif work.total <= size * self._spill:
+            fault = self._take_members(work, shown)
+            is_all[0] = work.chosen <= size
         return fault
 
-    cdef int _take_own(self, Room room) noexcept nogil:
-        """Those that were spelled out, each once."""
-        cdef const uint32_t *often = <const uint32_t *> room.often.at
+    cdef int _take_own(self, Workspace work) noexcept nogil:
+        """The listed vectors, each once."""
+        cdef const uint32_t *often = <const uint32_t *> work.often.at
         cdef uint32_t *ids
         cdef Py_ssize_t at
-        if grow(&room.ids, 4 * room.total):
+        if grow(&work.ids, 4 * work.total):
             return FULL
-        ids, room.chosen = <uint32_t *> room.ids.at, 0
-        for at in range(room.total):
+        ids, work.chosen = <uint32_t *> work.ids.at, 0
+        for at in range(work.total):
             if at == 0 or often[at] != often[at - 1]:
-                ids[room.chosen] = often[at]
-                room.chosen += 1
+                ids[work.chosen] = often[at]
+                work.chosen += 1
         return FINE
 
-    cdef int _take_all(self, Room room, const uint8_t *shown) noexcept nogil:
+    cdef int _take_all(self, Workspace work, const uint8_t *shown) noexcept nogil:
         cdef Py_ssize_t number
         cdef uint32_t *ids
-        if grow(&room.ids, 4 * self._size):
+        if grow(&work.ids, 4 * self._size):
             return FULL
-        ids, room.chosen = <uint32_t *> room.ids.at, 0
+        ids, work.chosen = <uint32_t *> work.ids.at, 0
         for number in range(self._size):
             if self._rows[number] >= self._row_count:
                 return DAMAGED
             if shown == NULL or shown[self._rows[number]]:
-                ids[room.chosen] = <uint32_t> number
-                room.chosen += 1
+                ids[work.chosen] = <uint32_t> number
+                work.chosen += 1
         return FINE
 
-    cdef int _take_members(self, Room room, const uint8_t *shown) noexcept nogil:
-        """All that are shown of the lists, each once."""
+    cdef int _take_members(self, Workspace work, const uint8_t *shown) noexcept nogil:
+        """The visible vectors of the lists, each once."""
         cdef Py_ssize_t run
         cdef int64_t at
         cdef uint32_t number
         cdef uint32_t *ids
-        if grow(&room.ids, 4 * room.total) or grow(&room.other, 16 * room.total):
+        if grow(&work.ids, 4 * work.total) or grow(&work.other, 16 * work.total):
             return FULL
-        ids, room.chosen = <uint32_t *> room.ids.at, 0
-        for run in range(room.runs):
-            for at in range((<int64_t *> room.starts.at)[run], (<int64_t *> room.ends.at)[run]):
+        ids, work.chosen = <uint32_t *> work.ids.at, 0
+        for run in range(work.runs):
+            for at in range((<int64_t *> work.starts.at)[run], (<int64_t *> work.ends.at)[run]):
                 number = self._members[at]
                 if number >= self._size or self._rows[number] >= self._row_count:
                     return DAMAGED
                 if shown == NULL or shown[self._rows[number]]:
-                    ids[room.chosen] = number
-                    room.chosen += 1
-        room.chosen = _once(&room.other, ids, room.chosen, self._size)
+                    ids[work.chosen] = number
+                    work.chosen += 1
+        work.chosen = _unique(&work.other, ids, work.chosen, self._size)
         return FINE
 
-    cdef int _compare(self, Room room) noexcept nogil:
-        """How many signs differ, of every sketch."""
+    cdef int _compare(self, Workspace work) noexcept nogil:
+        """Compute the Hamming distance of every code."""
         cdef Py_ssize_t run, done = 0
         cdef int64_t start, size
         cdef uint8_t *apart
-        memset(room.counts, 0, sizeof(room.counts))
-        if grow(&room.apart, room.total + 1):
+        memset(work.counts, 0, sizeof(work.counts))
+        if grow(&work.apart, work.total + 1):
             return FULL
-        apart, room.is_compared = <uint8_t *> room.apart.at, True
-        if room.is_spelled_out:
-            waypost_compare_at(self._signs, <uint32_t *> room.spots.at, room.total, room.words, apart, room.counts)
+        apart, work.is_compared = <uint8_t *> work.apart.at, True
+        if work.is_listed:
+            waypost_compare_at(self._signs, <uint32_t *> work.spots.at, work.total, work.words, apart, work.counts)
             return FINE
-        for run in range(room.runs):
-            start = (<int64_t *> room.starts.at)[run]
-            size = (<int64_t *> room.ends.at)[run] - start
-            waypost_compare(self._signs + 4 * start, size, room.words, apart + done, room.counts)
+        for run in range(work.runs):
+            start = (<int64_t *> work.starts.at)[run]
+            size = (<int64_t *> work.ends.at)[run] - start
+            waypost_compare(self._signs + 4 * start, size, work.words, apart + done, work.counts)
             done += size
         return FINE
 
-    cdef int _choose(self, Room room, const uint8_t *shown, Py_ssize_t size, bint is_everywhere) noexcept nogil:
-        """As `Sketch.nearest`."""
+    cdef int _choose(self, Workspace work, const uint8_t *shown, Py_ssize_t size, bint is_everywhere) noexcept nogil:
+        """As `BinaryCode.nearest`."""
         cdef Py_ssize_t at, kept = 0, level = 0
         cdef int last = _HEAVIEST
         cdef uint32_t *picked
         cdef uint32_t *ids
         cdef uint16_t *weights
         cdef int fault
-        if room.is_spelled_out:
-            shown = NULL  # they are all of rows that are shown
+        if work.is_listed:
+            shown = NULL  # all listed vectors are of visible rows
         elif is_everywhere and self._is_filed:
             size *= self._spill
-        fault = self._least_seen(room, shown, self._rough * size)
-        if not fault and (grow(&room.ids, 4 * room.chosen) or grow(&room.other, 16 * room.chosen)):
+        fault = self._pick_nearest(work, shown, self._rough * size)
+        if not fault and (grow(&work.ids, 4 * work.chosen) or grow(&work.other, 16 * work.chosen)):
             fault = FULL
         if fault:
             return fault
-        ids, picked, weights = <uint32_t *> room.ids.at, <uint32_t *> room.picked.at, <uint16_t *> room.weights.at
-        if room.chosen > size:
-            self._weigh(room)
-            last = _highest_of(weights, room.chosen, size)
-        for at in range(room.chosen):  # those below the last first, then those that weigh as much
+        ids, picked, weights = <uint32_t *> work.ids.at, <uint32_t *> work.picked.at, <uint16_t *> work.weights.at
+        if work.chosen > size:
+            self._weigh(work)
+            last = _highest_of(weights, work.chosen, size)
+        for at in range(work.chosen):  # first those below the last, then those equal to it
             ids[kept] = picked[at]
             kept += weights[at] < last
-        for at in range(room.chosen):
+        for at in range(work.chosen):
             if weights[at] == last:
                 ids[kept + level] = picked[at]
                 level += 1
-        if self._name(room, ids, kept + level):
+        if self._name(work, ids, kept + level):
             return DAMAGED
         if level > size:
-            level = min(_once(&room.other, ids + kept, level, self._size), size)
-        room.chosen = _once(&room.other, ids, kept + level, self._size)
+            level = min(_unique(&work.other, ids + kept, level, self._size), size)
+        work.chosen = _unique(&work.other, ids, kept + level, self._size)
         return FINE
 
-    cdef int _least_seen(self, Room room, const uint8_t *shown, Py_ssize_t wanted) noexcept nogil:
-        """Picks the `wanted` sketches of the least differences among those shown, and those that differ as little as the last."""
+    cdef int _pick_nearest(self, Workspace work, const uint8_t *shown, Py_ssize_t wanted) noexcept nogil:
+        """Pick the `wanted` visible codes of the smallest distance, and all with the distance of the last."""
         cdef int64_t seen[256]
         cdef int low = -1, cut, last
         cdef int64_t enough = wanted
         cdef int fault
-        room.chosen = 0
+        work.chosen = 0
         memset(seen, 0, sizeof(seen))
         while True:
-            cut = max(_cut_of(room.counts, enough), low + 1)
-            fault = self._pick(room, shown, low, cut, seen)
-            if fault or shown == NULL or room.chosen >= wanted or cut >= 255:
+            cut = max(_cut_of(work.counts, enough), low + 1)
+            fault = self._pick(work, shown, low, cut, seen)
+            if fault or shown == NULL or work.chosen >= wanted or cut >= 255:
                 break
             low = cut
-            enough = _below(room.counts, cut) * (wanted + 64) // (room.chosen + 16)  # as many of them as were seen so far
+            enough = _below(work.counts, cut) * (wanted + 64) // (work.chosen + 16)  # by the share that was visible so far
         if not fault and shown != NULL:
             last = _cut_of(seen, wanted)
             if last < cut:
-                _leave_out(room, last)
+                _drop_farther(work, last)
         return fault
 
-    cdef int _pick(self, Room room, const uint8_t *shown, int low, int high, int64_t *seen) noexcept nogil:
-        """Those that are shown and differ by more than `low` signs and at most `high`."""
-        cdef int64_t most = room.chosen + _below(room.counts, high) - _below(room.counts, low) + 1
-        cdef const uint8_t *apart = <const uint8_t *> room.apart.at
+    cdef int _pick(self, Workspace work, const uint8_t *shown, int low, int high, int64_t *seen) noexcept nogil:
+        """The visible codes with a distance above `low` and up to `high`."""
+        cdef int64_t most = work.chosen + _below(work.counts, high) - _below(work.counts, low) + 1
+        cdef const uint8_t *apart = <const uint8_t *> work.apart.at
         cdef Py_ssize_t run, at, found, first, done = 0
         cdef int64_t start, size
         cdef uint32_t number
         cdef uint32_t *picked
         cdef uint16_t *weights
-        if grow(&room.picked, 4 * most) or grow(&room.weights, 2 * most):
+        if grow(&work.picked, 4 * most) or grow(&work.weights, 2 * most):
             return FULL
-        picked, weights = <uint32_t *> room.picked.at, <uint16_t *> room.weights.at
-        for run in range(room.runs):
-            start = (<int64_t *> room.starts.at)[run]
-            size = (<int64_t *> room.ends.at)[run] - start
-            first = room.chosen
+        picked, weights = <uint32_t *> work.picked.at, <uint16_t *> work.weights.at
+        for run in range(work.runs):
+            start = (<int64_t *> work.starts.at)[run]
+            size = (<int64_t *> work.ends.at)[run] - start
+            first = work.chosen
             found = first + waypost_pick(apart + done, size, low, high, <uint32_t> start, picked + first)
             for at in range(first, found):
                 number = picked[at]
@@ -819,54 +816,54 @@ cdef class Near:
                         return DAMAGED
                     if not shown[self._rows[self._members[number]]]:
                         continue
-                picked[room.chosen] = number
-                weights[room.chosen] = apart[done + number - start]
-                seen[weights[room.chosen]] += 1
-                room.chosen += 1
+                picked[work.chosen] = number
+                weights[work.chosen] = apart[done + number - start]
+                seen[weights[work.chosen]] += 1
+                work.chosen += 1
             done += size
         return FINE
 
-    cdef void _weigh(self, Room room) noexcept nogil:
-        cdef uint32_t *picked = <uint32_t *> room.picked.at
+    cdef void _weigh(self, Workspace work) noexcept nogil:
+        cdef uint32_t *picked = <uint32_t *> work.picked.at
         cdef uint32_t *spots = picked
         cdef Py_ssize_t at
-        if room.is_spelled_out:
-            spots = <uint32_t *> room.other.at
-            for at in range(room.chosen):
-                spots[at] = (<uint32_t *> room.spots.at)[picked[at]]
-        waypost_weigh(self._signs, spots, room.chosen, room.words, self._heavier, <uint16_t *> room.weights.at)
+        if work.is_listed:
+            spots = <uint32_t *> work.other.at
+            for at in range(work.chosen):
+                spots[at] = (<uint32_t *> work.spots.at)[picked[at]]
+        waypost_weigh(self._signs, spots, work.chosen, work.words, self._heavier, <uint16_t *> work.weights.at)
 
-    cdef int _name(self, Room room, uint32_t *picked, Py_ssize_t count) noexcept nogil:
-        """Whose sketches these are, in their place."""
+    cdef int _name(self, Workspace work, uint32_t *picked, Py_ssize_t count) noexcept nogil:
+        """Replace codes by their vectors."""
         cdef Py_ssize_t at
         for at in range(count):
-            picked[at] = (<uint32_t *> room.often.at)[picked[at]] if room.is_spelled_out else self._members[picked[at]]
+            picked[at] = (<uint32_t *> work.often.at)[picked[at]] if work.is_listed else self._members[picked[at]]
             if picked[at] >= self._size:
                 return DAMAGED
         return FINE
 
-    cdef int _measure(self, Room room, const int16_t *query) noexcept nogil:
-        """The rows of the chosen vectors, and the highest similarity of each."""
-        cdef const uint32_t *ids = <const uint32_t *> room.ids.at
-        cdef Py_ssize_t count = room.chosen, at
+    cdef int _measure(self, Workspace work, const int16_t *query) noexcept nogil:
+        """The rows of the chosen vectors, with the highest similarity of each."""
+        cdef const uint32_t *ids = <const uint32_t *> work.ids.at
+        cdef Py_ssize_t count = work.chosen, at
         cdef float step = <float> (1 / self._grid), figure
         cdef uint32_t row
         cdef uint32_t *rows
         cdef float *figures
-        if grow(&room.sums, 4 * count) or grow(&room.rows, 4 * count) or grow(&room.figures, 4 * count):
+        if grow(&work.sums, 4 * count) or grow(&work.rows, 4 * count) or grow(&work.figures, 4 * count):
             return FULL
-        rows, figures, room.found = <uint32_t *> room.rows.at, <float *> room.figures.at, 0
-        self._multiply(ids, count, query, 1, <int32_t *> room.sums.at)
+        rows, figures, work.found = <uint32_t *> work.rows.at, <float *> work.figures.at, 0
+        self._multiply(ids, count, query, 1, <int32_t *> work.sums.at)
         for at in range(count):
             row = self._rows[ids[at]]
             if row >= self._row_count:
                 return DAMAGED
-            figure = <float> (<int32_t *> room.sums.at)[at] * step * self._scales[ids[at]]
-            if room.found and rows[room.found - 1] == row:
-                figures[room.found - 1] = max(figures[room.found - 1], figure)
+            figure = <float> (<int32_t *> work.sums.at)[at] * step * self._scales[ids[at]]
+            if work.found and rows[work.found - 1] == row:
+                figures[work.found - 1] = max(figures[work.found - 1], figure)
             else:
-                rows[room.found], figures[room.found] = row, figure
-                room.found += 1
+                rows[work.found], figures[work.found] = row, figure
+                work.found += 1
         return FINE
 
     cdef void _multiply(
@@ -874,37 +871,36 @@ cdef class Near:
     ) noexcept nogil:
         waypost_measure(self._codes, self._dims, self._scales, self._rows, ids, count, queries, units, sums)
 
-    # --- How near they are -----------------------------------------------------------------------
+    # --- Similarities ---
 
     def similarities(self, rows, queries):
-        """As its twin."""
-        asked = self._on_grid(queries)
-        if asked is None:
-            return self._twin.similarities(rows, queries)
+        steps_key = self._on_grid(queries)
+        if steps_key is None:
+            return self._fallback.similarities(rows, queries)
         rows = _ascontiguous(rows, _U32)
         cdef const uint32_t *given = <const uint32_t *> _memory(rows)
         cdef Py_ssize_t count = len(rows), units = len(queries), at, vectors = 0
         context, example = both = _zeros((2, count, units), _F32)
         cdef float *contexts = <float *> _memory(both)
         cdef float *examples = contexts + count * units
-        cdef Room room = self._room_for(asked, None)
+        cdef Workspace work = self._acquire(steps_key, None)
         cdef int32_t *sums
         cdef uint32_t number
         for at in range(count):
             vectors += self._count_of(given[at])
-        if grow(&room.ids, 4 * vectors) or grow(&room.sums, 4 * vectors * units):
+        if grow(&work.ids, 4 * vectors) or grow(&work.sums, 4 * vectors * units):
             raise MemoryError
         vectors = 0
         for at in range(count):
             for number in range(self._row_starts[given[at]], self._row_starts[given[at] + 1]):
-                (<uint32_t *> room.ids.at)[vectors] = number
+                (<uint32_t *> work.ids.at)[vectors] = number
                 vectors += 1
-        sums = <int32_t *> room.sums.at
-        self._multiply(<uint32_t *> room.ids.at, vectors, <const int16_t *> PyBytes_AS_STRING(asked), units, sums)
+        sums = <int32_t *> work.sums.at
+        self._multiply(<uint32_t *> work.ids.at, vectors, <const int16_t *> PyBytes_AS_STRING(steps_key), units, sums)
         vectors = 0
         for at in range(count):
-            vectors += self._tell(given[at], sums + vectors * units, units, contexts + at * units, examples + at * units)
-        self._leave(room)
+            vectors += self._measure_row(given[at], sums + vectors * units, units, contexts + at * units, examples + at * units)
+        self._release(work)
         return context, example
 
     cdef Py_ssize_t _count_of(self, uint32_t row) except -1:
@@ -912,10 +908,10 @@ cdef class Near:
             raise _raised(DAMAGED)
         return self._row_starts[row + 1] - self._row_starts[row]
 
-    cdef Py_ssize_t _tell(
+    cdef Py_ssize_t _measure_row(
         self, uint32_t row, const int32_t *sums, Py_ssize_t units, float *context, float *example
     ) noexcept:
-        """Of one row, by its products with every unit; how many vectors it has."""
+        """Similarities of one row from its products; return its number of vectors."""
         cdef float step = <float> (1 / self._grid), figure
         cdef Py_ssize_t start = self._row_starts[row], end = self._row_starts[row + 1], number, unit
         cdef bint is_first = True
@@ -930,11 +926,10 @@ cdef class Near:
         return end - start
 
     def best_example(self, row, queries):
-        """As its twin."""
-        asked = self._on_grid(queries)
-        if asked is None or not len(queries):
-            return self._twin.best_example(row, queries)
-        cdef const int16_t *units = <const int16_t *> PyBytes_AS_STRING(asked)
+        steps_key = self._on_grid(queries)
+        if steps_key is None or not len(queries):
+            return self._fallback.best_example(row, queries)
+        cdef const int16_t *units = <const int16_t *> PyBytes_AS_STRING(steps_key)
         cdef Py_ssize_t count = len(queries), unit
         cdef uint32_t its_row = row, number
         cdef int32_t product
@@ -953,7 +948,7 @@ cdef class Near:
 
 
 cdef void *_memory(array) except? NULL:
-    """Where an array that somebody holds, and that is in one piece, begins."""
+    """The memory of a contiguous array, which the caller keeps alive."""
     cdef Py_buffer view
     PyObject_GetBuffer(array, &view, PyBUF_SIMPLE)
     PyBuffer_Release(&view)
@@ -961,11 +956,11 @@ cdef void *_memory(array) except? NULL:
 
 
 cdef object _raised(int fault):
-    return MemoryError() if fault == FULL else IndexError("the arrays of a block do not fit each other")
+    return MemoryError() if fault == FULL else IndexError("the arrays of the block are damaged")
 
 
 cdef int _cut_of(const int64_t *counts, int64_t wanted) noexcept nogil:
-    """The least number of differences up to which so many are found; 255 where there are fewer."""
+    """The smallest distance up to which there are so many codes; 255 if there are fewer."""
     cdef int64_t found = 0
     cdef int number
     for number in range(256):
@@ -976,7 +971,7 @@ cdef int _cut_of(const int64_t *counts, int64_t wanted) noexcept nogil:
 
 
 cdef int64_t _below(const int64_t *counts, int high) noexcept nogil:
-    """How many differ by so many or fewer."""
+    """The number of codes up to a distance."""
     cdef int64_t found = 0
     cdef int number
     for number in range(high + 1):
@@ -985,7 +980,7 @@ cdef int64_t _below(const int64_t *counts, int high) noexcept nogil:
 
 
 cdef int _highest_of(const uint16_t *weights, Py_ssize_t count, Py_ssize_t size) noexcept nogil:
-    """The weight of the last of the `size` lightest."""
+    """The weight of the last of the `size` lightest codes."""
     cdef uint32_t counts[_HEAVIEST]
     cdef Py_ssize_t at, found = 0
     cdef int weight = -1
@@ -998,19 +993,19 @@ cdef int _highest_of(const uint16_t *weights, Py_ssize_t count, Py_ssize_t size)
     return weight
 
 
-cdef void _leave_out(Room room, int last) noexcept nogil:
-    """Those that differ by more."""
-    cdef uint32_t *picked = <uint32_t *> room.picked.at
-    cdef uint16_t *weights = <uint16_t *> room.weights.at
+cdef void _drop_farther(Workspace work, int last) noexcept nogil:
+    """Remove codes of a larger distance."""
+    cdef uint32_t *picked = <uint32_t *> work.picked.at
+    cdef uint16_t *weights = <uint16_t *> work.weights.at
     cdef Py_ssize_t at, kept = 0
-    for at in range(room.chosen):
+    for at in range(work.chosen):
         picked[kept], weights[kept] = picked[at], weights[at]
         kept += weights[kept] <= last
-    room.chosen = kept
+    work.chosen = kept
 
 
-cdef Py_ssize_t _once(Store *other, uint32_t *ids, Py_ssize_t count, Py_ssize_t limit) noexcept nogil:
-    """Puts numbers below `limit` in order, and keeps each once. `other` has room to sort in."""
+cdef Py_ssize_t _unique(Buffer *other, uint32_t *ids, Py_ssize_t count, Py_ssize_t limit) noexcept nogil:
+    """Sort numbers below `limit` and remove duplicates. `other` is scratch space."""
     cdef uint64_t *keys = <uint64_t *> other.at
     cdef Py_ssize_t at, kept = 0
     for at in range(count):
@@ -1023,28 +1018,28 @@ cdef Py_ssize_t _once(Store *other, uint32_t *ids, Py_ssize_t count, Py_ssize_t 
     return kept
 
 
-cdef object _in_order(Room room, Py_ssize_t most):
-    """The best `most`, best first; of equal ones the lower row, which comes first as they are."""
-    cdef Py_ssize_t count = room.found, at
+cdef object _in_order(Workspace work, Py_ssize_t most):
+    """The best `most` rows, best first; ties by row."""
+    cdef Py_ssize_t count = work.found, at
     most = min(most, count)
     rows, figures = _empty(most, _U32), _empty(most, _F32)
     cdef uint32_t *its_rows = <uint32_t *> _memory(rows)
     cdef float *its_figures = <float *> _memory(figures)
     cdef uint64_t *keys
-    if grow(&room.other, 16 * count):
+    if grow(&work.other, 16 * count):
         raise MemoryError
-    keys = <uint64_t *> room.other.at
+    keys = <uint64_t *> work.other.at
     for at in range(count):
-        keys[at] = <uint64_t> waypost_descending((<float *> room.figures.at)[at]) << 32 | <uint64_t> at
+        keys[at] = <uint64_t> waypost_descending((<float *> work.figures.at)[at]) << 32 | <uint64_t> at
     keys = _sorted(keys, keys + count, count, 32, ~(<uint64_t> 0))
     for at in range(most):
-        its_rows[at] = (<uint32_t *> room.rows.at)[<uint32_t> keys[at]]
-        its_figures[at] = (<float *> room.figures.at)[<uint32_t> keys[at]]
+        its_rows[at] = (<uint32_t *> work.rows.at)[<uint32_t> keys[at]]
+        its_figures[at] = (<float *> work.figures.at)[<uint32_t> keys[at]]
     return rows, figures
 
 
 cdef uint64_t *_sorted(uint64_t *keys, uint64_t *other, Py_ssize_t count, int shift, uint64_t limit) noexcept nogil:
-    """By the bits from `shift` on, up to those of `limit`, digit by digit; equal ones stay as they stand. In one of the two."""
+    """Stable radix sort by the bits from `shift` on, up to those of `limit`. The result is in one of the two arrays."""
     cdef uint32_t counts[1 << _DIGIT]
     cdef uint64_t *swapped
     cdef uint32_t before, here

@@ -1,8 +1,7 @@
-"""Which vectors of a block lie nearest to a query, and how near given rows lie: in numpy, the twin of
-`waypost.search.kernels.near`.
+"""An inverted file index (IVF) of vectors in numpy: the fallback of `ivf_index.pyx`.
 
-A search reads the sketches of a few lists (or of all), takes the visible ones that differ least, and measures those on their
-codes. Arrays in, arrays out: agents, texts, models and files are unknown here, and so is how a block is built and merged.
+A search compares the binary codes of a few lists (or of all), takes the visible ones of the smallest Hamming distance, and
+measures these with their int8 codes.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ from waypost.search.vectors.quantizer import (
 )
 
 SCAN_ROWS: Final = 16_384
-"""Up to this many visible rows every one of them is looked at; past it, only those in the probed lists."""
+"""Up to this many visible rows all are searched; beyond it, only the probed lists."""
 
 QUERY_GRID: Final = 4096.0
-"""Steps of a query's vector: with codes up to 127 in 1024 dimensions, sums of their products stay below 2**24, so that they are
-the same in any order of adding. Vectors of other queries are measured too, in one order."""
+"""Steps of a query's vector: with codes up to 127 in 1024 dimensions, sums of products stay below 2**24, so that they are the
+same in any order of addition."""
 
-_MEASURED: Final = 4_096  # so few vectors are measured without looking at their sketches
-_SHORTLIST: Final = 1_440  # sketches whose vectors are measured: one stands in up to three lists
-_STRIDE: Final = 512  # rows of float32 that stay in the cache between conversion and product
+_MEASURED: Final = 4_096  # up to this many vectors are measured without comparing binary codes
+_SHORTLIST: Final = 1_440  # codes whose vectors are measured; a vector has one in up to three lists
+_STRIDE: Final = 512  # float32 rows that stay in the CPU cache between conversion and product
 
 
 class IvfRules(NamedTuple):
-    """How far is looked; the compiled twin is told by these too."""
+    """How far a search goes; the kernel uses the same."""
 
     scan_rows: int = SCAN_ROWS
     grid: float = QUERY_GRID
@@ -52,19 +51,19 @@ class IvfRules(NamedTuple):
 IVF_RULES: Final = IvfRules()
 
 
-class IvfIndexFallback:
-    """Vector i stands at codes[i], ordered by row, then by place; its arrays may be memory maps."""
+class IvfIndex:
+    """Vector i is codes[i], ordered by row, then by place. The arrays may be memory maps."""
 
     __slots__ = (
         "_codes", "_is_filed", "_list_starts", "_lists", "_members", "_places", "_row_count", "_row_starts", "_rows",
-        "_scales", "_signs", "_spots", "arrays", "landmarks", "rules",
+        "_scales", "_signs", "_spots", "arrays", "quantizer", "rules",
     )  # fmt: skip
 
     def __init__(
-        self, arrays: Mapping[str, npt.NDArray[Any]], landmarks: CoarseQuantizer, rules: IvfRules = IVF_RULES
+        self, arrays: Mapping[str, npt.NDArray[Any]], quantizer: CoarseQuantizer, rules: IvfRules = IVF_RULES
     ) -> None:
         self.arrays = arrays
-        self.landmarks = landmarks
+        self.quantizer = quantizer
         self.rules = rules
         self._codes = arrays["codes"]
         self._scales = arrays["scales"]
@@ -82,10 +81,8 @@ class IvfIndexFallback:
     def nearest(
         self, queries: F32, mask: Mask | None, k: int, probes: int | None, spare: int
     ) -> tuple[npt.NDArray[np.uint32], F32]:
-        """The best k visible rows over any query and any place, best first, of equal ones the lower row; and behind them up
-        to `spare` more, as far as they were measured anyway.
-
-        With `probes`, only vectors in that many lists closest to each query count; None looks at all.
+        """The k nearest visible rows over all queries and places, best first, ties by row; then up to `spare` more that were
+        measured anyway. `probes` is the number of lists to search; None searches all.
         """
         count = self._row_count if mask is None else int(np.count_nonzero(mask))
         few = self._vectors_of(np.flatnonzero(mask)) if mask is not None and count <= self.rules.scan_rows else None
@@ -98,16 +95,16 @@ class IvfIndexFallback:
             if len(rows) >= k or all(is_all for _, is_all in found):
                 order = np.argsort(-similarities, kind="stable")[: k + spare]
                 return rows[order], similarities[order]
-            size *= 4  # few rows with many vectors each filled the list
+            size *= 4  # rows with many vectors filled the shortlist
 
     def similarities(self, rows: npt.NDArray[np.uint32], queries: F32) -> tuple[F32, F32]:
-        """[rows, queries]: similarity of the context and of the best example; 0 where there is none."""
+        """[rows, queries]: similarity of the context and of the best example; 0 if there is none."""
         starts, sizes = self._runs(rows)
         if len(rows) and sizes.min() == sizes.max() == 1:  # as in a space without examples
             measured = self._measure(starts, queries)
             is_context = (self._places[starts] == 0)[:, None]
             return np.where(is_context, measured, 0), np.where(is_context, 0, measured)
-        ids, owners = _spelled_out(starts, sizes)
+        ids, owners = _expand_runs(starts, sizes)
         first, measured = self._places.take(ids) == 0, self._measure(ids, queries)
         context, example = np.zeros((2, len(rows), len(queries)), np.float32)
         context[owners[first]] = measured[first]
@@ -118,7 +115,7 @@ class IvfIndexFallback:
         return context, example
 
     def best_example(self, row: int, queries: F32) -> tuple[float, int]:
-        """Of one row: the highest similarity of an example to any query, and the place of that example (0: none)."""
+        """The highest similarity of an example of a row to any query, and its place (0: none)."""
         ids = np.arange(self._row_starts[row], self._row_starts[row + 1], dtype=np.intp)
         ids = ids[self._places[ids] > 0]
         if not len(ids):
@@ -127,52 +124,52 @@ class IvfIndexFallback:
         best = int(measured.argmax())
         return float(measured[best]), int(self._places[ids[best]])
 
-    def sketch(self, query: F32) -> BinaryCode:
-        return BinaryCode(self.landmarks.projections_of(query[None])[0])
+    def binary_code(self, query: F32) -> BinaryCode:
+        return BinaryCode(self.quantizer.projections_of(query[None])[0])
 
     def _vectors_of(self, rows: npt.NDArray[np.integer]) -> Ids:
-        """The vectors of these rows in order."""
-        return _spelled_out(*self._runs(rows))[0]
+        """The vectors of these rows, in order."""
+        return _expand_runs(*self._runs(rows))[0]
 
     def _runs(self, rows: npt.NDArray[np.integer]) -> tuple[Ids, Ids]:
-        """Where the vectors of each row begin, and how many they are."""
+        """The first vector of each row, and the number of its vectors."""
         starts = self._row_starts[rows].astype(np.intp)
         return starts, self._row_starts[np.add(rows, 1, dtype=np.intp)] - starts
 
     def _shortlist(
         self, query: F32, mask: Mask | None, few: Ids | None, size: int, probes: int | None
     ) -> tuple[Ids, bool]:
-        """Some `size` visible vectors whose sketches lie nearest to the query, and whether these are all there are. `few`
-        are the vectors of all visible rows, where so few that each can be fetched on its own."""
-        sketch = self.sketch(query)
+        """About `size` visible vectors whose binary codes are nearest to the query, and whether these are all. `few` are the
+        vectors of all visible rows, if they are few."""
+        code = self.binary_code(query)
         if probes is None:
             return (
-                self._among_all(sketch, mask, size)
+                self._among_all(code, mask, size)
                 if few is None
-                else self._among(sketch, few, few, size, self.rules.measured)
+                else self._among(code, few, few, size, self.rules.measured)
             )
-        lists = self.landmarks.closest(query, probes)
+        lists = self.quantizer.closest(query, probes)
         if self._is_filed and few is None:
-            return self._among_lists(sketch, lists, mask, size)
-        flags = np.zeros(self.landmarks.lists, np.bool_)
+            return self._among_lists(code, lists, mask, size)
+        flags = np.zeros(self.quantizer.lists, np.bool_)
         flags[lists] = True
         if few is None:
             few = np.arange(len(self._codes)) if mask is None else np.flatnonzero(mask[self._rows])
         flagged = flags[self._lists[few]]
-        return self._among(sketch, few[flagged.any(axis=1)], few[np.nonzero(flagged)[0]], size, size)
+        return self._among(code, few[flagged.any(axis=1)], few[np.nonzero(flagged)[0]], size, size)
 
-    def _among(self, sketch: BinaryCode, ids: Ids, often: Ids, size: int, most: int) -> tuple[Ids, bool]:
-        """Of these vectors. `often` has each as often as one of its lists is read: so often does its sketch count."""
+    def _among(self, code: BinaryCode, ids: Ids, often: Ids, size: int, most: int) -> tuple[Ids, bool]:
+        """Among these vectors. `often` has each once per probed list."""
         if len(ids) <= max(size, most):
             return ids, True
         signs = self._signs.take(self._spots[often], axis=0)
-        return sketch.nearest(CodeLists([signs], signs, members=often), size, None), False
+        return code.nearest(CodeLists([signs], signs, members=often), size, None), False
 
-    def _among_lists(self, sketch: BinaryCode, lists: Ids, mask: Mask | None, size: int) -> tuple[Ids, bool]:
+    def _among_lists(self, code: BinaryCode, lists: Ids, mask: Mask | None, size: int) -> tuple[Ids, bool]:
         starts, ends = self._list_starts[lists].astype(np.intp), self._list_starts[lists + 1].astype(np.intp)
         pieces = [slice(start, end) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
         firsts = np.cumsum(ends - starts)
-        if firsts[-1] <= size * self._lists.shape[1]:  # there may be no more vectors than wanted
+        if firsts[-1] <= size * self._lists.shape[1]:  # perhaps no more vectors than wanted
             members = np.concatenate([self._members[piece] for piece in pieces])
             ids = sorted_unique(members if mask is None else members[mask[self._rows[members]]]).astype(np.intp)
             if len(ids) <= size:
@@ -180,27 +177,27 @@ class IvfIndexFallback:
         shifts = ends - firsts
 
         def filed(spots: Ids) -> Ids:
-            """Where the spots of the joined lists are among all."""
+            """Positions in the joined lists → positions among all codes."""
             counts = spots.searchsorted(firsts)
             counts[1:] -= counts[:-1].copy()
             return np.asarray(spots + shifts.repeat(counts))
 
         joined = CodeLists([self._signs[piece] for piece in pieces], self._signs, filed, self._members)
-        return sketch.nearest(joined, size, self._seen(mask)), False
+        return code.nearest(joined, size, self._visibility(mask)), False
 
-    def _among_all(self, sketch: BinaryCode, mask: Mask | None, size: int) -> tuple[Ids, bool]:
+    def _among_all(self, code: BinaryCode, mask: Mask | None, size: int) -> tuple[Ids, bool]:
         if len(self._codes) <= size:
             return np.arange(len(self._codes)) if mask is None else np.flatnonzero(mask[self._rows]), True
         times = self._lists.shape[1] if self._is_filed else 1
         pieces = CodeLists([self._signs], self._signs, members=self._members if self._is_filed else None)
-        return sketch.nearest(pieces, times * size, self._seen(mask)), False
+        return code.nearest(pieces, times * size, self._visibility(mask)), False
 
-    def _seen(self, mask: Mask | None) -> VisibleFilter | None:
-        """Whether vectors are of visible rows."""
+    def _visibility(self, mask: Mask | None) -> VisibleFilter | None:
+        """A filter for vectors of visible rows."""
         return None if mask is None else lambda ids: mask[self._rows[ids]]
 
     def _measure(self, ids: Ids, queries: F32) -> F32:
-        """Similarities [ids, queries] on the stored codes."""
+        """Similarities [ids, queries] by the stored codes."""
         found = np.empty((len(queries), len(ids)), np.float32)
         for start in range(0, len(ids), _STRIDE):
             piece = slice(start, start + _STRIDE)
@@ -211,7 +208,7 @@ class IvfIndexFallback:
         return found.T
 
     def _best(self, ids: Ids, queries: F32) -> tuple[npt.NDArray[np.uint32], F32]:
-        """The rows of these vectors, ascending, and the highest similarity of each to any query."""
+        """The rows of these vectors, ascending, with the highest similarity of each to any query."""
         if not len(ids):
             return np.zeros(0, np.uint32), np.zeros(0, np.float32)
         rows = self._rows.take(ids)
@@ -221,14 +218,14 @@ class IvfIndexFallback:
 
 
 def _firsts(ordered: npt.NDArray[np.integer]) -> Ids:
-    """Where each number comes first."""
+    """The first position of each number."""
     is_first = np.ones(len(ordered), np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
     return is_first.nonzero()[0]
 
 
-def _spelled_out(starts: Ids, sizes: Ids) -> tuple[Ids, Ids]:
-    """The numbers of all runs, one behind the other, and to which run each belongs."""
+def _expand_runs(starts: Ids, sizes: Ids) -> tuple[Ids, Ids]:
+    """The concatenated runs, and the run of each element."""
     owners = np.repeat(np.arange(len(starts)), sizes)
     before = np.cumsum(sizes) - sizes
     return (starts - before)[owners] + np.arange(len(owners)), owners

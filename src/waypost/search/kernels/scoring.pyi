@@ -6,11 +6,11 @@ import numpy.typing as npt
 from waypost.search.ranking.candidates import Signals
 from waypost.search.ranking.scoring import ScoreCurve, SignalWeights, SpaceNames
 
-def chosen(
+def select_rows(
     signals: Sequence[tuple[Sequence[tuple[npt.NDArray[np.uint32], npt.NDArray[np.float32]]], int]],
     marks: Sequence[npt.NDArray[np.uint64]],
 ) -> list[bytes]: ...
-def placed(
+def rank_candidates(
     signals: Signals,
     names: SpaceNames,
     weights: SignalWeights,
@@ -20,8 +20,10 @@ def placed(
     now: float,
     rules: ScoreCurve,
 ) -> tuple[bytes, bytes, bytes]: ...
-def placed_by(figures: npt.NDArray[np.float64], signals: Signals, rules: ScoreCurve) -> tuple[bytes, bytes, bytes]: ...
-def called(
+def rank_by_scores(
+    figures: npt.NDArray[np.float64], signals: Signals, rules: ScoreCurve
+) -> tuple[bytes, bytes, bytes]: ...
+def read_ids(
     written: npt.NDArray[np.uint8],
     starts: npt.NDArray[np.int64],
     rows: npt.NDArray[np.uint32],

@@ -1,18 +1,18 @@
-"""From signals to places, step by step: what `waypost.search.kernels.order` does in one call. The same answers, more slowly."""
+"""The fallback of `rank_candidates` and `rank_by_scores` in `scoring.pyx`: fusion, calibration and order, step by step."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from waypost.search.index.segment_reader import Mask
-from waypost.search.kernels.order_fallback import faded, ordered
+from waypost.search.kernels.scoring_fallback import decay, order_by_score
 from waypost.search.ranking.candidates import F32, F64, Signals
 from waypost.search.ranking.scoring import ScoreCurve, SignalWeights, SpaceNames, calibrate, fuse_signals
 
-Placed = tuple[bytes, bytes, bytes]
+RankedBytes = tuple[bytes, bytes, bytes]
 
 
-def placed(
+def rank_candidates(
     signals: Signals,
     names: SpaceNames,
     weights: SignalWeights,
@@ -21,23 +21,23 @@ def placed(
     doubtful: Mask | None,
     now: float,
     rules: ScoreCurve,
-) -> Placed:
-    """The places of the candidates, best first; the score of each, in that order; and the row of each. `mass` is Σ idf² of
-    the question. Of `foreign` candidates words say nothing; of `doubtful` ones that is not plain."""
+) -> RankedBytes:
+    """The places of the candidates, best first, with their scores and rows. `mass` is Σ idf² of the query. `foreign` candidates
+    are in another language, so that words say nothing about them; of `doubtful` ones this is not certain."""
     if foreign is None:
         foreign = np.zeros(len(signals.rows), dtype=np.bool_)
     figures = fuse_signals(signals, names, weights, mass, foreign)
     if doubtful is not None and (doubtful := doubtful & ~foreign).any():
-        # What speaks more for an agent counts: its words, or its meaning and what it shares in spite of the languages (names).
+        # The higher score counts: by words, or by meaning plus shared words such as names.
         meant = fuse_signals(signals, names, weights, mass, foreign | doubtful)
         shared: F32 = (rules.shared * signals.lexical[:, 0] / max(mass, 1e-6)).astype(np.float32)
         figures = np.where(doubtful, np.maximum(figures, meant + shared), figures)
-    left = np.frombuffer(faded(figures, signals.updated, now, rules.half_life, rules.fresh), dtype=np.float32)
-    return placed_by(calibrate(left, weights.preferred * signals.preferred, rules), signals, rules)
+    left = np.frombuffer(decay(figures, signals.updated, now, rules.half_life, rules.fresh), dtype=np.float32)
+    return rank_by_scores(calibrate(left, weights.preferred * signals.preferred, rules), signals, rules)
 
 
-def placed_by(figures: F64, signals: Signals, rules: ScoreCurve) -> Placed:
-    """The same by scores that are there."""
+def rank_by_scores(figures: F64, signals: Signals, rules: ScoreCurve) -> RankedBytes:
+    """The same for given scores."""
     deprecated = signals.deprecated.view(np.uint8)
-    places, shown = ordered(figures, signals.worth, deprecated, signals.mark, rules.deprecated, rules.fine)
+    places, shown = order_by_score(figures, signals.worth, deprecated, signals.mark, rules.deprecated, rules.fine)
     return places, shown, signals.rows.take(np.frombuffer(places, dtype=np.int64)).tobytes()

@@ -1,15 +1,15 @@
-"""The compiled kernels of `waypost.search.kernels.order` give what their twins give."""
+"""The compiled kernels of `waypost.search.kernels.scoring` equal their fallbacks."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from waypost.search.kernels import order_fallback, placing_fallback
+from waypost.search.kernels import ranking_fallback, scoring_fallback
 from waypost.search.ranking.candidates import Signals
 from waypost.search.ranking.scoring import ScoreCurve, SignalWeights, SpaceNames, curve_for, score_by_tags
 
-order = pytest.importorskip("waypost.search.kernels.order", reason="the kernels are not compiled here")
+scoring = pytest.importorskip("waypost.search.kernels.scoring", reason="the kernels are not compiled here")
 
 ROWS = np.zeros(1, dtype=np.uint32)
 WRITTEN = np.frombuffer("agentä€".encode(), dtype=np.uint8)
@@ -53,7 +53,7 @@ def test_signals_become_the_same_places_to_the_last_digit(seed: int, names: Spac
     foreign, doubtful = [None if noise.random() < 0.3 else noise.random(count) < 0.3 for _ in range(2)]
     mass = float(noise.choice([0.0, 7.7, 123.4]))
     given = (signals, names, weights, mass, foreign, doubtful, 1.78e9, curve_for(names))
-    assert order.placed(*given) == placing_fallback.placed(*given)
+    assert scoring.rank_candidates(*given) == ranking_fallback.rank_candidates(*given)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -67,7 +67,7 @@ def test_scores_become_the_same_places_to_the_last_digit(seed: int) -> None:
         (scores, signals, ScoreCurve(0.2, 0.04)),
         (score_by_tags(signals.preferred), signals, ScoreCurve(0.2, 0.04)),
     ):
-        assert order.placed_by(*given) == placing_fallback.placed_by(*given)
+        assert scoring.rank_by_scores(*given) == ranking_fallback.rank_by_scores(*given)
 
 
 @pytest.mark.parametrize("column", ["worth", "mark", "rows", "updated", "preferred", "tags", "deprecated"])
@@ -75,11 +75,15 @@ def test_signals_of_unlike_length_are_refused(column: str) -> None:
     signals = some_signals(np.random.default_rng(1), 5, 2, SpaceNames("network"))
     short = signals._replace(examples={"network": signals.examples["network"][:4]})
     for wrong in (short, signals._replace(**{column: getattr(signals, column)[:4]})):
-        with pytest.raises(ValueError, match="as many"):
-            order.placed(wrong, SpaceNames("network"), SignalWeights(), 1.0, None, None, 1.0, ScoreCurve(0.3, 0.04))
+        with pytest.raises(ValueError, match="differ in length"):
+            scoring.rank_candidates(
+                wrong, SpaceNames("network"), SignalWeights(), 1.0, None, None, 1.0, ScoreCurve(0.3, 0.04)
+            )
     for flags in ((np.ones(4, dtype=np.bool_), None), (None, np.ones(4, dtype=np.bool_))):
-        with pytest.raises(ValueError, match="as many"):
-            order.placed(signals, SpaceNames("network"), SignalWeights(), 1.0, *flags, 1.0, ScoreCurve(0.3, 0.04))
+        with pytest.raises(ValueError, match="differ in length"):
+            scoring.rank_candidates(
+                signals, SpaceNames("network"), SignalWeights(), 1.0, *flags, 1.0, ScoreCurve(0.3, 0.04)
+            )
 
 
 @pytest.mark.parametrize("seed", range(100))
@@ -92,23 +96,23 @@ def test_the_same_candidates_are_chosen(seed: int) -> None:
         rows = [noise.permutation(size)[: noise.integers(0, size + 1)].astype(np.uint32) for size in sizes]
         figures = [noise.random(len(some)).round(int(noise.choice([1, 9]))).astype(np.float32) for some in rows]
         signals.append(([*zip(rows, figures, strict=True)], int(noise.choice([1, 30, 64, 1000]))))
-    assert order.chosen(signals, marks) == order_fallback.chosen(signals, marks)
+    assert scoring.select_rows(signals, marks) == scoring_fallback.select_rows(signals, marks)
 
 
 def test_candidates_that_are_not_there_are_refused() -> None:
     marks, figures = [np.zeros(3, dtype=np.uint64)], np.zeros(1, dtype=np.float32)
     with pytest.raises(IndexError):
-        order.chosen([([(np.array([3], dtype=np.uint32), figures)], 9)], marks)
-    with pytest.raises(ValueError, match="as many"):
-        order.chosen([([(np.zeros(2, dtype=np.uint32), figures)], 9)], marks)
-    with pytest.raises(ValueError, match="as many"):
-        order.chosen([([], 9)], marks)
+        scoring.select_rows([([(np.array([3], dtype=np.uint32), figures)], 9)], marks)
+    with pytest.raises(ValueError, match="differ in length"):
+        scoring.select_rows([([(np.zeros(2, dtype=np.uint32), figures)], 9)], marks)
+    with pytest.raises(ValueError, match="differ in length"):
+        scoring.select_rows([([], 9)], marks)
 
 
 def test_places_are_called_by_the_ids_of_their_rows() -> None:
     starts, rows = np.array([0, 5, 5, 7, 10]), np.array([3, 0, 1, 2, 0], dtype=np.uint32)
     scores = np.array([0.03125, 0.12345678, 1.0, 0.0, 0.99999])
-    for kernel in (order.called, order_fallback.called):
+    for kernel in (scoring.read_ids, scoring_fallback.read_ids):
         shown = [0.0312, 0.1235, 1.0, 0.0, 1.0]
         assert kernel(WRITTEN, starts, rows, scores, range(5), 1e4) == (["€", "agent", "", "ä", "agent"], shown)
         assert kernel(WRITTEN, starts, rows, scores, [4, 0], 1e4) == (["agent", "€"], [1.0, 0.0312])
@@ -117,24 +121,24 @@ def test_places_are_called_by_the_ids_of_their_rows() -> None:
 
 def test_scores_are_shown_as_a_reader_writes_them() -> None:
     scores = np.random.default_rng(3).random(10_000)
-    assert order_fallback.in_steps(scores, 1e4) == [round(score, 4) for score in scores.tolist()]
+    assert scoring_fallback.round_scores(scores, 1e4) == [round(score, 4) for score in scores.tolist()]
 
 
 @pytest.mark.parametrize("starts", [[0], [0, 11], [-1, 3], [5, 2], [2**62, 2**62 + 1]])
 def test_a_text_that_is_not_there_is_refused(starts: list[int]) -> None:
     with pytest.raises(IndexError):
-        order.called(WRITTEN, np.array(starts), ROWS, np.zeros(1), [0], 1e4)
+        scoring.read_ids(WRITTEN, np.array(starts), ROWS, np.zeros(1), [0], 1e4)
 
 
 @pytest.mark.parametrize("some", [[1], [-1]])
 def test_a_place_that_is_not_there_is_refused(some: list[int]) -> None:
     with pytest.raises(IndexError):
-        order.called(WRITTEN, np.array([0, 5]), ROWS, np.zeros(1), some, 1e4)
-    with pytest.raises(ValueError, match="as many"):
-        order.called(WRITTEN, np.array([0, 5]), ROWS, np.zeros(2), [0], 1e4)
+        scoring.read_ids(WRITTEN, np.array([0, 5]), ROWS, np.zeros(1), some, 1e4)
+    with pytest.raises(ValueError, match="differ in length"):
+        scoring.read_ids(WRITTEN, np.array([0, 5]), ROWS, np.zeros(2), [0], 1e4)
 
 
 def test_half_a_letter_is_no_text() -> None:
-    for kernel in (order.called, order_fallback.called):
+    for kernel in (scoring.read_ids, scoring_fallback.read_ids):
         with pytest.raises(UnicodeDecodeError):
             kernel(WRITTEN, np.array([0, 6]), ROWS, np.zeros(1), [0], 1e4)

@@ -1,4 +1,4 @@
-"""The compiled kernels of `waypost.search.kernels.bits` give what their twins give."""
+"""The compiled kernels of `waypost.search.kernels.duplicates` equal their fallbacks."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from waypost.search.index.simhash import Simhashes
-from waypost.search.kernels import bits_fallback
+from waypost.search.kernels import duplicates_fallback
 from waypost.search.ranking.diversity import DIVERSITY_RULES, DiversityRules
 
-bits = pytest.importorskip("waypost.search.kernels.bits", reason="the kernels are not compiled here")
+duplicates = pytest.importorskip("waypost.search.kernels.duplicates", reason="the kernels are not compiled here")
 
 
 @pytest.fixture(autouse=True, params=[True, False], ids=["four at a time", "one by one"])
 def _compared(request: pytest.FixtureRequest) -> Iterator[None]:
-    bits.by_fours(request.param)
+    duplicates.use_avx512(request.param)
     yield
-    bits.by_fours(True)
+    duplicates.use_avx512(True)
 
 
 SHARED = np.array([7, 8], dtype=np.uint64)
@@ -44,19 +44,19 @@ def some_fingerprints(dice: random.Random, count: int) -> Simhashes:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_the_same_crowds_are_found(seed: int) -> None:
+def test_the_same_clusters_are_found(seed: int) -> None:
     dice = random.Random(seed)
     count = dice.choice((0, 1, 2, 9, 64, 65, 300))
     prints = some_fingerprints(dice, count)
     marks = np.array([dice.randrange(dice.choice((5, 2**64))) for _ in range(count)], dtype=np.uint64)
     rows = np.array(dice.sample(range(count), dice.randint(0, count)), dtype=np.uint32)
     given = (marks, prints, rows, dice.choice((1, 8, 64)), dice.choice((1, 2, 3, 8)))
-    assert bits.crowds(*given) == bits_fallback.crowds(*given)
+    assert duplicates.find_clusters(*given) == duplicates_fallback.find_clusters(*given)
     parts = [rows, rows[::-2].copy(), rows[:0]][: dice.randint(0, 3)]
     found = (prints, parts, prints[: dice.randint(0, 9)])
-    assert bits.kin(*found) == bits_fallback.kin(*found)
-    kin = np.frombuffer(bits.kin(*found), dtype=np.uint32)
-    assert bits.held(rows, kin) == bits_fallback.held(rows, kin)
+    assert duplicates.match_clusters(*found) == duplicates_fallback.match_clusters(*found)
+    members = np.frombuffer(duplicates.match_clusters(*found), dtype=np.uint32)
+    assert duplicates.are_members(rows, members) == duplicates_fallback.are_members(rows, members)
 
 
 @pytest.mark.parametrize("seed", range(300))
@@ -77,7 +77,7 @@ def test_answers_are_spread_in_the_same_order(seed: int) -> None:
     rows, prints = np.array(dice.sample(range(count), count), dtype=np.uint32), some_fingerprints(dice, count)
     given = (scores, rows, prints, owners, since, SHARED, rules, limit, dice.choice((limit, 300)))
     before = scores.copy()
-    assert bits.spread_places(*given) == bits_fallback.spread_places(*given)
+    assert duplicates.diversify_rows(*given) == duplicates_fallback.diversify_rows(*given)
     assert (scores == before).all()
 
 
@@ -85,18 +85,18 @@ def test_what_is_not_there_is_refused() -> None:
     prints, marks = np.zeros((3, 4), dtype=np.uint64), np.zeros(3, dtype=np.uint64)
     far = np.array([3], dtype=np.uint32)
     with pytest.raises(IndexError):
-        bits.crowds(marks, prints, far, 64, 8)
+        duplicates.find_clusters(marks, prints, far, 64, 8)
     with pytest.raises(IndexError):
-        bits.crowds(np.zeros(4, dtype=np.uint64), prints, far, 64, 8)  # fewer fingerprints than marks
+        duplicates.find_clusters(np.zeros(4, dtype=np.uint64), prints, far, 64, 8)  # fewer fingerprints than marks
     with pytest.raises(IndexError):
-        bits.kin(np.zeros((3, 3), dtype=np.uint64), [far], prints)
+        duplicates.match_clusters(np.zeros((3, 3), dtype=np.uint64), [far], prints)
     with pytest.raises(IndexError):
-        bits.kin(prints, [far], prints)
+        duplicates.match_clusters(prints, [far], prints)
     few, all_three = np.zeros(2), np.arange(3, dtype=np.uint32)
-    with pytest.raises(ValueError, match="as many"):
-        bits.spread_places(np.zeros(3), all_three, prints, marks, few, SHARED, DIVERSITY_RULES, 10, 10)
+    with pytest.raises(ValueError, match="differ in length"):
+        duplicates.diversify_rows(np.zeros(3), all_three, prints, marks, few, SHARED, DIVERSITY_RULES, 10, 10)
     with pytest.raises(IndexError):
-        bits.spread_places(np.zeros(1), far, prints, marks, np.zeros(3), SHARED, DIVERSITY_RULES, 10, 10)
+        duplicates.diversify_rows(np.zeros(1), far, prints, marks, np.zeros(3), SHARED, DIVERSITY_RULES, 10, 10)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -108,7 +108,7 @@ def test_damaged_figures_break_nothing(seed: int) -> None:
     prints = np.frombuffer(noise.bytes(32 * count), dtype=np.uint64).reshape(count, 4) & np.uint64(2**64 - 1 - 2**62)
     prints = np.where(noise.random((count, 1)) < 0.3, np.uint64(255), prints)
     owners = noise.integers(0, 4, count).astype(np.uint64)
-    shown = bits.spread_places(
+    shown = duplicates.diversify_rows(
         scores, np.arange(count, dtype=np.uint32), prints, owners, since, SHARED, DIVERSITY_RULES, 10, 300
     )
     assert shown is None or sorted(shown) == [*range(count)]
