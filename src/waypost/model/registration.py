@@ -13,6 +13,7 @@ from waypost.errors import InvalidParameter
 from waypost.model.health import HEALTH_FACT, SUSPENDED, UNHEALTHY, UNKNOWN, Health, endpoint_to_check
 from waypost.model.principal import record_scopes
 from waypost.model.record import AgentRecord
+from waypost.model.times import find_instant
 from waypost.model.verdict import UNCHECKED, TrustState, TrustSummary, Verdict, trust_summary
 
 
@@ -38,11 +39,6 @@ def parse_ttl(value: object, path: str = "ttl_seconds") -> int:
             hint=f"Use {limits.TTL_MIN_SECONDS} to {limits.TTL_MAX_SECONDS}; other values are clamped to that.",
         )
     return number
-
-
-def earliest(*instants: float | None) -> float | None:
-    known = [instant for instant in instants if instant is not None]
-    return min(known) if known else None
 
 
 TRUST_FACT = "trust"
@@ -104,6 +100,19 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     def status(self) -> str:
         """The record's own status, unless its endpoint is unhealthy."""
         return SUSPENDED if self.is_unhealthy else self.record.effective_status
+
+    @property
+    def expires_at(self) -> float | None:
+        """When it is no longer listed: the end of its lease, or the record's own `expires_at` (PRO-22)."""
+        own = self.record.expires_at
+        if own is None:  # nearly always
+            return self.lease_expires_at
+        ends = [instant for instant in (self.lease_expires_at, find_instant(own)) if instant is not None]
+        return min(ends) if ends else None
+
+    def has_expired(self, now: float) -> bool:
+        expires_at = self.expires_at
+        return expires_at is not None and expires_at <= now
 
     def source(self, dialect: str) -> SourceDocument | None:
         for source in self.sources:

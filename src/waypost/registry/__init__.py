@@ -1,1 +1,1 @@
-"""The engine: publish, renew, withdraw, get, list, find, watch. It knows no protocol and no socket."""
+"""The engine: the registry and its parts. It knows no HTTP, no file and no network, only the ports that it needs."""

@@ -1,4 +1,4 @@
-"""How many agents an owner may have at a time. Counted in the process that writes: what it holds, and what is on its way."""
+"""What a write must pass before its own rules: quota, names, revocations, signatures, announcement policy."""
 
 from __future__ import annotations
 
@@ -31,91 +31,82 @@ _NO_LIMIT = nullcontext()
 
 
 class OwnerQuota:
-    """`most` 0 is no limit. Admins have none."""
+    """How many agents an owner may have; 0 is no limit, and admins have none. The process that writes counts the agents in
+    the catalog and those that are being written."""
 
-    def __init__(self, catalogue: Catalog, most: int) -> None:
-        self._catalogue = catalogue
-        self._most = most
-        self._coming: dict[str, set[str]] = {}  # by owner, ids of new agents that are being written
+    def __init__(self, catalog: Catalog, limit: int) -> None:
+        self._catalog = catalog
+        self._limit = limit
+        self._reserved: dict[str, set[str]] = {}  # by owner, ids of new agents that are being written
 
-    def place(self, principal: Principal, keys: Sequence[str]) -> AbstractContextManager[None]:
-        """Hold a place for the agent of these names while it is written, or refuse. An agent that is there needs none."""
-        return self._place(principal, keys) if self._most and not principal.is_admin else _NO_LIMIT
+    def reserve(self, principal: Principal, keys: Sequence[str]) -> AbstractContextManager[None]:
+        """Count the agent of these names while it is written, or refuse. An agent that exists needs no reservation."""
+        return self._reserve(principal, keys) if self._limit and not principal.is_admin else _NO_LIMIT
 
     @contextmanager
-    def _place(self, principal: Principal, keys: Sequence[str]) -> Iterator[None]:
-        if any(self._catalogue.resolve(key) is not None for key in keys):
+    def _reserve(self, principal: Principal, keys: Sequence[str]) -> Iterator[None]:
+        if any(self._catalog.resolve(key) is not None for key in keys):
             yield
             return
         owner, agent_id = principal.subject or "", keys[0]
-        coming = self._coming.setdefault(owner, set())
-        self._check(owner, coming - {agent_id})
-        coming.add(agent_id)
+        reserved = self._reserved.setdefault(owner, set())
+        self._check(owner, reserved - {agent_id})
+        reserved.add(agent_id)
         try:
             yield
         finally:
-            coming.discard(agent_id)
-            if not coming:
-                self._coming.pop(owner, None)
+            reserved.discard(agent_id)
+            if not reserved:
+                self._reserved.pop(owner, None)
 
-    def _check(self, owner: str, coming: set[str]) -> None:
-        unseen = sum(not self._catalogue.is_alive(agent_id) for agent_id in coming)
-        if self._catalogue.count_of_owner(owner) + unseen >= self._most:
+    def _check(self, owner: str, reserved: set[str]) -> None:
+        uncommitted = sum(not self._catalog.is_alive(agent_id) for agent_id in reserved)
+        if self._catalog.count_of_owner(owner) + uncommitted >= self._limit:
             raise QuotaExceeded(
-                f"An owner may have {self._most} agents here.",
+                f"An owner may have {self._limit} agents here.",
                 path="owner",
                 hint="Withdraw some, or ask the operator for a higher agents_per_owner.",
             )
 
 
-# ---- What a publisher is told of a document that was accepted: texts that try to do more than describe, a name that misleads.
-#
-# Told, not judged: the document is registered all the same.
-
-
-def publication_warnings(registration: Registration, lookalikes: ConfusableNames) -> Iterator[str]:
+def publication_warnings(registration: Registration, names: ConfusableNames) -> Iterator[str]:
+    """Warnings about an accepted document: texts that address a reader or a model, a name that looks like another's."""
     record = registration.record
     yield from map(str, lint_record(record))
-    alike = lookalikes.find(record.name, registration.owner)
-    if alike is not None:
+    similar = names.find(record.name, registration.owner)
+    if similar is not None:
         yield (
-            f"{CONFUSABLE_NAME}: $.name could be taken for {alike!r}, a verified agent of another owner; "
-            "it stands lower until it is verified itself"
+            f"{CONFUSABLE_NAME}: $.name could be mistaken for {similar!r}, a verified agent of another owner; "
+            "it ranks lower until it is verified itself"
         )
 
 
-def check_name(publication: Publication, catalogue: Catalog) -> None:
-    """Where the operator asks for it, a new name must not look like another owner's verified one. An admin may do it."""
-    name, by = publication.decoded.record.name, publication.principal
-    agent_id = catalogue.resolve(publication.decoded.record.id)
-    before = catalogue.find(agent_id) if agent_id is not None else None
-    alike = None if by.is_admin else catalogue.lookalikes.find(name, by.subject or "anonymous")
-    if alike is not None and (before is None or before.name != name):
+def check_name(publication: Publication, catalog: Catalog) -> None:
+    """Refuse a new name that looks like that of another owner's verified agent. Admins may use it."""
+    name, principal = publication.decoded.record.name, publication.principal
+    agent_id = catalog.resolve(publication.decoded.record.id)
+    before = catalog.find(agent_id) if agent_id is not None else None
+    similar = None if principal.is_admin else catalog.confusable_names.find(name, principal.subject or "anonymous")
+    if similar is not None and (before is None or before.name != name):
         raise ConfusableName(
-            f"The name could be taken for {alike!r}, a verified agent of another owner.",
+            f"The name could be mistaken for {similar!r}, a verified agent of another owner.",
             path="$.name",
             hint="Choose another name, or ask the operator (confusable_names is refuse).",
         )
 
 
-def pending_warning(waiting: PendingChange) -> str:
-    parts = ", ".join(each.part for each in waiting.differences)
+def pending_warning(change: PendingChange) -> str:
+    parts = ", ".join(each.part for each in change.differences)
     return (
-        f"held: the agent is verified and this would change its {parts}, so readers go on seeing what was; "
+        f"held: the agent is verified and this would change its {parts}, so readers still see the previous version; "
         f"sign it with the agent's key, or confirm it within {limits.PENDING_CHANGE_SECONDS // 86_400} days"
     )
 
 
-# ---- What every write passes before its own rules: is the agent revoked, are announcements admitted, do signatures hold?
-#
-# A document of another dialect without a signature costs one look at an empty set.
-
-_UNPROVEN = ("open", LAN_VIA)  # how a principal came about whom nobody asked for a credential
+_UNAUTHENTICATED = ("open", LAN_VIA)  # principals that showed no credential
 
 
 class AnnouncementOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of announcements."""
-
     trust_mode: str = "allowlist-tofu"
     unsigned: str = "reject"
     bind_subject: bool = False
@@ -123,7 +114,7 @@ class AnnouncementOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SelfSignedCertificates:
-    """Certificates where no authority is known: good for the key in them while their dates are good."""
+    """Without configured authorities, a certificate is accepted for its own key within its validity period."""
 
     def names_of(self, der: bytes, now: float, *, chained: bool) -> tuple[str, ...]:
         certificate = load_der_certificate(der)
@@ -134,15 +125,18 @@ class SelfSignedCertificates:
 
 
 class AdmissionControl:
+    """Revocations, signatures and the announcement policy. An unsigned document of another dialect costs one lookup in an
+    empty set."""
+
     def __init__(
         self,
-        book: RegistryTrustStore,
+        trust: RegistryTrustStore,
         options: AnnouncementOptions,
         certificates: CertificateChecker,
         resolve: Callable[[str], str | None],
     ) -> None:
-        """`resolve` knows the id of the record behind an id or an alias."""
-        self._book = book
+        """`resolve` returns the canonical id of an id or an alias."""
+        self._trust = trust
         self._resolve = resolve
         self._options = options
         self._certificates = certificates
@@ -150,17 +144,19 @@ class AdmissionControl:
     def rule(
         self, publication: Publication, publish: Callable[[Publication], Decide], now: float
     ) -> tuple[tuple[str, ...], Decide]:
-        """The notes that the decision must see, and the decision."""
+        """The notes that the rule must see, and the rule of the write."""
         if publication.dialect != "announce":
             decoded = publication.decoded
-            self._book.check_id(decoded.record.id, decoded.source_id, *decoded.aliases)
+            self._trust.check_id(decoded.record.id, decoded.source_id, *decoded.aliases)
             if not has_claims(publication):
                 return (), publish(publication)
-            verification = DocumentVerification(publication, self._canonical(publication), self._book.revoked_keys, now)
+            verification = DocumentVerification(
+                publication, self._canonical(publication), self._trust.revoked_keys, now
+            )
             return verification.notes, verification.decide(publish)
         admission = AnnouncementAdmission(
             publication,
-            self._terms(publication.principal, gated=publication.gated),
+            self._policy(publication.principal, gated=publication.gated),
             legacy=self._options.legacy_canon,
             certificates=self._certificates,
             now=now,
@@ -168,21 +164,21 @@ class AdmissionControl:
         return admission.notes, admission.decide(publish)
 
     def _canonical(self, publication: Publication) -> str:
-        """The id of the record that a document would change."""
+        """The id of the agent that a document would change."""
         decoded = publication.decoded
         names = (decoded.record.id, decoded.source_id, *decoded.aliases)
         return next((found for name in names if (found := self._resolve(name)) is not None), decoded.record.id)
 
-    def _terms(self, principal: Principal, *, gated: bool) -> AdmissionPolicy:
+    def _policy(self, principal: Principal, *, gated: bool) -> AdmissionPolicy:
         return AdmissionPolicy(
             mode=self._options.trust_mode,
             unsigned=self._options.unsigned,
-            bind_subject=self._options.bind_subject and principal.via != LAN_VIA,  # it holds tokens to their agent
-            rules=self._book.rules,
-            revoked_keys=self._book.revoked_keys,
-            revoked_agents=self._book.revoked_agents,
+            bind_subject=self._options.bind_subject and principal.via != LAN_VIA,  # it is about tokens
+            rules=self._trust.rules,
+            revoked_keys=self._trust.revoked_keys,
+            revoked_agents=self._trust.revoked_agents,
             gated=gated,
-            authenticated=not principal.is_anonymous and principal.via not in _UNPROVEN,
+            authenticated=not principal.is_anonymous and principal.via not in _UNAUTHENTICATED,
             admin=principal.is_admin,
             subject=principal.subject,
         )

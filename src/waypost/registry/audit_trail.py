@@ -1,4 +1,7 @@
-"""Audit entries of writes: who did what to what. Names and outcomes, never a document."""
+"""The audit trail: entries of writes, pages of entries, signed checkpoints, and proofs over the hash tree.
+
+An entry has names and outcomes, never a document. The trail names hidden agents, so callers must allow admins only.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,8 @@ from waypost.trust.transparency_log import (
     log_origin,
     sign_checkpoint,
 )
+
+_OUTCOMES = {"register": "created", "update": "updated", "confirm": "updated", "hold": "held"}
 
 
 def audit_entry_by(
@@ -49,10 +54,9 @@ def audit_entry_by(
 
 
 def audit_publication(publication: Publication, action: str, agent_id: str, etag: str, now: float) -> AuditEntry:
-    """What a registration or an update tells: by whom, and which content it made."""
-    by = publication.confirmed_by or publication.principal
+    """The entry of a registration or an update, by the principal that confirmed it, if it was pending."""
     return audit_entry_by(
-        by,
+        publication.confirmed_by or publication.principal,
         action,
         now=now,
         object=agent_id,
@@ -64,21 +68,13 @@ def audit_publication(publication: Publication, action: str, agent_id: str, etag
 
 
 def audit_expiry(agent_id: str, etag: str, now: float) -> AuditEntry:
-    """Nobody did it: a lease ran out. The service itself has no subject."""
+    """The end of a lease. The service has no subject."""
     return AuditEntry(at=now, action="expire", subject="", object=agent_id, outcome="expired", via="lease", etag=etag)
 
 
 def audit_reverification(agent_id: str, etag: str, level: str, now: float) -> AuditEntry:
-    """What followed from a key that was bound: the service judged what it holds."""
+    """New verdicts after a key was bound."""
     return AuditEntry(at=now, action="judge", subject="", object=agent_id, outcome=level, via="trust", etag=etag)
-
-
-_OUTCOMES = {"register": "created", "update": "updated", "confirm": "updated", "hold": "held"}
-
-
-# ---- The audit trail for those who read it: pages of entries, signed checkpoints, and proofs over the hash tree.
-#
-# Who may read it is decided before: it names hidden agents, so it is for admins.
 
 
 def audit_leaf(entry: AuditEntry, number: int) -> bytes:
@@ -106,7 +102,7 @@ class SignedCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InclusionProof(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry is in the tree of so many entries."""
+    """Proves that an entry is in the tree of the first `size` entries."""
 
     entry: int
     size: int
@@ -116,7 +112,7 @@ class InclusionProof(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConsistencyProof(msgspec.Struct, frozen=True, kw_only=True):
-    """The tree of `second` entries begins with that of `first`."""
+    """Proves that the tree of `second` entries extends that of `first`."""
 
     first: int
     second: int
@@ -126,7 +122,7 @@ class ConsistencyProof(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditTrail:
-    """`key` are the 32 bytes of the service's Ed25519 key, `sign` its private half."""
+    """`key` is the public Ed25519 key of the service (32 bytes); `sign` signs with the private one."""
 
     def __init__(self, store: Store, key: bytes, sign: Callable[[bytes], bytes]) -> None:
         self._store = store
@@ -147,7 +143,7 @@ class AuditTrail:
     async def inclusion(self, entry: int, size: int | None) -> InclusionProof:
         size = await self._within(size, "size")
         if not 1 <= entry <= size:
-            raise InvalidParameter(f"A trail of {size} entries has no entry {entry}.", path="entry")
+            raise InvalidParameter(f"There is no entry {entry} among {size} entries.", path="entry")
         spans: list[Span] = [(entry - 1, entry), (0, size), *inclusion_spans(entry - 1, size)]
         leaf, root, *hashes = await self._store.audit_hashes(spans)
         return InclusionProof(entry=entry, size=size, leaf=leaf, root=root, hashes=hashes)
@@ -155,7 +151,7 @@ class AuditTrail:
     async def consistency(self, first: int, second: int | None) -> ConsistencyProof:
         second = await self._within(second, "to")
         if not 0 <= first <= second:
-            raise InvalidParameter(f"A trail of {second} entries does not begin with one of {first}.", path="from")
+            raise InvalidParameter(f"A trail of {second} entries cannot extend one of {first}.", path="from")
         spans: list[Span] = [(0, first), (0, second), *consistency_spans(first, second)]
         first_root, second_root, *hashes = await self._store.audit_hashes(spans)
         return ConsistencyProof(
@@ -163,10 +159,10 @@ class AuditTrail:
         )
 
     async def _within(self, size: int | None, name: str) -> int:
-        """A size that the trail has, or had; without one, what it has now."""
+        """The given size, if the trail has as many entries; by default its current size."""
         now = await self._store.audit_size()
         if size is not None and size > now:
             raise InvalidParameter(
-                f"The trail has {now} entries.", path=name, hint="Ask for no more than that, or leave it out."
+                f"The trail has {now} entries.", path=name, hint="Name at most that many, or leave it out."
             )
         return now if size is None else size

@@ -97,7 +97,7 @@ class Registry:
         self.proofs = DomainProofs()
         facets = FacetCounter(catalog)
         if options.confusable_names == "refuse":
-            checks = (*checks, partial(check_name, catalogue=catalog))
+            checks = (*checks, partial(check_name, catalog=catalog))
 
         reader = RegistryReader(state, self.entries, store, clock, self.cursors, self.changes, facets)
         finder = Finder(catalog, index, reader, facets, clock)

@@ -38,7 +38,7 @@ class RegistryState:
         async for page in store.entries():
             columns = EntryColumns.of(page)
             self.catalog.load(columns)
-            self.hosted.update(columns.stated("domain", "id"))
+            self.hosted.update(columns.rows_with("domain", "id"))
         await self._load_removal_times(store)
 
     async def _load_removal_times(self, store: Store) -> None:
@@ -49,7 +49,7 @@ class RegistryState:
             if key not in newest or newest[key].at < event.at:
                 newest[key] = event
         for event in newest.values():
-            self.catalog.record_change_time({*event.scopes, *(event.before or ())}, event.at)
+            self.catalog.set_modified({*event.scopes, *(event.before or ())}, event.at)
 
     def subscribe(self, observer: Observer) -> None:
         """Call `observer` for every committed change, on the event loop."""

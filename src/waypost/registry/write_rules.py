@@ -22,7 +22,6 @@ from waypost.model.versions import FreshnessMarks, Staleness, find_staleness
 from waypost.protocols.codec import DecodeContext, Decoded
 from waypost.protocols.dialects import decode_document
 from waypost.registry.audit_trail import audit_entry_by, audit_expiry, audit_publication
-from waypost.registry.catalog.entries import has_ended, hold_until_of
 from waypost.registry.ports import AuditEntry, Decision, RegistrationChange, StoreState, Tombstone
 from waypost.registry.publication import (
     DOMAIN_VIA,
@@ -195,7 +194,7 @@ def reject_pending(principal: Principal, key: str, etag: str, *, now: float) -> 
 def require_current(principal: Principal, key: str, held: StoreState, now: float) -> Registration:
     """The agent that the caller may change, or the refusal: what is hidden looks like what is not there."""
     current = held.registrations.get(key) or next(iter(held.registrations.values()), None)
-    if current is None or has_ended(current, now):
+    if current is None or current.has_expired(now):
         raise no_such_agent(key)
     require_owner(principal, current.owner, current.scopes, key)
     require_bound(principal, current.id, *current.aliases)
@@ -255,13 +254,13 @@ def _withdrawal(current: Registration, entry: AuditEntry, now: float) -> Decisio
 def expire(agent_id: str, *, now: float) -> Callable[[StoreState], Decision]:
     def decide(held: StoreState) -> Decision:
         current = held.registrations.get(agent_id)
-        if current is None or not has_ended(current, now):
+        if current is None or not current.has_expired(now):
             return Decision(outcome="unchanged", registration=current)
         change = RegistrationChange(
             type="expired",
             at=now,
             removed=current,
-            tombstone=tombstone_of(current, "expired", now, hold_until=hold_until_of(current)),
+            tombstone=tombstone_of(current, "expired", now, hold_until=_hold_until(current)),
             before=current.scopes,
         )
         entry = audit_expiry(current.id, current.etag, now)
@@ -352,7 +351,7 @@ def publish(
     def decide(held: StoreState) -> Decision:
         current = find_current(publication, held)
         ended: Registration | None = None
-        if current is not None and has_ended(current, now):
+        if current is not None and current.has_expired(now):
             ended = held.registrations.get(publication.decoded.record.id)
             current = None
         _check_preconditions(publication, current)
@@ -415,7 +414,7 @@ def _find_tombstone(
 ) -> Tombstone | None:
     """What the id left behind. One whose time is over is judged as if it had been swept away already."""
     if ended is not None:
-        return tombstone_of(ended, "expired", now, hold_until=hold_until_of(ended))
+        return tombstone_of(ended, "expired", now, hold_until=_hold_until(ended))
     return held.tombstones.get(publication.decoded.record.id)
 
 
@@ -641,3 +640,8 @@ def _source_of(publication: Publication, now: float) -> SourceDocument:
         verdicts=publication.verdicts,
         url=publication.source_url,
     )
+
+
+def _hold_until(ended: Registration) -> float:
+    """How long the id of an expired agent is reserved for its owner: as long as its lease was, within a limit."""
+    return (ended.expires_at or 0.0) + min(ended.ttl_seconds or 0, limits.ID_HOLD_MAX_SECONDS)

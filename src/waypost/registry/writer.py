@@ -22,7 +22,6 @@ from waypost.protocols.dialects import decode_document
 from waypost.registry import write_rules
 from waypost.registry.admission import AdmissionControl, OwnerQuota, pending_warning, publication_warnings
 from waypost.registry.catalog.catalog import Catalog
-from waypost.registry.catalog.entries import expiry_of
 from waypost.registry.domain_proofs import DomainProofs
 from waypost.registry.jobs.indexer import LiveIndex
 from waypost.registry.ports import AuditEntry, Clock, Command, CommandResult, Decision, Idempotency, Store, StoreState
@@ -99,7 +98,7 @@ class RegistryWriter:
             idempotency=_idempotency(publication, now),
         )
         self._catalog.expire(now)  # expired agents do not count against the quota
-        with self._quota.place(publication.principal, keys):
+        with self._quota.reserve(publication.principal, keys):
             result = await self._store.execute(command)
         if result.registration is None and result.outcome in ("withdrawn", "already"):  # an announced goodbye
             return PublicationReceipt(
@@ -194,8 +193,10 @@ class RegistryWriter:
                 path="Idempotency-Key",
                 hint="Use a new key.",
             )
-        ends = expiry_of(registration)
-        warnings = [*decoded.warnings, *publication_warnings(registration, self._catalog.lookalikes)] if decoded else []
+        ends = registration.expires_at
+        warnings = (
+            [*decoded.warnings, *publication_warnings(registration, self._catalog.confusable_names)] if decoded else []
+        )
         return PublicationReceipt(
             id=registration.id,
             dialect=dialect,

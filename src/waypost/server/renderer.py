@@ -26,7 +26,6 @@ from waypost.protocols.rtfs.agent_profile import export_profile, parse_profile
 from waypost.protocols.rtfs.card_derivation import derive_card
 from waypost.protocols.rtfs.codec import CARD, is_envelope, upgrade_card
 from waypost.protocols.rtfs.sexpr import RTFS_TEXT_TYPE, is_sexpr_text
-from waypost.registry.catalog.entries import expiry_of
 from waypost.registry.publication import EntryPage, representation_etag
 from waypost.registry.registry import Registry
 from waypost.responses.agents import Page
@@ -84,7 +83,7 @@ class Renderer:
                 hint="Read it as af or rtfs. Its owner may register it again with an endpoint.",
             )
         body, losses = self._body(registration, dialect, now)
-        expires_at = expiry_of(registration)
+        expires_at = registration.expires_at
         changed_at = max(registration.changed_at, registration.renewed_at if expires_at is not None else 0.0)
         is_unhealthy = registration.is_unhealthy
         tag = representation_etag(registration.etag, expires_at, _representation(dialect), is_unhealthy=is_unhealthy)

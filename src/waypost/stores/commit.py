@@ -8,7 +8,7 @@ from waypost.errors import IdempotencyConflict, StoreUnavailable
 from waypost.model.events import Event
 from waypost.model.record import record_bytes
 from waypost.model.registration import Registration
-from waypost.registry.catalog.entries import entry_of, expiry_of
+from waypost.registry.catalog.entries import entry_of
 from waypost.registry.ports import CommandResult, CommittedChange, Idempotency, RegistrationChange
 from waypost.registry.publication import representation_etag
 
@@ -45,7 +45,7 @@ def _event_of(change: RegistrationChange, revision: int) -> Event:
 
 def _shown_etag(registration: Registration) -> str | None:
     """The entity tag that a reader is given, or None when it is the content's."""
-    ends = expiry_of(registration)
+    ends = registration.expires_at
     if ends is None and not registration.is_unhealthy:
         return None
     return representation_etag(registration.etag, ends, is_unhealthy=registration.is_unhealthy)

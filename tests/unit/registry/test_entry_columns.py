@@ -112,7 +112,7 @@ def test_one_that_was_asked_for_is_made_once() -> None:
     entries = LazyEntries({}, EntryColumns(list(zip(*map(msgspec.structs.astuple, ENTRIES), strict=True))))
     first = entries[ENTRIES[0].id]
     assert first is entries.get(ENTRIES[0].id)
-    entries.settle([msgspec.structs.replace(ENTRIES[0], name="later"), ENTRIES[1]])
+    entries.fill([msgspec.structs.replace(ENTRIES[0], name="later"), ENTRIES[1]])
     assert first is entries[ENTRIES[0].id]
     assert entries[ENTRIES[1].id] is ENTRIES[1]
     assert entries.pop(ENTRIES[2].id, None) == ENTRIES[2]

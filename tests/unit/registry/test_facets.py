@@ -113,7 +113,7 @@ def test_values_of_hidden_agents_neither_lead_nor_lengthen_the_way(principal: Pr
         for late in (3000, 3001):
             catalogue.put(entry(late, tags=["t7", "t8"]), 2.0)
             found = counter.count(("tag",), catalogue.select(audience(principal)), principal)
-        told.append((found, counter._orders))
+        told.append((found, counter._frequencies))
     assert told[0] == told[1]
     assert len(told[0][1]) == 1
 

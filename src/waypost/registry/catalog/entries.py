@@ -1,7 +1,4 @@
-"""Announced agents in the catalogue: which are signed, and the capabilities that are more than a record has tags for.
-
-Both are facts of an entry, so that a list of a hundred thousand agents is paged from memory.
-"""
+"""Makes the catalog entry of a registration. Lists are filtered by the facts of an entry, without reading its document."""
 
 from __future__ import annotations
 
@@ -17,8 +14,7 @@ from waypost.model.facts import FACT_CHARS, facts_of
 from waypost.model.health import HEALTH_FACT
 from waypost.model.names import fold_tag, fold_tags
 from waypost.model.record import LISTED, AgentRecord, protocols_of
-from waypost.model.registration import KEY_FACT, TRUST_FACT, CatalogEntry, Registration, earliest, keys_of, verdicts_of
-from waypost.model.times import find_instant
+from waypost.model.registration import KEY_FACT, TRUST_FACT, CatalogEntry, Registration, keys_of, verdicts_of
 from waypost.model.verdict import level_of
 from waypost.protocols.announce.codec import read_capabilities
 from waypost.protocols.codec import residue_name
@@ -27,80 +23,9 @@ from waypost.registry.ports import Store
 from waypost.trust.announce.admission import SIGNATURE_CHECK
 
 CAPABILITY: Final = "capability"
-
 _ANNOUNCE: Final = "announce"
-
 _SIGNED: Final = "signed"
-
 _RESIDUE: Final = residue_name("announce")
-
-
-def announced_facts(registration: Registration) -> tuple[str, ...]:
-    """Nothing for an agent that was never announced."""
-    source = registration.source("announce")
-    if source is None:
-        return ()
-    signed = any(verdict.check == SIGNATURE_CHECK and verdict.state == "passed" for verdict in source.verdicts)
-    more = (f"{CAPABILITY}:{fold_tag(name)}" for name in _capabilities_beyond_tags(registration.record))
-    return (*((f"{_ANNOUNCE}:{_SIGNED}",) if signed else ()), *dict.fromkeys(more))
-
-
-def _capabilities_beyond_tags(record: AgentRecord) -> list[str]:
-    """Capabilities that are not among the record's tags: it has at most so many."""
-    residue = record.extra.get(_RESIDUE)
-    if len(record.tags) < limits.TAGS or not isinstance(residue, dict) or "capabilities" not in residue:
-        return []
-    try:
-        names = read_capabilities(residue, "$")
-    except InvalidDocument:  # anybody may write our residue into a profile document
-        return []
-    known = set(record.tags)
-    return [name for name in names if name not in known and len(name) <= FACT_CHARS]
-
-
-class AnnouncedFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which agents a list of announced ones is to show."""
-
-    names: tuple[str, ...] = ()  # of capabilities
-    signed: bool = False
-    limit: int = limits.PAGE_DEFAULT
-    cursor: str | None = None
-
-
-def select_announced(
-    catalogue: Catalog, audience: frozenset[str] | None, names: Sequence[str], *, signed: bool
-) -> BitMap | None:
-    """The agents that may have all these capabilities (their spelling is compared later); None for all of them."""
-    if not names and not signed:
-        return None
-    chosen = catalogue.select(audience, statuses=LISTED)
-    for name in names:
-        folded = fold_tag(name)
-        chosen &= catalogue.tags.select(required=(folded,), audience=audience) | catalogue.facts.match_any(
-            CAPABILITY, (folded,)
-        )
-    return chosen & catalogue.facts.match_any(_ANNOUNCE, (_SIGNED,)) if signed else chosen
-
-
-# ---- What is kept in memory of a registration, and when it ends. Pure; for the rules of a write, the stores and every face.
-
-
-def expiry_of(registration: Registration) -> float | None:
-    """When a registration stops being returned: the end of its lease, or the record's own `expires_at` (PRO-22)."""
-    ends = registration.record.expires_at
-    if ends is None:  # nearly always
-        return registration.lease_expires_at
-    return earliest(registration.lease_expires_at, find_instant(ends))
-
-
-def has_ended(registration: Registration, now: float) -> bool:
-    ends = expiry_of(registration)
-    return ends is not None and ends <= now
-
-
-def hold_until_of(registration: Registration) -> float:
-    ends = expiry_of(registration) or 0.0
-    return ends + min(registration.ttl_seconds or 0, limits.ID_HOLD_MAX_SECONDS)
 
 
 def entry_of(registration: Registration) -> CatalogEntry:
@@ -114,37 +39,79 @@ def entry_of(registration: Registration) -> CatalogEntry:
         registration.etag,
         registration.revision,
         registration.changed_at,
-        expiry_of(registration),
+        registration.expires_at,
         registration.aliases,
         registration.invitees,
         fold_tags(record.tags),
         protocols_of(record),
         registration.hosted,
         registration.renewed_at if registration.renewed_at > registration.changed_at else None,
-        (*facts_of(record), *_trust_fact(registration), *announced_facts(registration), *_found_facts(registration)),
+        (*facts_of(record), *_trust_facts(registration), *announced_facts(registration), *_check_facts(registration)),
     )
 
 
-def _found_facts(registration: Registration) -> tuple[str, ...]:
-    """What was found besides its level: the keys behind it, and how its endpoint answers."""
-    health = () if registration.health is None else (f"{HEALTH_FACT}:{registration.health.state}",)
-    return (*health, *(f"{KEY_FACT}:{key_id}" for key_id in keys_of(registration)))
-
-
-def _trust_fact(registration: Registration) -> tuple[str, ...]:
-    """What is only claimed needs no word."""
+def _trust_facts(registration: Registration) -> tuple[str, ...]:
+    """The trust level, unless it is the usual one."""
     verdicts = verdicts_of(registration)
     level = level_of(verdicts) if verdicts else "self_asserted"
     return () if level == "self_asserted" else (f"{TRUST_FACT}:{level}",)
 
 
-# ---- Entries that an earlier release wrote do not tell what their agents state: it is read from the records, after a start.
+def _check_facts(registration: Registration) -> tuple[str, ...]:
+    """The health of the endpoint, and the keys that signed its documents."""
+    health = () if registration.health is None else (f"{HEALTH_FACT}:{registration.health.state}",)
+    return (*health, *(f"{KEY_FACT}:{key_id}" for key_id in keys_of(registration)))
 
 
-async def backfill_facts(catalogue: Catalog, store: Store) -> None:
-    """Until it is done such agents count as silent. An entry tells by itself from its next change on."""
-    ids = catalogue.take_without_facts()
+def announced_facts(registration: Registration) -> tuple[str, ...]:
+    """Whether an announced agent is signed, and the capabilities that its record has no room for among its tags."""
+    source = registration.source("announce")
+    if source is None:
+        return ()
+    signed = any(verdict.check == SIGNATURE_CHECK and verdict.state == "passed" for verdict in source.verdicts)
+    more = (f"{CAPABILITY}:{fold_tag(name)}" for name in _capabilities_beyond_tags(registration.record))
+    return (*((f"{_ANNOUNCE}:{_SIGNED}",) if signed else ()), *dict.fromkeys(more))
+
+
+def _capabilities_beyond_tags(record: AgentRecord) -> list[str]:
+    residue = record.extra.get(_RESIDUE)
+    if len(record.tags) < limits.TAGS or not isinstance(residue, dict) or "capabilities" not in residue:
+        return []
+    try:
+        names = read_capabilities(residue, "$")
+    except InvalidDocument:  # a profile document may state any residue
+        return []
+    known = set(record.tags)
+    return [name for name in names if name not in known and len(name) <= FACT_CHARS]
+
+
+class AnnouncedFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """A filter for lists of announced agents."""
+
+    names: tuple[str, ...] = ()  # of capabilities
+    signed: bool = False
+    limit: int = limits.PAGE_DEFAULT
+    cursor: str | None = None
+
+
+def select_announced(
+    catalog: Catalog, audience: frozenset[str] | None, names: Sequence[str], *, signed: bool
+) -> BitMap | None:
+    """The agents that may have all these capabilities (the caller compares the spelling); None means all agents."""
+    if not names and not signed:
+        return None
+    chosen = catalog.select(audience, statuses=LISTED)
+    for name in names:
+        folded = fold_tag(name)
+        tagged = catalog.tags.select(required=(folded,), audience=audience)
+        chosen &= tagged | catalog.facts.match_any(CAPABILITY, (folded,))
+    return chosen & catalog.facts.match_any(_ANNOUNCE, (_SIGNED,)) if signed else chosen
+
+
+async def backfill_facts(catalog: Catalog, store: Store) -> None:
+    """Compute the facts of entries that an earlier release wrote without them. Until then filters do not match them."""
+    ids = catalog.take_without_facts()
     if ids:
         async for page in store.scan(ids):
             for registration in page:
-                catalogue.restate(entry_of(registration))
+                catalog.replace_facts(entry_of(registration))

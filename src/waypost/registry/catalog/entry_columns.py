@@ -1,8 +1,5 @@
-"""Entries as a start reads them: by columns. An entry is made when somebody first asks for it; what a start has to know of
-all agents at once stands in the columns.
-
-It knows nothing of where the columns come from, and changes nothing in them.
-"""
+"""Catalog entries by columns, as the store loads them at the start. An entry object is made when it is first read; what the
+start needs of all agents at once is read from the columns."""
 
 from __future__ import annotations
 
@@ -14,33 +11,32 @@ import msgspec
 from waypost.model.registration import CatalogEntry
 
 FIELDS = msgspec.structs.fields(CatalogEntry)
-AUDIENCE_FIELDS = ("owner", "visibility", "invitees")  # what `record_scopes` asks for
-_PLACES = {field.name: place for place, field in enumerate(FIELDS)}
+AUDIENCE_FIELDS = ("owner", "visibility", "invitees")  # the arguments of `record_scopes`
+_INDEXES = {field.name: index for index, field in enumerate(FIELDS)}
 
 
 class EntryColumns(Sequence[CatalogEntry]):
-    """One column for each member of an entry, in their order. `made` are the entries themselves, where they are there."""
+    """One column for each field of an entry, in their order. `entries` are the entry objects, if they exist already."""
 
-    def __init__(self, columns: Sequence[Sequence[Any]], made: Sequence[CatalogEntry] | None = None) -> None:
+    def __init__(self, columns: Sequence[Sequence[Any]], entries: Sequence[CatalogEntry] | None = None) -> None:
         self._columns = columns
-        self._made = made
+        self._entries = entries
 
     @classmethod
     def of(cls, entries: Sequence[CatalogEntry]) -> EntryColumns:
-        """The same entries by columns."""
         if isinstance(entries, EntryColumns):
             return entries
         return cls(list(zip(*map(msgspec.structs.astuple, entries), strict=True)) or [()] * len(FIELDS), entries)
 
     @property
     def is_materialized(self) -> bool:
-        return self._made is not None
+        return self._entries is not None
 
     def column(self, name: str) -> Sequence[Any]:
-        return self._columns[_PLACES[name]]
+        return self._columns[_INDEXES[name]]
 
-    def stated(self, name: str, *others: str) -> Iterator[tuple[Any, ...]]:
-        """That column and others beside it, of the rows where it says something: few, where it is asked like this."""
+    def rows_with(self, name: str, *others: str) -> Iterator[tuple[Any, ...]]:
+        """This column and others beside it, of the rows in which it is not None."""
         column = self.column(name)
         if column.count(None) == len(column):
             return iter(())
@@ -57,42 +53,41 @@ class EntryColumns(Sequence[CatalogEntry]):
     def __getitem__(self, row: slice) -> list[CatalogEntry]: ...
 
     def __getitem__(self, row: int | slice) -> CatalogEntry | list[CatalogEntry]:
+        if self._entries is not None:
+            return list(self._entries[row]) if isinstance(row, slice) else self._entries[row]
         if isinstance(row, slice):
-            columns = [column[row] for column in self._columns] if self._made is None else []
-            return list(self._made[row]) if self._made is not None else list(map(CatalogEntry, *columns))
-        if self._made is not None:
-            return self._made[row]
+            return list(map(CatalogEntry, *(column[row] for column in self._columns)))
         return CatalogEntry(*[column[row] for column in self._columns])
 
     def __iter__(self) -> Iterator[CatalogEntry]:
-        return iter(self._made) if self._made is not None else map(CatalogEntry, *self._columns)
+        return iter(self._entries) if self._entries is not None else map(CatalogEntry, *self._columns)
 
 
 class LazyEntries(dict[str, Any]):
-    """Entries by id. The number of a row stands for one that is still to be made."""
+    """Entries by id. An int is the row of an entry that is not made yet."""
 
-    def __init__(self, held: dict[str, CatalogEntry], roll: EntryColumns) -> None:
-        super().__init__(held)
-        self._roll = roll
-        self.update(zip(roll.column("id"), range(len(roll)), strict=True))
+    def __init__(self, entries: dict[str, CatalogEntry], columns: EntryColumns) -> None:
+        super().__init__(entries)
+        self._columns = columns
+        self.update(zip(columns.column("id"), range(len(columns)), strict=True))
 
     def __getitem__(self, agent_id: str) -> CatalogEntry:
         found = super().__getitem__(agent_id)
-        return self._made(agent_id, found) if isinstance(found, int) else found
+        return self._make(agent_id, found) if isinstance(found, int) else found
 
     def get(self, agent_id: str, default: Any = None) -> Any:
         found = super().get(agent_id, default)
-        return self._made(agent_id, found) if isinstance(found, int) else found
+        return self._make(agent_id, found) if isinstance(found, int) else found
 
     def pop(self, agent_id: str, *default: Any) -> Any:
         found = self.get(agent_id)
         return found if super().pop(agent_id, *default) is not None else None
 
-    def settle(self, entries: Iterable[CatalogEntry]) -> None:
-        """Keep what was made elsewhere, where nobody has asked for it or changed it meanwhile."""
-        held = super().get
-        self.update([(entry.id, entry) for entry in entries if isinstance(held(entry.id), int)])
+    def fill(self, entries: Iterable[CatalogEntry]) -> None:
+        """Take entries that were made elsewhere, except those that were read or changed meanwhile."""
+        get = super().get
+        self.update([(entry.id, entry) for entry in entries if isinstance(get(entry.id), int)])
 
-    def _made(self, agent_id: str, row: int) -> CatalogEntry:
-        entry = self[agent_id] = self._roll[row]
+    def _make(self, agent_id: str, row: int) -> CatalogEntry:
+        entry = self[agent_id] = self._columns[row]
         return entry

@@ -1,7 +1,7 @@
-"""What agents state, by ordinal: facts as bitmaps, amounts in order of size, owners, times. Kept by the catalogue.
+"""Facts of agents by ordinal: keys as bitmaps, amounts in buckets, owners, times of the last activity.
 
-Most records state nothing, so everything here is sparse but for one number for each agent: when it was last heard of.
-The ordinals are the tag index's, and mean the same agents only until the next change.
+Most records state no facts, so everything is sparse except for one time for each agent. The ordinals are those of the tag
+index, and mean the same agents only until the next change.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from waypost.model.facts import COST, EVERYWHERE, LANGUAGE, LATENCY, REGION
 from waypost.model.registration import CatalogEntry
 from waypost.search.index.tag_index import BitmapPostings
 
-_STEPS: Final = 32  # buckets of amounts for each doubling: what is on the edge is looked at one by one
-_NOTHING: Final = -(2**20)  # the bucket of 0
+_BUCKETS_PER_DOUBLING: Final = 32  # within the bucket of the bound, values are compared one by one
+_ZERO_BUCKET: Final = -(2**20)
 
 
 class AmountIndex:
-    """Ordinals by an amount of 0 or more, asked for by an upper bound."""
+    """Ordinals by an amount of 0 or more, for queries with an upper bound."""
 
     def __init__(self) -> None:
         self._values: dict[int, float] = {}
@@ -39,10 +39,10 @@ class AmountIndex:
             self._buckets[_bucket(value)].discard(ordinal)
 
     def at_most(self, most: float) -> BitMap:
-        edge = _bucket(most)
-        whole = [held for bucket, held in self._buckets.items() if bucket < edge]
-        at_edge = BitMap(item for item in self._buckets.get(edge, ()) if self._values[item] <= most)
-        return BitMap.union(at_edge, *whole)
+        last = _bucket(most)
+        below = [ordinals for bucket, ordinals in self._buckets.items() if bucket < last]
+        within = BitMap(ordinal for ordinal in self._buckets.get(last, ()) if self._values[ordinal] <= most)
+        return BitMap.union(within, *below)
 
 
 class FactIndex:
@@ -57,24 +57,24 @@ class FactIndex:
 
     def put(self, ordinal: int, entry: CatalogEntry) -> None:
         self.owners.add(entry.owner, ordinal)
-        self._state(ordinal, entry)
+        self._add_facts(ordinal, entry)
         self.touch(ordinal, entry)
 
     def load(self, rows: Iterable[tuple[int, CatalogEntry]]) -> None:
         """`put` for many new agents at once."""
         owned: defaultdict[str, list[int]] = defaultdict(list)
-        taken = list(rows)
-        self._make_room(max((ordinal for ordinal, _ in taken), default=0))
-        for ordinal, entry in taken:
+        new = list(rows)
+        self._make_room(max((ordinal for ordinal, _ in new), default=0))
+        for ordinal, entry in new:
             owned[entry.owner].append(ordinal)
             if entry.facts or not entry.protocols:
-                self._state(ordinal, entry)
+                self._add_facts(ordinal, entry)
             self._times[ordinal] = last_activity(entry)
         for owner, ordinals in owned.items():
             self.owners.add_many(owner, ordinals)
 
     def touch(self, ordinal: int, entry: CatalogEntry) -> None:
-        """Note when the agent was last heard of."""
+        """Set the time of the last activity."""
         self._make_room(ordinal)
         self._times[ordinal] = last_activity(entry)
 
@@ -94,7 +94,7 @@ class FactIndex:
                 for key in _keys(kind, value):
                     self._keys.discard(key, ordinal)
 
-    def _state(self, ordinal: int, entry: CatalogEntry) -> None:
+    def _add_facts(self, ordinal: int, entry: CatalogEntry) -> None:
         if not entry.protocols:
             self._unreachable.add(ordinal)
         for fact in entry.facts or ():
@@ -105,34 +105,34 @@ class FactIndex:
                 for key in _keys(kind, value):
                     self._keys.add(key, ordinal)
 
-    # --- Asking ----------------------------------------------------------------------------------
+    # --- Queries ---------------------------------------------------------------------------------
 
     @property
     def unreachable(self) -> BitMap:
-        """Agents that name no place where they can be reached: listed, but no answer to a question."""
+        """Agents without an endpoint: they are listed, but not found by a search."""
         return self._unreachable
 
-    def match_any(self, kind: str, wanted: Iterable[str]) -> BitMap:
-        """Agents that state one of these values, or a narrower one (`eu-west` is in `eu`), or that they serve all.
-        A language is understood in all its regions: whoever states `de` serves `de-at`."""
+    def match_any(self, kind: str, values: Iterable[str]) -> BitMap:
+        """Agents that state one of these values, a narrower one (`eu-west` is in `eu`), or that they serve all. A language
+        covers its regions: an agent that states `de` serves `de-at`."""
         keys = [f"{kind}={EVERYWHERE}"]
-        for value in wanted:
+        for value in values:
             keys.append(f"{kind}:{value}")
             if kind == LANGUAGE:
                 keys += (f"{kind}={broader}" for broader in _broader(value))
         return self._keys.union(keys)
 
     def match_exact(self, kind: str, value: str) -> BitMap:
-        """Agents of exactly this value."""
+        """Agents that state exactly this value."""
         return self._keys.union((f"{kind}={value}",))
 
-    def but(self, kind: str, value: str) -> BitMap:
-        """All agents but those of this value."""
+    def match_not(self, kind: str, value: str) -> BitMap:
+        """Agents that do not state this value."""
         return BitMap(range(len(self._times))) - self.match_exact(kind, value)
 
     def at_most(self, scale: str, most: float) -> BitMap:
-        held = self._amounts.get(scale)
-        return BitMap() if held is None else held.at_most(most)
+        amounts = self._amounts.get(scale)
+        return BitMap() if amounts is None else amounts.at_most(most)
 
     def active_since(self, oldest: float) -> BitMap:
         import numpy as np  # here: 80 ms, which `waypost doctor` and `serve --help` do without
@@ -142,7 +142,7 @@ class FactIndex:
 
 
 def last_activity(entry: CatalogEntry) -> float:
-    """When the agent last changed or was renewed."""
+    """When the agent was last changed or renewed."""
     return entry.changed_at if entry.renewed_at is None else max(entry.changed_at, entry.renewed_at)
 
 
@@ -152,7 +152,7 @@ def _parts(fact: str) -> tuple[str, str]:
 
 
 def _scale(kind: str, value: str) -> str:
-    """Amounts are compared within one scale: prices in one currency."""
+    """Amounts are compared within one scale, prices within one currency."""
     return f"{kind}:{value.rpartition(':')[0]}" if kind == COST else kind
 
 
@@ -170,4 +170,4 @@ def _broader(value: str) -> Iterator[str]:
 
 
 def _bucket(value: float) -> int:
-    return math.floor(math.log2(value) * _STEPS) if value > 0 else _NOTHING
+    return math.floor(math.log2(value) * _BUCKETS_PER_DOUBLING) if value > 0 else _ZERO_BUCKET

@@ -1,1 +1,1 @@
-"""TODO-PACKAGE waypost.registry.find"""
+"""Search, facets and filters over the catalog and the search index."""

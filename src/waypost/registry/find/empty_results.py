@@ -1,4 +1,4 @@
-"""Why an answer is empty, and what else might have been meant. Told over what the caller may see, and nothing else."""
+"""Explains an empty search result and suggests similar tags, using visible agents only."""
 
 from __future__ import annotations
 
@@ -14,37 +14,35 @@ from waypost.model.query import EmptyResult, FilterEffect, Query, Suggestions
 from waypost.registry.catalog.catalog import Catalog
 from waypost.registry.find.filters import FilterSelection
 
-_BEGUN_ALIKE: Final = 20  # tags of a common beginning that are weighed against each other
+_PREFIX_TAGS: Final = 20  # tags with a common prefix that are compared
 
 
 def suggest_tags(
-    catalogue: Catalog, tags: Iterable[str], audience: frozenset[str] | None, visible: BitMap
+    catalog: Catalog, tags: Iterable[str], audience: frozenset[str] | None, visible: BitMap
 ) -> Suggestions:
-    """For each tag that none of the visible agents carries: the tags nearest to it that some of them do."""
+    """For each tag that no visible agent carries: the most similar tags that some of them carry."""
     found: Suggestions = {}
     for tag in dict.fromkeys(tags):
-        if not catalogue.tags.by_tag.get(fold_tag(tag)).intersect(visible):
-            near = tuple(islice(_near(catalogue, fold_tag(tag), audience, visible), limits.SUGGESTIONS))
+        if not catalog.tags.by_tag.get(fold_tag(tag)).intersect(visible):
+            near = tuple(islice(_near(catalog, fold_tag(tag), audience, visible), limits.SUGGESTIONS))
             if near:
                 found[tag] = near
     return found
 
 
-def _near(catalogue: Catalog, tag: str, audience: frozenset[str] | None, visible: BitMap) -> Iterator[str]:
-    by_tag, neighbours = catalogue.tags.by_tag, catalogue.neighbours(audience)
+def _near(catalog: Catalog, tag: str, audience: frozenset[str] | None, visible: BitMap) -> Iterator[str]:
+    by_tag, suggesters = catalog.tags.by_tag, catalog.suggesters(audience)
 
     def carried(name: str) -> int:
         return by_tag.get(name).intersection_cardinality(visible)
 
-    near = {name: slips for each in neighbours for name, slips in each.near(tag).items()}
-    alike = [(slips, -count, name) for name, slips in near.items() if (count := carried(name))]
-    if not alike:
-        begun = {
-            name for each in neighbours for name in islice(filter(carried, each.with_common_prefix(tag)), _BEGUN_ALIKE)
-        }
-        alike = [(0, -carried(name), name) for name in begun]
-    nearest = min(alike, default=(0,))[0]
-    return (name for slips, _, name in sorted(alike) if slips == nearest)
+    near = {name: distance for each in suggesters for name, distance in each.near(tag).items()}
+    similar = [(distance, -count, name) for name, distance in near.items() if (count := carried(name))]
+    if not similar:
+        related = (islice(filter(carried, each.with_common_prefix(tag)), _PREFIX_TAGS) for each in suggesters)
+        similar = [(0, -carried(name), name) for name in {name for names in related for name in names}]
+    nearest = min(similar, default=(0,))[0]
+    return (name for distance, _, name in sorted(similar) if distance == nearest)
 
 
 def explain_empty_result(selection: FilterSelection, best_score: float | None) -> EmptyResult:
@@ -74,13 +72,13 @@ def empty_warnings(empty: EmptyResult, query: Query, suggestions: Suggestions) -
 
 
 def _filtered(empty: EmptyResult, suggestions: Suggestions) -> Iterator[str]:
-    """Filters that nobody passes, each by itself; of a tag with a suggestion that suggestion tells."""
-    nobody = [each for each in empty.filters if not each.matching]
-    for each in nobody:
+    """Filters that no agent passes; a tag with a suggestion is left to that suggestion."""
+    impossible = [each for each in empty.filters if not each.matching]
+    for each in impossible:
         if each.filter == "required_tags" and each.value in suggestions:
             continue
         yield f"Of {_agents(empty.visible)} none {_passes(each)}."
-    if not nobody:
+    if not impossible:
         parts = ", ".join(f"{each.matching} {_passes(each, many=each.matching != 1)}" for each in empty.filters)
         yield f"No agent passes all filters together: of {_agents(empty.visible)} {parts}."
 

@@ -1,7 +1,7 @@
-"""Constraints of a question that this service can apply: each becomes a bitmap over what agents state.
+"""The hard filters of a query, as bitmaps over the catalog.
 
-A constraint is hard. An agent that states nothing of what is asked is left out, and counted among the rejected: nobody
-can hold a silent record to it. What is unknown is named, never ignored (PRO-24, PRO-53, PRO-60).
+An agent that states nothing about a constraint does not pass it, and is counted as rejected. A constraint that is not known
+is reported, never ignored (PRO-24, PRO-53, PRO-60).
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from waypost.registry.catalog.fact_index import FactIndex
 
 MAX_AGE = "max_results_age_seconds"
 
-_COST_PARTS = ("max", "currency", "per")
+_COST_MEMBERS = ("max", "currency", "per")
 
 ConstraintMatcher = Callable[[FactIndex], BitMap]
 
 
 class Constraint(msgspec.Struct, frozen=True):
-    """One constraint as it was asked, and whom it admits."""
+    """One constraint of a query, and the agents that pass it."""
 
     name: str
     value: Any
@@ -54,7 +54,7 @@ class Constraint(msgspec.Struct, frozen=True):
 
 
 def compile_constraints(constraints: dict[str, Any], now: float) -> tuple[list[Constraint], list[str]]:
-    """What can be applied, and the names of what cannot. A known name with a value of the wrong shape is refused."""
+    """The known constraints, and the names of the unknown ones. A known one with a wrong value is refused."""
     applied: list[Constraint] = []
     unsupported: list[str] = []
     for name, value in constraints.items():
@@ -68,33 +68,33 @@ def compile_constraints(constraints: dict[str, Any], now: float) -> tuple[list[C
 
 def _max_age(value: Any, path: str, now: float) -> ConstraintMatcher:
     oldest = now - _amount(value, path, "a number of seconds, 0 or more")
-    return lambda stated: stated.active_since(oldest)
+    return lambda facts: facts.active_since(oldest)
 
 
 def _region(value: Any, path: str, now: float) -> ConstraintMatcher:
-    wanted = _texts(value, path, "Name a region as publishers do, such as eu or apac.")
-    return lambda stated: stated.match_any(REGION, wanted)
+    values = _texts(value, path, "Name a region as publishers do, such as eu or apac.")
+    return lambda facts: facts.match_any(REGION, values)
 
 
 def _language(value: Any, path: str, now: float) -> ConstraintMatcher:
-    wanted = [language_tag(item) for item in _texts(value, path, "Name a language by its tag, such as de or pt-BR.")]
-    return lambda stated: stated.match_any(LANGUAGE, wanted)
+    values = [language_tag(item) for item in _texts(value, path, "Name a language by its tag, such as de or pt-BR.")]
+    return lambda facts: facts.match_any(LANGUAGE, values)
 
 
 def _auth(value: Any, path: str, now: float) -> ConstraintMatcher:
-    asked = _texts(value, path, "Name ways to authenticate that you can use, such as oauth2, bearer, apiKey or none.")
-    wanted = [name for name in map(auth_name, asked) if name]
-    return lambda stated: stated.match_any(AUTH, wanted)
+    given = _texts(value, path, "Name ways to authenticate that you can use, such as oauth2, bearer, apiKey or none.")
+    values = [name for name in map(auth_name, given) if name]
+    return lambda facts: facts.match_any(AUTH, values)
 
 
 def _latency(value: Any, path: str, now: float) -> ConstraintMatcher:
-    asked, path = _part(value, path, "max_ms", ("max_ms",))
-    most = _amount(asked, path, "a number of milliseconds, 0 or more")
-    return lambda stated: stated.at_most(LATENCY, most)
+    given, path = _part(value, path, "max_ms", ("max_ms",))
+    most = _amount(given, path, "a number of milliseconds, 0 or more")
+    return lambda facts: facts.at_most(LATENCY, most)
 
 
 def _cost(value: Any, path: str, now: float) -> ConstraintMatcher:
-    """The price of one call. Prices in different currencies are never compared; without one, US dollars are meant."""
+    """The price of one call. Prices in different currencies are never compared; the default is US dollars."""
     currency: Any = DEFAULT_CURRENCY
     if isinstance(value, dict):
         currency = value.get("currency", DEFAULT_CURRENCY)
@@ -102,31 +102,33 @@ def _cost(value: Any, path: str, now: float) -> ConstraintMatcher:
             raise _wrong(currency, member(path, "currency"), "a currency such as EUR")
         if value.get("per", "call") != "call":
             raise _wrong(value["per"], member(path, "per"), '"call": other prices are not compared')
-    asked, path = _part(value, path, "max", _COST_PARTS)
-    most = _amount(asked, path, "an amount of money, 0 or more")
+    given, path = _part(value, path, "max", _COST_MEMBERS)
+    most = _amount(given, path, "an amount of money, 0 or more")
     scale = f"{COST}:{currency_name(currency)}"
-    return lambda stated: stated.at_most(scale, most) | stated.at_most(f"{COST}:{EVERYWHERE}", most)
+    return lambda facts: facts.at_most(scale, most) | facts.at_most(f"{COST}:{EVERYWHERE}", most)
 
 
 def _trust(value: Any, path: str, now: float) -> ConstraintMatcher:
-    """At least this level. `self_asserted` leaves out only what failed a check."""
+    """At least this level. `self_asserted` leaves out only agents with a failed check."""
     if value == "verified":
-        return lambda stated: stated.match_any(TRUST_FACT, ("verified",))
+        return lambda facts: facts.match_any(TRUST_FACT, ("verified",))
     if value == "self_asserted":
-        return lambda stated: stated.but(TRUST_FACT, "failed")
+        return lambda facts: facts.match_not(TRUST_FACT, "failed")
     raise InvalidParameter(
-        "trust must be verified or self_asserted.", path=path, hint="self_asserted leaves out what failed a check."
+        "trust must be verified or self_asserted.",
+        path=path,
+        hint="self_asserted leaves out agents with a failed check.",
     )
 
 
 def _part(value: Any, path: str, name: str, known: tuple[str, ...]) -> tuple[Any, str]:
-    """The bound itself, which stands alone or as a member. A member that nobody reads would be a filter ignored."""
+    """The limit, given as a value or as a member of an object. An unknown member is refused: it would be a filter ignored."""
     if not isinstance(value, dict):
         return value, path
     for other in value:
         if other not in known:
             raise InvalidParameter(
-                f"{other[:64]!r} is not known here.", path=member(path, other), hint=f"Use {', '.join(known)}."
+                f"{other[:64]!r} is not a known member.", path=member(path, other), hint=f"Use {', '.join(known)}."
             )
     return value.get(name), member(path, name)
 
@@ -139,13 +141,13 @@ def _amount(value: Any, path: str, what: str) -> float:
 
 
 def _texts(value: Any, path: str, hint: str) -> list[str]:
-    """What is asked for, whole: a value that nobody reads would be a filter ignored."""
+    """All given values: one that is not read would be a filter ignored."""
     given = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else []
     if not given or not all(isinstance(item, str) and 0 < len(item.strip()) <= FACT_CHARS for item in given):
         error = _wrong(value, path, f"a text or an array of texts of 1 to {FACT_CHARS} characters")
         raise InvalidParameter(error.message, path=path, hint=hint)
     if len(given) > limits.FILTER_VALUES:
-        raise InvalidParameter(f"{len(given)} values; at most {limits.FILTER_VALUES} are read.", path=path)
+        raise InvalidParameter(f"{len(given)} values; at most {limits.FILTER_VALUES} are allowed.", path=path)
     return texts_of(given)
 
 
@@ -163,7 +165,7 @@ _KNOWN: dict[str, Callable[[Any, str, float], ConstraintMatcher]] = {
     "max_latency_ms": _latency,
     "max_cost": _cost,
     "trust": _trust,
-    # other names for the same
+    # synonyms
     "regions": _region,
     "languages": _language,
     "auth_type": _auth,
@@ -175,11 +177,6 @@ _KNOWN: dict[str, Callable[[Any, str, float], ConstraintMatcher]] = {
 SUPPORTED = tuple(_KNOWN)
 
 
-# ---- Whom the hard filters of a question admit, filter by filter, among the agents that the caller may see.
-#
-# Bitmaps of the catalogue: a selection is true until the next change, so make one where you need it and let it go.
-
-
 class FilterStep(NamedTuple):
     """One filter and the visible agents that pass it."""
 
@@ -189,27 +186,28 @@ class FilterStep(NamedTuple):
 
 
 class FilterSelection:
+    """The visible agents that pass the filters of a query. It is valid until the next change of the catalog."""
+
     def __init__(
         self,
-        catalogue: Catalog,
+        catalog: Catalog,
         audience: frozenset[str] | None,
         query: Query,
         constraints: Sequence[Constraint] = (),
     ) -> None:
-        self._catalogue = catalogue
+        self._catalog = catalog
         self._audience = audience
         self._query = query
         self._constraints = constraints
 
     @cached_property
     def visible(self) -> BitMap:
-        """What can be an answer at all: listed, seen by the caller, and reachable somewhere."""
-        seen = self._catalogue.tags.select(statuses=LISTED, audience=self._audience)
-        return seen - self._catalogue.facts.unreachable
+        """Possible results: listed, visible to the caller, with an endpoint."""
+        seen = self._catalog.tags.select(statuses=LISTED, audience=self._audience)
+        return seen - self._catalog.facts.unreachable
 
     @cached_property
     def admitted(self) -> BitMap:
-        """Those that pass every filter."""
         return BitMap.intersection(self.visible, *(step.admitted for step in self.steps))
 
     @cached_property
@@ -217,25 +215,25 @@ class FilterSelection:
         return [*self._filters(), *self._constrained()]
 
     def _filters(self) -> Iterator[FilterStep]:
-        query, tags = self._query, self._catalogue.tags
+        query, tags = self._query, self._catalog.tags
         for tag in query.required_tags:
             yield FilterStep("required_tags", tag, self.visible & tags.by_tag.get(fold_tag(tag)))
         for tag in query.excluded_tags:
             yield FilterStep("excluded_tags", tag, self.visible - tags.by_tag.get(fold_tag(tag)))
         if query.protocols:
-            spoken = tags.by_protocol.union(map(fold, query.protocols))
-            yield FilterStep("protocols", list(query.protocols), self.visible & spoken)
+            speakers = tags.by_protocol.union(map(fold, query.protocols))
+            yield FilterStep("protocols", list(query.protocols), self.visible & speakers)
         if query.statuses:
             yield FilterStep("statuses", list(query.statuses), self.visible & tags.by_status.union(query.statuses))
 
     def _constrained(self) -> Iterator[FilterStep]:
-        stated = self._catalogue.facts
+        facts = self._catalog.facts
         for each in self._constraints:
-            yield FilterStep(f"constraints.{each.name}", each.value, self.visible & each.admits(stated))
+            yield FilterStep(f"constraints.{each.name}", each.value, self.visible & each.admits(facts))
 
     def admits(self) -> Callable[[str], bool]:
-        """The filters as a test of ids."""
-        ordinal_of, admitted = self._catalogue.tags.ordinal, self.admitted
+        """The filters as a predicate over ids."""
+        ordinal_of, admitted = self._catalog.tags.ordinal, self.admitted
 
         def test(agent_id: str) -> bool:
             ordinal = ordinal_of(agent_id)
@@ -244,7 +242,7 @@ class FilterSelection:
         return test
 
     def rejected(self) -> dict[str, int]:
-        """How many agents that pass the other filters each constraint turns away."""
+        """For each constraint, how many agents it rejects that pass the other filters."""
         if not self._constraints:
             return {}
         before = len(self.steps) - len(self._constraints)

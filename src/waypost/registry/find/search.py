@@ -1,7 +1,7 @@
-"""From a question to its answer: filters, ranking, preferences, evidence, facets, and why there is nothing to show.
+"""Search: filters, ranking, trust, preferences, evidence, facets, and the explanation of an empty result.
 
-Hard filters that the ranker does not know (constraints) are handed to it as the ids that fit, where these are few; else as
-a test of ids, so that it passes over what does not fit and goes on to what does. Nothing private is quoted.
+The ranker does not know constraints. It gets the ids that pass them if these are few, else a predicate over ids, so that it
+skips agents that do not pass. Evidence never quotes private examples.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from waypost.model.record import AgentRecord
 from waypost.model.registration import Registration, trust_of
 from waypost.model.verdict import TrustSummary
 from waypost.registry.catalog.catalog import Catalog
-from waypost.registry.catalog.entries import expiry_of
 from waypost.registry.find.empty_results import empty_warnings, explain_empty_result, suggest_tags, suggestion_warnings
 from waypost.registry.find.facets import FacetCounter
 from waypost.registry.find.filters import FilterSelection, compile_constraints
@@ -49,35 +48,32 @@ from waypost.search.ranking.boosts import (
     preference_share,
 )
 
-_FEW: Final = 5000  # agents that fit the constraints and are ranked among themselves
-_WIDER: Final = (1000, 20_000)  # hits asked for when too few of the best fit; the last bounds the work
-_NEAR_TIES: Final = 20  # hits beyond the limit that a preference may bring into it
-_PLACES: Final = 4
-
-Trust = Callable[[Registration], TrustSummary]
-_CLAIMED: Final = TrustSummary(level="self_asserted")
+_RANKED_BY_ID: Final = 5000  # up to so many agents that pass the constraints are ranked among themselves
+_WIDER_LIMITS: Final = (1000, 20_000)  # further hits to try if too few of the best pass; the last one bounds the work
+_SPARE_HITS: Final = 20  # beyond the limit, which trust or a preference may move up
+_SCORE_DECIMALS: Final = 4
+_SELF_ASSERTED: Final = TrustSummary(level="self_asserted")
 
 
 class AgentSearch:
-    """One question. `rank` and `findings` are two halves because whole records are read between them."""
+    """One query: `rank` first, then `make_result` with the records of the hits."""
 
-    def __init__(self, query: Query, catalogue: Catalog, principal: Principal, now: float) -> None:
+    def __init__(self, query: Query, catalog: Catalog, principal: Principal, now: float) -> None:
         self._query = query
-        self._catalogue = catalogue
+        self._catalog = catalog
         self._principal = principal
         self._audience = audience(principal)
         self._now = now
         self._constraints, self._unsupported = compile_constraints(query.constraints, now)
-        self._wishes = parse_preferences(query.client_context)
-        # Whether of any agent that the caller sees something was verified, or failed: else all are equal in that.
-        self._is_judged = catalogue.has_verdicts(self._audience)
-        self._wanted = query.limit + (_NEAR_TIES if self._wishes or self._is_judged else 0)
+        self._preferences = parse_preferences(query.client_context)
+        self._has_verdicts = catalog.has_verdicts(self._audience)  # otherwise trust is equal for all
+        self._hit_limit = query.limit + (_SPARE_HITS if self._preferences or self._has_verdicts else 0)
         self._facets: Facets | None = None
         self._rejected: dict[str, int] = {}
         self._best_score: float | None = None
         self._policies: dict[str, float] = {}
 
-    # --- Before records are read -----------------------------------------------------------------
+    # --- Ranking ---------------------------------------------------------------------------------
 
     def rank(self, ranker: Ranker, facets: FacetCounter) -> Ranking:
         if self._constraints or self._query.facets or self._query.statuses:
@@ -86,83 +82,81 @@ class AgentSearch:
                 self._facets = facets.count(self._query.facets, selection.admitted, self._principal)
             if self._constraints or self._query.statuses:
                 self._rejected = selection.rejected()
-                return self._worth_reading(self._by_policy(self._constrained(ranker, selection)))
-        return self._worth_reading(self._by_policy(self._asked(ranker, self._catalogue.is_reachable, self._wanted)))
+                return self._drop_low_scores(self._apply_trust(self._rank_selection(ranker, selection)))
+        ranking = self._rank(ranker, self._catalog.is_reachable, self._hit_limit)
+        return self._drop_low_scores(self._apply_trust(ranking))
 
-    def _by_policy(self, ranking: Ranking) -> Ranking:
-        """Scores with what was verified taken in, and their order. What was put behind one ten is not lifted into it."""
-        if not self._is_judged:
+    def _apply_trust(self, ranking: Ranking) -> Ranking:
+        """Multiply scores by the trust policy and sort again, within each window of the diversity rule."""
+        if not self._has_verdicts:
             return ranking
-        placed: list[tuple[int, float, Hit]] = []
-        place = 1.0  # as in `_chosen`
-        for at, hit in enumerate(ranking.hits):
+        weighted: list[tuple[int, float, Hit]] = []
+        lowest = 1.0  # as in `_choose`
+        for index, hit in enumerate(ranking.hits):
             policy = self._policies[hit.id] = self._policy_of(hit.id)
-            place = min(place, hit.score)
-            ten = at // limits.DIVERSITY_WINDOW if self._query.diversity else 0
-            shown = Hit(hit.id, round(apply_policy(hit.score, policy), _PLACES), hit.near)
-            placed.append((ten, -apply_policy(place, policy), shown))
-        placed.sort(key=lambda item: item[:2])
-        wanted = self._query.limit + (_NEAR_TIES if self._wishes else 0)
-        return msgspec.structs.replace(ranking, hits=tuple(hit for _, _, hit in placed[:wanted]))
+            lowest = min(lowest, hit.score)
+            scored = Hit(hit.id, round(apply_policy(hit.score, policy), _SCORE_DECIMALS), hit.near)
+            weighted.append((self._window(index), -apply_policy(lowest, policy), scored))
+        weighted.sort(key=lambda item: item[:2])
+        limit = self._query.limit + (_SPARE_HITS if self._preferences else 0)
+        return msgspec.structs.replace(ranking, hits=tuple(hit for _, _, hit in weighted[:limit]))
 
-    def _level_of(self, agent_id: str) -> TrustSummary:
-        """What an answer without evidence says of trust."""
-        entry = self._catalogue.find(agent_id) if self._is_judged else None
-        return _CLAIMED if entry is None else TrustSummary(level=entry.trust)
+    def _window(self, index: int) -> int:
+        """The diversity rule moved some agents out of a window of results; later steps must not move them back in."""
+        return index // limits.DIVERSITY_WINDOW if self._query.diversity else 0
 
     def _policy_of(self, agent_id: str) -> float:
-        entry = self._catalogue.find(agent_id)
+        entry = self._catalog.find(agent_id)
         if entry is None:
             return CLAIMED
-        alike = entry.trust == "self_asserted" and self._catalogue.lookalikes.find(entry.name, entry.owner)
-        return policy_of(entry.trust, is_confusable=bool(alike))
+        similar = entry.trust == "self_asserted" and self._catalog.confusable_names.find(entry.name, entry.owner)
+        return policy_of(entry.trust, is_confusable=bool(similar))
 
-    def _constrained(self, ranker: Ranker, selection: FilterSelection) -> Ranking:
-        """Few that fit are ranked among themselves. Of many the best are looked through for those that fit, and more of
-        them where too few do."""
+    def _rank_selection(self, ranker: Ranker, selection: FilterSelection) -> Ranking:
+        """Rank a small selection among itself. For a large one, filter the best hits, and try more if too few pass."""
         count = len(selection.admitted)
         if not count:
             return Ranking(hits=())
-        if count <= _FEW:
-            among = self._catalogue.tags.ids_of(selection.admitted)
-            return self._asked(ranker, self._catalogue.is_reachable, self._wanted, among)
+        if count <= _RANKED_BY_ID:
+            among = self._catalog.tags.ids_of(selection.admitted)
+            return self._rank(ranker, self._catalog.is_reachable, self._hit_limit, among)
         ranking = Ranking(hits=())
-        for limit in (self._wanted, *_WIDER):
-            ranking = self._asked(ranker, selection.admits(), limit)
-            if len(ranking.hits) >= self._wanted:
+        for limit in (self._hit_limit, *_WIDER_LIMITS):
+            ranking = self._rank(ranker, selection.admits(), limit)
+            if len(ranking.hits) >= self._hit_limit:
                 break
-        return msgspec.structs.replace(ranking, hits=ranking.hits[: self._wanted])
+        return msgspec.structs.replace(ranking, hits=ranking.hits[: self._hit_limit])
 
-    def _asked(
+    def _rank(
         self, ranker: Ranker, alive: Callable[[str], bool], limit: int, among: list[str] | None = None
     ) -> Ranking:
-        asked = self._query if limit == self._query.limit else msgspec.structs.replace(self._query, limit=limit)
-        return ranker.rank(asked, self._audience, alive=alive, now=self._now, among=among)
+        query = self._query if limit == self._query.limit else msgspec.structs.replace(self._query, limit=limit)
+        return ranker.rank(query, self._audience, alive=alive, now=self._now, among=among)
 
-    def _worth_reading(self, ranking: Ranking) -> Ranking:
-        """Without what cannot reach the floor, whatever is preferred."""
-        floor = self._query.min_score
-        if not floor or not ranking.hits:
+    def _drop_low_scores(self, ranking: Ranking) -> Ranking:
+        """Drop hits that no preference can lift to the minimum score."""
+        min_score = self._query.min_score
+        if not min_score or not ranking.hits:
             return ranking
-        most = 1.0 + MAX_PREFERENCE_BOOST if self._wishes else 1.0  # policy is in the scores already
-        worth = tuple(hit for hit in ranking.hits if hit.score * most >= floor)
-        if len(worth) < len(ranking.hits):
+        boost = 1.0 + MAX_PREFERENCE_BOOST if self._preferences else 1.0
+        hits = tuple(hit for hit in ranking.hits if hit.score * boost >= min_score)
+        if len(hits) < len(ranking.hits):
             self._best_score = max(hit.score for hit in ranking.hits)
-        return msgspec.structs.replace(ranking, hits=worth)
+        return msgspec.structs.replace(ranking, hits=hits)
 
     def _selection(self) -> FilterSelection:
-        return FilterSelection(self._catalogue, self._audience, self._query, self._constraints)
+        return FilterSelection(self._catalog, self._audience, self._query, self._constraints)
 
-    # --- After -----------------------------------------------------------------------------------
+    # --- The result ------------------------------------------------------------------------------
 
-    def findings(self, ranking: Ranking, registrations: Iterable[Registration], trust: Trust) -> DiscoverResult:
-        held = {registration.id: registration for registration in registrations}
-        chosen = self._chosen(ranking, held)
+    def make_result(self, ranking: Ranking, registrations: Iterable[Registration]) -> DiscoverResult:
+        found = {registration.record.id: registration for registration in registrations}
+        chosen = self._choose(ranking, found)
         empty = None if chosen else explain_empty_result(self._selection(), self._best_score)
-        suggestions = self._suggestions([held[hit.id].record for hit, _ in chosen])
+        suggestions = self._suggestions([found[hit.id].record for hit, _ in chosen])
         return DiscoverResult(
-            candidates=tuple(self._candidate(hit, share, held[hit.id], trust) for hit, share in chosen),
-            applied_filters=self._applied(),
+            candidates=tuple(self._candidate(hit, share, found[hit.id]) for hit, share in chosen),
+            applied_filters=self._applied_filters(),
             generated_at=self._now,
             unsupported_filters=tuple(self._unsupported),
             warnings=(*ranking.warnings, *self._warnings(empty, suggestions)),
@@ -172,64 +166,65 @@ class AgentSearch:
             empty=empty,
         )
 
-    def _chosen(self, ranking: Ranking, held: dict[str, Registration]) -> list[tuple[Hit, float]]:
-        """Hits with the share of preference that is in their scores."""
-        fit = [hit for hit in ranking.hits if hit.id in held]
-        if not self._wishes:
-            return [(hit, 0.0) for hit in fit[: self._query.limit]]
-        weighed: list[tuple[tuple[int, float], Hit, float]] = []
-        place = 1.0  # the lowest score so far: the ranker may have put one behind for more than its score
-        for at, hit in enumerate(fit):
-            ten = (
-                at // limits.DIVERSITY_WINDOW if self._query.diversity else 0
-            )  # what was put behind one ten is not lifted into it
-            place = min(place, hit.score)
-            share = preference_share(held[hit.id].record, self._wishes)
-            shown = Hit(hit.id, round(apply_preference(hit.score, share), _PLACES), hit.near)
-            weighed.append(((ten, -apply_preference(place, share)), shown, share))
-        weighed.sort(key=lambda item: item[0])
-        chosen = [(hit, share) for _, hit, share in weighed if hit.score >= self._query.min_score]
+    def _choose(self, ranking: Ranking, found: dict[str, Registration]) -> list[tuple[Hit, float]]:
+        """The hits of the result, each with the share of the caller's preferences that it meets."""
+        hits = [hit for hit in ranking.hits if hit.id in found]
+        if not self._preferences:
+            return [(hit, 0.0) for hit in hits[: self._query.limit]]
+        weighted: list[tuple[tuple[int, float], Hit, float]] = []
+        lowest = 1.0  # so far: the ranker may have moved a hit down for other reasons than its score
+        for index, hit in enumerate(hits):
+            lowest = min(lowest, hit.score)
+            share = preference_share(found[hit.id].record, self._preferences)
+            scored = Hit(hit.id, round(apply_preference(hit.score, share), _SCORE_DECIMALS), hit.near)
+            weighted.append(((self._window(index), -apply_preference(lowest, share)), scored, share))
+        weighted.sort(key=lambda item: item[0])
+        chosen = [(hit, share) for _, hit, share in weighted if hit.score >= self._query.min_score]
         return chosen[: self._query.limit]
 
-    def _candidate(self, hit: Hit, share: float, registration: Registration, trust: Trust) -> MatchedAgent:
-        told = self._query.include_evidence
+    def _candidate(self, hit: Hit, share: float, registration: Registration) -> MatchedAgent:
+        with_evidence = self._query.include_evidence
         return MatchedAgent(
             record=registration.record,
             score=hit.score,
             etag=registration.etag,
             changed_at=registration.changed_at,
             revision=registration.revision,
-            expires_at=expiry_of(registration),
-            evidence=self._evidence(hit, share, registration.record) if told else None,
-            trust=trust(registration) if told else self._level_of(hit.id),
+            expires_at=registration.expires_at,
+            evidence=self._evidence(hit, share, registration.record) if with_evidence else None,
+            trust=trust_of(registration) if with_evidence else self._trust_level(hit.id),
             health=registration.health,
         )
 
+    def _trust_level(self, agent_id: str) -> TrustSummary:
+        entry = self._catalog.find(agent_id) if self._has_verdicts else None
+        return _SELF_ASSERTED if entry is None else TrustSummary(level=entry.trust)
+
     def _evidence(self, hit: Hit, share: float, record: AgentRecord) -> Evidence:
-        evidence = explain(self._query, _shareable(record), self._now, _shareable_nearness(hit.near, record))
+        evidence = explain(self._query, _without_private_examples(record), self._now, _public_signals(hit.near, record))
         policy = self._policies.get(hit.id, CLAIMED)
         components = {**evidence.components, "policy": policy}
-        if self._wishes:
-            components["preference"] = round(share, _PLACES)
+        if self._preferences:
+            components["preference"] = round(share, _SCORE_DECIMALS)
         flags = (*evidence.flags, CONFUSABLE_NAME) if policy == CONFUSABLE else evidence.flags
         return msgspec.structs.replace(evidence, components=components, flags=flags)
 
     def _suggestions(self, found: list[AgentRecord]) -> Suggestions:
-        """Of tags that were asked for and that nobody carries. What was found carries every required tag, and an answer
-        that is not empty does not wait for what a start has yet to prepare."""
+        """Similar tags for those of the query that no agent carries. Every result carries the required tags. A result that
+        is not empty does not wait for the catalog to be prepared after a start."""
         query = self._query
         tags = {*query.preferred_tags, *query.excluded_tags, *(() if found else query.required_tags)}
         tags = {tag for tag in tags if not any(tag in record.tags for record in found)}
-        if not tags or (found and not self._catalogue.is_prepared):
+        if not tags or (found and not self._catalog.is_prepared):
             return {}
-        return suggest_tags(self._catalogue, sorted(tags), self._audience, self._selection().visible)
+        return suggest_tags(self._catalog, sorted(tags), self._audience, self._selection().visible)
 
     def _warnings(self, empty: EmptyResult | None, suggestions: Suggestions) -> Iterable[str]:
         if empty is not None:
             yield from empty_warnings(empty, self._query, suggestions)
         yield from suggestion_warnings(suggestions)
 
-    def _applied(self) -> dict[str, Any]:
+    def _applied_filters(self) -> dict[str, Any]:
         query = self._query
         named = (
             ("required_tags", query.required_tags),
@@ -266,7 +261,7 @@ class Finder:
         search = AgentSearch(query, self._catalog, principal, now)
         ranking = search.rank(ranker, self._facets)
         registrations = await self._reader.registrations([hit.id for hit in ranking.hits], sources=False)
-        return search.findings(ranking, registrations, trust_of)
+        return search.make_result(ranking, registrations)
 
     async def rank(
         self, query: Query, principal: Principal, *, is_match: Callable[[str], bool] | None = None
@@ -279,8 +274,8 @@ class Finder:
         return ranker.rank(query, visible_to, alive=is_match or self._catalog.is_alive, now=now)
 
 
-def _shareable_nearness(near: MatchSignals | None, record: AgentRecord) -> MatchSignals | None:
-    """With the place of the nearest example among those that may be quoted; without it, when that one may not."""
+def _public_signals(near: MatchSignals | None, record: AgentRecord) -> MatchSignals | None:
+    """Number the nearest example among the public ones; drop it if it is private."""
     if near is None or not near.place or near.place > len(record.examples):
         return near
     if record.examples[near.place - 1].extra.get("private"):
@@ -289,8 +284,8 @@ def _shareable_nearness(near: MatchSignals | None, record: AgentRecord) -> Match
     return msgspec.structs.replace(near, place=quoted)
 
 
-def _shareable(record: AgentRecord) -> AgentRecord:
-    """The record without the examples that its publisher marked private: evidence must not quote them (PRO-38)."""
+def _without_private_examples(record: AgentRecord) -> AgentRecord:
+    """The record without private examples: evidence must not quote them (PRO-38)."""
     if not any(example.extra.get("private") for example in record.examples):
         return record
     shown = tuple(example for example in record.examples if not example.extra.get("private"))

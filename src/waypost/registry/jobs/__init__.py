@@ -1,1 +1,1 @@
-"""TODO-PACKAGE waypost.registry.jobs"""
+"""Work that goes on beside requests: indexing, health checks, periodic jobs."""

@@ -17,7 +17,6 @@ from waypost.model.query import Evidence, MatchedAgent
 from waypost.model.record import AgentRecord, protocols_of
 from waypost.model.registration import Registration
 from waypost.model.verdict import BADGES, TrustSummary, Verdict
-from waypost.registry.catalog.entries import expiry_of
 from waypost.server.web.markup import Html, HtmlContent, el, escape_text, join, meter, time_element
 
 _MARKS = {"passed": "✓", "failed": "✕", "unknown": "?", "not_checked": "–"}
@@ -223,7 +222,7 @@ def _labels(record: AgentRecord) -> HtmlContent:
 def liveness(registration: Registration) -> Html:
     """Status, health and lease, as far as the registry knows."""
     status, health = registration.status, registration.health
-    ends = expiry_of(registration)
+    ends = registration.expires_at
     answers: HtmlContent = (f" · {health.state} since ", time_element(health.since)) if health is not None else None
     lease: HtmlContent = (" · lease until ", time_element(ends)) if ends is not None else None
     word = f"live {status}" if health is None else f"live {status} {health.state}"

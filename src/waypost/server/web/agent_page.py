@@ -20,7 +20,6 @@ from waypost.model.record import AgentRecord, Binding, Example
 from waypost.model.registration import Registration, trust_of
 from waypost.model.verdict import TrustSummary
 from waypost.protocols.dialects import DIALECTS
-from waypost.registry.catalog.entries import expiry_of
 from waypost.registry.reader import VersionComparison, VersionEntry
 from waypost.registry.registry import Registry
 from waypost.server.auth.sessions import WebUser
@@ -304,7 +303,7 @@ def _health(registration: Registration, *, told: bool) -> HtmlContent:
 
 
 def _lease(registration: Registration) -> HtmlContent:
-    ends = expiry_of(registration)
+    ends = registration.expires_at
     if ends is None:
         return "none: stays until withdrawn"
     granted = f" ({registration.ttl_seconds} s)" if registration.ttl_seconds else None

@@ -20,7 +20,7 @@ from waypost.model.registration import CatalogEntry, Registration
 from waypost.model.times import to_rfc3339
 from waypost.protocols.announce.codec import read_capabilities
 from waypost.protocols.announce.messages import AgentQuery, AnnounceSignatures, encode_response
-from waypost.registry.catalog.entries import AnnouncedFilter, expiry_of
+from waypost.registry.catalog.entries import AnnouncedFilter
 from waypost.registry.ports import CommittedChange
 from waypost.registry.registry import Registry
 from waypost.server.renderer import Renderer
@@ -126,7 +126,7 @@ class AnnounceViews:
             agent, signatures = self._derive(registration), AnnounceSignatures()
         else:
             agent, signatures = read_source(source.document)
-        expires_at = expiry_of(registration)
+        expires_at = registration.expires_at
         body = encode_response(
             dump_json(agent),
             signatures,

@@ -23,7 +23,6 @@ from waypost.model.times import to_rfc3339
 from waypost.protocols.codec import EncodeContext
 from waypost.protocols.rtfs.codec import RTFS, native_card, split_version, upgrade_card
 from waypost.protocols.rtfs.criteria import CapabilityPattern, DiscoverCriteria, glob_matches
-from waypost.registry.catalog.entries import expiry_of
 from waypost.registry.find.empty_results import suggestion_warnings
 from waypost.registry.registry import Registry
 from waypost.server.registration_table import RegistrationTable, TimeSlice
@@ -56,7 +55,7 @@ def card_to_show(registration: Registration, now: float, score: float | None) ->
         card = RTFS.encode(registration.record, context).document
     health = UNKNOWN if registration.health is None else registration.health.state
     status: JsonObject = {"health": health, "registered_at": to_rfc3339(registration.created_at)}
-    expires_at = expiry_of(registration)
+    expires_at = registration.expires_at
     if expires_at is not None:
         status["expires_at"] = to_rfc3339(expires_at)
     if score is not None:
