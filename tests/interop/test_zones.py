@@ -31,7 +31,7 @@ def _large() -> GeneratedZone:
         index=INDEX,
         index_host="agents.example.com",
         addresses=("192.0.2.1", "2001:db8::1"),
-        further=(ExtraProtocol(protocol="mcp", host="mcp.example.com", port=8443),),
+        extra_protocols=(ExtraProtocol(protocol="mcp", host="mcp.example.com", port=8443),),
         capabilities_url="https://alice.example.com/" + "x" * 300,
         metadata_url="https://alice.example.com/" + "y" * 300,
     )

@@ -6,8 +6,7 @@ from typing import Any
 
 from support.resolve_fixtures import Bench
 from support.service import Bench as Service
-from waypost.domains.importer import DomainImporter, make_publications
-from waypost.domains.recheck import DomainRechecks
+from waypost.domains.importer import DomainImporter, DomainRechecks
 from waypost.model.principal import Principal
 from waypost.model.registration import trust_of
 from waypost.registry.importer import ImportRequest, ImportResult
@@ -22,7 +21,7 @@ class Registering:
         self.service = made
         self.registry = made.registry
         self.rechecks = DomainRechecks(
-            made.registry, bench.resolver, make_publications, seconds=1000.0, chance=lambda: 0.5
+            made.registry, bench.resolver, seconds=1000.0, chance=lambda: 0.5
         )
         self.importer = DomainImporter(
             made.registry, bench.fetcher, bench.resolver, self.rechecks, discreet_seconds=0.0, domain_seconds=0.0

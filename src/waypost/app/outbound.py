@@ -10,9 +10,8 @@ import msgspec
 from waypost import limits
 from waypost.app.context import AppContext
 from waypost.app.core import Core
-from waypost.domains.importer import DomainImporter, make_publications
+from waypost.domains.importer import DomainImporter, DomainRechecks
 from waypost.domains.organisation_index import OrganisationReader
-from waypost.domains.recheck import DomainRechecks
 from waypost.domains.resolver import DomainResolver, ResolveOptions
 from waypost.errors import FetchFailed
 from waypost.net.outbound import OutboundClient, OutboundOptions
@@ -48,7 +47,7 @@ def make_client(context: AppContext) -> OutboundClient:
 def make_outbound(context: AppContext, core: Core, client: OutboundClient) -> Outbound:
     settings, clock, registry = context.settings, context.clock, core.registry
     resolver = DomainResolver(client, client, clock, ResolveOptions(legacy_names=settings.legacy_names))
-    rechecks = DomainRechecks(registry, resolver, make_publications, seconds=settings.agent_recheck_seconds)
+    rechecks = DomainRechecks(registry, resolver, seconds=settings.agent_recheck_seconds)
     claim_options = DomainClaimOptions(service=context.host, recheck_seconds=settings.domain_recheck_seconds)
     domains = DomainClaims(registry, client, claim_options)
     lan = _make_lan(context, core, client)

@@ -1,2 +1,1 @@
-"""From a domain name to an agent, and how far that is proven: the procedures of ADP and DNS-AID, and what is written into a
-zone. Knows which questions follow from which answers; who asks them over the net is a port (`ports.py`)."""
+"""From a domain name to an agent and its trust level (ADP, DNS-AID), and the records of a zone. Network access is a port."""

@@ -1,6 +1,8 @@
-"""What a fetched document is, from its content alone: ADP, A2A, any other dialect, the metadata of DNS-AID, AID as JSON.
+"""Fetches the documents of an agent from the servers that the DNS names, and checks the connection and the identity.
 
-Never from the name it was found under, nor from `bap`: two drafts mean different things by `a2a` (C-1).
+A document's type is recognised from its content alone (ADP, A2A, another dialect, DNS-AID metadata, AID as JSON), never from
+its path or from `bap`: two drafts mean different things by `a2a` (C-1). A document is refused if its digest differs (AID-14), if
+its identity is not the one that was resolved (C-7, D10), or if the certificate matches no TLSA record (ADP-12).
 """
 
 from __future__ import annotations
@@ -17,10 +19,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from waypost import limits
-from waypost.domains.dane import DANE_CHECK as DANE_RUNG
-from waypost.domains.dane import DaneCheck
 from waypost.domains.dns_lookup import AgentLocation, AgentService
 from waypost.domains.ports import DomainFetcher
+from waypost.domains.record_checks import DANE_CHECK, DaneCheck
 from waypost.domains.target import AGENT_CARD_PATH, AGENT_JSON_PATH, ResolveTarget, find_well_known_path, https_origin
 from waypost.domains.trace import ResolutionRefused, ResolutionTrace, error_code
 from waypost.errors import (
@@ -52,11 +53,18 @@ _MAX_AGE = re.compile(r"max-age\s*=\s*\"?([0-9]{1,10})")
 
 _JSON_TYPES: Final = ("application/vnd.adp+json", "application/json")
 
+DescriptorRole = Literal["capability", "metadata"]
+
+_TLS_CODES = ("tls",)
+
+# The server answered, so it may have another document.
+_SERVER_CODES = ("status", "not_a_document", "too_large", "encoding", "redirect")
+
 
 class Descriptor(msgspec.Struct, frozen=True, kw_only=True):
-    """A document with its bytes. `trouble` is why it cannot be used, where it claims to be something and is not."""
+    """A document with its bytes. `error` is set if it claims a dialect and is invalid."""
 
-    told: ResolvedDocument
+    summary: ResolvedDocument
     body: bytes
     parsed: JsonObject | None = None
     decoded: Decoded | None = None
@@ -68,22 +76,22 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True):
         return self.decoded is not None or self.aid is not None
 
     def has_digest(self, stated: str) -> bool:
-        """`cap-sha256`: over the bytes as they came (AID-14, D8)."""
+        """Compare with `cap-sha256`, over the bytes as received (AID-14, D8)."""
         digest = encode_base64url(hashlib.sha256(self.body).digest())
         return hmac.compare_digest(digest, stated.rstrip("=")) if stated.isascii() else False
 
     def stated_domain(self) -> str | None:
-        """The domain that it speaks for; None where its dialect states none."""
+        """The domain in the document; None if its dialect has none."""
         identity = (self.parsed or {}).get("identity")
         if not isinstance(identity, dict):
             return None
-        name = {"adp": "domain", DNS_AID: "fqdn"}.get(self.told.dialect)
+        name = {"adp": "domain", DNS_AID: "fqdn"}.get(self.summary.dialect)
         stated = identity.get(name) if name is not None else None
         return stated.lower().removesuffix(".") if isinstance(stated, str) else None
 
     def capabilities(self) -> tuple[str, ...]:
-        """What the agent says that it can do, by the ids of its own dialect; tags where that has none."""
-        member = {"adp": "capabilities", "a2a": "skills"}.get(self.told.dialect, "")
+        """The ids of the agent's capabilities or skills; its tags if the dialect has none."""
+        member = {"adp": "capabilities", "a2a": "skills"}.get(self.summary.dialect, "")
         listed = (self.parsed or {}).get(member)
         if not isinstance(listed, list):
             return tuple(self.decoded.record.tags) if self.decoded is not None else ()
@@ -91,303 +99,294 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(ids))[: limits.TAGS]
 
 
-def read_descriptor(fetched: FetchResponse, role: Literal["capability", "metadata"], now: float) -> Descriptor:
-    told = ResolvedDocument(
+def read_descriptor(response: FetchResponse, role: DescriptorRole, now: float) -> Descriptor:
+    summary = ResolvedDocument(
         role=role,
-        url=fetched.url,
+        url=response.url,
         dialect="",
-        sha256=hashlib.sha256(fetched.body).hexdigest(),
-        size=len(fetched.body),
-        media_type=fetched.headers.get("content-type", "").split(";")[0].strip().lower()[:128],
-        max_age_seconds=document_max_age(fetched.headers.get("cache-control", "")),
+        sha256=hashlib.sha256(response.body).hexdigest(),
+        size=len(response.body),
+        media_type=response.headers.get("content-type", "").split(";")[0].strip().lower()[:128],
+        max_age_seconds=document_max_age(response.headers.get("cache-control", "")),
     )
     try:
-        parsed = parse_object(fetched.body)
+        parsed = parse_object(response.body)
     except WaypostError as error:
-        return Descriptor(told=told, body=fetched.body, error=error)
-    return _recognize(told, fetched.body, parsed, now)
+        return Descriptor(summary=summary, body=response.body, error=error)
+    return _recognize(summary, response.body, parsed, now)
 
 
-def _recognize(told: ResolvedDocument, body: bytes, parsed: JsonObject, now: float) -> Descriptor:
+def _recognize(summary: ResolvedDocument, body: bytes, parsed: JsonObject, now: float) -> Descriptor:
     if is_aid_json(parsed):
-        return _read_aid(told, body, parsed)
+        return _read_aid(summary, body, parsed)
     if "aid_version" in parsed and isinstance(parsed.get("identity"), dict):
         name = parsed["identity"].get("name")
-        named = msgspec.structs.replace(told, dialect=DNS_AID, name=name[:256] if isinstance(name, str) else "")
-        return Descriptor(told=named, body=body, parsed=parsed)
+        named = msgspec.structs.replace(summary, dialect=DNS_AID, name=name[:256] if isinstance(name, str) else "")
+        return Descriptor(summary=named, body=body, parsed=parsed)
     try:
-        dialect, _, decoded = decode_document(body, None, DecodeContext(now=now, source_url=told.url))
+        dialect, _, decoded = decode_document(body, None, DecodeContext(now=now, source_url=summary.url))
     except UnknownDialect:
-        return Descriptor(told=told, body=body, parsed=parsed)
+        return Descriptor(summary=summary, body=body, parsed=parsed)
     except WaypostError as error:
         dialect = "adp" if str(parsed.get("protocol", "")).startswith("ADP/") else ""
-        known = msgspec.structs.replace(told, dialect=dialect)
-        return Descriptor(told=known, body=body, parsed=parsed, error=error)
-    named = msgspec.structs.replace(told, dialect=dialect, id=decoded.record.id, name=decoded.record.name)
-    return Descriptor(told=named, body=body, parsed=parsed, decoded=decoded)
+        summary = msgspec.structs.replace(summary, dialect=dialect)
+        return Descriptor(summary=summary, body=body, parsed=parsed, error=error)
+    named = msgspec.structs.replace(summary, dialect=dialect, id=decoded.record.id, name=decoded.record.name)
+    return Descriptor(summary=named, body=body, parsed=parsed, decoded=decoded)
 
 
-def _read_aid(told: ResolvedDocument, body: bytes, parsed: JsonObject) -> Descriptor:
-    named = msgspec.structs.replace(told, dialect=AID)
+def _read_aid(summary: ResolvedDocument, body: bytes, parsed: JsonObject) -> Descriptor:
+    named = msgspec.structs.replace(summary, dialect=AID)
     try:
-        return Descriptor(told=named, body=body, parsed=parsed, aid=read_aid_json(parsed))
+        return Descriptor(summary=named, body=body, parsed=parsed, aid=read_aid_json(parsed))
     except InvalidDocument as error:
-        return Descriptor(told=named, body=body, parsed=parsed, error=error)
+        return Descriptor(summary=named, body=body, parsed=parsed, error=error)
 
 
 def is_not_a_document(descriptor: Descriptor) -> bool:
-    """A page that a server gives for everything, rather than a document that is broken."""
+    """Whether it is a page that the server returns for any path, rather than a broken document."""
     return isinstance(descriptor.error, MalformedJson) or (descriptor.error is None and not descriptor.is_agent)
 
 
 def has_expected_media_type(descriptor: Descriptor) -> bool:
     """ADP-22."""
-    return descriptor.told.dialect != "adp" or descriptor.told.media_type in _JSON_TYPES
+    return descriptor.summary.dialect != "adp" or descriptor.summary.media_type in _JSON_TYPES
 
 
 def document_max_age(cache_control: str) -> int:
-    """How long a document holds (ADP-31)."""
+    """How long a document may be cached (ADP-31)."""
     text = cache_control.lower()
     if "no-store" in text or "no-cache" in text:
         return 0
-    found = _MAX_AGE.search(text)
-    seconds = int(found[1]) if found else limits.DOCUMENT_TTL_SECONDS
+    match = _MAX_AGE.search(text)
+    seconds = int(match[1]) if match else limits.DOCUMENT_TTL_SECONDS
     return min(seconds, limits.DOCUMENT_TTL_MAX_SECONDS)
 
 
-# ---- What an agent says of itself, fetched from where the DNS says, over a connection that is the one which the DNS names.
-#
-# Knows which documents are wanted, in which order they count (AID-17), and when one must be refused: a digest that differs
-# (AID-14), another identity than was asked for (C-7, D10), a certificate that no TLSA record names (ADP-12).
-
-DescriptorRole = Literal["capability", "metadata"]
-
-_ALWAYS_FAILED = ("tls",)
-
-_SERVER_ANSWERED = (
-    "status",
-    "not_a_document",
-    "too_large",
-    "encoding",
-    "redirect",
-)  # there is a server, and another document may be
-
-
 class DescriptorRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One document to fetch. One that is only guessed may be missing."""
+    """A document to fetch. A guessed one may be missing."""
 
     url: str
     role: DescriptorRole = "metadata"
-    guessed: bool = False
+    is_guess: bool = False
     digest: str | None = None
 
 
 class DescriptorFetcher:
-    """Of one resolution."""
+    """Fetches the documents of one resolution."""
 
-    def __init__(self, journal: ResolutionTrace, fetcher: DomainFetcher, clock: Clock, located: AgentLocation) -> None:
-        self._journal = journal
+    def __init__(self, trace: ResolutionTrace, fetcher: DomainFetcher, clock: Clock, location: AgentLocation) -> None:
+        self._trace = trace
         self._fetcher = fetcher
         self._clock = clock
-        self._located = located
-        self._danes: dict[tuple[str, int], DaneCheck] = {}
-        self._is_silent = False  # there is nobody who could have another document
-        self._unproven: list[str] = []  # hosts that could not prove who they are
+        self._location = location
+        self._dane_checks: dict[tuple[str, int], DaneCheck] = {}
+        self._is_unreachable = False  # no server could have another document
+        self._tls_failures: list[str] = []  # hosts
         self._connected: list[tuple[DescriptorRole, DaneCheck]] = []
 
-    async def describe(self, asked: ResolveTarget) -> list[Descriptor]:
-        """The documents of the agent, the one that counts most first. Raises Refusal."""
-        self._journal.begin_round()
+    async def fetch_documents(self, target: ResolveTarget) -> list[Descriptor]:
+        """The documents of the agent, in order of precedence (AID-17). Raises ResolutionRefused."""
+        self._trace.begin_round()
         try:
-            found = await self._describe(asked)
+            documents = await self._fetch_documents(target)
         finally:
-            await asyncio.gather(*(dane.close() for dane in self._danes.values()))
-        if not found and self._unproven:
-            reason = f"{self._unproven[0]} could not prove who it is"
-            raise ResolutionRefused("tls", reason, rung=DANE_RUNG, state="unknown")
-        return found
+            await asyncio.gather(*(dane.close() for dane in self._dane_checks.values()))
+        if not documents and self._tls_failures:
+            reason = f"the TLS handshake with {self._tls_failures[0]} failed"
+            raise ResolutionRefused("tls", reason, level=DANE_CHECK, state="unknown")
+        return documents
 
-    async def _describe(self, asked: ResolveTarget) -> list[Descriptor]:
-        located = self._located
-        if asked.url:
-            return await self._fetch_all(DescriptorRequest(url=asked.url))
-        if located.how == "txt" and located.txt is not None:
-            return await self._fetch_all(DescriptorRequest(url=located.txt.metadata_url))
-        if located.how is None:
-            base = https_origin(asked.domain, asked.port)
+    async def _fetch_documents(self, target: ResolveTarget) -> list[Descriptor]:
+        location = self._location
+        if target.url:
+            return await self._fetch_all(DescriptorRequest(url=target.url))
+        if location.how == "txt" and location.txt is not None:
+            return await self._fetch_all(DescriptorRequest(url=location.txt.metadata_url))
+        if location.how is None:
+            base = https_origin(target.domain, target.port)
             return await self._guess([base + path for path in (AGENT_JSON_PATH, AGENT_CARD_PATH, AID_PATH)])
-        for service in located.services[: limits.SVCB_TARGETS]:
-            found = await self._of_service(service)
-            if found:
-                return found
+        for service in location.services[: limits.SVCB_TARGETS]:
+            documents = await self._fetch_from_service(service)
+            if documents:
+                return documents
         return []
 
     def verdict(self) -> Verdict:
-        """Of the connection that the agent's own document came over, else of the one that a capability document did."""
-        none = Verdict(check=DANE_RUNG, state="not_checked", reason="nothing was connected to", at=self._journal.at)
-        failed = [dane.verdict for dane in self._danes.values() if dane.verdict.state == "failed"]
+        """DANE verdict of the connection of the agent's own document, else of a capability document."""
+        unconnected = Verdict(
+            check=DANE_CHECK, state="not_checked", reason="no connection was made", at=self._trace.at
+        )
+        failed = [dane.verdict for dane in self._dane_checks.values() if dane.verdict.state == "failed"]
         by_role = {role: dane.verdict for role, dane in reversed(self._connected)}
-        return next(iter(failed), by_role.get("metadata") or by_role.get("capability") or none)
+        return next(iter(failed), by_role.get("metadata") or by_role.get("capability") or unconnected)
 
-    # --- Which documents ---------------------------------------------------------------------------------------------
-
-    async def _of_service(self, service: AgentService) -> list[Descriptor]:
-        """AID-17: an https `cap`, else what `well-known` names, else the usual places."""
+    async def _fetch_from_service(self, service: AgentService) -> list[Descriptor]:
+        """AID-17: an https `cap`, then the path in `well-known`, else the default paths."""
         base, record = https_origin(service.host, service.port), service.binding
         cap = record.text(CAP) if record is not None else None
         digest = (record.text(CAP_SHA256) or "") if record is not None and CAP_SHA256 in record.params else None
-        path = self._path(service)
-        wanted = []
+        path = self._well_known_path(service)
+        requests = []
         if cap is not None and cap.lower().startswith("https://"):
-            wanted.append(DescriptorRequest(url=cap, role="capability", digest=digest))
+            requests.append(DescriptorRequest(url=cap, role="capability", digest=digest))
         if path is not None:
-            wanted.append(DescriptorRequest(url=base + path, digest=None if wanted else digest))
-        elif wanted and self._located.key is not None:
-            wanted.append(DescriptorRequest(url=base + AGENT_JSON_PATH, guessed=True))
-        found = await self._fetch_all(*wanted)
-        if any(each.is_agent for each in found) or path is not None:
-            return found
-        paths = (AGENT_CARD_PATH,) if len(wanted) == 2 else (AGENT_JSON_PATH, AGENT_CARD_PATH)
-        return [*found, *await self._guess([base + each for each in paths], None if wanted else digest)]
+            requests.append(DescriptorRequest(url=base + path, digest=None if requests else digest))
+        elif requests and self._location.key is not None:
+            requests.append(DescriptorRequest(url=base + AGENT_JSON_PATH, is_guess=True))
+        documents = await self._fetch_all(*requests)
+        if any(each.is_agent for each in documents) or path is not None:
+            return documents
+        paths = (AGENT_CARD_PATH,) if len(requests) == 2 else (AGENT_JSON_PATH, AGENT_CARD_PATH)
+        return [*documents, *await self._guess([base + each for each in paths], None if requests else digest)]
 
-    def _path(self, service: AgentService) -> str | None:
-        """D9: a path that could lead elsewhere spoils its record."""
+    def _well_known_path(self, service: AgentService) -> str | None:
+        """D9: a path that could lead elsewhere invalidates the record."""
         stated = service.binding.text(WELL_KNOWN) if service.binding is not None else None
         if service.binding is None or WELL_KNOWN not in service.binding.params:
             return None
         path = find_well_known_path(stated or "")
         if path is None:
-            raise ResolutionRefused("bad_path", "the path in `well-known` is none that is followed")
+            raise ResolutionRefused("bad_path", "the path in `well-known` is not allowed")
         return path
 
     async def _guess(self, urls: Sequence[str], digest: str | None = None) -> list[Descriptor]:
-        """The first of the usual places where there is an agent."""
+        """The document at the first URL where there is an agent."""
         for url in urls:
-            found = await self._fetch_all(DescriptorRequest(url=url, guessed=True, digest=digest))
-            if found:
-                return found
-            if self._is_silent:
+            documents = await self._fetch_all(DescriptorRequest(url=url, is_guess=True, digest=digest))
+            if documents:
+                return documents
+            if self._is_unreachable:
                 break
         return []
 
-    # --- Fetching ----------------------------------------------------------------------------------------------------
-
-    async def _fetch_all(self, *wanted: DescriptorRequest) -> list[Descriptor]:
-        tasks = [asyncio.create_task(self._fetch(each), name=each.role) for each in wanted]
+    async def _fetch_all(self, *requests: DescriptorRequest) -> list[Descriptor]:
+        tasks = [asyncio.create_task(self._fetch(each), name=each.role) for each in requests]
         try:
             results = await asyncio.gather(*tasks)
         finally:
             for task in tasks:
                 task.cancel()
-        return [found for found in results if found is not None]
+        return [document for document in results if document is not None]
 
-    async def _fetch(self, wanted: DescriptorRequest) -> Descriptor | None:
-        begun = time.perf_counter()
-        dane = self._dane(wanted.url)
-        self._journal.fetches += 1
+    async def _fetch(self, request: DescriptorRequest) -> Descriptor | None:
+        started_at = time.perf_counter()
+        dane = self._dane_check(request.url)
+        self._trace.fetches += 1
         try:
             dane.begin()
-            fetched = await self._fetcher.fetch(wanted.url, "descriptor", check=dane.check)
+            response = await self._fetcher.fetch(request.url, "descriptor", check=dane.check)
         except (FetchFailed, AddressDenied, InvalidParameter, RateLimited) as error:
             code = "denied" if isinstance(error, AddressDenied) else error_code(error, "bad_address")
-            self._tell_failure(wanted, code, error.message, begun)
+            self._add_failure(request, code, error.message, started_at)
             if code == "dane":
-                raise ResolutionRefused(str(error.details.get("code")), dane.verdict.reason, rung=DANE_RUNG) from None
+                raise ResolutionRefused(str(error.details.get("code")), dane.verdict.reason, level=DANE_CHECK) from None
             return None
-        self._connected.append((wanted.role, dane))
-        return self._take(wanted, fetched, begun)
+        self._connected.append((request.role, dane))
+        return self._accept(request, response, started_at)
 
-    def _tell_failure(self, wanted: DescriptorRequest, code: str, reason: str, begun: float) -> None:
+    def _add_failure(self, request: DescriptorRequest, code: str, reason: str, started_at: float) -> None:
         state: VerdictState = (
-            "failed" if code in (*_ALWAYS_FAILED, "dane") else "not_checked" if wanted.guessed else "unknown"
+            "failed" if code in (*_TLS_CODES, "dane") else "not_checked" if request.is_guess else "unknown"
         )
-        self._journal.tell(
-            _step_name(wanted),
+        self._trace.add_step(
+            _step_name(request),
             state,
             reason,
             code=code,
-            took_ms=_elapsed_ms(begun),
-            url=wanted.url,
-            guessed=wanted.guessed or None,
+            took_ms=_elapsed_ms(started_at),
+            url=request.url,
+            guessed=request.is_guess or None,
         )
-        self._is_silent = self._is_silent or code not in _SERVER_ANSWERED
-        if code in _ALWAYS_FAILED:
-            self._unproven.append(urlsplit(wanted.url).hostname or "")
+        self._is_unreachable = self._is_unreachable or code not in _SERVER_CODES
+        if code in _TLS_CODES:
+            self._tls_failures.append(urlsplit(request.url).hostname or "")
 
-    def _take(self, wanted: DescriptorRequest, fetched: FetchResponse, begun: float) -> Descriptor | None:
-        if not fetched.is_success:
-            self._tell_failure(wanted, "status", f"it answered with status {fetched.status}", begun)
+    def _accept(self, request: DescriptorRequest, response: FetchResponse, started_at: float) -> Descriptor | None:
+        if not response.is_success:
+            self._add_failure(request, "status", f"the server answered with status {response.status}", started_at)
             return None
-        found = read_descriptor(fetched, wanted.role, self._clock.now())
-        told = found.told
-        evidence: dict[str, Any] = {"url": told.url, "dialect": told.dialect, "sha256": told.sha256, "size": told.size}
-        if wanted.digest is not None and not found.has_digest(wanted.digest):
-            reason = "the document is not the one whose digest the DNS gives"
-            self._journal.tell(
-                _step_name(wanted), "failed", reason, code="digest_mismatch", took_ms=_elapsed_ms(begun), **evidence
+        document = read_descriptor(response, request.role, self._clock.now())
+        summary = document.summary
+        evidence: dict[str, Any] = {
+            "url": summary.url,
+            "dialect": summary.dialect,
+            "sha256": summary.sha256,
+            "size": summary.size,
+        }
+        if request.digest is not None and not document.has_digest(request.digest):
+            reason = "the digest of the document differs from the one in the DNS"
+            self._trace.add_step(
+                _step_name(request),
+                "failed",
+                reason,
+                code="digest_mismatch",
+                took_ms=_elapsed_ms(started_at),
+                **evidence,
             )
             raise ResolutionRefused("digest_mismatch", reason)
-        if wanted.guessed and is_not_a_document(found):
-            self._tell_failure(wanted, "not_a_document", "what is there is no document of an agent", begun)
+        if request.is_guess and is_not_a_document(document):
+            self._add_failure(request, "not_a_document", "the content is not an agent document", started_at)
             return None
-        if found.error is not None:
-            return self._refuse(wanted, found, begun)
-        self._journal.tell(
-            _step_name(wanted),
+        if document.error is not None:
+            return self._reject(request, document, document.error, started_at)
+        self._trace.add_step(
+            _step_name(request),
             "passed",
-            took_ms=_elapsed_ms(begun),
+            took_ms=_elapsed_ms(started_at),
             **evidence,
-            digest="matches" if wanted.digest else None,
+            digest="matches" if request.digest else None,
         )
-        self._check_identity(found)
-        return found
+        self._check_identity(document)
+        return document
 
-    def _refuse(self, wanted: DescriptorRequest, found: Descriptor, begun: float) -> Descriptor | None:
-        trouble = found.error
-        reason = "it is no JSON object" if trouble is None or isinstance(trouble, MalformedJson) else trouble.message
-        self._journal.tell(
-            _step_name(wanted),
+    def _reject(
+        self, request: DescriptorRequest, document: Descriptor, error: WaypostError, started_at: float
+    ) -> Descriptor:
+        reason = "it is not a JSON object" if isinstance(error, MalformedJson) else error.message
+        self._trace.add_step(
+            _step_name(request),
             "failed",
             reason,
             code="invalid_document",
-            took_ms=_elapsed_ms(begun),
-            url=found.told.url,
+            took_ms=_elapsed_ms(started_at),
+            url=document.summary.url,
         )
-        if wanted.role == "capability":  # its format is open (AID-5)
-            return msgspec.structs.replace(found, error=None)
-        raise ResolutionRefused("invalid_document", f"the document cannot be used: {reason}", rung="key-verified")
+        if request.role == "capability":  # its format is open (AID-5)
+            return msgspec.structs.replace(document, error=None)
+        raise ResolutionRefused("invalid_document", f"the document is invalid: {reason}", level="key-verified")
 
-    def _check_identity(self, found: Descriptor) -> None:
-        """C-7, D10: a provider's host may speak for many; the document must be of the one that was asked for."""
-        if not has_expected_media_type(found):
-            self._journal.warn(f"The document is served as {found.told.media_type or 'nothing'} (ADP-22).")
-        stated = found.stated_domain()
+    def _check_identity(self, document: Descriptor) -> None:
+        """C-7, D10: a provider hosts documents of many agents; this one must be of the resolved domain."""
+        if not has_expected_media_type(document):
+            self._trace.warn(f"The media type of the document is {document.summary.media_type or 'missing'} (ADP-22).")
+        stated = document.stated_domain()
         if stated is None:
             return
-        if stated != self._located.domain:
-            reason = f"the document is of {stated[:253]}, not of {self._located.domain}"
-            self._journal.tell("identity", "failed", reason, code="identity_mismatch", domain=stated[:253])
-            raise ResolutionRefused("identity_mismatch", reason, rung="key-verified")
-        self._journal.tell("identity", "passed", domain=stated)
+        if stated != self._location.domain:
+            reason = f"the document is of {stated[:253]}, not of {self._location.domain}"
+            self._trace.add_step("identity", "failed", reason, code="identity_mismatch", domain=stated[:253])
+            raise ResolutionRefused("identity_mismatch", reason, level="key-verified")
+        self._trace.add_step("identity", "passed", domain=stated)
 
-    def _dane(self, url: str) -> DaneCheck:
-        """One look-up for each server, however many documents it gives."""
+    def _dane_check(self, url: str) -> DaneCheck:
+        """One check for each server, however many documents it serves."""
         try:
             parts = urlsplit(url)
             host, port = parts.hostname or "", parts.port or 443
         except ValueError:
             host, port = "", 443
-        if (host, port) not in self._danes:
-            hosted = host != self._located.domain
-            self._danes[host, port] = DaneCheck(
-                self._journal, host, port, leading=self._located.security, hosted=hosted
+        if (host, port) not in self._dane_checks:
+            is_third_party = host != self._location.domain
+            self._dane_checks[host, port] = DaneCheck(
+                self._trace, host, port, pointer_security=self._location.security, is_third_party=is_third_party
             )
-        return self._danes[host, port]
+        return self._dane_checks[host, port]
 
 
-def _step_name(wanted: DescriptorRequest) -> str:
-    return "capability" if wanted.role == "capability" else "document"
+def _step_name(request: DescriptorRequest) -> str:
+    return "capability" if request.role == "capability" else "document"
 
 
-def _elapsed_ms(begun: float) -> float:
-    return round((time.perf_counter() - begun) * 1000, 3)
+def _elapsed_ms(started_at: float) -> float:
+    return round((time.perf_counter() - started_at) * 1000, 3)

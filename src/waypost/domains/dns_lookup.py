@@ -1,7 +1,6 @@
-"""Where an agent is, by the DNS: SVCB first; where there is none for certain, HTTPS, then the TXT and SRV of ADP, then AID's.
+"""Locates an agent in the DNS: SVCB first; if there is none, HTTPS, then the TXT and SRV records of ADP, then that of AID.
 
-Knows which question follows from which answer (ADP-14…20, AID-1…12). Only that a record is not there leads on to the next
-place; whatever fails ends the way (C-11, D3).
+The next kind is tried only if a record provably does not exist; any failure ends the resolution (ADP-14…20, AID-1…12, C-11, D3).
 """
 
 from __future__ import annotations
@@ -32,24 +31,24 @@ from waypost.protocols.dns_rdata import is_hostname, select_srv
 
 
 class AgentService(msgspec.Struct, frozen=True, kw_only=True):
-    """One server of the agent, and the record that names it; None where an alias ended at a host without one."""
+    """A server of the agent. `binding` is None if an alias ended at a host without SVCB records."""
 
     host: str
     port: int
     binding: ServiceBinding | None = None
-    owner: str = ""  # the name that the record stands at
+    owner: str = ""  # the name of the record
 
 
 class AgentLocation(msgspec.Struct, frozen=True, kw_only=True):
-    """What the DNS says of an agent. `how` is None when it says nothing."""
+    """Where the DNS locates an agent. `how` is None if it does not."""
 
-    domain: str  # of the agent, which a name below `_agents` only points at
+    domain: str  # of the agent; a name below `_agents` only points to it
     how: LookupMethod | None = None
     security: SecurityState = "indeterminate"
     services: tuple[AgentService, ...] = ()
     endpoints: tuple[AgentEndpoint, ...] = ()
     key: AgentKey | None = None
-    key_error: tuple[str, str] | None = None  # code and reason: a key is stated, and cannot be used
+    key_error: tuple[str, str] | None = None  # code and reason, if there is a key that cannot be used
     txt: AdpTxt | None = None
     aid: AidRecord | None = None
     companion: CompanionTxt | None = None
@@ -57,8 +56,8 @@ class AgentLocation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SvcbRecords(msgspec.Struct, frozen=True, kw_only=True):
-    """The records at the end of a chain of aliases: the name that was asked for them, and where they are after CNAMEs, which
-    is what "." stands for (RFC 9460 §2.5.2)."""
+    """The records at the end of a chain of aliases: the queried name, and their owner after CNAMEs, which "." refers to
+    (RFC 9460 §2.5.2)."""
 
     name: str
     owner: str
@@ -68,45 +67,43 @@ class SvcbRecords(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentLocator:
-    def __init__(self, journal: ResolutionTrace, *, legacy: bool) -> None:
-        self._journal = journal
+    def __init__(self, trace: ResolutionTrace, *, legacy: bool) -> None:
+        self._trace = trace
         self._legacy = legacy
 
-    async def locate(self, asked: ResolveTarget, depth: Depth) -> AgentLocation:
-        """Raises Refusal."""
-        name = asked.domain
-        if depth == "key":  # no key is in SVCB (C-2): the TXT record is asked for beside it
-            first, txt = await self._journal.ask((name, "SVCB"), (agent_txt_name(name), "TXT"))
+    async def locate(self, target: ResolveTarget, depth: Depth) -> AgentLocation:
+        """Raises ResolutionRefused."""
+        name = target.domain
+        if depth == "key":  # SVCB has no key (C-2): look up the TXT record, too
+            first, txt = await self._trace.lookup_all((name, "SVCB"), (agent_txt_name(name), "TXT"))
         else:
-            (first,), txt = await self._journal.ask((name, "SVCB")), None
-        bindings = await self._follow(first)
+            (first,), txt = await self._trace.lookup_all((name, "SVCB")), None
+        bindings = await self._follow_aliases(first)
         if bindings is None and self._legacy:
             bindings = await self._legacy_bindings(name)
         if bindings is None:
-            return await self._fall_back(first, txt)
-        domain = bindings.name if asked.is_service_name else name
+            return await self._locate_without_svcb(first, txt)
+        domain = bindings.name if target.is_service_name else name
         if txt is not None and domain != name:
-            (txt,) = await self._journal.ask((agent_txt_name(domain), "TXT"))
-        return self._with_key(self._served(domain, "svcb", bindings), txt)
+            (txt,) = await self._trace.lookup_all((agent_txt_name(domain), "TXT"))
+        return self._with_key(self._make_location(domain, "svcb", bindings), txt)
 
-    async def add_companion(self, located: AgentLocation) -> AgentLocation:
-        """What the DNS itself tells of an agent that no document describes (AID-17)."""
-        (found,) = await self._journal.ask((located.domain, "TXT"))
-        good = found.outcome == "found" and found.security != "bogus"
-        companion = find_companion_txt(found.records) if good else None
-        self._journal.add_lookup(found, capabilities=list(companion.capabilities) if companion is not None else None)
-        return msgspec.structs.replace(located, companion=companion)
+    async def add_companion(self, location: AgentLocation) -> AgentLocation:
+        """Add the companion TXT record of an agent that no document describes (AID-17)."""
+        (found,) = await self._trace.lookup_all((location.domain, "TXT"))
+        is_usable = found.outcome == "found" and found.security != "bogus"
+        companion = find_companion_txt(found.records) if is_usable else None
+        self._trace.add_lookup(found, capabilities=list(companion.capabilities) if companion is not None else None)
+        return msgspec.structs.replace(location, companion=companion)
 
-    # --- SVCB ------------------------------------------------------------------------------------
-
-    async def _follow(self, found: DnsLookup) -> SvcbRecords | None:
-        """Through aliases to services. None when there is no record at the first name."""
-        security, ttl, seen = found.security, found.ttl, [found.name]
+    async def _follow_aliases(self, found: DnsLookup) -> SvcbRecords | None:
+        """Follow aliases to the services. None if the first name has no record."""
+        security, ttl, visited = found.security, found.ttl, [found.name]
         while True:
-            records = self._read(found)
+            records = self._parse_records(found)
             security, ttl = weakest_security(security, found.security), min(ttl, found.ttl)
             aliases = [record for record in records if record.is_alias]
-            if not records and len(seen) == 1:
+            if not records and len(visited) == 1:
                 return None
             if not aliases:
                 return SvcbRecords(
@@ -116,75 +113,71 @@ class AgentLocator:
                     security=security,
                     ttl=ttl,
                 )
-            target = self._alias_target(found, aliases, records, seen)
-            seen.append(target)
-            (found,) = await self._journal.ask((target, found.type))
+            target = self._alias_target(found, aliases, records, visited)
+            visited.append(target)
+            (found,) = await self._trace.lookup_all((target, found.type))
 
-    def _read(self, found: DnsLookup) -> list[ServiceBinding]:
-        """RFC 9460 §2.2: one malformed record spoils them all."""
+    def _parse_records(self, found: DnsLookup) -> list[ServiceBinding]:
+        """RFC 9460 §2.2: one malformed record invalidates the whole set."""
         if found.outcome != "found" or found.security == "bogus":
-            self._journal.add_lookup(found)
+            self._trace.add_lookup(found)
             raise_for_lookup(found)
             return []
         try:
             records = [parse_svcb(data) for data in found.records[: limits.SVCB_RECORDS]]
         except InvalidDocument as error:
-            self._journal.add_lookup(found, error.message, code="malformed")
+            self._trace.add_lookup(found, error.message, code="malformed")
             raise ResolutionRefused("malformed", error.message) from None
         targets = [f"{record.priority} {record.target or '.'}" for record in records]
-        self._journal.add_lookup(found, records=targets)
+        self._trace.add_lookup(found, records=targets)
         return sorted(records, key=lambda one: (one.priority, one.target, sorted(one.params.items())))
 
     def _alias_target(
-        self, found: DnsLookup, aliases: list[ServiceBinding], records: list[ServiceBinding], seen: list[str]
+        self, found: DnsLookup, aliases: list[ServiceBinding], records: list[ServiceBinding], visited: list[str]
     ) -> str:
-        """D1: chains end, and a name is either an alias or a service."""
+        """D1: alias chains are limited, and a name has either aliases or services."""
         if len(aliases) < len(records):
-            raise ResolutionRefused("alias_limit", f"{found.name} has aliases beside services")
+            raise ResolutionRefused("alias_limit", f"{found.name} has both aliases and services")
         if len(aliases) > 1:
-            self._journal.warn(f"{found.name} has {len(aliases)} aliases; the first one was followed.")
+            self._trace.warn(f"{found.name} has {len(aliases)} aliases; the first one was followed.")
         target = aliases[0].target
         if not target:
-            raise ResolutionRefused("not_offered", f"{found.name} says that there is no service", state="unknown")
-        if target in seen or len(seen) > limits.ALIAS_CHAIN:
+            raise ResolutionRefused("not_offered", f"{found.name} offers no service", state="unknown")
+        if target in visited or len(visited) > limits.ALIAS_CHAIN:
             raise ResolutionRefused(
-                "alias_limit", f"the aliases of {seen[0]} go in a circle, or are more than {limits.ALIAS_CHAIN}"
+                "alias_limit", f"the aliases of {visited[0]} loop, or are more than {limits.ALIAS_CHAIN}"
             )
         return target
 
-    def _warn_of_bap(self, record: ServiceBinding) -> None:
+    def _check_bap(self, record: ServiceBinding) -> None:
         bap = record.text(BAP) or ""
         if "," in bap or "/" in bap:
-            self._journal.warn(f"bap is {bap[:64]!r}, and names one protocol (AID-15); {record.protocol()} is taken.")
+            self._trace.warn(f"bap is {bap[:64]!r}, but must name one protocol (AID-15); {record.protocol()} is used.")
 
     async def _legacy_bindings(self, name: str) -> SvcbRecords | None:
         names = legacy_names(name)
-        for found in await self._journal.ask(*((each, "SVCB") for each in names)) if names else ():
-            bindings = await self._follow(found)
+        for found in await self._trace.lookup_all(*((each, "SVCB") for each in names)) if names else ():
+            bindings = await self._follow_aliases(found)
             if bindings is not None:
-                self._journal.warn(f"Found at {found.name}, a name of the -01 draft of DNS-AID.")
+                self._trace.warn(f"The agent was found at {found.name}, a name of the -01 draft of DNS-AID.")
                 return bindings
         return None
 
-    def _served(self, domain: str, how: LookupMethod, bindings: SvcbRecords) -> AgentLocation:
-        """The services that can be used; AID-10: a record that demands what is not understood is passed over."""
+    def _make_location(self, domain: str, how: LookupMethod, bindings: SvcbRecords) -> AgentLocation:
+        """AID-10: a record with unknown mandatory keys is skipped."""
         services = [AgentService(host=bindings.owner, port=443)] if not bindings.records else []
         for record in bindings.records:
             host = record.host(bindings.owner)
             unknown = record.unknown_mandatory
             if unknown:
-                self._journal.warn(
-                    f"A record demands {', '.join(unknown)}, which is not known here; it was passed over."
-                )
+                self._trace.warn(f"A record was skipped: its mandatory keys {', '.join(unknown)} are unknown.")
             elif not is_hostname(host):
-                self._journal.warn(
-                    f"{host} is no name that a certificate can be for; its record was passed over (AID-4)."
-                )
+                self._trace.warn(f"A record was skipped: no certificate can be issued for {host} (AID-4).")
             else:
-                self._warn_of_bap(record)
+                self._check_bap(record)
                 services.append(AgentService(host=host, port=record.port or 443, binding=record, owner=bindings.name))
         if not services:
-            raise ResolutionRefused("no_usable_record", f"none of the records of {domain} can be used")
+            raise ResolutionRefused("no_usable_record", f"{domain} has no usable record")
         return AgentLocation(
             domain=domain,
             how=how,
@@ -194,67 +187,63 @@ class AgentLocator:
             ttl=bindings.ttl,
         )
 
-    # --- The key ---------------------------------------------------------------------------------
-
-    def _with_key(self, located: AgentLocation, txt: DnsLookup | None) -> AgentLocation:
-        """The fingerprint of the agent's key, from its TXT record, else from SVCB (C-2)."""
-        stated = self._key_in_svcb(located)
+    def _with_key(self, location: AgentLocation, txt: DnsLookup | None) -> AgentLocation:
+        """Add the fingerprint of the agent's key, from its TXT record, else from SVCB (C-2)."""
+        svcb_key = self._find_svcb_key(location)
         if txt is None:
-            return msgspec.structs.replace(located, key=stated)
+            return msgspec.structs.replace(location, key=svcb_key)
         try:
-            record = self._adp_txt(txt)
+            record = self._select_adp_txt(txt)
         except ResolutionRefused as refusal:
             state = "unknown" if refusal.state == "unknown" else refusal.code
-            return msgspec.structs.replace(located, key_error=(state, refusal.reason))
+            return msgspec.structs.replace(location, key_error=(state, refusal.reason))
         if record is None:
-            return msgspec.structs.replace(located, key=stated)
-        if stated is not None and stated.fingerprint != record.fingerprint:
+            return msgspec.structs.replace(location, key=svcb_key)
+        if svcb_key is not None and svcb_key.fingerprint != record.fingerprint:
             return msgspec.structs.replace(
-                located, key_error=("key_conflict", "SVCB and TXT give different fingerprints")
+                location, key_error=("key_conflict", "SVCB and TXT have different fingerprints")
             )
         key = AgentKey(fingerprint=record.fingerprint, source=txt.name, dnssec=txt.security)
-        return msgspec.structs.replace(located, key=key, txt=record, ttl=min(located.ttl, txt.ttl))
+        return msgspec.structs.replace(location, key=key, txt=record, ttl=min(location.ttl, txt.ttl))
 
-    def _key_in_svcb(self, located: AgentLocation) -> AgentKey | None:
-        texts = [service.binding.text(PK) for service in located.services if service.binding is not None]
+    def _find_svcb_key(self, location: AgentLocation) -> AgentKey | None:
+        texts = [service.binding.text(PK) for service in location.services if service.binding is not None]
         found = {text for text in texts if text and FINGERPRINT.match(text)}
         if len(found) != 1:
             return None
-        return AgentKey(fingerprint=found.pop(), source=f"{located.domain} SVCB", dnssec=located.security)
+        return AgentKey(fingerprint=found.pop(), source=f"{location.domain} SVCB", dnssec=location.security)
 
-    def _adp_txt(self, found: DnsLookup) -> AdpTxt | None:
-        """Raises Refusal when the record cannot be looked up or used."""
+    def _select_adp_txt(self, found: DnsLookup) -> AdpTxt | None:
+        """Raises ResolutionRefused if the lookup failed or the record is malformed."""
         if found.outcome != "found" or found.security == "bogus":
-            self._journal.add_lookup(found)
+            self._trace.add_lookup(found)
             raise_for_lookup(found)
             return None
         try:
-            record, passed = select_adp_txt(found.records)
+            record, warnings = select_adp_txt(found.records)
         except InvalidDocument as error:
-            self._journal.add_lookup(found, error.message, code=error_code(error, "malformed"))
+            self._trace.add_lookup(found, error.message, code=error_code(error, "malformed"))
             raise ResolutionRefused(error_code(error, "malformed"), error.message) from None
-        for text in passed:
-            self._journal.warn(text)
-        self._journal.add_lookup(found, pk=record.fingerprint if record is not None else None)
+        for text in warnings:
+            self._trace.warn(text)
+        self._trace.add_lookup(found, pk=record.fingerprint if record is not None else None)
         return record
 
-    # --- Without SVCB ----------------------------------------------------------------------------
-
-    async def _fall_back(self, first: DnsLookup, txt: DnsLookup | None) -> AgentLocation:
-        """What is asked for together. A name that is not there has no other record either, but there may be names below."""
+    async def _locate_without_svcb(self, first: DnsLookup, txt: DnsLookup | None) -> AgentLocation:
+        """Look up the other records concurrently. A name that does not exist has no HTTPS record, but may have names below it."""
         name = first.name
-        srv_asked: DnsQuestion = (srv_name(name), "SRV")
-        txt_asked: tuple[DnsQuestion, ...] = () if txt is not None else ((agent_txt_name(name), "TXT"),)
-        https_asked: tuple[DnsQuestion, ...] = () if first.outcome == "nxdomain" else ((name, "HTTPS"),)
-        srv, *rest = await self._journal.ask(srv_asked, *txt_asked, *https_asked)
+        srv_question: DnsQuestion = (srv_name(name), "SRV")
+        txt_questions: tuple[DnsQuestion, ...] = () if txt is not None else ((agent_txt_name(name), "TXT"),)
+        https_questions: tuple[DnsQuestion, ...] = () if first.outcome == "nxdomain" else ((name, "HTTPS"),)
+        srv, *rest = await self._trace.lookup_all(srv_question, *txt_questions, *https_questions)
         txt = txt or rest.pop(0)
-        bindings = await self._https(rest[0]) if rest else None
+        bindings = await self._follow_https(rest[0]) if rest else None
         if bindings is not None:
-            return self._with_key(self._served(name, "https", bindings), txt)
-        record = self._adp_txt(txt)
+            return self._with_key(self._make_location(name, "https", bindings), txt)
+        record = self._select_adp_txt(txt)
         if record is not None:
-            return self._by_txt(name, record, txt, srv)
-        aid = self._aid(txt)
+            return self._locate_by_txt(name, record, txt, srv)
+        aid = self._select_aid(txt)
         if aid is not None:
             endpoint = _aid_endpoint(name, aid)
             return AgentLocation(
@@ -262,21 +251,21 @@ class AgentLocator:
             )
         return AgentLocation(domain=name, security=txt.security)
 
-    async def _https(self, found: DnsLookup) -> SvcbRecords | None:
-        """AID-7. Every web site may have such a record; it counts when it speaks of an agent."""
+    async def _follow_https(self, found: DnsLookup) -> SvcbRecords | None:
+        """AID-7. Any web site may have an HTTPS record; it counts only with keys of an agent."""
         if found.outcome == "found" and found.security != "bogus" and not _has_agent_params(found.records):
-            self._journal.add_lookup(found, "a record of the web site, not of an agent")
+            self._trace.add_lookup(found, "the record of a web site, not of an agent")
             return None
-        return await self._follow(found)
+        return await self._follow_aliases(found)
 
-    def _by_txt(self, name: str, record: AdpTxt, txt: DnsLookup, srv: DnsLookup) -> AgentLocation:
-        """ADP-15…20: TXT, then SRV, then {domain} at the usual port."""
+    def _locate_by_txt(self, name: str, record: AdpTxt, txt: DnsLookup, srv: DnsLookup) -> AgentLocation:
+        """ADP-15…20: TXT, then SRV, else the domain itself at the port in TXT."""
         chosen = select_srv(srv.records) if srv.outcome == "found" and srv.security != "bogus" else None
-        self._journal.add_lookup(srv, target=f"{chosen.target}:{chosen.port}" if chosen is not None else None)
+        self._trace.add_lookup(srv, target=f"{chosen.target}:{chosen.port}" if chosen is not None else None)
         raise_for_lookup(srv)
         if chosen is not None and not chosen.target:
-            raise ResolutionRefused("not_offered", f"{name} says that there is no service", state="unknown")
-        self._journal.warn("Found by the TXT record of the fallback: no SVCB record leads there (ADP-20).")
+            raise ResolutionRefused("not_offered", f"{name} offers no service", state="unknown")
+        self._trace.warn("The agent was found by the fallback TXT record: there is no SVCB record (ADP-20).")
         host, port = (chosen.target, chosen.port) if chosen is not None else (name, record.port)
         alpn = tuple(part.strip() for part in record.alpn.split(",") if part.strip())
         protocol = record.protocol or (alpn[0] if alpn else "")
@@ -290,11 +279,11 @@ class AgentLocator:
             ttl=txt.ttl,
         )
 
-    def _aid(self, txt: DnsLookup) -> AidRecord | None:
+    def _select_aid(self, txt: DnsLookup) -> AidRecord | None:
         try:
             return select_aid(txt.records) if txt.outcome == "found" else None
         except InvalidDocument as error:
-            self._journal.tell("aid", "failed", error.message, code="malformed", **error.details)
+            self._trace.add_step("aid", "failed", error.message, code="malformed", **error.details)
             raise ResolutionRefused("malformed", error.message) from None
 
 
@@ -310,11 +299,11 @@ def _has_agent_params(records: Sequence[bytes]) -> bool:
 
 
 def _aid_endpoint(name: str, aid: AidRecord) -> AgentEndpoint:
-    """The server in its address; what runs here (`docker:`, `zeroconf:`) has none."""
+    """The server in the URI. Local schemes (`docker:`, `zeroconf:`) have none."""
     try:
-        at = urlsplit(aid.uri)
-        host, port = (at.hostname, at.port) if at.scheme in ("https", "wss") else (None, None)
-    except ValueError:  # it is told as it stands; who connects will see
+        parts = urlsplit(aid.uri)
+        host, port = (parts.hostname, parts.port) if parts.scheme in ("https", "wss") else (None, None)
+    except ValueError:  # the URI is returned as it is
         host, port = None, None
     return AgentEndpoint(host=host or name, port=port or 443, protocol=aid.proto, url=aid.uri)
 

@@ -1,4 +1,7 @@
-"""What a way came to: everything that was found, as one resolution. Asks nobody."""
+"""Resolves a name to an agent: where it is (`dns_lookup`), what its documents say (`descriptor`), and its trust level.
+
+Resolutions are cached for their TTL.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from waypost.cache import LruCache
 from waypost.domains.descriptor import Descriptor, DescriptorFetcher
 from waypost.domains.dns_lookup import AgentLocation, AgentLocator
 from waypost.domains.ports import DnsResolver, DomainFetcher
+from waypost.domains.record_checks import ZoneKeyFetcher, has_signed_records, verify_record_signatures
 from waypost.domains.target import ResolveTarget, parse_target
 from waypost.domains.trace import ResolutionRefused, ResolutionTrace
 from waypost.domains.trust_levels import (
@@ -25,44 +29,45 @@ from waypost.domains.trust_levels import (
     verify_aid_key,
     with_public_key,
 )
-from waypost.domains.zone_signatures import ZoneKeyFetcher, has_signed_records, verify_record_signatures
 from waypost.model.resolution import Depth, LookupMethod, Outcome, Resolution, ResolutionCost, TrustLevel, highest_level
 from waypost.model.verdict import Verdict
 from waypost.protocols.dns_aid.txt_records import AidRecord
 from waypost.registry.ports import Clock
 
+log = logging.getLogger("waypost.domains")
+
 
 class DomainResolution(msgspec.Struct, frozen=True, kw_only=True):
-    """A resolution with the documents that it rests on, byte for byte."""
+    """A resolution with its documents, byte for byte."""
 
     resolution: Resolution
     documents: tuple[Descriptor, ...] = ()
-    located: AgentLocation | None = None
+    location: AgentLocation | None = None
 
 
 class ResolutionState(msgspec.Struct, kw_only=True):
-    """How far one resolution has come. `refusal` is where it ended early."""
+    """The progress of a resolution. `refusal` is set if it ended early."""
 
-    asked: ResolveTarget
+    target: ResolveTarget
     depth: Depth
-    journal: ResolutionTrace
-    located: AgentLocation | None = None
+    trace: ResolutionTrace
+    location: AgentLocation | None = None
     verdicts: list[Verdict] = []
     documents: list[Descriptor] = []
     refusal: ResolutionRefused | None = None
-    signature: Verdict | None = None  # of the record itself, where it carries one
+    signature: Verdict | None = None  # of the DNS record, if it is signed
 
-    def found(self) -> DomainResolution:
-        return DomainResolution(resolution=self._told(), documents=tuple(self.documents), located=self.located)
+    def result(self) -> DomainResolution:
+        return DomainResolution(resolution=self._resolution(), documents=tuple(self.documents), location=self.location)
 
-    def _told(self) -> Resolution:
-        place = self.located or AgentLocation(domain=self.asked.domain)
-        told = [each.told for each in self.documents]
+    def _resolution(self) -> Resolution:
+        location = self.location or AgentLocation(domain=self.target.domain)
+        summaries = [each.summary for each in self.documents]
         outcome, code, reason = self._outcome()
         return Resolution(
-            name=self.asked.text,
-            domain=place.domain,
-            agent=f"agent:{place.domain}",
+            name=self.target.text,
+            domain=location.domain,
+            agent=f"agent:{location.domain}",
             outcome=outcome,
             level=self._level(outcome),
             verdicts=(*self.verdicts, *(() if self.signature is None else (self.signature,))),
@@ -70,31 +75,33 @@ class ResolutionState(msgspec.Struct, kw_only=True):
             code=code,
             how=self._how(),
             depth=self.depth,
-            dnssec="bogus" if code == "bogus" else place.security,
-            endpoints=place.endpoints,
-            document=next((each.told for each in self.documents if each.is_agent), told[0] if told else None),
-            documents=tuple(told),
-            capabilities=self._capabilities(place),
-            key=place.key,
-            steps=tuple(self.journal.steps),
-            warnings=tuple(self.journal.warnings),
+            dnssec="bogus" if code == "bogus" else location.security,
+            endpoints=location.endpoints,
+            document=next(
+                (each.summary for each in self.documents if each.is_agent), summaries[0] if summaries else None
+            ),
+            documents=tuple(summaries),
+            capabilities=self._capabilities(location),
+            key=location.key,
+            steps=tuple(self.trace.steps),
+            warnings=tuple(self.trace.warnings),
             ttl_seconds=self._ttl() if outcome == "resolved" else 0,
-            cost=self.journal.cost(),
-            at=self.journal.at,
+            cost=self.trace.cost(),
+            at=self.trace.at,
         )
 
-    def _capabilities(self, place: AgentLocation) -> tuple[str, ...]:
-        """As the document says that describes the agent, else as the DNS does (AID-17)."""
+    def _capabilities(self, location: AgentLocation) -> tuple[str, ...]:
+        """From the document that describes the agent, else from the DNS (AID-17)."""
         described = next((each for each in self.documents if each.is_agent), None)
         if described is not None:
             return described.capabilities()
-        return place.companion.capabilities if place.companion is not None else ()
+        return location.companion.capabilities if location.companion is not None else ()
 
     def _how(self) -> LookupMethod | None:
-        if self.asked.url and self.documents:
+        if self.target.url and self.documents:
             return "url"
-        by_dns = self.located.how if self.located is not None else None
-        return by_dns or ("well-known" if self.documents else None)
+        dns_method = self.location.how if self.location is not None else None
+        return dns_method or ("well-known" if self.documents else None)
 
     def _outcome(self) -> tuple[Outcome, str, str]:
         refusal = self.refusal
@@ -102,41 +109,31 @@ class ResolutionState(msgspec.Struct, kw_only=True):
             return "not_found", refusal.code, refusal.reason
         if refusal is not None:
             return "failed", refusal.code, refusal.reason
-        fallen = next((verdict for verdict in self.verdicts if verdict.state == "failed"), None)
-        if fallen is not None:
-            return "failed", str(fallen.evidence.get("code", "")), fallen.reason
+        failed = next((verdict for verdict in self.verdicts if verdict.state == "failed"), None)
+        if failed is not None:
+            return "failed", str(failed.evidence.get("code", "")), failed.reason
         if self._how() is None:
-            return "not_found", "no_agent", "there is no agent of this name"
+            return "not_found", "no_agent", "no agent has this name"
         return "resolved", "", ""
 
     def _level(self, outcome: Outcome) -> TrustLevel:
-        """What failed has no level; what could not be had keeps that of the rungs below."""
-        kept = outcome == "resolved" or (self.refusal is not None and self.refusal.state != "failed")
-        return highest_level(self.verdicts) if kept else "unverified"
+        """A failed resolution has no level; one that ended early keeps the levels below."""
+        has_level = outcome == "resolved" or (self.refusal is not None and self.refusal.state != "failed")
+        return highest_level(self.verdicts) if has_level else "unverified"
 
     def _ttl(self) -> int:
-        """As long as its records and its documents hold."""
-        ages = [each.told.max_age_seconds for each in self.documents]
-        if self.located is not None and self.located.how is not None:
-            ages.append(self.located.ttl)
-        return min(ages, default=0)
-
-
-# ---- From a name to an agent: where it is, what it says, and how far that is proven, no further than was asked for.
-#
-# Puts the parts together: `locating` asks the DNS, `describing` fetches, `ladder` judges. Answers are kept for as long as
-# they hold; nothing else is remembered.
-
-log = logging.getLogger("waypost.domains")
+        """The lowest TTL of its records and documents."""
+        ttls = [each.summary.max_age_seconds for each in self.documents]
+        if self.location is not None and self.location.how is not None:
+            ttls.append(self.location.ttl)
+        return min(ttls, default=0)
 
 
 class ResolveOptions(msgspec.Struct, frozen=True, kw_only=True):
-    legacy_names: bool = False  # those of the -01 draft of DNS-AID, where the others are not there
+    legacy_names: bool = False  # try the names of the -01 draft of DNS-AID if the current ones do not exist
 
 
 class DomainResolver:
-    """One for a process: it holds what was found, while it holds."""
-
     def __init__(
         self, dns: DnsResolver, fetcher: DomainFetcher, clock: Clock, options: ResolveOptions | None = None
     ) -> None:
@@ -144,82 +141,83 @@ class DomainResolver:
         self.fetcher = fetcher
         self.clock = clock
         self._options = options or ResolveOptions()
-        self._places = asyncio.Semaphore(limits.CONCURRENT_RESOLUTIONS)
-        self._kept: LruCache[tuple[str, Depth], tuple[float, Resolution]] = LruCache(limits.RESOLUTION_CACHE)
+        self._slots = asyncio.Semaphore(limits.CONCURRENT_RESOLUTIONS)
+        self._cache: LruCache[tuple[str, Depth], tuple[float, Resolution]] = LruCache(limits.RESOLUTION_CACHE)
 
     async def resolve(self, name: str, depth: Depth = "key", *, fresh: bool = False) -> Resolution:
-        """Raises InvalidParameter for what is no name of an agent; whatever else there is, is told in the answer."""
-        asked = parse_target(name)
-        kept = None if fresh else self._remembered(asked, depth)
-        if kept is not None:
-            return kept
-        told = (await self.find(name, depth)).resolution
-        if told.is_resolved and told.ttl_seconds:
-            self._kept.put((asked.text, depth), (self.clock.now() + told.ttl_seconds, told))
-        return told
+        """Raises InvalidParameter for an invalid name; other failures are in the result."""
+        target = parse_target(name)
+        cached = None if fresh else self._find_cached(target, depth)
+        if cached is not None:
+            return cached
+        resolution = (await self.find(name, depth)).resolution
+        if resolution.is_resolved and resolution.ttl_seconds:
+            self._cache.put((target.text, depth), (self.clock.now() + resolution.ttl_seconds, resolution))
+        return resolution
 
     async def find(self, name: str, depth: Depth = "key") -> DomainResolution:
-        """With the documents, and never from memory."""
-        asked = parse_target(name)
-        async with self._places:
-            return await self._find(asked, depth)
+        """Resolve with documents, without the cache."""
+        target = parse_target(name)
+        async with self._slots:
+            return await self._find(target, depth)
 
-    def _remembered(self, asked: ResolveTarget, depth: Depth) -> Resolution | None:
-        ends, told = self._kept.get((asked.text, depth)) or (0.0, None)
-        left = int(ends - self.clock.now())
-        if told is None or left <= 0:
+    def _find_cached(self, target: ResolveTarget, depth: Depth) -> Resolution | None:
+        expires_at, resolution = self._cache.get((target.text, depth)) or (0.0, None)
+        ttl_seconds = int(expires_at - self.clock.now())
+        if resolution is None or ttl_seconds <= 0:
             return None
-        return msgspec.structs.replace(told, remembered=True, ttl_seconds=left, cost=ResolutionCost())
+        return msgspec.structs.replace(resolution, remembered=True, ttl_seconds=ttl_seconds, cost=ResolutionCost())
 
-    async def _find(self, asked: ResolveTarget, depth: Depth) -> DomainResolution:
-        journal = ResolutionTrace(self.dns, self.clock)
-        way = ResolutionState(asked=asked, depth=depth, journal=journal)
+    async def _find(self, target: ResolveTarget, depth: Depth) -> DomainResolution:
+        trace = ResolutionTrace(self.dns, self.clock)
+        state = ResolutionState(target=target, depth=depth, trace=trace)
         try:
-            locator = AgentLocator(journal, legacy=self._options.legacy_names)
-            way.located = located = await locator.locate(asked, depth)
-            way.verdicts.append(check_dns_level(located, journal))
+            locator = AgentLocator(trace, legacy=self._options.legacy_names)
+            state.location = location = await locator.locate(target, depth)
+            state.verdicts.append(check_dns_level(location, trace))
             if depth == "dns":
-                way.verdicts += unreached_levels(journal, DANE_LEVEL, KEY_LEVEL, PEER_LEVEL)
+                state.verdicts += unreached_levels(trace, DANE_LEVEL, KEY_LEVEL, PEER_LEVEL)
             else:
-                await self._check_signature(way, located)
-                await self._describe(way, located)
-                if not way.documents and located.services:
-                    way.located = await locator.add_companion(way.located)
+                await self._check_signature(state, location)
+                await self._describe(state, location)
+                if not state.documents and location.services:
+                    state.location = await locator.add_companion(state.location)
         except ResolutionRefused as refusal:
             log.info("refused: %s", refusal.code)
-            way.verdicts = levels_after_refusal(refusal, way.verdicts, journal)
-            way.refusal = refusal
-        return way.found()
+            state.verdicts = levels_after_refusal(refusal, state.verdicts, trace)
+            state.refusal = refusal
+        return state.result()
 
-    async def _check_signature(self, way: ResolutionState, located: AgentLocation) -> None:
-        """A record that says it is signed, and is not, leads nowhere: nothing is asked of where it points."""
-        if not has_signed_records(located):
+    async def _check_signature(self, state: ResolutionState, location: AgentLocation) -> None:
+        """A record with an invalid signature is not followed."""
+        if not has_signed_records(location):
             return
-        keys = ZoneKeyFetcher(way.journal, self.fetcher)
-        way.signature = await verify_record_signatures(located, way.journal, keys, self.clock.now())
-        if way.signature.state == "failed":
-            raise ResolutionRefused(str(way.signature.evidence.get("code")), way.signature.reason)
+        keys = ZoneKeyFetcher(state.trace, self.fetcher)
+        state.signature = await verify_record_signatures(location, state.trace, keys, self.clock.now())
+        if state.signature.state == "failed":
+            raise ResolutionRefused(str(state.signature.evidence.get("code")), state.signature.reason)
 
-    async def _describe(self, way: ResolutionState, located: AgentLocation) -> None:
-        describer = DescriptorFetcher(way.journal, self.fetcher, self.clock, located)
+    async def _describe(self, state: ResolutionState, location: AgentLocation) -> None:
+        fetcher = DescriptorFetcher(state.trace, self.fetcher, self.clock, location)
         try:
-            documents = await describer.describe(way.asked)
+            documents = await fetcher.fetch_documents(state.target)
         finally:
-            way.verdicts.append(describer.verdict())
-        way.documents = documents
-        key = unreached_levels(way.journal, KEY_LEVEL)[0]
-        if way.depth == "key" and located.aid is not None:
-            key, way.located = await self._prove(way, located, located.aid)
-        elif way.depth == "key":
-            key = check_key_level(located, documents, way.journal, self.clock.now())
-            way.located = msgspec.structs.replace(located, key=with_public_key(located.key, documents, key))
-        way.verdicts += [key, *unreached_levels(way.journal, PEER_LEVEL)]
+            state.verdicts.append(fetcher.verdict())
+        state.documents = documents
+        key = unreached_levels(state.trace, KEY_LEVEL)[0]
+        if state.depth == "key" and location.aid is not None:
+            key, state.location = await self._verify_aid_key(state, location, location.aid)
+        elif state.depth == "key":
+            key = check_key_level(location, documents, state.trace, self.clock.now())
+            state.location = msgspec.structs.replace(location, key=with_public_key(location.key, documents, key))
+        state.verdicts += [key, *unreached_levels(state.trace, PEER_LEVEL)]
 
-    async def _prove(
-        self, way: ResolutionState, located: AgentLocation, aid: AidRecord
+    async def _verify_aid_key(
+        self, state: ResolutionState, location: AgentLocation, aid: AidRecord
     ) -> tuple[Verdict, AgentLocation]:
         """AID has no document: its server proves the key."""
-        key, known = await verify_aid_key(located, aid, way.journal, self.fetcher, self.clock.now())
-        told = {name: value for name, value in key.evidence.items() if name != "code"}
-        way.journal.tell("key", key.state, key.reason, code=str(key.evidence.get("code", "")), **told)
-        return key, known
+        verdict, updated = await verify_aid_key(location, aid, state.trace, self.fetcher, self.clock.now())
+        evidence = {name: value for name, value in verdict.evidence.items() if name != "code"}
+        code = str(verdict.evidence.get("code", ""))
+        state.trace.add_step("key", verdict.state, verdict.reason, code=code, **evidence)
+        return verdict, updated

@@ -1,6 +1,6 @@
-"""What a person may type for an agent: a domain, an agent URI or an address of the web; and the names that follow from it.
+"""The name of an agent to resolve: a domain, an agent URI or an https URL; and the DNS names derived from it.
 
-D15: a name is in A-labels, at most 253 long, no address and no suffix under which strangers live.
+D15: a domain is in A-labels, at most 253 characters long, and neither an IP address nor a public suffix.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _URI: Final = "agent:"
 
 
 class ResolveTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """A name as it was asked for. `url` when a document was named, `port` when an origin was."""
+    """`url` is set if a document was named, `port` if an origin was."""
 
     text: str
     domain: str
@@ -35,12 +35,12 @@ class ResolveTarget(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_service_name(self) -> bool:
-        """A name below `_agents` points at an agent; it is none (AID-2)."""
+        """Whether the name is below `_agents`: it points to an agent, and is none itself (AID-2)."""
         return any(label.startswith("_") for label in self.domain.split("."))
 
 
 def parse_target(text: str, path: str = "name") -> ResolveTarget:
-    """Raises InvalidParameter with what is wrong, and how it is written."""
+    """Raises InvalidParameter."""
     stripped = text.strip()
     if "://" in stripped:
         return _parse_url(stripped, path)
@@ -49,7 +49,7 @@ def parse_target(text: str, path: str = "name") -> ResolveTarget:
 
 
 def is_domain(text: str) -> bool:
-    """Whether a word is a domain or an agent URI, rather than a file or an id of another kind."""
+    """Whether a text is a domain or an agent URI, not a file or another kind of id."""
     try:
         return "." in text and "/" not in text and bool(parse_target(text).domain)
     except InvalidParameter:
@@ -62,9 +62,9 @@ def parse_domain_name(text: str, path: str = "name") -> str:
     if not name or len(name) > 253 or not all(_LABEL.match(label) for label in labels):
         raise _invalid_target(text, path, "is not a domain name", "Write it like agent.example.com, in A-labels.")
     if labels[-1].isdecimal() or re.match(r"0x[0-9a-f]*\Z", labels[-1]):
-        raise _invalid_target(text, path, "is an address, and an agent is known by its domain", "Name the domain.")
+        raise _invalid_target(text, path, "is an IP address, not a domain name", "Name the domain.")
     if is_public_suffix(".".join(label for label in labels if not label.startswith("_"))):
-        raise _invalid_target(text, path, "is no domain of one owner", "Name the domain of the agent below it.")
+        raise _invalid_target(text, path, "is a public suffix", "Name the domain of the agent below it.")
     return name
 
 
@@ -73,19 +73,16 @@ def _parse_url(text: str, path: str) -> ResolveTarget:
         parts = urlsplit(text)
         host, port = parts.hostname or "", parts.port or 443
     except ValueError:
-        raise _invalid_target(text, path, "is not an address of the web", "Use https://.") from None
+        raise _invalid_target(text, path, "is not a URL", "Use https://.") from None
     if parts.scheme != "https" or "@" in parts.netloc or "\\" in text:
-        raise _invalid_target(text, path, "is not a plain https address", "Use https://, without a user name.")
+        raise _invalid_target(text, path, "is not a plain https URL", "Use https://, without a user name.")
     domain = parse_domain_name(host, path)
-    named = "" if parts.path in ("", "/") and not parts.query else text.split("#", 1)[0]
-    return ResolveTarget(text=text[:512], domain=domain, url=named, port=port)
+    url = "" if parts.path in ("", "/") and not parts.query else text.split("#", 1)[0]
+    return ResolveTarget(text=text[:512], domain=domain, url=url, port=port)
 
 
-def _invalid_target(text: str, path: str, what: str, hint: str) -> InvalidParameter:
-    return InvalidParameter(f"{text[:64]!r} {what}.", path=path, hint=hint)
-
-
-# --- Names that follow ----------------------------------------------------------------------------
+def _invalid_target(text: str, path: str, problem: str, hint: str) -> InvalidParameter:
+    return InvalidParameter(f"{text[:64]!r} {problem}.", path=path, hint=hint)
 
 
 def agent_txt_name(domain: str) -> str:
@@ -101,7 +98,7 @@ def tlsa_name(host: str, port: int) -> str:
 
 
 def legacy_names(domain: str) -> list[str]:
-    """Where the -01 draft kept an agent: the protocol in the name."""
+    """The names of the -01 draft, which contain the protocol."""
     agent, _, organisation = domain.partition(".")
     if "." not in organisation:
         return []
@@ -109,7 +106,7 @@ def legacy_names(domain: str) -> list[str]:
 
 
 def is_same_organisation(one: str, other: str) -> bool:
-    """Whether two names are of one registrable domain (AID-25)."""
+    """Whether two names have the same registrable domain (AID-25)."""
     return registrable_domain(one) == registrable_domain(other)
 
 
@@ -118,11 +115,11 @@ def https_origin(host: str, port: int) -> str:
 
 
 def find_well_known_path(value: str) -> str | None:
-    """The path that a `well-known` key names (ADP-4, AID-16), or None when it is none that is followed (D9)."""
+    """The path in a `well-known` key (ADP-4, AID-16), or None if it is not allowed (D9)."""
     text = value.removeprefix("/")
-    fits = 0 < len(value) <= _PATH_CHARS and all(
+    is_allowed = 0 < len(value) <= _PATH_CHARS and all(
         _SEGMENT.match(segment) and segment not in (".", "..") for segment in text.split("/")
     )
-    if not fits:
+    if not is_allowed:
         return None
     return value if value.startswith("/") else f"{WELL_KNOWN_PREFIX}{value}"

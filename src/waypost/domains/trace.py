@@ -1,6 +1,6 @@
-"""What was asked on the way and what came of it: the steps of a resolution, their cost, and warnings.
+"""The trace of a resolution: its lookups and steps, their cost, and warnings.
 
-Questions of one round go out together; a round costs what its slowest question costs.
+The lookups of one round run concurrently; a round costs as many round trips as its slowest lookup.
 """
 
 from __future__ import annotations
@@ -28,25 +28,23 @@ _SECURITY_ORDER: dict[SecurityState, int] = {"bogus": 0, "indeterminate": 1, "in
 
 
 class ResolutionRefused(Exception):
-    """The agent is not to be used, or nothing can be said of it. `rung` is the one that this is the failure of."""
+    """The agent must not be used, or its state is unknown. `level` is the trust level that fails."""
 
-    def __init__(self, code: str, reason: str, *, rung: str = "dns-verified", state: VerdictState = "failed") -> None:
+    def __init__(self, code: str, reason: str, *, level: str = "dns-verified", state: VerdictState = "failed") -> None:
         super().__init__(reason)
         self.code = code
         self.reason = reason
-        self.rung = rung
+        self.level = level
         self.state = state
 
 
 class ResolutionTrace:
-    """Of one resolution."""
-
     def __init__(self, dns: DnsResolver, clock: Clock) -> None:
         self._dns = dns
         self._clock = clock
         self._rounds: list[int] = [0]
         self._queries = 0
-        self._begun = time.perf_counter()
+        self._started_at = time.perf_counter()
         self.steps: list[ResolutionStep] = []
         self.warnings: list[str] = []
         self.fetches = 0
@@ -55,25 +53,23 @@ class ResolutionTrace:
     def at(self) -> str:
         return to_rfc3339(self._clock.now())
 
-    async def ask(self, *questions: DnsQuestion) -> list[DnsLookup]:
-        """Questions that go out together, as the next round."""
+    async def lookup_all(self, *questions: DnsQuestion) -> list[DnsLookup]:
+        """Look names up concurrently, as the next round."""
         self.begin_round()
-        return await asyncio.gather(*(self.ask_alongside(question) for question in questions))
+        return await asyncio.gather(*(self.lookup(question) for question in questions))
 
     def begin_round(self) -> None:
         self._rounds.append(0)
 
-    async def ask_alongside(self, question: DnsQuestion) -> DnsLookup:
-        """A question beside those of the round that is on its way."""
+    async def lookup(self, question: DnsQuestion) -> DnsLookup:
+        """Look a name up within the current round."""
         name, kind = question
         found = await self._dns.lookup(name, kind)
         self._rounds[-1] = max(self._rounds[-1], found.round_trips)
         self._queries += found.queries
         return found
 
-    # --- Steps -----------------------------------------------------------------------------------
-
-    def tell(
+    def add_step(
         self, name: str, state: VerdictState, reason: str = "", *, code: str = "", took_ms: float = 0.0, **evidence: Any
     ) -> None:
         known = {key: value for key, value in evidence.items() if value not in (None, "", (), [])}
@@ -84,15 +80,15 @@ class ResolutionTrace:
         )
 
     def add_lookup(self, found: DnsLookup, reason: str = "", *, code: str = "", **evidence: Any) -> None:
-        """What the DNS answered. That there is no record is an answer too."""
+        """Add the step of a lookup. That there is no record is an answer, too."""
         state = _STATES[found.outcome] if found.security != "bogus" else "failed"
-        told = reason or _ABSENCE_REASONS.get(found.outcome, "") or (found.reason if state != "passed" else "")
+        shown_reason = reason or _ABSENCE_REASONS.get(found.outcome, "") or (found.reason if state != "passed" else "")
         known = {
             "name": found.name,
             "type": found.type,
             "outcome": found.outcome,
             "dnssec": found.security,
-            "dnssec_reason": found.reason if found.reason != told else None,
+            "dnssec_reason": found.reason if found.reason != shown_reason else None,
             "owner": found.owner if found.owner != found.name else None,
             "ttl": found.ttl,
             "server": found.server,
@@ -103,7 +99,7 @@ class ResolutionTrace:
             ResolutionStep(
                 name=found.type.lower(),
                 state=state if not code else "failed",
-                reason=told,
+                reason=shown_reason,
                 code=code,
                 evidence={key: value for key, value in known.items() if value not in (None, "", (), [])},
                 queries=found.queries,
@@ -122,30 +118,28 @@ class ResolutionTrace:
             queries=self._queries,
             round_trips=sum(self._rounds),
             fetches=self.fetches,
-            took_ms=round((time.perf_counter() - self._begun) * 1000, 3),
+            took_ms=round((time.perf_counter() - self._started_at) * 1000, 3),
         )
 
 
 def weakest_security(*securities: SecurityState) -> SecurityState:
-    """A chain holds as well as its weakest link."""
+    """The weakest of several states, by which a chain is judged."""
     return min(securities, key=_SECURITY_ORDER.__getitem__, default="indeterminate")
 
 
 def is_denied(found: DnsLookup) -> bool:
-    """That there is no such record: the only answer after which another place is looked at (C-11)."""
+    """Whether the record does not exist: the only answer after which another lookup is tried (C-11)."""
     return found.outcome in ("nodata", "nxdomain") and found.security != "bogus"
 
 
 def raise_for_lookup(found: DnsLookup) -> None:
-    """A server that fails, a timeout and a forged answer are no answer; nothing weaker is tried instead (D3)."""
+    """Raise for a server failure, a timeout or a bogus answer: nothing weaker is tried instead (D3)."""
     if found.security == "bogus":
-        raise ResolutionRefused(
-            "bogus", found.reason or f"the answer for {found.name} {found.type} is forged or broken"
-        )
+        raise ResolutionRefused("bogus", found.reason or f"the answer for {found.name} {found.type} is bogus")
     if found.outcome == "failed":
-        why = found.reason or "no answer"
+        reason = found.reason or "no answer"
         raise ResolutionRefused(
-            "dns_failed", f"{found.type} of {found.name} could not be looked up: {why}", state="unknown"
+            "dns_failed", f"{found.type} of {found.name} could not be looked up: {reason}", state="unknown"
         )
 
 

@@ -1,7 +1,7 @@
-"""The rungs of trust, from what was found: dns-verified, dane-verified, key-verified, peer-verified (ADP-48).
+"""The trust levels of a resolution: dns-verified, dane-verified, key-verified, peer-verified (ADP-48).
 
-Each is a verdict with its evidence. Nothing that a document says of itself raises one; "not checked", "unknown" and "failed"
-are three things.
+Each level is a verdict with its evidence. No claim of a document about itself raises a level. "not checked", "unknown" and
+"failed" are different states.
 """
 
 from __future__ import annotations
@@ -33,98 +33,96 @@ UNPINNED: Final = "unpinned"
 
 _NOT_REACHED: Final = "not reached"
 
-_CONVERSATION: Final = "only a conversation proves it"
+_PEER_REASON: Final = "only a conversation proves it"
 
 
-def check_dns_level(located: AgentLocation, journal: ResolutionTrace) -> Verdict:
-    """The record was resolved. What DNSSEC says of it is evidence, not the rung."""
-    if located.how is None:
-        return level_verdict(DNS_LEVEL, "not_checked", "no record of an agent is in the DNS", journal)
+def check_dns_level(location: AgentLocation, trace: ResolutionTrace) -> Verdict:
+    """Whether the DNS names the agent. The DNSSEC state is evidence, not part of the level."""
+    if location.how is None:
+        return level_verdict(DNS_LEVEL, "not_checked", "no record of an agent is in the DNS", trace)
     return level_verdict(
-        DNS_LEVEL, "passed", "", journal, how=located.how, dnssec=located.security, domain=located.domain
+        DNS_LEVEL, "passed", "", trace, how=location.how, dnssec=location.security, domain=location.domain
     )
 
 
 def check_key_level(
-    located: AgentLocation, documents: Sequence[Descriptor], journal: ResolutionTrace, now: float
+    location: AgentLocation, documents: Sequence[Descriptor], trace: ResolutionTrace, now: float
 ) -> Verdict:
-    """The key of the document hashes to the fingerprint that the DNS gives (ADP-51). Without a fingerprint nothing is
-    wrong, and nothing proven: unpinned (C-2)."""
-    verdict = _check_key(located, documents, journal, now)
+    """Compare the key of the document with the fingerprint in the DNS (ADP-51). Without a fingerprint the state is unknown:
+    unpinned (C-2)."""
+    verdict = _check_key(location, documents, trace, now)
     code = str(verdict.evidence.get("code", ""))
-    told = {name: value for name, value in verdict.evidence.items() if name != "code"}
-    journal.tell("key", verdict.state, verdict.reason, code=code, **told)
+    evidence = {name: value for name, value in verdict.evidence.items() if name != "code"}
+    trace.add_step("key", verdict.state, verdict.reason, code=code, **evidence)
     return verdict
 
 
-def _check_key(
-    located: AgentLocation, documents: Sequence[Descriptor], journal: ResolutionTrace, now: float
-) -> Verdict:
-    if located.key_error is not None:
-        code, reason = located.key_error
-        return level_verdict(KEY_LEVEL, "unknown" if code == "unknown" else "failed", reason, journal, code=code)
-    document = next((each for each in documents if each.told.dialect == "adp"), None)
-    pinned = located.key
-    if located.how is None and not documents:
-        return unreached_levels(journal, KEY_LEVEL)[0]
+def _check_key(location: AgentLocation, documents: Sequence[Descriptor], trace: ResolutionTrace, now: float) -> Verdict:
+    if location.key_error is not None:
+        code, reason = location.key_error
+        return level_verdict(KEY_LEVEL, "unknown" if code == "unknown" else "failed", reason, trace, code=code)
+    document = next((each for each in documents if each.summary.dialect == "adp"), None)
+    pinned = location.key
+    if location.how is None and not documents:
+        return unreached_levels(trace, KEY_LEVEL)[0]
     if pinned is None:
         return level_verdict(
-            KEY_LEVEL, "unknown", "the DNS gives no fingerprint of the agent's key", journal, code=UNPINNED
+            KEY_LEVEL, "unknown", "the DNS has no fingerprint of the agent's key", trace, code=UNPINNED
         )
     evidence: dict[str, Any] = {"fingerprint": pinned.fingerprint, "source": pinned.source, "dnssec": pinned.dnssec}
     if document is None or document.parsed is None:
         return level_verdict(
-            KEY_LEVEL, "unknown", "no document with the agent's key was found", journal, code="no_document", **evidence
+            KEY_LEVEL, "unknown", "no document with the agent's key was found", trace, code="no_document", **evidence
         )
     checks = {
         each.check: each for each in check_adp(document.parsed, (), now, fingerprints={pinned.fingerprint: "dns"})
     }
     key, proof = checks[KEY_CHECK], checks.get(PROOF_CHECK)
     if key.state == "passed" and proof is not None and proof.state == "failed":
-        return level_verdict(KEY_LEVEL, "failed", proof.reason, journal, code="bad_proof", **evidence)
+        return level_verdict(KEY_LEVEL, "failed", proof.reason, trace, code="bad_proof", **evidence)
     if key.state == "passed":
         return level_verdict(
             KEY_LEVEL,
             "passed",
             "the key hashes to the fingerprint in the DNS",
-            journal,
+            trace,
             **evidence,
             **_key_id_evidence(key),
         )
     if key.state == "failed":
-        reason = "the key of the document is not the one that the DNS names"
+        reason = "the key of the document does not match the fingerprint in the DNS"
         return level_verdict(
             KEY_LEVEL,
             "failed",
             reason,
-            journal,
+            trace,
             code="key_mismatch",
             found=key.reason,
             **evidence,
             **_key_id_evidence(key),
         )
-    return _without_full_key(document, pinned, evidence, journal)
+    return _without_full_key(document, pinned, evidence, trace)
 
 
 def _without_full_key(
-    document: Descriptor, pinned: AgentKey, evidence: dict[str, Any], journal: ResolutionTrace
+    document: Descriptor, pinned: AgentKey, evidence: dict[str, Any], trace: ResolutionTrace
 ) -> Verdict:
-    """A fingerprint alone is a claim; one that differs is a contradiction all the same."""
+    """A fingerprint in the document proves nothing, but a different one is a contradiction."""
     stated = ((document.parsed or {}).get("identity") or {}).get("publicKey") or {}
     if isinstance(stated, dict) and stated.get("fingerprint") not in (None, pinned.fingerprint):
-        reason = "the fingerprint of the document is not the one that the DNS gives"
-        return level_verdict(KEY_LEVEL, "failed", reason, journal, code="key_mismatch", **evidence)
+        reason = "the fingerprint of the document differs from the one in the DNS"
+        return level_verdict(KEY_LEVEL, "failed", reason, trace, code="key_mismatch", **evidence)
     return level_verdict(
-        KEY_LEVEL, "unknown", "the document holds no full key to hash", journal, code="no_full_key", **evidence
+        KEY_LEVEL, "unknown", "the document contains no full key", trace, code="no_full_key", **evidence
     )
 
 
 def with_public_key(key: AgentKey | None, documents: Sequence[Descriptor], verdict: Verdict) -> AgentKey | None:
-    """The key itself, once it is proven to be the one."""
+    """The key with its PEM, once it is proven."""
     if key is None or verdict.state != "passed":
         return key
     for each in documents:
-        if each.told.dialect == "adp" and each.parsed is not None:
+        if each.summary.dialect == "adp" and each.parsed is not None:
             try:
                 full = parse_full_key(each.parsed["identity"]["publicKey"].get("full"))
             except InvalidKey:
@@ -135,72 +133,68 @@ def with_public_key(key: AgentKey | None, documents: Sequence[Descriptor], verdi
     return key
 
 
-def level_verdict(check: str, state: VerdictState, reason: str, journal: ResolutionTrace, **evidence: Any) -> Verdict:
-    return Verdict(check=check, state=state, reason=reason, evidence=evidence, at=journal.at)
+def level_verdict(check: str, state: VerdictState, reason: str, trace: ResolutionTrace, **evidence: Any) -> Verdict:
+    return Verdict(check=check, state=state, reason=reason, evidence=evidence, at=trace.at)
 
 
-def unreached_levels(journal: ResolutionTrace, *names: str) -> list[Verdict]:
+def unreached_levels(trace: ResolutionTrace, *names: str) -> list[Verdict]:
     return [
-        level_verdict(name, "not_checked", _CONVERSATION if name == PEER_LEVEL else _NOT_REACHED, journal)
+        level_verdict(name, "not_checked", _PEER_REASON if name == PEER_LEVEL else _NOT_REACHED, trace)
         for name in names or VERIFIED_LEVELS
     ]
 
 
 def levels_after_refusal(
-    refusal: ResolutionRefused, reached: Sequence[Verdict], journal: ResolutionTrace
+    refusal: ResolutionRefused, reached: Sequence[Verdict], trace: ResolutionTrace
 ) -> list[Verdict]:
-    """The rungs where the way ended: those below stand, that of the refusal fell, those above were not reached."""
-    known = {verdict.check: verdict for verdict in reached}
-    fallen = known.get(refusal.rung)
-    if fallen is None or fallen.state != "failed":
-        known[refusal.rung] = level_verdict(refusal.rung, refusal.state, refusal.reason, journal, code=refusal.code)
-    return [known.get(name) or unreached_levels(journal, name)[0] for name in VERIFIED_LEVELS]
+    """The level of the refusal fails; those below keep their state, those above are not reached."""
+    levels = {verdict.check: verdict for verdict in reached}
+    current = levels.get(refusal.level)
+    if current is None or current.state != "failed":
+        levels[refusal.level] = level_verdict(refusal.level, refusal.state, refusal.reason, trace, code=refusal.code)
+    return [levels.get(name) or unreached_levels(trace, name)[0] for name in VERIFIED_LEVELS]
 
 
 def _key_id_evidence(verdict: Verdict) -> dict[str, Any]:
     return {"key_id": verdict.evidence["key_id"]} if "key_id" in verdict.evidence else {}
 
 
-# ---- The rung `key-verified` of an agent that AID names: the key stands in the DNS, and the server at its address proves to
-# hold it.
-
-
 async def verify_aid_key(
-    located: AgentLocation, aid: AidRecord, journal: ResolutionTrace, fetcher: DomainFetcher, now: float
+    location: AgentLocation, aid: AidRecord, trace: ResolutionTrace, fetcher: DomainFetcher, now: float
 ) -> tuple[Verdict, AgentLocation]:
-    """The verdict, and what is known of the key by then."""
+    """Level `key-verified` of an AID record: its server signs a challenge with the key in the DNS. Returns the location with the
+    key."""
     if not aid.pka:
-        return level_verdict(KEY_LEVEL, "unknown", "the AID record gives no key", journal, code=UNPINNED), located
+        return level_verdict(KEY_LEVEL, "unknown", "the AID record has no key", trace, code=UNPINNED), location
     if not aid.uri.lower().startswith("https://"):
-        reason = f"the key of {aid.version} over {aid.proto} is not asked for a proof"
-        return level_verdict(KEY_LEVEL, "not_checked", reason, journal), located
+        reason = f"{aid.version} over {aid.proto} has no proof of the key"
+        return level_verdict(KEY_LEVEL, "not_checked", reason, trace), location
     try:
         key, challenge = _make_challenge(aid, now)
     except InvalidKey as error:
-        return level_verdict(KEY_LEVEL, "failed", error.message, journal, code="bad_key"), located
-    source = agent_txt_name(located.domain)
-    evidence = {"key_id": key.key_id, "source": source, "dnssec": located.security, "url": aid.uri}
-    pinned = AgentKey(fingerprint=key.fingerprint() or "", source=source, dnssec=located.security)
-    journal.fetches += 1
+        return level_verdict(KEY_LEVEL, "failed", error.message, trace, code="bad_key"), location
+    source = agent_txt_name(location.domain)
+    evidence = {"key_id": key.key_id, "source": source, "dnssec": location.security, "url": aid.uri}
+    pinned = AgentKey(fingerprint=key.fingerprint() or "", source=source, dnssec=location.security)
+    trace.fetches += 1
     try:
-        answer = await fetcher.send(aid.uri, "descriptor", method="GET", headers=challenge.headers)
+        response = await fetcher.send(aid.uri, "descriptor", method="GET", headers=challenge.headers)
     except (FetchFailed, AddressDenied, InvalidParameter, RateLimited) as error:
         code = "denied" if isinstance(error, AddressDenied) else error_code(error, "bad_address")
-        verdict = level_verdict(KEY_LEVEL, "unknown", error.message, journal, code=code, **evidence)
-        return verdict, msgspec.structs.replace(located, key=pinned)
-    fault = challenge.find_error(answer.status, answer.headers, now)
-    if fault is not None:
+        verdict = level_verdict(KEY_LEVEL, "unknown", error.message, trace, code=code, **evidence)
+        return verdict, msgspec.structs.replace(location, key=pinned)
+    error_text = challenge.find_error(response.status, response.headers, now)
+    if error_text is not None:
         verdict = level_verdict(
-            KEY_LEVEL, "failed", f"the key is not proven: {fault}", journal, code="bad_proof", **evidence
+            KEY_LEVEL, "failed", f"the key is not proven: {error_text}", trace, code="bad_proof", **evidence
         )
-        return verdict, msgspec.structs.replace(located, key=pinned)
+        return verdict, msgspec.structs.replace(location, key=pinned)
     proven = msgspec.structs.replace(pinned, public_key=key.pem())
-    verdict = level_verdict(KEY_LEVEL, "passed", "the server holds the key that the DNS names", journal, **evidence)
-    return verdict, msgspec.structs.replace(located, key=proven)
+    verdict = level_verdict(KEY_LEVEL, "passed", "the server has the key in the DNS", trace, **evidence)
+    return verdict, msgspec.structs.replace(location, key=proven)
 
 
 def _make_challenge(aid: AidRecord, now: float) -> tuple[PublicKey, Aid2Challenge | Aid1Challenge]:
-    """In the way of its version."""
     nonce = secrets.token_urlsafe(32)
     if aid.version == "aid2":
         key = parse_aid2_key(aid.pka)
@@ -210,7 +204,7 @@ def _make_challenge(aid: AidRecord, now: float) -> tuple[PublicKey, Aid2Challeng
 
 
 def _authority(url: str) -> str:
-    """RFC 9421 §2.2.3: in lower case, without the usual port."""
+    """RFC 9421 §2.2.3: in lower case, without the default port."""
     parts = urlsplit(url)
     host = (parts.hostname or "").lower()
     return host if parts.port in (None, 443) else f"{host}:{parts.port}"

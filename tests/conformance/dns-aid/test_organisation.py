@@ -32,8 +32,8 @@ async def test_the_index_is_fetched_from_where_the_record_points(bench: Bench) -
     point(bench, more='key65409="ai-catalog.json"')
     bench.web.put("/.well-known/ai-catalog.json", {"specVersion": "1.0", "entries": [ENTRY]})
     index = await bench.organisations.read(ORG)
-    assert (index.told.outcome, [entry.name for entry in index.told.entries]) == ("resolved", ["Booking"])
-    assert [entry.url for entry in index.told.entries] == [ENTRY["url"]]
+    assert (index.index.outcome, [entry.name for entry in index.index.entries]) == ("resolved", ["Booking"])
+    assert [entry.url for entry in index.index.entries] == [ENTRY["url"]]
     assert len(index.documents) == 1
 
 
@@ -47,7 +47,7 @@ async def test_a_map_of_names_leads_to_domains(bench: Bench) -> None:
     }
     bench.web.put("/.well-known/agents-index.json", agents)
     index = await bench.organisations.read(ORG)
-    assert [(each.domain, each.protocol) for each in index.told.entries] == [("booking.example.com", "mcp")]
+    assert [(each.domain, each.protocol) for each in index.index.entries] == [("booking.example.com", "mcp")]
 
 
 @pytest.mark.req("AID-3")
@@ -63,16 +63,16 @@ async def test_the_catalogue_comes_before_the_index(bench: Bench) -> None:
 async def test_many_aliases_at_agents_are_a_list(bench: Bench) -> None:
     bench.zones.set(f"_agents.{ORG}", "SVCB", "0 alice.example.com.", "0 bob.example.com.")
     index = await bench.organisations.read(ORG)
-    assert [entry.domain for entry in index.told.entries] == ["alice.example.com", "bob.example.com"]
+    assert [entry.domain for entry in index.index.entries] == ["alice.example.com", "bob.example.com"]
     bench.zones.set(f"_agents.{ORG}", "SVCB", *(f"0 a{number}.example.com." for number in range(100)))
-    assert len((await bench.organisations.read(ORG)).told.entries) == limits.SVCB_RECORDS == 64
+    assert len((await bench.organisations.read(ORG)).index.entries) == limits.SVCB_RECORDS == 64
 
 
 @pytest.mark.req("AID-11")
 async def test_a_list_of_text_is_the_last_resort(bench: Bench) -> None:
     bench.zones.set(f"_index._agents.{ORG}", "TXT", '"agents=booking:mcp,chat:a2a,../evil:x"', '"something else"')
     index = await bench.organisations.read(ORG)
-    assert [(each.domain, each.protocol) for each in index.told.entries] == [
+    assert [(each.domain, each.protocol) for each in index.index.entries] == [
         ("booking.example.com", "mcp"),
         ("chat.example.com", "a2a"),
     ]
@@ -83,14 +83,14 @@ async def test_an_index_of_another_organisation_is_followed_only_if_signed_and_r
     point(bench, target="host.provider.net.", more='key65409="ai-catalog.json"')
     bench.web.put("/.well-known/ai-catalog.json", {"specVersion": "1.0", "entries": [ENTRY]})
     index = await bench.organisations.read(ORG)
-    assert index.told.outcome == "not_found"
-    assert any("AID-25" in warning for warning in index.told.warnings)
+    assert index.index.outcome == "not_found"
+    assert any("AID-25" in warning for warning in index.index.warnings)
     assert bench.web.connections == 0
     willing = OrganisationReader(bench.zones, bench.fetcher, SystemClock(), follow_signed=True)
-    assert (await willing.read(ORG)).told.outcome == "resolved"
+    assert (await willing.read(ORG)).index.outcome == "resolved"
     bench.zones.security = "insecure"
     point(bench, target="host.provider.net.", more='key65409="ai-catalog.json"')
-    assert (await willing.read(ORG)).told.outcome == "not_found"
+    assert (await willing.read(ORG)).index.outcome == "not_found"
 
 
 @pytest.mark.req("AID-26")
@@ -98,9 +98,9 @@ async def test_an_index_is_bounded_in_size_in_agents_and_in_pointers(bench: Benc
     point(bench)
     many = {f"a{number}": {"location": {"fqdn": f"a{number}.example.com"}} for number in range(600)}
     bench.web.put("/.well-known/agents-index.json", many)
-    assert len((await bench.organisations.read(ORG)).told.entries) == limits.INDEX_AGENTS == 500
+    assert len((await bench.organisations.read(ORG)).index.entries) == limits.INDEX_AGENTS == 500
     bench.web.put("/.well-known/agents-index.json", b"{" + b" " * (limits.INDEX_BYTES + 1) + b"}")
-    assert (await bench.organisations.read(ORG)).told.outcome == "not_found"
+    assert (await bench.organisations.read(ORG)).index.outcome == "not_found"
     bench.zones.set(
         f"_index._agents.{ORG}",
         "SVCB",
@@ -117,7 +117,7 @@ async def test_a_failure_of_the_index_is_told_and_nothing_weaker_is_read(bench: 
     bench.zones.set(f"_index._agents.{ORG}", "TXT", '"agents=booking:mcp"')
     bench.zones.fail(f"{name}.{ORG}", "SVCB")
     index = await bench.organisations.read(ORG)
-    assert (index.told.outcome, index.told.code, index.told.entries) == ("failed", "dns_failed", ())
+    assert (index.index.outcome, index.index.code, index.index.entries) == ("failed", "dns_failed", ())
 
 
 @pytest.mark.req("AID-5")
@@ -125,7 +125,7 @@ async def test_an_index_that_is_no_index_is_refused(bench: Bench) -> None:
     point(bench)
     for body in (b"<html>", b"[1", b'"text"', b"7"):
         bench.web.put("/.well-known/agents-index.json", body)
-        assert (await bench.organisations.read(ORG)).told.code == "malformed"
+        assert (await bench.organisations.read(ORG)).index.code == "malformed"
 
 
 @pytest.mark.req("AID-3")

@@ -54,7 +54,7 @@ def test_a_target_that_no_certificate_can_name_is_refused(host: str) -> None:
 def test_each_protocol_has_a_record_of_its_own() -> None:
     further = (ExtraProtocol(protocol="mcp", host="mcp.example.com", port=8443),)
     first, second = sorted(
-        read_zone(zone_of(further=further))["alice.example.com", "SVCB"], key=lambda one: one.priority
+        read_zone(zone_of(extra_protocols=further))["alice.example.com", "SVCB"], key=lambda one: one.priority
     )
     assert params_of(first)[1].startswith("a2a")
     assert params_of(second)[1].startswith("mcp")

@@ -57,10 +57,10 @@ async def test_of_a_foreign_index_only_entries_that_the_organisation_signed_coun
         entry("renamed", home, trustManifest=manifest("signed")),
     )
     index = await reader(bench).read(ORG)
-    assert [each.name for each in index.told.entries] == ["signed", "manifest"]
-    assert [each.signature.state for each in index.told.entries if each.signature is not None] == ["passed", "passed"]
+    assert [each.name for each in index.index.entries] == ["signed", "manifest"]
+    assert [each.signature.state for each in index.index.entries if each.signature is not None] == ["passed", "passed"]
     assert len(index.documents) == 2
-    refused = {step.evidence["agent"]: (step.state, step.code) for step in index.told.steps if step.name == "entry"}
+    refused = {step.evidence["agent"]: (step.state, step.code) for step in index.index.steps if step.name == "entry"}
     assert refused == {
         "unsigned": ("not_checked", "unsigned"),
         "another": ("failed", "unbound"),
@@ -69,7 +69,7 @@ async def test_of_a_foreign_index_only_entries_that_the_organisation_signed_coun
         "moved": ("failed", "unbound"),
         "renamed": ("failed", "unbound"),
     }
-    assert sum("AID-25" in warning for warning in index.told.warnings) == len(refused)
+    assert sum("AID-25" in warning for warning in index.index.warnings) == len(refused)
 
 
 @pytest.mark.req("AID-25")
@@ -82,14 +82,14 @@ async def test_a_map_of_names_is_judged_in_the_same_way(bench: Bench) -> None:
     }
     bench.web.put(CATALOGUE, agents)
     index = await reader(bench).read(ORG)
-    assert [each.domain for each in index.told.entries] == [bench.domain]
+    assert [each.domain for each in index.index.entries] == [bench.domain]
 
 
 @pytest.mark.req("AID-25")
 async def test_without_keys_of_the_organisation_nothing_is_fetched(bench: Bench) -> None:
     point(bench, entry("signed", bench.url("/a.json"), sig=sign(claims(bench))), keys=False)
     index = await reader(bench).read(ORG)
-    assert (index.told.outcome, index.documents) == ("not_found", ())
+    assert (index.index.outcome, index.documents) == ("not_found", ())
     assert not any(CATALOGUE in url for url in bench.web.requests)
 
 
@@ -103,7 +103,7 @@ async def test_a_signed_pointer_accepts_unsigned_records_and_refuses_forged_ones
         entry("forged", bench.url("/a.json"), sig=sign(claims(bench), OTHER)),
     )
     index = await reader(bench, willing=True).read(ORG)
-    assert [(each.name, each.signature.state) for each in index.told.entries if each.signature] == [
+    assert [(each.name, each.signature.state) for each in index.index.entries if each.signature] == [
         ("unsigned", "not_checked")
     ]
 
@@ -117,4 +117,4 @@ async def test_a_capability_address_does_not_lead_out_of_the_organisation_either
         f'1 agent-index.example.com. alpn=h2 port={bench.web.port} key65400="{url}"',
     )
     bench.web.put(CATALOGUE, {"specVersion": "1.0", "entries": [entry("a", bench.url("/a.json"))]})
-    assert (await reader(bench).read(ORG)).told.outcome == "not_found"
+    assert (await reader(bench).read(ORG)).index.outcome == "not_found"

@@ -144,7 +144,7 @@ async def test_an_organisation_is_registered_with_all_that_it_lists(bench: Bench
     outcomes = {agent.decoded.record.id: agent.receipt for agent in found.agents if agent.decoded is not None}
     assert set(outcomes) == {"agent:alice.example.com", "agent:bob.example.com"}
     assert [agent.error.message for agent in found.agents if agent.error is not None] == [
-        "gone.example.com names no agent: there is no agent of this name."
+        "gone.example.com has no agent: no agent has this name."
     ]
 
 

@@ -100,7 +100,7 @@ def read_organisation(session: Session, lookup: LookupOptions, name: str) -> Org
             return client.organisation(name)
     outgoing = make_outgoing(session, lookup)
     follow = _settings(session, lookup).trust_external_index
-    return asyncio.run(OrganisationReader(outgoing, outgoing, SystemClock(), follow_signed=follow).read(name)).told
+    return asyncio.run(OrganisationReader(outgoing, outgoing, SystemClock(), follow_signed=follow).read(name)).index
 
 
 def make_resolver(session: Session, lookup: LookupOptions) -> DomainResolver:

@@ -101,7 +101,7 @@ class ResolveApi:
         began = time.monotonic()
         self._charge(call)
         index = await self._organisations.read(name)
-        return _answer(await self._discreet(call.principal, index.told, began))
+        return _answer(await self._discreet(call.principal, index.index, began))
 
     def _asked(self, call: RequestContext) -> str:
         refuse_fetch_loops(call.request)

@@ -142,7 +142,7 @@ class ZoneApi:
             ttl=wishes.ttl,
             addresses=wishes.addresses,
             certificates=self._certificates(wishes, hosted),
-            further=_further(registration.record),
+            extra_protocols=_further(registration.record),
             organisation=org,
             index=self._index(org, plan) if org is not None else (),
             index_host=self._index_host(org) if org is not None else None,
