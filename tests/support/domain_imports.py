@@ -20,9 +20,7 @@ class Registering:
     def __init__(self, made: Service, bench: Bench) -> None:
         self.service = made
         self.registry = made.registry
-        self.rechecks = DomainRechecks(
-            made.registry, bench.resolver, seconds=1000.0, chance=lambda: 0.5
-        )
+        self.rechecks = DomainRechecks(made.registry, bench.resolver, seconds=1000.0, chance=lambda: 0.5)
         self.importer = DomainImporter(
             made.registry, bench.fetcher, bench.resolver, self.rechecks, discreet_seconds=0.0, domain_seconds=0.0
         )

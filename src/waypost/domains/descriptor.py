@@ -214,9 +214,7 @@ class DescriptorFetcher:
 
     def verdict(self) -> Verdict:
         """DANE verdict of the connection of the agent's own document, else of a capability document."""
-        unconnected = Verdict(
-            check=DANE_CHECK, state="not_checked", reason="no connection was made", at=self._trace.at
-        )
+        unconnected = Verdict(check=DANE_CHECK, state="not_checked", reason="no connection was made", at=self._trace.at)
         failed = [dane.verdict for dane in self._dane_checks.values() if dane.verdict.state == "failed"]
         by_role = {role: dane.verdict for role, dane in reversed(self._connected)}
         return next(iter(failed), by_role.get("metadata") or by_role.get("capability") or unconnected)

@@ -10,8 +10,8 @@ import pytest
 
 from support.dns_aid_signing import JWKS, KEY, ORG, OTHER, UsualPort, claims, jwk, plain, sign
 from support.resolve_fixtures import Bench
-from waypost.domains.resolver import DomainResolver
 from waypost.domains.record_checks import candidate_zones, jwks_urls
+from waypost.domains.resolver import DomainResolver
 from waypost.model.resolution import SIGNATURE, Resolution
 from waypost.net.clock import SystemClock
 
