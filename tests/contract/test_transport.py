@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
 from support.announce import key
 from support.transports import BEDS, A, B, Bed, C, Watched, asked, eventually, quietly, said, signed
-from waypost.app import build
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
-from waypost.net.clock import ManualClock
 from waypost.protocols.announce.messages import AgentQuery, parse_capability_requirement
-from waypost.settings import Settings
-from waypost.transports.factory import TRANSPORTS, TransportType
-from waypost.transports.memory import MemoryNetwork
+from waypost.transports.factory import TRANSPORTS
 from waypost.transports.port import MessageContext, Sighting
 from waypost.trust.announce.signed_announcement import sign_announcement
 
@@ -306,26 +300,3 @@ async def test_an_unsigned_copy_of_an_answer_does_not_replace_it(bed: Bed) -> No
 
 def test_every_transport_of_the_table_runs_this_suite() -> None:
     assert set(TRANSPORTS) <= set(BEDS)
-
-
-async def test_a_new_transport_is_one_row_of_the_table(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A registry announces and answers on a transport that is added to the table, and nowhere else."""
-    clock = ManualClock(time.time())
-    network = MemoryNetwork(clock)
-    toy = TransportType(
-        make=lambda settings, context: network.transport("registry", name="toy"), is_enabled=lambda settings: True
-    )
-    monkeypatch.setitem(TRANSPORTS, "toy", toy)
-    settings = Settings(data=tmp_path, store="memory", embedder="none", open=True, trust_mode="tofu")
-    application = build(settings, clock=clock, port=8440)
-    await application.start()
-    try:
-        agent, client = network.transport("agent"), network.transport("client")
-        await agent.open()
-        await client.open()
-        await agent.announce(signed(clock), 60)
-        await agent.close()  # from here on the registry alone can answer
-        assert ids(await asked(client, AgentQuery(agent_id=A), {A})) == {A}
-    finally:
-        application.ending()()
-        await application.stop()
