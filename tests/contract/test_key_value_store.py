@@ -37,7 +37,7 @@ async def items(backend: StoreBackend, tmp_path: Path) -> AsyncIterator[KeyValue
     await made.close()
 
 
-async def test_what_is_kept_comes_back_and_what_is_removed_does_not(items: KeyValueStore) -> None:
+async def test_stored_items_are_returned_and_removed_ones_are_not(items: KeyValueStore) -> None:
     assert await items.commit([put("a", b"one"), put("a", b"other", kind="swarm")], NOW)
     assert await items.get("task", "a", NOW) == b"one"
     assert await items.get("swarm", "a", NOW) == b"other"
@@ -88,13 +88,13 @@ async def test_a_scan_gives_one_kind_in_the_order_of_keys_from_a_place_on(items:
     assert await items.count("task", NOW) == 6
 
 
-async def test_many_writers_at_once_are_all_kept(items: KeyValueStore) -> None:
+async def test_concurrent_writes_are_all_stored(items: KeyValueStore) -> None:
     done = await asyncio.gather(*(items.commit([put(f"{n:04}", b"x")], NOW) for n in range(700)))
     assert all(done)
     assert await items.count("task", NOW) == 700
 
 
-async def test_a_closed_keeper_says_so(items: KeyValueStore) -> None:
+async def test_a_closed_store_refuses_calls(items: KeyValueStore) -> None:
     assert await items.healthy()
     await items.close()
     assert not await items.healthy()

@@ -476,7 +476,7 @@ async def test_a_repeated_key_gives_the_first_answer_and_changes_nothing(store: 
     assert await store.revision() == 2
 
 
-async def test_a_kept_answer_outlives_the_agent(store: Store) -> None:
+async def test_a_stored_answer_outlives_the_agent(store: Store) -> None:
     key = Idempotency(key="alice\0k", fingerprint="f", forget_at=NOW + 10)
     await store.execute(put(make_registration("x"), idempotency=key))
     await store.execute(withdraw("x"))
@@ -507,7 +507,7 @@ async def test_equal_requests_at_the_same_time_are_one_change(store: Store) -> N
     assert {answer.revision for answer in answers} == {1}
 
 
-async def test_an_answer_without_a_change_is_kept_as_well(store: Store) -> None:
+async def test_an_answer_without_a_change_is_stored_too(store: Store) -> None:
     key = Idempotency(key="alice\0k", fingerprint="f", forget_at=NOW + 10)
     idle = msgspec.structs.replace(look("x", seen=lambda held: None), idempotency=key)
     assert (await store.execute(idle)).replayed is False
@@ -522,7 +522,7 @@ def bare(registration: Registration) -> Registration:
     return msgspec.structs.replace(registration, sources=sources)
 
 
-async def test_fetch_scan_and_entries_tell_the_same(store: Store) -> None:
+async def test_fetch_scan_and_entries_agree(store: Store) -> None:
     await asyncio.gather(*(store.execute(put(make_registration(f"agent-{n:04}"))) for n in range(600)))
     await asyncio.gather(*(store.execute(withdraw(f"agent-{n:04}")) for n in range(0, 600, 7)))
     scanned = await everything(store)
@@ -894,7 +894,7 @@ async def test_entries_are_filtered_by_what_they_say_and_not_by_what_looks_like_
     assert await numbers(subject="carol") == []
 
 
-async def test_a_page_tells_where_to_go_on(store: Store) -> None:
+async def test_a_page_names_the_next_one(store: Store) -> None:
     await write_entries(store, 250)
     page = await store.audit(AuditQuery(after=100, limit=100))
     assert (len(page.leaves), page.size, page.next_after) == (100, 250, 200)

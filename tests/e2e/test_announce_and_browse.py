@@ -102,7 +102,7 @@ def seen_and_gone(folder: Path, host: Place) -> None:
         wait_until(lambda: not found())
 
 
-def test_an_agent_that_is_stopped_says_goodbye(folder: Path) -> None:
+def test_a_stopped_agent_sends_a_goodbye(folder: Path) -> None:
     where = ("--udp", "--interface", "lo", "--udp-port", str(free_port()))
     with running(folder, "browse", *where) as (_, seen):
         with running(folder, "announce", "agent.json", *where):
@@ -187,7 +187,7 @@ def test_browsing_ends_by_itself(folder: Path) -> None:
     assert (ran.code, ran.out) == (0, "")
 
 
-def test_what_cannot_be_announced_is_told(folder: Path) -> None:
+def test_a_document_that_cannot_be_announced_is_reported(folder: Path) -> None:
     shell = Shell(folder, clean_environment({"WAYPOST_DATA": str(folder / "data")}))
     assert shell("announce", "missing.json", "--udp", "--interface", "lo").code != 0
     shell.write("broken.json", {"agent_id": "not-a-uuid", "capabilities": {}, "transport": {}})

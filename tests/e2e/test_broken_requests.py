@@ -171,7 +171,7 @@ def test_a_client_that_leaves_half_way_leaves_no_trace(server: RunningServer, ad
     assert "Traceback" not in server.log.read_text()
 
 
-def test_a_body_that_says_that_it_is_too_long_is_not_waited_for(server: RunningServer) -> None:
+def test_an_oversized_content_length_is_refused_at_once(server: RunningServer) -> None:
     with RawConnection(server.url) as connection:
         connection.send(head(server, "POST /api/v1/agents", f"Content-Length: {limits.DOCUMENT_BYTES + 1}"))
         answer = connection.answer()
@@ -179,7 +179,7 @@ def test_a_body_that_says_that_it_is_too_long_is_not_waited_for(server: RunningS
     complete(answer.problem)
 
 
-def test_a_client_that_asks_before_it_sends_is_told_no_at_once(server: RunningServer) -> None:
+def test_an_oversized_request_with_expect_continue_is_refused_at_once(server: RunningServer) -> None:
     """H1."""
     headers = (f"Content-Length: {limits.DOCUMENT_BYTES + 1}", "Expect: 100-continue")
     with RawConnection(server.url) as connection:

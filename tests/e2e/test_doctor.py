@@ -31,7 +31,7 @@ def test_a_start_as_it_is_misses_nothing_on_loopback(tmp_path: Path) -> None:
     assert shown.out.rstrip().endswith("ok")
 
 
-def test_an_open_service_is_told_that_it_is_open(tmp_path: Path) -> None:
+def test_the_doctor_reports_an_open_service(tmp_path: Path) -> None:
     with running_server("--open") as server:
         ran = asked(server, tmp_path)
     assert ran.code == 1

@@ -123,7 +123,7 @@ def test_filters_narrow_and_count_and_the_back_button_undoes_them(reader: Window
     expect(page.locator("#found .agent h3")).to_have_text(everything)
 
 
-def test_when_nothing_is_found_the_page_says_why_and_what_else(reader: Window) -> None:
+def test_an_empty_page_shows_the_reason_and_alternatives(reader: Window) -> None:
     page = reader.open("/?q=xylophon+transaltion")
     expect(page.get_by_role("heading", name="Nothing found")).to_be_visible()
     page.get_by_role("link", name="translation").click()
@@ -252,7 +252,7 @@ def test_the_printed_link_signs_in_once_and_a_pasted_card_is_seen_elsewhere(
         expect(page.locator(".state")).to_contain_text("used already")
 
 
-def test_a_document_that_is_no_good_is_told_where_it_was_entered(browser: Browser, server: RunningServer) -> None:
+def test_an_invalid_document_is_reported_beside_the_form(browser: Browser, server: RunningServer) -> None:
     with window(browser, server.url) as opened:
         sign_in(opened, server)
         page = opened.open("/register")

@@ -40,7 +40,7 @@ def served(tmp_path: Path, environment: dict[str, str]) -> Iterator[subprocess.P
     process.communicate(timeout=STOP_SECONDS)
 
 
-def test_it_says_that_it_is_ready_and_the_three_things_to_try_work(
+def test_it_prints_the_ready_line_and_the_three_suggestions_work(
     served: subprocess.Popen[str], tmp_path: Path, environment: dict[str, str]
 ) -> None:
     assert served.stdout is not None

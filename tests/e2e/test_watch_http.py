@@ -74,7 +74,7 @@ def test_a_bad_watch_is_refused_before_the_stream_begins(
     assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
 
 
-def test_changes_are_kept_no_longer_than_the_settings_say() -> None:
+def test_changes_are_retained_as_configured() -> None:
     kept = ("--watch-keep-seconds", "1", "--watch-keep-changes", "1")
     with (
         running_server(*kept) as running,

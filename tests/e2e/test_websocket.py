@@ -108,7 +108,7 @@ async def test_a_subscription_goes_on_by_itself_over_a_restart(tmp_path: Path) -
         await asyncio.to_thread(stop_server, server)
 
 
-async def test_a_session_that_is_refused_or_leads_nowhere_says_so(tmp_path: Path) -> None:
+async def test_a_refused_session_is_reported(tmp_path: Path) -> None:
     with running_server("--store", "memory") as server:
         stranger = WebSocketTransport(server.url, SystemClock(), token="no such token")
         with pytest.raises(Unauthorized):

@@ -149,7 +149,7 @@ def test_a_message_that_is_too_long_is_refused_by_its_header(server: RunningServ
         assert closing.close_code == 1009
 
 
-def test_a_plain_request_is_told_to_upgrade_and_other_paths_are_no_sockets(server: RunningServer) -> None:
+def test_a_plain_request_gets_426_and_other_paths_are_no_websockets(server: RunningServer) -> None:
     with RawSocket(server.url, {**server.headers, "Upgrade": None, "Connection": "close"}) as raw:
         assert raw.status == 426
     with RawSocket(server.url, server.headers, "/api/v1/agents") as raw:

@@ -210,7 +210,7 @@ def test_figures_speak_for_all_processes(server: RunningServer) -> None:
         wait_for(lambda: counted() >= before + 20)
 
 
-def test_stats_tell_of_the_processes(server: RunningServer) -> None:
+def test_stats_describe_the_processes(server: RunningServer) -> None:
     found = workers(server)
     assert [each["role"] for each in found] == ["writer", "follower"]
     assert {each["pid"] for each in found} == {child.pid for child in children(server)}
@@ -220,7 +220,7 @@ def test_stats_tell_of_the_processes(server: RunningServer) -> None:
 # --- Life -----------------------------------------------------------------------------------------
 
 
-def test_it_ends_in_order_when_told(tmp_path: Path) -> None:
+def test_it_shuts_down_in_order(tmp_path: Path) -> None:
     server = start_server("--workers", "3", folder=tmp_path)
     processes = children(server)
     assert len(processes) == 3
@@ -257,7 +257,7 @@ def _is_replaced(server: RunningServer, place: int, victim: int) -> bool:
     return bool(found) and found[place]["pid"] != victim
 
 
-def test_while_the_writer_is_away_reads_are_answered_and_writes_are_told_to_wait(tmp_path: Path) -> None:
+def test_without_the_writer_reads_are_answered_and_writes_get_retry_after(tmp_path: Path) -> None:
     with running_server("--workers", "2") as server, both(server) as (writer, follower):
         register(writer, "kept", "is kept")
         before = workers(server)[0]["pid"]

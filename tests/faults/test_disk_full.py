@@ -102,7 +102,7 @@ async def test_a_full_file_refuses_writes_until_space_is_freed(tmp_path: Path) -
     await store.close()
 
 
-async def test_the_whole_group_is_told_when_its_commit_does_not_fit(tmp_path: Path) -> None:
+async def test_every_caller_of_a_group_learns_that_its_commit_failed(tmp_path: Path) -> None:
     listener = Listener()
     store = SqliteStore(tmp_path, max_pages=100)
     await store.open(listener)
@@ -118,7 +118,7 @@ async def test_the_whole_group_is_told_when_its_commit_does_not_fit(tmp_path: Pa
 
 
 @needs_mount
-def test_the_service_says_that_the_disk_is_full_and_goes_on_when_it_is_not(tmp_path: Path) -> None:
+def test_the_service_reports_a_full_disk_and_recovers(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 16) as disk:
         server = start_server(folder=tmp_path, data=disk / "data")
         try:

@@ -58,7 +58,7 @@ async def all_told(taking: Receiver, ids: set[str]) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_no_accepted_task_is_lost_by_a_kill_and_every_result_is_told(tmp_path: Path) -> None:
+async def test_no_accepted_task_is_lost_by_a_kill_and_every_result_is_delivered(tmp_path: Path) -> None:
     (tmp_path / "tls").mkdir()
     authority = Authority(tmp_path / "tls")
     chance = random.Random(7)

@@ -48,7 +48,7 @@ def judge(authority: NameServer, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 @pytest.mark.parametrize(("name", "kind", "reason"), CASES, ids=[f"{case[0]}-{case[1]}" for case in CASES])
-async def test_a_zone_that_was_broken_on_purpose_is_judged_as_unbound_does(
+async def test_a_deliberately_broken_zone_gets_the_verdict_of_unbound(
     authority: NameServer, judge: NameServer, name: str, kind: RecordType, reason: str
 ) -> None:
     anchors = TrustAnchors(parse_anchors("\n".join(ANCHORS)), root=False)

@@ -59,7 +59,7 @@ async def test_a_zone_that_knot_signs_by_itself_is_proven(algorithm: str, nsec3:
                 assert judge.verdict(name, kind) == "secure"
 
 
-async def test_zones_that_bind_serves_are_judged_like_those_of_others(tmp_path: Path) -> None:
+async def test_zones_served_by_bind_get_the_same_verdicts(tmp_path: Path) -> None:
     served = zone_texts("test.", "nsec.test.", "nsec3.test.", "plain.test.")
     with bind(tmp_path, served) as server:
         trusted = TrustAnchors(parse_anchors("\n".join(ANCHORS)), root=False)

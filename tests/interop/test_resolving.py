@@ -151,7 +151,7 @@ async def running(world: World, data: Path) -> AsyncIterator[tuple[Application, 
         await application.stop()
 
 
-async def test_the_command_climbs_the_whole_ladder_without_a_service(world: World) -> None:
+async def test_the_command_reaches_every_trust_level_without_a_service(world: World) -> None:
     ran = await world.waypost("resolve", "alice.agents.test", *world.flags, "-o", "json")
     assert ran.code == 0, ran.err
     found = ran.json

@@ -171,7 +171,7 @@ async def test_every_document_of_a_dialect_lives_beside_the_others(source: str, 
             assert [json.loads(line) for line in exported] == listed
 
 
-async def test_what_does_not_fit_is_told_and_what_fits_is_kept(tmp_path: Path) -> None:
+async def test_losses_are_reported_and_the_rest_is_kept(tmp_path: Path) -> None:
     """Announcements carry little beside their own members: a large record loses there what other dialects carry."""
     large = profile("large", **{f"com.example.note{number}": "n" * 900 for number in range(12)}, tags=["large"])
     async with matrix(tmp_path) as (bench, client):
@@ -188,7 +188,7 @@ async def test_what_does_not_fit_is_told_and_what_fits_is_kept(tmp_path: Path) -
                 assert loss["reason"]
 
 
-async def test_losses_are_told_in_a_header_of_bounded_length(tmp_path: Path) -> None:
+async def test_losses_are_reported_in_a_header_of_bounded_length(tmp_path: Path) -> None:
     members = {f"com.example.{number}.{'m' * 60}": "n" * 100 for number in range(200)}
     async with matrix(tmp_path) as (bench, client):
         receipt = await registered(client, dump_json(profile("many", **members)), "profile")

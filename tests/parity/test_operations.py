@@ -37,7 +37,7 @@ def find_command(words: str) -> click.Command | None:
 
 
 @rows
-def test_the_command_of_an_operation_exists_and_says_what_it_does(operation: Operation) -> None:
+def test_the_command_of_an_operation_exists_and_has_help(operation: Operation) -> None:
     if operation.command is not None:
         command = find_command(operation.command)
         assert command is not None

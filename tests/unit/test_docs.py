@@ -38,7 +38,7 @@ def test_every_link_leads_to_a_file(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(DOCS.rglob("*.md")), ids=lambda path: str(path.relative_to(ROOT)))
-def test_what_the_code_knows_is_written_as_the_code_says_it(path: Path) -> None:
+def test_generated_blocks_are_up_to_date(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert text == reference.rewritten(text), "run scripts/reference.py"
 
@@ -135,7 +135,7 @@ def test_every_decision_is_in_the_index() -> None:
     assert [name for name in files if f"({name})" not in index] == []
 
 
-def test_every_departure_is_told_to_users() -> None:
+def test_every_departure_is_documented() -> None:
     text = page("not-supported.md")
     rows = [row for spec in requirements.read_specifications() for row in spec.requirements]
     assert [row.id for row in rows if row.status == "departed" and row.reason not in text.replace("\\|", "|")] == []

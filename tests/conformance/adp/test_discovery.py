@@ -36,7 +36,7 @@ async def test_svcb_at_the_own_domain_is_asked_first_and_alone_where_that_is_eno
         ('alpn="h2"', ""),
     ],
 )
-async def test_the_protocol_of_the_agent_is_told_beside_its_transports(
+async def test_the_protocol_of_the_agent_is_reported_beside_its_transports(
     bench: Bench, params: str, protocol: str
 ) -> None:
     bench.zones.set(bench.domain, "SVCB", f"1 . {params} port=443")
@@ -105,7 +105,7 @@ async def test_the_document_of_another_agent_of_the_provider_is_refused(bench: B
 
 
 @pytest.mark.req("ADP-14", "ADP-15", "ADP-19", "ADP-20")
-async def test_without_svcb_the_text_record_is_used_and_that_is_said(bench: Bench) -> None:
+async def test_without_svcb_the_text_record_is_used_and_reported(bench: Bench) -> None:
     bench.publish()
     bench.zones.remove(bench.domain, "SVCB")
     found = await bench.resolver.resolve(bench.domain)
@@ -251,7 +251,7 @@ async def test_a_resolution_holds_as_long_as_its_document_and_its_records(
 
 
 @pytest.mark.req("ADP-30", "ADP-48")
-async def test_what_a_document_says_of_its_own_dns_raises_no_rung(bench: Bench) -> None:
+async def test_dns_claims_in_a_document_raise_no_trust_level(bench: Bench) -> None:
     claims = {"svcbVerified": True, "dnssecSigned": True, "dane": {"supported": True}}
     bench.web.put("/.well-known/agent.json", {**bench.alice.document(), "dns": claims})
     found = await bench.resolver.resolve(bench.url("/"))

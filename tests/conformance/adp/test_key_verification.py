@@ -76,7 +76,7 @@ def test_a_fingerprint_that_the_domain_publishes_binds_the_key() -> None:
 
 
 @pytest.mark.req("ADP-26")
-def test_what_a_document_says_of_itself_verifies_nothing() -> None:
+def test_self_asserted_claims_verify_nothing() -> None:
     [key, proof] = verdicts(document())
     assert (key.state, proof.state) == ("unknown", "unknown")
     assert "nothing binds it" in key.reason

@@ -213,7 +213,7 @@ async def test_invitations_are_made_listed_and_revoked_by_the_owner_alone(here: 
 
 
 @pytest.mark.req("ADP-56")
-async def test_of_a_code_only_its_hash_is_kept(tmp_path: Path) -> None:
+async def test_only_the_hash_of_a_code_is_stored(tmp_path: Path) -> None:
     async with place(tmp_path, store="sqlite") as here:
         await host(here.bench)
         code = code_of(await invite(here))
@@ -288,7 +288,7 @@ def theirs(here: Place, key: PrivateKey, **members: str) -> tuple[dict[str, Any]
 
 
 @pytest.mark.req("ADP-56", "ADP-51")
-async def test_an_invitation_from_elsewhere_is_followed_and_its_key_kept(here: Place) -> None:
+async def test_an_invitation_from_elsewhere_is_followed_and_its_key_stored(here: Place) -> None:
     given, document = theirs(here, key_of())
     here.taking.answers = [("200 OK", document)]
     answer = await here.bench.as_("carol").post(f"{INVITES}:redeem", json={"invitation": given})

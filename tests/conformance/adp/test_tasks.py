@@ -46,7 +46,7 @@ async def test_a_task_is_accepted_with_a_place_to_ask_for_it_and_done(here: Plac
 
 
 @pytest.mark.req("ADP-45")
-async def test_how_a_task_goes_is_told_again_only_when_it_changed(here: Place) -> None:
+async def test_the_status_of_a_task_supports_conditional_requests(here: Place) -> None:
     alice = here.bench.as_("alice")
     await alice.post("/api/v1/agents", json=profile(AGENT))
     place_of = (await alice.post(TASKS, params={"agent": AGENT}, json={"task": "review"})).headers["location"]
@@ -105,7 +105,7 @@ async def test_a_task_brings_only_so_much_along(here: Place) -> None:
 
 
 @pytest.mark.req("ADP-45")
-async def test_a_task_that_fails_says_why(here: Place) -> None:
+async def test_a_failed_task_has_a_reason(here: Place) -> None:
     alice = here.bench.as_("alice")
     for wrong in ({"limit": 3}, "text", None):
         sent = await alice.post(TASKS, json={"task": "discover", "input": wrong})
@@ -249,7 +249,7 @@ async def test_an_undeliverable_callback_is_given_up_and_the_result_stays(here: 
 
 
 @pytest.mark.req("ADP-29", "ADP-44", "ADP-46")
-async def test_an_agent_that_signs_sends_a_task_and_is_told_the_result(here: Place) -> None:
+async def test_a_signed_task_is_accepted_and_its_result_delivered(here: Place) -> None:
     await here.trust(BOB, key_of())
     bob = here.signing()
     wanted = {"task": "echo", "input": 5, "callback": here.callback}
@@ -262,7 +262,7 @@ async def test_an_agent_that_signs_sends_a_task_and_is_told_the_result(here: Pla
 
 
 @pytest.mark.req("ADP-29")
-async def test_an_agent_that_signs_is_told_at_its_own_domain_alone(here: Place) -> None:
+async def test_results_of_signed_tasks_go_to_the_domain_of_the_sender_only(here: Place) -> None:
     """S8: whoever has a domain could otherwise have results brought to anybody."""
     await here.trust(BOB, key_of())
     for host, status in (("victim.example.com", 403), ("notbob.example.com", 403), ("hooks.bob.example.com", 202)):

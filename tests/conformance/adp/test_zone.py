@@ -78,7 +78,7 @@ def test_publishing_a_certificate_warns_that_the_zone_must_be_signed() -> None:
 
 
 @pytest.mark.req("ADP-9", "ADP-15")
-def test_what_an_agent_lacks_is_told() -> None:
+def test_missing_parts_of_a_zone_are_reported() -> None:
     bare = zone_of(fingerprint=None, certificates=())
     assert any("key-verified" in warning for warning in bare.warnings)
     assert any("dane-verified" in warning for warning in bare.warnings)

@@ -110,7 +110,7 @@ async def test_if_none_match_by_weak_comparison_answers_304(opened: Opener, path
 
 
 @pytest.mark.req("AF-36")
-async def test_a_304_says_where_the_agent_is_published(opened: Opener) -> None:
+async def test_a_304_carries_the_content_location(opened: Opener) -> None:
     agent: dict[str, Any] = {**numbered(1)[0], "id": "https://h.example/a"}
     path = f"{AGENTS}/https%3A%2F%2Fh.example%2Fa"
     async with opened([agent]) as served:

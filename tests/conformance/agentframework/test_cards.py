@@ -75,7 +75,7 @@ async def test_cards_may_be_turned_off() -> None:
 
 
 @pytest.mark.req("AF-62")
-async def test_the_two_cards_are_linked_and_told_apart() -> None:
+async def test_the_two_cards_are_linked_and_distinguished() -> None:
     async with client_of(Discovery(agents=[A2A])) as client:
         ours = await client.get(CARD)
         theirs = await client.get(A2A_CARD)

@@ -92,7 +92,7 @@ async def test_a_problem_is_sent_even_if_accept_excludes_it(opened: Opener) -> N
 
 
 @pytest.mark.req("AF-41", "AF-42")
-async def test_a_fault_shows_nothing_of_the_inside_and_a_store_that_is_down_says_when_to_come_back() -> None:
+async def test_a_fault_reveals_no_internals_and_an_unavailable_store_sends_retry_after() -> None:
     async with client_of(Discovery(provider=Broken(RuntimeError("secret path /etc/agents")))) as client:
         fault = await client.get(AGENTS)
     async with client_of(Discovery(provider=Broken(StoreUnavailable("The database is away.")))) as client:
@@ -111,7 +111,7 @@ async def test_an_agent_that_was_withdrawn_is_no_longer_found() -> None:
 
 
 @pytest.mark.req("AF-54", "AF-41", "AF-42")
-async def test_each_caller_has_a_rate_and_is_told_when_to_come_back(opened: Opener) -> None:
+async def test_each_caller_has_a_rate_limit_with_retry_after(opened: Opener) -> None:
     clock = Clock()
     async with opened([ANNOTATOR], limiter=AfRateLimiter(clock.now)) as served:
         for _ in range(60):

@@ -184,7 +184,7 @@ async def test_every_bad_value_is_refused_and_its_parameter_named(opened: Opener
 
 
 @pytest.mark.req("AF-21", "AF-23")
-async def test_all_that_is_wrong_is_said_at_once_and_the_valid_groups_are_listed(opened: Opener) -> None:
+async def test_all_errors_are_reported_at_once_with_the_valid_groups(opened: Opener) -> None:
     async with opened([ANNOTATOR]) as served:
         problem = (await served.client.get(f"{AGENTS}?page=0&view=x&include=colour")).json()
     reasons = {wrong["name"]: wrong["reason"] for wrong in problem["invalid_params"]}

@@ -29,7 +29,7 @@ async def test_agents_need_a_token_with_the_right_to_read(tmp_path: Path) -> Non
 
 
 @pytest.mark.req("AF-41", "AF-8", "AF-9", "AF-3")
-async def test_what_tells_of_no_agent_is_open(tmp_path: Path) -> None:
+async def test_paths_without_agents_are_open(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         client = bench.anonymous()
         for path in (BASE, f"{BASE}/schema.json", f"{BASE}/problems/unauthorized", "/.well-known/agentframework"):

@@ -89,7 +89,7 @@ def comparable(answer: httpx2.Response) -> tuple[Any, ...]:
 
 
 @pytest.mark.req("AF-52", "AF-6")
-async def test_hidden_and_unknown_cannot_be_told_apart() -> None:
+async def test_hidden_and_unknown_agents_cannot_be_distinguished() -> None:
     app = Discovery(agents=[ANNOTATOR, FAQ], policy=by_tag, options=DiscoveryOptions(principal=bearer))
     async with client_of(app) as client:
         for suffix in ("", "?view=summary", "?page=1"):
@@ -132,7 +132,7 @@ async def test_a_change_that_is_hidden_changes_no_validator() -> None:
 
 
 @pytest.mark.req("AF-52", "AF-21")
-async def test_asking_does_not_tell_what_reading_does_not_show(opened: Opener) -> None:
+async def test_searching_reveals_nothing_that_reading_hides(opened: Opener) -> None:
     async with opened([FAQ]) as served:
         known = (await served.client.get(f"{AGENTS}?q=handbook", headers=ALICE)).json()["agents"]
         unknown = (await served.client.get(f"{AGENTS}?q=handbook")).json()["agents"]

@@ -241,7 +241,7 @@ def test_metadata_hold_at_most_four_kibibytes() -> None:
 
 
 @pytest.mark.req("MAP-9")
-def test_what_four_kibibytes_do_not_hold_is_told_as_lost_and_names_stay() -> None:
+def test_members_beyond_four_kibibytes_are_reported_as_losses_and_names_stay() -> None:
     record = AgentRecord(
         id="https://a.example/x",
         name="X",

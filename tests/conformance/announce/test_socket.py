@@ -121,7 +121,7 @@ async def test_an_agent_that_no_rule_admits_is_refused_until_one_does(tmp_path: 
 
 
 @pytest.mark.req("ANN-36", "ANN-50", "ANN-51")
-async def test_another_minor_is_read_and_another_major_is_told_what_is_spoken(tmp_path: Path) -> None:
+async def test_another_minor_is_accepted_and_another_major_gets_our_version(tmp_path: Path) -> None:
     """Criterion 5; P-32: the session stays open."""
     async with socket_service(tmp_path) as bench:
         alice = await bench.session()
@@ -194,7 +194,7 @@ async def events(session: Session, count: int) -> list[tuple[str, str]]:
 
 
 @pytest.mark.req("ANN-36")
-async def test_a_subscription_tells_what_is_there_and_then_what_becomes_of_it(tmp_path: Path) -> None:
+async def test_a_subscription_sends_current_agents_and_then_changes(tmp_path: Path) -> None:
     """Criterion 7: `expired` is sent once."""
     async with socket_service(tmp_path) as bench:
         alice, watcher = await bench.session("alice"), await bench.session("watcher")
@@ -237,7 +237,7 @@ async def test_a_subscription_goes_on_from_its_cursor_without_gap_or_repetition(
 
 
 @pytest.mark.req("ANN-36")
-async def test_what_a_caller_may_not_see_is_not_told_and_leaves_no_trace(tmp_path: Path) -> None:
+async def test_hidden_agents_are_not_sent_and_leave_no_trace(tmp_path: Path) -> None:
     """W10."""
     async with socket_service(tmp_path) as bench:
         watcher = await bench.session("watcher")
@@ -266,7 +266,7 @@ async def test_a_session_has_a_bounded_number_of_subscriptions(tmp_path: Path) -
 
 
 @pytest.mark.req("ANN-36")
-async def test_agents_of_other_dialects_are_told_of_as_well(tmp_path: Path) -> None:
+async def test_agents_of_other_dialects_are_sent_too(tmp_path: Path) -> None:
     async with socket_service(tmp_path) as bench:
         watcher = await bench.session("watcher")
         await watcher.subscribe()
@@ -328,7 +328,7 @@ async def test_a_session_ends_when_its_credential_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("ANN-37")
-async def test_a_reader_that_takes_nothing_costs_bounded_memory_and_is_told_where_to_go_on(tmp_path: Path) -> None:
+async def test_a_slow_reader_costs_bounded_memory_and_gets_a_cursor(tmp_path: Path) -> None:
     """W6."""
     async with socket_service(tmp_path, stall_seconds=1.0) as bench:
         slow = await bench.session("slow", max_queue=1, ping_interval=None)

@@ -191,7 +191,7 @@ async def test_a_key_that_an_admin_trusts_needs_no_rule_and_ends_those_before_it
 
 
 @pytest.mark.req("ANN-20", "ANN-23")
-async def test_the_trust_store_is_for_admins_and_says_what_is_wrong(tmp_path: Path) -> None:
+async def test_the_trust_store_is_for_admins_and_reports_errors(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         alice, admin = bench.as_("alice"), bench.admin()
         for path in ("/api/v1/allow", "/api/v1/keys"):

@@ -20,7 +20,7 @@ def said(version: Any, seq: int = 1, at: float = NOW) -> dict[str, Any]:
 
 @pytest.mark.req("ANN-50")
 @pytest.mark.parametrize("version", ["v2.0", "v2.7", "v10.0"])
-async def test_a_higher_major_is_not_processed_and_is_told_what_is_spoken(tmp_path: Path, version: str) -> None:
+async def test_a_higher_major_is_not_processed_and_gets_our_version(tmp_path: Path, version: str) -> None:
     async with service(tmp_path) as bench:
         for sent in (said(version), {"protocol_version": version, "query": {"capability": "*"}}):
             answer = await announce(bench.admin(), sent)
@@ -41,7 +41,7 @@ async def test_what_is_no_version_is_malformed(tmp_path: Path, version: Any) -> 
 
 
 @pytest.mark.req("ANN-51")
-async def test_another_minor_is_processed_and_told_of_once_an_hour_for_each_peer(
+async def test_another_minor_is_processed_and_logged_once_an_hour_per_peer(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def warned() -> int:

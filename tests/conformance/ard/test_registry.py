@@ -257,7 +257,7 @@ async def test_explore_counts_what_a_walk_over_the_search_finds(reader: httpx2.A
 
 
 @pytest.mark.req("ARD-29")
-async def test_buckets_stand_by_count_and_what_is_cut_off_is_told(reader: httpx2.AsyncClient) -> None:
+async def test_buckets_are_ordered_by_count_and_truncation_is_reported(reader: httpx2.AsyncClient) -> None:
     asked = {"query": {"filter": {"tags": "weather"}}}
     whole = (await explore(reader, {"field": "tags"}, **asked))["tags"]
     assert whole["buckets"][0] == {"value": "weather", "count": 4}
@@ -367,7 +367,7 @@ FACET = {"field": "type"}
         ("explore", {"resultType": {"facets": [{**FACET, "minCount": 0}]}}, "$.resultType.facets[0].minCount"),
     ],
 )
-async def test_a_wrong_body_is_told_where_it_is_wrong(
+async def test_a_wrong_body_is_reported_with_its_path(
     reader: httpx2.AsyncClient, path: str, body: dict[str, Any], place: str
 ) -> None:
     answer = await reader.post(f"/ard/{path}", json=body)
@@ -394,7 +394,7 @@ async def test_a_wrong_body_is_told_where_it_is_wrong(
         ({"page": "2"}, "'page'"),
     ],
 )
-async def test_a_wrong_parameter_is_told(reader: httpx2.AsyncClient, parameters: dict[str, str], told: str) -> None:
+async def test_a_wrong_parameter_is_reported(reader: httpx2.AsyncClient, parameters: dict[str, str], told: str) -> None:
     answer = await reader.get("/ard/agents", params=parameters)
     assert (answer.status_code, answer.json()["errorCode"]) == (400, "INVALID_ARGUMENT")
     assert told in answer.json()["message"]

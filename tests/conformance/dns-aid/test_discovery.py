@@ -386,7 +386,7 @@ async def test_a_server_that_is_down_is_followed_by_the_next_one(bench: Bench) -
 
 
 @pytest.mark.req("AIDTXT-1")
-async def test_a_record_of_aid_is_told_apart_and_used_where_there_is_no_other(bench: Bench) -> None:
+async def test_an_aid_record_is_distinguished_and_used_if_there_is_no_other(bench: Bench) -> None:
     aid = '"v=aid2;p=mcp;u=https://api.example.com/mcp;s=Gateway"'
     bench.zones.set(f"_agent.{bench.domain}", "TXT", aid)
     found = await bench.resolver.resolve(bench.domain)

@@ -113,7 +113,7 @@ async def test_an_index_is_bounded_in_size_in_agents_and_in_pointers(bench: Benc
 
 @pytest.mark.req("AID-3", "AID-22")
 @pytest.mark.parametrize("name", ["_index._agents", "_catalog._agents", "_agents"])
-async def test_a_failure_of_the_index_is_told_and_nothing_weaker_is_read(bench: Bench, name: str) -> None:
+async def test_a_failed_index_is_reported_and_no_weaker_source_is_read(bench: Bench, name: str) -> None:
     bench.zones.set(f"_index._agents.{ORG}", "TXT", '"agents=booking:mcp"')
     bench.zones.fail(f"{name}.{ORG}", "SVCB")
     index = await bench.organisations.read(ORG)

@@ -62,7 +62,7 @@ def test_each_protocol_has_a_record_of_its_own() -> None:
 
 
 @pytest.mark.req("AID-12")
-def test_a_record_set_that_no_datagram_carries_is_told() -> None:
+def test_an_oversized_record_set_is_reported() -> None:
     assert not any("AID-12" in warning for warning in zone_of().warnings)
     large = zone_of(capabilities_url="https://alice.example.com/" + "x" * 1100)
     assert any("AID-12" in warning and "alice.example.com SVCB" in warning for warning in large.warnings)

@@ -181,7 +181,7 @@ def test_a_changed_card_of_an_agent_with_a_key_of_its_own_fails_whatever_its_kid
 
 
 @pytest.mark.req("A2A-8")
-def test_one_good_signature_of_several_is_enough_and_a_wrong_one_is_told() -> None:
+def test_one_good_signature_of_several_is_enough_and_a_wrong_one_is_reported() -> None:
     both = sign_card(sign_card(card(), key_of(number=2)), key_of(number=1))
     assert verdict(both, key_of(number=1)).state == "passed"
     assert verdict(both, key_of(number=2)).state == "passed"

@@ -87,7 +87,7 @@ def test_a_file_in_snake_case_is_read() -> None:
 @pytest.mark.parametrize(
     ("told", "status"), [("active", "active"), ("deprecated", "deprecated"), ("deleted", "inactive")]
 )
-def test_an_envelope_tells_the_official_status(told: str, status: str) -> None:
+def test_an_envelope_carries_the_official_status(told: str, status: str) -> None:
     official = {"status": told, "updatedAt": "2026-02-11T08:00:00Z"}
     envelope = {"server": SMALLEST, "_meta": {"io.modelcontextprotocol.registry/official": official}}
     assert MCP.recognises(envelope)

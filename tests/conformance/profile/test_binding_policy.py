@@ -87,6 +87,6 @@ def test_a_verified_agent_is_called_where_that_is_asked_for() -> None:
 
 
 @pytest.mark.req("PRO-16")
-def test_a_level_that_is_none_is_told() -> None:
+def test_an_unknown_level_is_reported() -> None:
     with pytest.raises(InvalidParameter, match="level of trust"):
         BindingPolicy(least_trust="complete")

@@ -198,7 +198,7 @@ async def test_a_context_orders_equal_agents_and_excludes_none(tmp_path: Path) -
 
 
 @pytest.mark.req("PRO-19")
-async def test_candidates_below_the_floor_are_left_out_and_the_reason_is_told(tmp_path: Path) -> None:
+async def test_candidates_below_the_floor_are_omitted_with_the_reason(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         client = await filled(bench)
         scores = {hit["id"]: hit["score"] for hit in (await discover(client))["candidates"]}

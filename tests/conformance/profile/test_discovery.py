@@ -189,7 +189,7 @@ async def test_scores_are_between_0_and_1_and_do_not_depend_on_rank(tmp_path: Pa
 
 
 @pytest.mark.req("PRO-28", "PRO-37")
-async def test_evidence_says_why(tmp_path: Path) -> None:
+async def test_evidence_names_the_reasons(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         client = await filled(bench)
         found = await discover(
@@ -246,7 +246,7 @@ async def test_freshness_is_exposed(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("PRO-21")
-async def test_a_source_older_than_the_freshness_asked_for_is_told(tmp_path: Path) -> None:
+async def test_a_source_older_than_the_requested_freshness_is_reported(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         client = await filled(bench)
         for seconds, older in ((300, True), (100 * 86_400, False)):
@@ -339,7 +339,7 @@ async def test_each_error_has_its_status_and_code(
 
 
 @pytest.mark.req("PRO-14")
-async def test_tags_that_only_resemble_what_was_asked_are_told_apart_from_direct_matches(tmp_path: Path) -> None:
+async def test_similar_tags_are_distinguished_from_direct_matches(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         client = await filled(bench)
         found = await discover(client, query="translate something for finance", include_evidence=True)

@@ -91,7 +91,7 @@ async def test_a_score_is_a_mix_of_signals_each_of_which_can_raise_it(tmp_path: 
 
 
 @pytest.mark.req("PRO-32")
-async def test_without_its_sentence_model_a_service_answers_in_part_and_says_so(tmp_path: Path) -> None:
+async def test_without_its_sentence_model_a_service_reports_partial_results(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "model")
     (folder / "model.onnx").write_bytes(b"damaged")
     async with service(tmp_path / "data", embedder=f"onnx:{folder}") as bench:
@@ -107,7 +107,7 @@ async def test_without_its_sentence_model_a_service_answers_in_part_and_says_so(
 
 
 @pytest.mark.req("PRO-29", "PRO-14")
-async def test_what_was_derived_is_told_apart_from_what_was_published(tmp_path: Path) -> None:
+async def test_derived_members_are_distinguished_from_published_ones(tmp_path: Path) -> None:
     """A derived description is named in the record; a tag that matches only as a synonym is in `expanded_tags`."""
     async with service(tmp_path / "data") as bench:
         client = bench.as_("alice")

@@ -166,7 +166,7 @@ def test_a_failure_has_the_stated_type(status: int, body: bytes, expected: str) 
 
 
 @pytest.mark.req("RTFS-63")
-def test_a_failure_tells_its_details() -> None:
+def test_a_failure_carries_its_details() -> None:
     body = answer(error={"code": -32009, "message": "slow down", "data": {"code": "rate_limited", "retry_after": 3}})
     assert print_line(parse_response(200, body, "7", registry_uri="https://r.example").form()) == (
         '[:error {:type :error/discovery.rate-limited :message "slow down" :details {:registry-uri "https://r.example" '

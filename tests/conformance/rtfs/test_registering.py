@@ -37,7 +37,7 @@ async def test_a_registration_answers_with_its_id_and_its_end(rpc: Rpc) -> None:
 
 
 @pytest.mark.req("RTFS-40")
-async def test_the_outcome_tells_created_refreshed_and_updated_apart(rpc: Rpc) -> None:
+async def test_the_outcome_distinguishes_created_refreshed_and_updated(rpc: Rpc) -> None:
     assert (await rpc.register(card()))["outcome"] == "created"
     again = await rpc.register(card())
     assert (again["status"], again["outcome"]) == ("registered", "refreshed")
@@ -123,7 +123,7 @@ async def test_the_endpoint_url_reaches_a_card_that_names_no_endpoint(rpc: Rpc) 
     ("asked", "granted"),
     [(None, 3600), (1, 10), (9, 10), (10, 10), (60.0, 60), (86_400, 86_400), (86_401, 86_400), (2**31, 86_400)],
 )
-async def test_a_ttl_is_clamped_and_the_granted_one_is_told(rpc: Rpc, asked: float | None, granted: int) -> None:
+async def test_a_ttl_is_clamped_and_the_granted_one_is_returned(rpc: Rpc, asked: float | None, granted: int) -> None:
     params = {} if asked is None else {"ttl_seconds": asked}
     result = await rpc.register(card(), **params)
     assert result["ttl_seconds"] == granted

@@ -127,7 +127,7 @@ async def test_unknown_parameters_are_ignored_with_a_warning(rpc: Rpc) -> None:
 
 @pytest.mark.req("RTFS-33")
 @pytest.mark.parametrize("method", ["rpc.discover", "rtfs.registry.unknown", "", "discover"])
-async def test_a_method_that_is_not_there_is_said_so(rpc: Rpc, method: str) -> None:
+async def test_an_unknown_method_is_reported(rpc: Rpc, method: str) -> None:
     assert (await rpc.answer(method))["error"]["code"] == -32601
     assert (await rpc.answer(method, [1, 2]))["error"]["code"] == -32601
 

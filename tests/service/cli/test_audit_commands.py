@@ -173,7 +173,7 @@ def test_versions_are_listed_and_compared(shell: Shell, agent: Document) -> None
     }
 
 
-def test_a_version_that_is_not_kept_is_an_error_with_a_hint(shell: Shell, agent: Document) -> None:
+def test_an_evicted_version_is_an_error_with_a_hint(shell: Shell, agent: Document) -> None:
     shell("register", shell.write("agent.json", agent))
     ran = shell("diff", agent["id"])
     assert (ran.code, ran.out) == (1, "")

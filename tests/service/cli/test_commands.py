@@ -75,7 +75,7 @@ def test_a_card_at_an_address_is_fetched_and_named_by_it(shell: Shell, tmp_path:
         ("{server}/api/v1/stats", 77),
     ],
 )
-def test_an_address_without_a_document_is_told(
+def test_an_address_without_a_document_is_reported(
     shell: Shell, server: RunningServer, tmp_path: Path, address: str, code: int
 ) -> None:
     with website(tmp_path) as site:
@@ -139,7 +139,7 @@ def test_a_receipt_is_one_object_for_one_file_and_a_list_for_several(shell: Shel
     assert len(shell("register", one, two, "-o", "jsonl").lines) == 2
 
 
-def test_a_document_that_is_refused_says_what_where_and_what_to_do(shell: Shell, agent: Document) -> None:
+def test_a_refused_document_is_reported_with_path_and_hint(shell: Shell, agent: Document) -> None:
     del agent["name"]
     ran = shell("register", shell.write("agent.json", agent), "--dialect", "profile")
     assert ran.code == 1
@@ -257,7 +257,7 @@ def test_a_list_is_limited(shell: Shell, agent: Document) -> None:
     assert len(shell("list", "--tag", agent["tags"][1], "--limit", "2", "-o", "jsonl").lines) == 2
 
 
-def test_a_task_finds_its_agent_and_tells_why(shell: Shell, agent: Document) -> None:
+def test_a_search_names_the_agent_and_the_reason(shell: Shell, agent: Document) -> None:
     shell("register", shell.write("a.json", agent))
     tag = agent["tags"][1]
     (line,) = shell("find", "translate an invoice", "--tag", tag).out.splitlines()
@@ -279,7 +279,7 @@ def test_nothing_found_is_no_error(shell: Shell) -> None:
     assert "Nothing fits" in ran.err
 
 
-def test_a_filter_that_cannot_be_applied_is_told(shell: Shell, agent: Document) -> None:
+def test_an_inapplicable_filter_is_reported(shell: Shell, agent: Document) -> None:
     shell("register", shell.write("a.json", agent))
     ran = shell("find", "translate", "-c", "unsupported_private_filter=example")
     assert "unsupported_private_filter" in ran.err
@@ -288,9 +288,7 @@ def test_a_filter_that_cannot_be_applied_is_told(shell: Shell, agent: Document) 
 # --- watch, import, export ---------------------------------------------------------------------------------------------
 
 
-def test_a_watch_tells_what_happened_and_ends_after_its_count(
-    shell: Shell, agent: Document, server: RunningServer
-) -> None:
+def test_a_watch_prints_changes_and_ends_after_its_count(shell: Shell, agent: Document, server: RunningServer) -> None:
     shell("register", shell.write("a.json", agent))
     with SyncClient(server.url, server.admin_token) as client:
         cursor = next(change.cursor for change in client.watch("0") if change.id == agent["id"])
@@ -344,7 +342,7 @@ def test_an_export_counts_what_has_no_document_of_the_dialect(shell: Shell, agen
     assert "document" not in whole.err
 
 
-def test_an_export_tells_of_agents_that_are_not_public(shell: Shell, agent: Document) -> None:
+def test_an_export_warns_of_agents_that_are_not_public(shell: Shell, agent: Document) -> None:
     """Who may see an agent stands in no document, so that an import would show it to everybody."""
     shell("register", shell.write("a.json", agent), "--visibility", "private")
     ran = shell("export", "--as", "source")

@@ -44,9 +44,7 @@ def server() -> Iterator[RunningServer]:
         yield running
 
 
-def test_commands_and_programs_tell_how_an_endpoint_answers_whichever_process_is_asked(
-    server: RunningServer, tmp_path: Path
-) -> None:
+def test_commands_and_clients_report_endpoint_health_from_every_process(server: RunningServer, tmp_path: Path) -> None:
     shell = Shell(tmp_path, server.environment())
     dead = f"http://127.0.0.1:{free_port()}/"
     with answering() as alive, SyncClient(server.url, server.admin_token) as client:

@@ -48,7 +48,7 @@ def test_a_traceback_is_a_member_too() -> None:
     assert "Traceback" in TextFormatter().format(record("it broke", broken=True))
 
 
-def test_a_service_writes_json_where_it_is_told_to() -> None:
+def test_a_service_logs_json_if_configured() -> None:
     with running_server("--log-format", "json", "--open") as server:
         lines = server.log.read_text().splitlines()
     told = [json.loads(line) for line in lines]

@@ -89,7 +89,7 @@ def test_a_task_goes_to_an_agent_that_is_named_by_its_domain(shell: Shell, agent
     assert (work["taskId"], work["input"]) == (sent.json["taskId"], "z")
 
 
-def test_a_swarm_is_joined_seen_told_and_left(shell: Shell, bob: list[str]) -> None:
+def test_a_swarm_is_joined_listed_messaged_and_left(shell: Shell, bob: list[str]) -> None:
     joined = shell("swarm", "join", "agent:bob.example.com", "command-test", "-o", "json", *bob).json
     swarm = joined["swarmId"]
     shell("swarm", "join", "agent:carol.example.com", "command-test", "--role", "observer")

@@ -12,7 +12,7 @@ from support.server import clean_environment, running_server, stop_server
 from support.shell import Shell
 
 
-def test_a_service_says_that_it_is_ready_and_stops_when_told() -> None:
+def test_a_service_prints_the_ready_line_and_stops_on_a_signal() -> None:
     with running_server() as server:
         assert server.url.startswith("http://127.0.0.1:")
         assert httpx2.get(f"{server.url}/readyz", timeout=60).status_code == 200
@@ -36,7 +36,7 @@ def test_a_service_keeps_what_was_registered(shell: Shell) -> None:
             assert shell("get", "kept", "-o", "json").json == document
 
 
-def test_a_demo_is_open_has_samples_and_tells_what_to_try() -> None:
+def test_a_demo_is_open_has_samples_and_prints_suggestions() -> None:
     with running_server(command="demo") as server:
         answer = httpx2.get(f"{server.url}/api/v1/agents", timeout=60)
         assert answer.status_code == 200

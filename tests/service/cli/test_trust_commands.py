@@ -62,7 +62,7 @@ def test_a_file_is_checked_with_a_key_and_without_a_service(lonely_shell: Shell,
     assert "--key" in alone.err
 
 
-def test_what_cannot_be_checked_is_told(shell: Shell) -> None:
+def test_unverifiable_documents_are_reported(shell: Shell) -> None:
     assert shell("verify").code == 64
     nobody = shell("verify", "nobody-knows-this")
     assert nobody.code == 1
@@ -73,7 +73,7 @@ def test_what_cannot_be_checked_is_told(shell: Shell) -> None:
     assert shell("verify", "nothing", "--key", shell.write("key.pem", KEY.public.pem().encode())).code == 64
 
 
-def test_the_badge_is_told_beside_what_is_read(shell: Shell, agent: dict[str, Any]) -> None:
+def test_the_trust_badge_is_shown_with_the_agent(shell: Shell, agent: dict[str, Any]) -> None:
     bound(shell, agent)
     assert "trust: verified" in shell("get", agent["id"]).err
     assert "verified" in shell("find", agent["name"], "--explain", "-n", "1").out.splitlines()[0]

@@ -30,11 +30,11 @@ from waypost.trust.announce.key_pins import AgentPin, PinnedKey
         (None, None, False),
     ],
 )
-def test_an_address_says_how_a_registry_is_used(given: str | None, plain: str | None, is_socket: bool) -> None:
+def test_the_address_scheme_selects_the_transport(given: str | None, plain: str | None, is_socket: bool) -> None:
     assert http_address(given) == (plain, is_socket)
 
 
-async def test_a_registry_is_used_over_http_or_a_websocket_as_its_address_says() -> None:
+async def test_the_address_scheme_selects_http_or_websocket() -> None:
     plain, socket = registry_transport("http://127.0.0.1:1"), registry_transport("ws://127.0.0.1:1")
     assert isinstance(plain, HttpTransport)
     assert isinstance(socket, WebSocketTransport)

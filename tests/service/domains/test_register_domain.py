@@ -170,7 +170,7 @@ async def test_nothing_is_asked_before_its_time_and_then_with_jitter(bench: Benc
     assert (watched.failures, watched.next_at) == (0, registering.service.clock.now() + 1000.0)
 
 
-async def test_a_key_that_no_longer_holds_is_told(bench: Bench, registering: Registering) -> None:
+async def test_a_key_that_is_no_longer_valid_is_reported(bench: Bench, registering: Registering) -> None:
     bench.publish()
     await registering.take(bench.domain)
     bench.web.put(PATH, Identity(bench.domain, bytes(32)).document())
@@ -181,7 +181,7 @@ async def test_a_key_that_no_longer_holds_is_told(bench: Bench, registering: Reg
     assert await registering.level("agent:alice.example.com") == "verified"
 
 
-async def test_a_domain_that_no_longer_names_the_agent_is_told(bench: Bench, registering: Registering) -> None:
+async def test_a_domain_that_no_longer_names_the_agent_is_reported(bench: Bench, registering: Registering) -> None:
     bench.publish()
     await registering.take(bench.domain)
     for name, kind in ((bench.domain, "SVCB"), (f"_agent.{bench.domain}", "TXT")):

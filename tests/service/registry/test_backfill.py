@@ -15,7 +15,7 @@ from waypost.registry.catalog.entries import backfill_facts, entry_of
 ADMIN = Principal(subject="admin", scopes=frozenset(("admin",)))
 
 
-async def test_what_an_older_entry_does_not_tell_is_read_from_the_record(tmp_path: Path) -> None:
+async def test_facts_missing_in_an_older_entry_are_read_from_the_record(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         for name, region in (("here", "eu"), ("there", "us"), ("changed", "eu")):
             document = profile(name, constraints={"region": region})

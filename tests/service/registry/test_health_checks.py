@@ -221,7 +221,7 @@ async def test_a_dead_endpoint_is_no_change_of_content(bench: Bench, site: Exter
     assert (await health(client, "a"))["state"] == "unhealthy", "an update clears nothing by itself"
 
 
-async def test_why_an_endpoint_fails_is_told_to_its_owner_alone(tmp_path: Path, site: ExternalServer) -> None:
+async def test_only_the_owner_learns_why_an_endpoint_fails(tmp_path: Path, site: ExternalServer) -> None:
     """S1: denied, closed and missing look alike to everybody else."""
     async with dns_server() as names, service(tmp_path) as bench:
         names.set("inside.test", "A", ["10.0.0.7"])

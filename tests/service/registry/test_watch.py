@@ -84,7 +84,7 @@ async def test_a_cursor_outlives_a_restart(tmp_path: Path) -> None:
         assert (await take(await bench.registry.watch(ALICE, "0"), 1))[0].cursor == first.cursor
 
 
-async def test_hidden_changes_are_not_told(tmp_path: Path) -> None:
+async def test_hidden_changes_are_not_sent(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         bob = await bench.registry.watch(BOB, "0")
         nobody = await bench.registry.watch(ANONYMOUS, "0")
@@ -141,7 +141,7 @@ async def test_every_item_of_a_stream_names_its_type_in_its_data() -> None:
         assert json.loads(written.split(b"data: ")[1])["type"] == kind
 
 
-async def test_renewals_are_told_when_asked_for(tmp_path: Path) -> None:
+async def test_renewals_are_sent_on_request(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         plain, all_ = await bench.registry.watch(ALICE), await bench.registry.watch(ALICE, renewals=True)
         await bench.as_("alice").post("/api/v1/agents", json=profile("a"), params={"ttl_seconds": "60"})
@@ -151,7 +151,7 @@ async def test_renewals_are_told_when_asked_for(tmp_path: Path) -> None:
         assert [item.type for item in await take(all_, 3)] == ["registered", "renewed", "withdrawn"]
 
 
-async def test_the_end_of_a_lease_is_told_once(tmp_path: Path) -> None:
+async def test_the_end_of_a_lease_is_sent_once(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         items = await bench.registry.watch(ALICE)
         await bench.as_("alice").post("/api/v1/agents", json=profile("a"), params={"ttl_seconds": "10"})
@@ -173,7 +173,7 @@ async def test_a_cursor_that_was_never_given_is_refused(tmp_path: Path) -> None:
             assert refused.value.path == "from"
 
 
-async def test_a_cursor_that_is_too_old_says_so_and_how_to_go_on(tmp_path: Path) -> None:
+async def test_a_cursor_that_is_too_old_is_refused_with_a_hint(tmp_path: Path) -> None:
     async with service(tmp_path, watch_keep_seconds=60, watch_keep_changes=2) as bench:
         for name in ("a", "b", "c", "d"):
             await put(bench, name)
@@ -191,7 +191,7 @@ async def test_a_cursor_that_is_too_old_says_so_and_how_to_go_on(tmp_path: Path)
         assert gone.json()["links"]["list"] == "/api/v1/agents"
 
 
-async def test_bookmarks_of_one_moment_differ_so_that_they_tell_nothing(tmp_path: Path) -> None:
+async def test_bookmarks_of_one_moment_differ_so_that_they_reveal_nothing(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         changes = bench.registry.changes
         assert changes.bookmark(3) != changes.bookmark(3)
@@ -217,7 +217,7 @@ async def test_a_watcher_that_the_log_has_left_behind_is_cut_off_with_its_cursor
             await bench.registry.watch(ALICE, item.cursor)
 
 
-async def test_a_watcher_may_begin_far_behind_and_read_everything_that_is_kept(tmp_path: Path) -> None:
+async def test_a_watcher_may_begin_far_behind_and_read_the_whole_log(tmp_path: Path) -> None:
     async with service(tmp_path, store="sqlite") as bench:
         lines = "\n".join(json.dumps(profile(f"a{number}")) for number in range(600))
         await bench.as_("alice").post("/api/v1/agents:batch", content=lines.encode())

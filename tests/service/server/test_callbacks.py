@@ -20,7 +20,7 @@ async def here(tmp_path: Path) -> AsyncIterator[Place]:
         yield made
 
 
-async def test_no_callback_reaches_a_denied_address_and_none_tells_why(here: Place) -> None:
+async def test_no_callback_reaches_a_denied_address_or_reveals_the_reason(here: Place) -> None:
     alice = here.bench.as_("alice")
     async with external_server("0.0.0.0") as canary:
         texts = [text for text in VECTORS["deny_ips"] if "%" not in text]

@@ -144,7 +144,7 @@ def leaks(found: dict[str, str], *words: str) -> list[tuple[str, str]]:
     return [(name, word) for name, text in found.items() for word in words if word in text.lower()]
 
 
-async def test_no_word_of_a_hidden_record_is_in_any_answer(tmp_path: Path) -> None:
+async def test_no_text_of_a_hidden_record_is_in_any_response(tmp_path: Path) -> None:
     async with house(tmp_path) as bench:
         assert leaks(await answers(bench, bench.as_("bob")), PRIVATE) == []
         assert leaks(await answers(bench, bench.anonymous()), PRIVATE, INTERNAL) == []
@@ -154,7 +154,7 @@ async def test_no_word_of_a_hidden_record_is_in_any_answer(tmp_path: Path) -> No
         assert len(seen) > 15, "whoever may see them does, by the same ways"
 
 
-async def test_no_word_of_a_hidden_record_is_in_any_event_or_line_of_the_log(
+async def test_no_text_of_a_hidden_record_is_in_any_event_or_log_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG):
@@ -169,7 +169,7 @@ async def test_no_word_of_a_hidden_record_is_in_any_event_or_line_of_the_log(
 
 
 @pytest.mark.parametrize("carrier", ["mdns", "bus"])
-async def test_no_word_of_a_hidden_record_is_told_to_the_lan_or_a_bus(tmp_path: Path, carrier: str) -> None:
+async def test_no_text_of_a_hidden_record_is_sent_to_the_lan_or_a_bus(tmp_path: Path, carrier: str) -> None:
     async with house(tmp_path) as bench:
         network, watched = MemoryNetwork(bench.clock), Watched()
         listener = network.transport("listener")
@@ -189,7 +189,7 @@ async def test_no_word_of_a_hidden_record_is_told_to_the_lan_or_a_bus(tmp_path: 
         await listener.close()
 
 
-async def test_no_word_of_a_hidden_record_is_told_on_a_socket(tmp_path: Path) -> None:
+async def test_no_text_of_a_hidden_record_is_sent_on_a_websocket(tmp_path: Path) -> None:
     async with socket_service(tmp_path, anonymous_read=True) as bench:
         sessions = [(await bench.session_with(None), (PRIVATE, INTERNAL)), (await bench.session("bob"), (PRIVATE,))]
         for session, _ in sessions:

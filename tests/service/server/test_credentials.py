@@ -59,9 +59,7 @@ async def test_a_serial_that_was_revoked_by_hand_is_refused_at_once(tmp_path: Pa
         assert (answer.status_code, "revoked" in answer.text) == (401, True)
 
 
-async def test_a_certificate_ends_when_it_says_so_also_on_an_open_connection(
-    tmp_path: Path, authority: Authority
-) -> None:
+async def test_a_certificate_expires_also_on_an_open_connection(tmp_path: Path, authority: Authority) -> None:
     shown, clock = authority.client("agent", f"urn:uuid:{AGENT}"), today()
     async with (
         service(tmp_path / "data", clock=clock, **tls(authority)) as bench,
@@ -186,7 +184,7 @@ async def test_caller_dependent_answers_are_not_cached_for_others(tmp_path: Path
                 assert {"authorization", "accept"} <= vary, where
 
 
-async def test_an_entity_tag_says_nothing_to_another_caller(tmp_path: Path) -> None:
+async def test_an_entity_tag_reveals_nothing_to_another_caller(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         alice, bob = bench.as_("alice"), bench.as_("bob")
         await alice.post("/api/v1/agents", json=profile("a"), headers={"Waypost-Visibility": "private"})

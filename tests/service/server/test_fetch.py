@@ -97,7 +97,7 @@ async def test_a_proven_domain_shows_before_it_is_saved(bench: Bench, site: Exte
         assert (await fetch(client, url)).json()["agents"][0]["trust"]["level"] == level
 
 
-async def test_a_hidden_agent_is_not_told_of(bench: Bench, site: ExternalServer) -> None:
+async def test_a_hidden_agent_is_not_revealed(bench: Bench, site: ExternalServer) -> None:
     document = profile("https://agents.example.net/hidden")
     site.json("/agent.json", document)
     url = f"http://127.0.0.1:{site.port}/agent.json"
@@ -189,7 +189,7 @@ async def test_what_is_no_document_is_not_repeated(
         ({"url": "gopher://x"}, "url"),
     ],
 )
-async def test_a_wrong_request_is_told_where(bench: Bench, members: dict[str, Any], path: str) -> None:
+async def test_a_wrong_request_is_reported_with_its_path(bench: Bench, members: dict[str, Any], path: str) -> None:
     answered = await bench.admin().post(FETCH, json=members)
     assert (answered.status_code, answered.json()["path"]) == (400, path)
 
@@ -213,7 +213,7 @@ async def test_the_service_does_not_fetch_from_itself(bench: Bench) -> None:
     assert (answered.status_code, answered.json()["reason"]) == (422, "own")
 
 
-async def test_a_denied_number_is_told_with_the_setting_that_lifts_it(bench: Bench) -> None:
+async def test_a_denied_address_is_reported_with_the_setting_that_allows_it(bench: Bench) -> None:
     """S1."""
     for client in (bench.admin(), bench.as_("alice")):
         answered = await fetch(client, "http://10.0.0.1/agent.json")
@@ -244,7 +244,7 @@ async def test_denied_closed_and_missing_names_look_alike_without_admin(importer
     assert "allow_cidrs" in str(told)
 
 
-async def test_an_admin_is_told_why_at_once(bench: Bench, names: DnsServer) -> None:
+async def test_an_admin_learns_the_reason_at_once(bench: Bench, names: DnsServer) -> None:
     names.set("denied.test", "A", ["10.0.0.1"])
     reasons = {
         name: (await fetch(bench.admin(), f"http://{name}.test/agent.json")).json()["reason"]

@@ -107,7 +107,7 @@ async def test_two_credentials_are_one_too_many(tmp_path: Path) -> None:
         assert answer.status_code == 400
 
 
-async def test_an_outside_issuer_makes_admins_only_where_the_operator_says_so(tmp_path: Path) -> None:
+async def test_an_external_issuer_grants_admin_only_if_configured(tmp_path: Path) -> None:
     (tmp_path / "jwks.json").write_text(json.dumps(IDP.jwks()))
     token = IDP.token(scope="admin")
     for admin, want in ((False, 403), (True, 201)):

@@ -157,7 +157,7 @@ async def test_a_record_that_was_not_announced_is_not_taken_over_from_the_lan(tm
         await transport.close()
 
 
-async def test_public_agents_are_told_to_the_lan_as_they_were_signed_and_private_ones_never(tmp_path: Path) -> None:
+async def test_public_agents_are_published_on_the_lan_as_signed_and_private_ones_never(tmp_path: Path) -> None:
     private = "7b0c6a52-41f1-4c66-9a0e-0f5d2ce0a511"
     async with service(tmp_path, trust_mode="tofu") as bench:
         network, watched = MemoryNetwork(bench.clock), Watched()

@@ -144,7 +144,7 @@ async def test_an_agent_is_registered_from_a_document_or_its_text(caller: httpx2
         ("register_agent", {"document": "no document"}, None),
     ],
 )
-async def test_an_error_of_a_tool_is_a_result_that_says_what_to_do(
+async def test_a_tool_error_is_a_result_with_a_hint(
     caller: httpx2.AsyncClient, tool: str, arguments: dict[str, Any], path: str | None
 ) -> None:
     failed, told = await call(caller, tool, **arguments)
@@ -191,7 +191,7 @@ async def test_there_is_no_stream_and_no_session_to_end(caller: httpx2.AsyncClie
         (b'{"id":1,"method":"ping"}', -32600),
     ],
 )
-async def test_what_is_no_message_is_told(caller: httpx2.AsyncClient, body: bytes, number: int) -> None:
+async def test_an_invalid_message_is_reported(caller: httpx2.AsyncClient, body: bytes, number: int) -> None:
     answer = await caller.post("/mcp", content=body, headers={"Content-Type": "application/json"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, number)
 
@@ -201,7 +201,7 @@ async def test_other_media_types_are_not_read(caller: httpx2.AsyncClient) -> Non
     assert answer.status_code == 415
 
 
-async def test_an_unknown_method_or_tool_is_told_with_those_that_are_there(caller: httpx2.AsyncClient) -> None:
+async def test_an_unknown_method_or_tool_is_reported_with_the_known_ones(caller: httpx2.AsyncClient) -> None:
     answer = await caller.post("/mcp", json=message("resources/list"))
     assert (answer.status_code, answer.json()["error"]["code"]) == (200, -32601)
     said = message("resources/list", _meta=META)

@@ -249,7 +249,7 @@ async def test_an_address_is_looked_at_before_it_is_saved(tmp_path: Path, site: 
         assert (await client.post("/register", data={**fields, "do": "look"}, headers=loop)).status_code == 508
 
 
-async def test_what_is_wrong_with_a_document_is_said_beside_it(tmp_path: Path) -> None:
+async def test_document_errors_are_shown_beside_the_form(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         client, form = await writer(bench)
         for document, told in (("{", "JSON"), ('{"a": 1}', "dialect"), ("", "document or an address")):

@@ -101,7 +101,7 @@ async def test_a_hidden_agent_is_answered_as_an_unknown_one(tmp_path: Path, call
         assert (await made.by_name["owner"].get(f"/api/v1/agents/{quote(HIDDEN, safe='')}")).status_code == 200
 
 
-async def test_the_announced_name_of_a_hidden_agent_tells_nothing_either(tmp_path: Path) -> None:
+async def test_the_announced_name_of_a_hidden_agent_reveals_nothing(tmp_path: Path) -> None:
     async with callers(tmp_path) as made:
         listed = (await made.alice.get("/agents")).json()
         names = [agent["agent"]["agent_id"] if "agent" in agent else agent["agent_id"] for agent in listed["agents"]]
@@ -151,7 +151,7 @@ async def test_only_owner_and_admin_change_an_agent(tmp_path: Path, caller: str)
             assert before == after
 
 
-async def test_json_rpc_tells_nothing_of_a_hidden_card(tmp_path: Path) -> None:
+async def test_json_rpc_reveals_nothing_of_a_hidden_card(tmp_path: Path) -> None:
     async with callers(tmp_path) as made:
         for caller in ("bob", "reader", "anonymous"):
             client = made.by_name[caller]

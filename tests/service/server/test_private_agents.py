@@ -119,7 +119,7 @@ async def pair(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]:
 
 
 @pytest.mark.parametrize("outsider", ["bob", None])
-async def test_no_byte_of_any_answer_tells_of_a_thousand_private_agents(pair: Pair, outsider: str | None) -> None:
+async def test_no_byte_of_any_response_reveals_a_thousand_private_agents(pair: Pair, outsider: str | None) -> None:
     clients = [bench.as_(outsider) if outsider else bench.anonymous() for bench in pair]
     without, with_them = [await everything(client) for client in clients]
     for asked, expected in without.items():
@@ -230,7 +230,7 @@ async def test_nothing_is_done_for_them_when_a_question_is_new(pair: Pair) -> No
 # --- Events, last: one more agent is registered with both, and that is folded in its own time
 
 
-async def test_no_event_tells_of_them(pair: Pair) -> None:
+async def test_no_event_reveals_private_agents(pair: Pair) -> None:
     told = []
     for bench in pair:
         events: list[tuple[str, str, str, float]] = []

@@ -102,7 +102,7 @@ async def test_every_api_refuses_a_caller_over_its_rate_limit(tmp_path: Path, fa
         assert (await client.get("/healthz")).status_code == 200, "whoever looks after the service is not refused"
 
 
-async def test_json_rpc_counts_every_call_and_says_it_its_own_way(tmp_path: Path) -> None:
+async def test_json_rpc_counts_every_call_and_reports_in_its_own_form(tmp_path: Path) -> None:
     async with (
         service(tmp_path, rate_limit_reads=5, rate_limit_writes=2) as bench,
         far(bench, bench.token("alice")) as client,
@@ -161,13 +161,13 @@ async def test_lines_beyond_the_rate_are_refused_one_by_one(tmp_path: Path) -> N
         ("203.0.113.7", ["198.51.100.1"], "203.0.113.7"),
     ],
 )
-def test_only_a_proxy_that_was_named_tells_of_another_address(peer: str, forwarded: list[str], seen: str) -> None:
+def test_only_a_trusted_proxy_sets_the_client_address(peer: str, forwarded: list[str], seen: str) -> None:
     headers = [(b"x-forwarded-for", text.encode()) for text in forwarded]
     assert TrustedProxies(("10.0.0.0/24",)).client_address({"client": (peer, 1), "headers": headers}) == seen
     assert TrustedProxies().client_address({"client": (peer, 1), "headers": headers}) == peer
 
 
-async def test_behind_a_named_proxy_callers_are_told_apart(tmp_path: Path) -> None:
+async def test_callers_behind_a_trusted_proxy_are_distinguished(tmp_path: Path) -> None:
     settings = {"anonymous_read": True, "rate_limit_reads": 2, "trusted_proxies": ("127.0.0.1/32",)}
     async with service(tmp_path, **settings) as bench:
         for address in ("198.51.100.1", "198.51.100.2"):

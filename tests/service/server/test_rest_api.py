@@ -61,7 +61,7 @@ async def test_the_location_of_an_agent_that_cannot_be_reached_leads_to_its_own_
         assert (read.status_code, read.json()["endpoints"]) == (200, document["endpoints"])
 
 
-async def test_one_agent_told_of_in_two_dialects_is_one_record_with_two_sources(tmp_path: Path) -> None:
+async def test_one_agent_in_two_dialects_is_one_record_with_two_sources(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         admin = bench.admin()
         first = (await admin.post("/api/v1/agents", json=A2A)).json()
@@ -229,7 +229,7 @@ async def test_figures_show_the_revision_to_admins_only(tmp_path: Path) -> None:
         assert "revision" not in seen
 
 
-async def test_figures_tell_by_visibility_what_the_caller_sees(tmp_path: Path) -> None:
+async def test_stats_count_visible_agents_by_visibility(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         for number, (owner, visibility) in enumerate(
             (("alice", "public"), ("alice", "internal"), ("alice", "private"), ("bob", "private"), ("bob", "public"))

@@ -69,7 +69,7 @@ async def test_invitees_outlive_an_update_and_a_restart(tmp_path: Path) -> None:
         assert not any((await seen(bench.as_("carol"))).values())
 
 
-async def test_watchers_are_told_of_what_they_now_see_or_no_longer_see(tmp_path: Path) -> None:
+async def test_watchers_see_agents_appear_and_disappear(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await bench.as_("alice").post("/api/v1/agents", json=SECRET, headers=PRIVATE)
         streams = {name: await bench.registry.watch(Principal(subject=name)) for name in ("alice", "bob", "carol")}

@@ -109,7 +109,7 @@ async def test_an_agent_that_others_serve_is_found_where_its_document_says(bench
     )
 
 
-async def test_an_agent_without_a_domain_is_told_how_to_get_one(bench: Bench) -> None:
+async def test_an_agent_without_a_domain_gets_a_hint(bench: Bench) -> None:
     await bench.admin().post("/api/v1/agents", json=profile("urn:agent:bare"))
     answer = await bench.admin().get("/api/v1/agents/urn%3Aagent%3Abare:zone")
     assert answer.status_code == 409

@@ -22,14 +22,14 @@ FLOOD = {
 }
 
 
-def test_the_documentation_shows_the_results_that_are_kept() -> None:
+def test_the_documentation_shows_the_saved_results() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     assert "<!-- bench: announce -->" in text
     if RESULTS.exists():
         assert documented(text, saved_results.load(RESULTS)) == text
 
 
-def test_what_is_missed_is_marked_and_what_is_not_measured_is_said() -> None:
+def test_missed_goals_and_missing_figures_are_marked() -> None:
     bare = {**LAN, "seconds": 1.0, "packets_per_agent": 10.0, "listener_cpu_ms_per_agent": 0.0}
     told = report({"lan": {"100": {"ours": LAN, "bare": bare}}, "flood": {"udp": FLOOD}})
     assert "| … ÷ bare zeroconf | ≤ 1 | 2.00 (missed) |" in told

@@ -25,7 +25,7 @@ def test_the_same_number_gives_the_same_documents() -> None:
     assert list(corpus.documents(50)) == list(corpus.documents(200))[:50]
 
 
-def test_a_server_that_comes_round_again_is_told_differently() -> None:
+def test_a_repeated_server_has_different_texts() -> None:
     count = len(corpus.servers())
     documents = list(corpus.documents(count + 1))
     first, again = documents[0], documents[count]

@@ -8,7 +8,7 @@ from bench.domains import DOCUMENT, RESULTS, documented
 RESULTS_KEPT = saved_results.load(RESULTS)
 
 
-def test_the_documentation_shows_the_results_that_are_kept() -> None:
+def test_the_documentation_shows_the_saved_results() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     assert documented(text, RESULTS_KEPT) == text
 

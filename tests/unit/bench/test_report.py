@@ -8,14 +8,14 @@ from bench import privacy, saved_results
 from bench.registry import DOCUMENT, RESULTS, documented
 
 
-def test_the_documentation_shows_the_results_that_are_kept() -> None:
+def test_the_documentation_shows_the_saved_results() -> None:
     results = json.loads(RESULTS.read_text())["results"]
     text = DOCUMENT.read_text()
     assert documented(text, results) == text
     assert {result["agents"] for result in results} == {1_000, 10_000, 100_000}
 
 
-def test_the_documentation_shows_what_the_time_of_an_answer_tells() -> None:
+def test_the_documentation_shows_the_timing_results() -> None:
     results, text = saved_results.load(privacy.RESULTS), privacy.DOCUMENT.read_text(encoding="utf-8")
     assert privacy.documented(text, results) == text
     assert set(results) == set(privacy.ASKED)

@@ -20,7 +20,7 @@ from waypost.protocols.profile.codec import PROFILE
 needs_data = pytest.mark.usefixtures("retrieval_data")
 
 
-def test_the_documentation_shows_the_results_that_are_kept() -> None:
+def test_the_documentation_shows_the_saved_results() -> None:
     results = saved_results.load(RESULTS)
     text = DOCUMENT.read_text(encoding="utf-8")
     assert documented(text, results) == text

@@ -95,7 +95,7 @@ def test_the_overview_lists_every_command_without_loading_it() -> None:
         ("serve", "--store", "redis"),
     ],
 )
-def test_a_wrong_use_ends_with_64_and_says_why(lonely_shell: Shell, arguments: tuple[str, ...]) -> None:
+def test_a_usage_error_exits_with_64_and_a_reason(lonely_shell: Shell, arguments: tuple[str, ...]) -> None:
     ran = lonely_shell(*arguments)
     assert ran.code == 64
     assert ran.out == ""
@@ -145,7 +145,7 @@ def test_every_exit_code_is_one_that_is_promised() -> None:
     assert {codes.exit for codes in ERROR_CODES.values()} <= {1, 64, 69, 75, 77, 78}
 
 
-def test_the_version_is_told_in_every_format(lonely_shell: Shell) -> None:
+def test_the_version_is_printed_in_every_format(lonely_shell: Shell) -> None:
     assert lonely_shell("version").out.startswith("waypost ")
     assert lonely_shell("--version").out == lonely_shell("version").out
     assert lonely_shell("version", "-o", "json").json["waypost"] in lonely_shell("version").out

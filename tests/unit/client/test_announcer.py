@@ -213,7 +213,7 @@ async def test_the_first_announcement_that_cannot_be_sent_leads_to_the_registry(
 
 
 @pytest.mark.req("ANN-39")
-async def test_words_that_do_not_come_back_are_said_again_at_once_and_three_lead_to_the_registry() -> None:
+async def test_announcements_without_echo_are_repeated_at_once_and_three_lead_to_the_registry() -> None:
     """So that a LAN that swallows everything is noticed before others stop believing."""
     clock, pauses, registry, wire = ManualClock(NOW), Pauses(), Registry(), Wire()
     wire.is_filtered = True

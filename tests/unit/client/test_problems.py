@@ -40,7 +40,7 @@ def test_every_leaf_survives_the_wire(kind: type[WaypostError]) -> None:
         (504, errors.Unavailable),
     ],
 )
-def test_an_answer_without_a_problem_document_is_judged_by_its_status(status: int, kind: type[WaypostError]) -> None:
+def test_an_answer_without_a_problem_document_is_mapped_by_its_status(status: int, kind: type[WaypostError]) -> None:
     error = error_from_response(status, {"retry-after": "3"}, b"<html>proxy</html>")
     assert type(error) is kind
     assert str(status) in error.message

@@ -247,7 +247,7 @@ async def test_a_list_goes_on_to_the_last_page() -> None:
     assert script.last.url.params["cursor"] == "n"
 
 
-async def test_what_was_found_is_typed_and_tells_why() -> None:
+async def test_search_results_are_typed_and_carry_reasons() -> None:
     candidate = {
         "id": "a",
         "name": "A",
@@ -284,7 +284,7 @@ async def test_an_export_is_read_line_by_line() -> None:
     assert script.last.url.params["as"] == "source"
 
 
-async def test_what_is_not_a_waypost_is_told_apart() -> None:
+async def test_a_server_that_is_not_waypost_is_recognised() -> None:
     async with Script(httpx2.Response(200, content=b"<html>")).client() as client:
         with pytest.raises(errors.WaypostError, match="not JSON"):
             await client.stats()

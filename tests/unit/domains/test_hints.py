@@ -10,7 +10,7 @@ from waypost.net.clock import SystemClock
 from waypost.net.fetcher import SafeFetcher
 
 
-async def test_hints_are_told_and_never_connected_to(bench: Bench) -> None:
+async def test_address_hints_are_reported_and_never_connected_to(bench: Bench) -> None:
     bench.publish(params="ipv4hint=169.254.169.254 ipv6hint=::1")
     found = await bench.resolver.resolve(bench.domain)
     assert found.level == "key-verified"

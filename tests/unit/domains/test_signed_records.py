@@ -26,9 +26,7 @@ def publish(bench: Bench, sig: str, params: str = "", *keys: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("kid", ["one", None])
-async def test_a_record_that_its_zone_signed_is_told_with_what_the_signature_covers(
-    bench: Bench, kid: str | None
-) -> None:
+async def test_a_signed_record_is_reported_with_what_the_signature_covers(bench: Bench, kid: str | None) -> None:
     publish(bench, sign(claims(bench), kid=kid), "", jwk(OTHER, "zero"), jwk(KEY))
     found = await resolve(bench)
     assert (found.outcome, found.level) == ("resolved", "key-verified")

@@ -103,7 +103,7 @@ def test_a_model_is_loaded_once_for_all_callers() -> None:
     assert loads == [1]
 
 
-def test_a_model_that_cannot_be_loaded_says_why_each_time(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_model_that_cannot_be_loaded_raises_its_reason_each_time(caplog: pytest.LogCaptureFixture) -> None:
     def load() -> dict[str, Counting]:
         raise Unavailable("The disk is gone.", hint="Find it.")
 

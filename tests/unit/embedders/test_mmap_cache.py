@@ -23,7 +23,7 @@ class Maker:
         return {"numbers": np.arange(1000), "one": np.float32([1.5])}
 
 
-def test_what_is_kept_is_not_made_again(tmp_path: Path) -> None:
+def test_a_cached_model_is_not_built_again(tmp_path: Path) -> None:
     make = Maker()
     first = cached_arrays(tmp_path / "models", "kind", "1", make)
     second = cached_arrays(tmp_path / "models", "kind", "1", make)
@@ -32,7 +32,7 @@ def test_what_is_kept_is_not_made_again(tmp_path: Path) -> None:
     assert not second["numbers"].flags.writeable
 
 
-def test_without_a_folder_nothing_is_kept() -> None:
+def test_without_a_folder_nothing_is_cached() -> None:
     assert cached_arrays(None, "kind", "1", Maker())["numbers"][-1] == 999
 
 

@@ -37,7 +37,7 @@ def test_a_vector_does_not_depend_on_what_else_is_asked(encode: Encode) -> None:
     assert np.array_equal(together, encode(TEXTS))
 
 
-def test_a_text_that_says_nothing_has_no_direction(encode: Encode) -> None:
+def test_an_empty_text_has_no_direction(encode: Encode) -> None:
     made = encode(["", "find a flight", " \n"])
     assert not made[0].any()
     assert not made[2].any()

@@ -283,7 +283,7 @@ async def test_aliases_are_followed_but_not_without_end() -> None:
 # --- The word of a resolver (D4) ------------------------------------------------------------------
 
 
-async def test_the_resolvers_word_is_not_taken_unless_the_settings_say_so() -> None:
+async def test_the_ad_bit_is_ignored_unless_configured() -> None:
     unsigned = SignedZone("plain.test.", 'www TXT "hello"\n')
     book = ZoneBook(top(unsigned), unsigned)
     book.flags = dns.flags.AD

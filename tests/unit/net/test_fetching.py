@@ -71,7 +71,7 @@ async def test_the_body_of_an_answer_that_is_no_success_is_not_read(
     assert (fetched.status, fetched.body) == (500, b"")
 
 
-async def test_names_without_an_address_and_closed_ports_are_failures_with_a_word(
+async def test_names_without_an_address_and_closed_ports_fail_with_a_reason(
     site: ExternalServer, names: DnsServer, make_fetcher: MakeFetcher
 ) -> None:
     names.set("empty.test", "TXT", ['"x"'])
@@ -188,7 +188,7 @@ async def test_headers_without_end_are_refused(site: ExternalServer, make_fetche
     assert await failing(make_fetcher(), f"http://127.0.0.1:{site.port}/") in ("too_large", "protocol")
 
 
-async def test_what_speaks_no_http_is_told_so(site: ExternalServer, make_fetcher: MakeFetcher) -> None:
+async def test_a_server_without_http_is_reported(site: ExternalServer, make_fetcher: MakeFetcher) -> None:
     site.pages["/"] = b"+PONG\r\n"
     site.pages["/short"] = b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nx"
     for path in ("/", "/short"):

@@ -131,13 +131,13 @@ async def test_what_is_no_question_gets_no_answer(server: Running, data: bytes) 
 
 
 @pytest.mark.parametrize("data", [b"\0\7\0\0\0\1\0\0\0\0\0\0", b"\0\7\0\0\0\1\0\0\0\0\0\0\xc0\x0c\0\1\0\1"])
-async def test_what_cannot_be_read_is_told_so(server: Running, data: bytes) -> None:
+async def test_an_unreadable_query_is_answered_with_an_error(server: Running, data: bytes) -> None:
     answered = server.server.reply(data, limits.DNS_UDP_BYTES)
     assert answered is not None
     assert (answered[:2], answered[3] & 15) == (b"\0\7", dns.rcode.FORMERR)
 
 
-async def test_a_port_that_is_taken_is_told(server: Running, tmp_path: Path) -> None:
+async def test_a_port_in_use_is_reported(server: Running, tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -263,7 +263,7 @@ def test_no_name_of_a_zone_leads_out_of_the_folder(tmp_path: Path, name: str) ->
 
 
 @pytest.mark.parametrize("text", ["alice 60 IN SVCB x", "alice 60 IN", "$INCLUDE /etc/passwd", '@ 60 IN TXT "x'])
-def test_a_zone_that_cannot_be_read_is_told_where(tmp_path: Path, text: str) -> None:
+def test_an_invalid_zone_is_refused_without_file_contents(tmp_path: Path, text: str) -> None:
     with pytest.raises(InvalidDocument) as told:
         ZoneFolder(tmp_path).open("example.test", "ed25519", NOW, text=text)
     assert "passwd" not in told.value.message.replace("/etc/passwd", "")

@@ -57,7 +57,7 @@ async def test_where_no_http_is_spoken_a_connection_is_enough(
     assert site.requests == []
 
 
-async def test_what_is_closed_or_silent_fails_with_a_word(make_fetcher: MakeFetcher) -> None:
+async def test_closed_and_silent_endpoints_fail_with_a_reason(make_fetcher: MakeFetcher) -> None:
     closed = free_port()
     assert await reason(make_fetcher(), f"http://127.0.0.1:{closed}/") == "refused"
     assert await reason(make_fetcher(), f"tcp://127.0.0.1:{closed}") == "refused"

@@ -120,7 +120,7 @@ def test_a_resolver_path_is_trusted_if_no_one_else_can_inject_answers(text: str,
 
 
 @pytest.mark.parametrize("resolver", ["system", "192.0.2.53", "127.0.0.1:53,192.0.2.53"])
-def test_the_word_of_a_resolver_that_others_could_speak_for_is_never_taken(resolver: str) -> None:
+def test_trust_ad_is_refused_for_a_resolver_on_an_untrusted_path(resolver: str) -> None:
     """D4."""
     with pytest.raises(ConfigurationError) as refusal:
         OutboundClient(OutboundOptions(resolver=resolver, trust_ad=True))
@@ -130,11 +130,11 @@ def test_the_word_of_a_resolver_that_others_could_speak_for_is_never_taken(resol
 @pytest.mark.parametrize(
     "resolver", ["127.0.0.1:53", "[::1]:53", "tls://192.0.2.53#dns.test", "https://dns.test/dns-query"]
 )
-def test_the_word_of_a_resolver_on_a_trusted_path_may_be_taken(resolver: str) -> None:
+def test_trust_ad_is_accepted_for_a_resolver_on_a_trusted_path(resolver: str) -> None:
     OutboundClient(OutboundOptions(resolver=resolver, trust_ad=True))
 
 
-def test_anchors_that_cannot_be_read_are_told_at_the_start(tmp_path: Path) -> None:
+def test_unreadable_trust_anchors_are_reported_at_start_up(tmp_path: Path) -> None:
     for name, data in (("missing", None), ("empty", b""), ("binary", b"\xff\xfe"), ("large", b"; " + b"x" * 300_000)):
         file = tmp_path / name
         if data is not None:

@@ -31,6 +31,6 @@ async def test_every_nameserver_is_asked_at_every_address() -> None:
     assert await find_server_addresses(_names(), "nobody.example.com") == []
 
 
-async def test_a_name_without_a_zone_is_told() -> None:
+async def test_a_name_without_a_zone_is_reported() -> None:
     with pytest.raises(FetchFailed):
         await find_zone(_names(), "alice.example.org")

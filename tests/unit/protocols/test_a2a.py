@@ -190,7 +190,7 @@ def test_a_card_of_0_2_in_snake_case_is_read() -> None:
         ({"supportsAuthenticatedExtendedCard": "yes"}, "$.supportsAuthenticatedExtendedCard"),
     ],
 )
-def test_a_fault_in_an_older_card_is_told_at_its_own_place(change: JsonObject, path: str) -> None:
+def test_an_error_in_an_older_card_is_reported_at_its_own_path(change: JsonObject, path: str) -> None:
     with pytest.raises(InvalidDocument) as caught:
         decode(A2A_0_3 | change)
     assert caught.value.path == path
@@ -319,7 +319,7 @@ def test_a_bad_card_is_refused_with_the_place_and_the_reason(change: JsonObject,
     assert says in caught.value.message
 
 
-def test_a_card_without_any_address_is_told_how_to_name_one() -> None:
+def test_a_card_without_an_address_gets_a_hint() -> None:
     card = {name: value for name, value in SMALLEST.items() if name != "supportedInterfaces"}
     with pytest.raises(InvalidDocument) as caught:
         decode(card)
@@ -334,7 +334,7 @@ def test_what_protobuf_leaves_out_is_read_as_empty_with_a_warning() -> None:
     assert any(warning.startswith("$.skills") for warning in decoded.warnings)
 
 
-def test_a_record_without_a_binding_is_a_loss_that_is_told() -> None:
+def test_a_record_without_a_binding_is_a_reported_loss() -> None:
     encoded = A2A.encode(AgentRecord(id="x", name="X", description="Does x."), ENCODE)
     assert [loss.path for loss in encoded.losses] == ["$.bindings"]
     assert encoded.document["supportedInterfaces"] == []

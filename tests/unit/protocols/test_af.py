@@ -194,7 +194,7 @@ def test_times_are_utc_in_whole_seconds() -> None:
 
 
 @pytest.mark.req("AF-20")
-def test_metadata_beyond_its_bound_are_cut_and_said_to_be() -> None:
+def test_oversized_metadata_is_truncated_and_marked() -> None:
     examples = tuple(Example(text=f"Do x {number}.", extra={"note": "y" * 5000}) for number in range(20))
     encoded = AF.encode(record_of(examples=examples, status="testing"), ENCODE)
     assert len(dump_json(encoded.document["metadata"])) <= 64 * 1024
@@ -214,7 +214,7 @@ def test_a_summary_beyond_its_bound_is_cut_and_named() -> None:
 
 
 @pytest.mark.req("AF-53")
-def test_control_characters_are_not_served_and_their_loss_is_told() -> None:
+def test_control_characters_are_removed_and_reported_as_a_loss() -> None:
     encoded = AF.encode(
         record_of(
             name="X\x00\x1b[31m",

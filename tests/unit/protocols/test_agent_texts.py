@@ -79,7 +79,7 @@ def test_a_record_that_is_whole_is_not_joined_with_a_stranger() -> None:
     assert found.metadata_url == WK
 
 
-def test_what_is_no_text_is_passed_over_and_told() -> None:
+def test_invalid_text_is_skipped_and_reported() -> None:
     found, passed = select_adp_txt([b"\2\xff\xfe", *records(GOOD), b"\x09abc"])
     assert found is not None
     assert len(passed) == 2

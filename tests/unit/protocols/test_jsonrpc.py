@@ -146,7 +146,7 @@ def answer(data: bytes) -> Any:
     return json.loads(data)
 
 
-def test_an_error_carries_the_profiles_word_and_where_it_happened() -> None:
+def test_an_error_carries_the_profile_code_and_the_path() -> None:
     reply = answer(error_reply(b"1", InvalidDocument("It is wrong.", path="$.a", hint="Mend it.")))
     assert reply == {
         "jsonrpc": "2.0",
@@ -163,7 +163,7 @@ def test_an_error_carries_the_profiles_word_and_where_it_happened() -> None:
     }
 
 
-def test_an_error_tells_when_to_try_again() -> None:
+def test_an_error_carries_retry_after() -> None:
     reply = answer(error_reply(b"null", RateLimited("Too fast.", retry_after=3)))
     assert reply["error"]["code"] == -32009
     assert reply["error"]["data"] == {"code": "rate_limited", "retry_after": 3}

@@ -62,7 +62,7 @@ def test_a_server_comes_back_as_it_was() -> None:
         assert MCP.encode(decode(server), ENCODE).document == server
 
 
-def test_the_registry_tells_status_and_time() -> None:
+def test_the_registry_envelope_carries_status_and_time() -> None:
     record = decode(LISTED)
     assert (record.name, record.status, record.updated_at) == ("Notes", "deprecated", "2026-02-11T08:00:00Z")
 

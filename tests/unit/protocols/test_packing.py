@@ -30,6 +30,6 @@ def test_anything_else_is_one_document(content: bytes) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1", b"<html>"])
-def test_what_is_no_json_is_told(content: bytes) -> None:
+def test_invalid_json_is_reported(content: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         unpack_documents(content)

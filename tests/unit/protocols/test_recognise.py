@@ -94,7 +94,7 @@ def test_every_example_is_recognised_as_itself(name: str, example: JsonObject) -
 
 
 @pytest.mark.parametrize(("name", "document"), LOOK_ALIKES.values(), ids=LOOK_ALIKES)
-def test_look_alikes_are_told_apart(name: str, document: JsonObject) -> None:
+def test_similar_documents_are_distinguished(name: str, document: JsonObject) -> None:
     assert detect_dialect(document) == name
 
 
@@ -128,7 +128,7 @@ DEMANDED = {
 
 
 @pytest.mark.parametrize(("dialect", "name"), [(each, name) for each, names in DEMANDED.items() for name in names])
-def test_a_document_that_lacks_a_member_is_told_which_one(dialect: str, name: str) -> None:
+def test_a_missing_member_is_named(dialect: str, name: str) -> None:
     example = CODECS[dialect].examples()[0]
     without = {key: value for key, value in example.items() if key != name}
     for document in (without, {**example, name: 12345}):
@@ -151,7 +151,7 @@ def test_a_wrong_name_of_a_dialect_is_answered_with_the_nearest() -> None:
         get_codec("zzz")
 
 
-def test_a_wrong_name_is_told_before_the_document_is_read() -> None:
+def test_an_unknown_dialect_is_reported_before_the_document_is_decoded() -> None:
     with pytest.raises(UnknownDialect):
         decode_document(b"not json", "profil", DECODE)
 
@@ -163,7 +163,7 @@ def test_a_named_dialect_is_not_second_guessed() -> None:
     assert refused.value.path == "$.protocol"
 
 
-def test_broken_json_is_told_as_such() -> None:
+def test_malformed_json_is_reported_as_such() -> None:
     with pytest.raises(MalformedJson):
         decode_document(b'{"id": ', None, DECODE)
 

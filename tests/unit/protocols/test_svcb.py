@@ -136,7 +136,7 @@ def test_the_values_of_a_record_of_an_agent() -> None:
     assert binding.unknown_mandatory == ()
 
 
-def test_a_demand_that_is_not_understood_is_told() -> None:
+def test_an_unknown_mandatory_key_is_reported() -> None:
     binding = parse_svcb(wire_of('1 . mandatory=key667 key667="x"'))
     assert binding.unknown_mandatory == ("key667",)
 

@@ -70,7 +70,7 @@ def test_listeners_on_the_lan_are_named_and_first_use_there_is_a_warning() -> No
     assert ("warning", "LAN", "bus") in missing(bus="nats://127.0.0.1:4222", trust_mode="tofu")
 
 
-def test_an_open_service_is_told_so() -> None:
+def test_an_open_service_is_reported() -> None:
     assert missing(open=True) == {("warning", "authentication", "open")}
 
 
@@ -115,7 +115,7 @@ def test_what_the_machine_shows_is_judged(expected: tuple[str, str, str], facts:
 
 
 @pytest.mark.parametrize(("days", "severity"), [(-1, "danger"), (3, "warning"), (90, None)])
-def test_a_certificate_that_ends_is_told_in_time(days: int, severity: str | None) -> None:
+def test_an_expiring_certificate_is_reported_in_time(days: int, severity: str | None) -> None:
     machine = msgspec.structs.replace(SOUND, certificate_ends=NOW + days * 86_400)
     told = {each.severity for each in found(machine, **HARDENED) if each.layer == "certificate"}
     assert told == ({severity} if severity else set())

@@ -45,7 +45,7 @@ def test_the_weights_of_a_figure_add_up_to_one() -> None:
     assert weights.lexical + weights.network + weights.static + weights.coverage == pytest.approx(1)
 
 
-def test_several_wishes_are_told_apart() -> None:
+def test_several_wishes_are_distinguished() -> None:
     asked = "Find flights to Lisbon, then book a quiet hotel room. Translate the invoice into German."
     assert split_clauses(asked) == (
         "Find flights to Lisbon",

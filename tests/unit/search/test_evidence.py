@@ -32,7 +32,7 @@ def test_tags_that_were_asked_for_or_written_are_direct_matches() -> None:
     assert found.expanded_tags == ()
 
 
-def test_tags_that_only_a_stem_or_a_spelling_leads_to_are_told_apart() -> None:
+def test_tags_matched_by_stem_or_spelling_are_distinguished() -> None:
     found = evidence("automate an API workflow", preferred_tags=("api automation",))
     assert found.matched_tags == ()
     assert found.expanded_tags == ("api-automation", "workflows")

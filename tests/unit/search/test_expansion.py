@@ -74,7 +74,7 @@ def test_a_long_text_names_a_few_tags_only() -> None:
     assert len(predict_tags(analyse(text).split(), parse_taxonomy(outline))) == 8
 
 
-def test_direct_and_expanded_matches_are_told_apart() -> None:
+def test_direct_and_expanded_matches_are_distinguished() -> None:
     found = carried("", ("Finance", "ml"), "finance", "accounting", "deep_learning", "zebra")
     assert found.direct == ("finance",)
     assert found.expanded == (

@@ -148,7 +148,7 @@ def test_only_the_last_of_many_changes_counts() -> None:
     assert ids(ask(ranker, "music")) == ["a"]
 
 
-def test_changes_told_again_after_a_crash_are_not_doubled(folder: Path) -> None:
+def test_changes_replayed_after_a_crash_are_not_duplicated(folder: Path) -> None:
     """The log is told again from the revision that was noted, and some of it is in the index already."""
     ranker, revision = opened_at(folder)
     assert revision == 7
@@ -324,7 +324,7 @@ def test_a_manifest_that_cannot_be_replaced_is_replaced_the_next_time(folder: Pa
 # --- Giving way -----------------------------------------------------------------------------------
 
 
-def test_while_a_fold_gives_way_changes_and_questions_go_on(tmp_path: Path) -> None:
+def test_writes_and_queries_continue_while_compaction_yields(tmp_path: Path) -> None:
     ranker, _ = opened_at(tmp_path / "index")
     for number in range(40):
         ranker.put(agent(f"a{number}", f"mark{number}"))

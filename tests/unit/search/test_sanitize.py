@@ -43,7 +43,7 @@ def test_invisible_characters_are_removed(written: str, seen: str) -> None:
         "<script>crypto</script>",
     ],
 )
-def test_hidden_markup_is_not_read_and_is_told(hidden: str) -> None:
+def test_hidden_markup_is_ignored_and_flagged(hidden: str) -> None:
     text = f"Weather {hidden}"
     assert "crypto" not in sanitize_text(text)
     assert "Weather" in sanitize_text(text)

@@ -88,7 +88,7 @@ def test_ten_words_twenty_times_weigh_less_than_the_same_ten_words_once() -> Non
 
 
 @pytest.mark.parametrize("times", [2, 3, 4, 5])
-def test_words_said_a_few_times_over_never_weigh_more_than_said_once(times: int) -> None:
+def test_repeated_words_never_weigh_more_than_once(times: int) -> None:
     """R3."""
     said = UNRELATED[:10]
     once, often = (analyze_fields(record(f"{PROSE} Also {', '.join(said * count)}.", said)) for count in (1, times))
@@ -97,7 +97,7 @@ def test_words_said_a_few_times_over_never_weigh_more_than_said_once(times: int)
     assert all(loud[key] <= quiet[key] for key in quiet)
 
 
-def test_a_vector_hears_a_word_that_is_said_over_and_over_once() -> None:
+def test_a_repeated_word_counts_once_in_a_vector() -> None:
     """R3."""
     assert remove_repetition(PROSE) == PROSE.replace("to plan their holidays", "to their holidays")
     assert remove_repetition("Fraud, fraud and FRAUD: we find fraud.") == "Fraud, and we find."
@@ -108,7 +108,7 @@ def test_a_vector_hears_a_word_that_is_said_over_and_over_once() -> None:
 
 
 @pytest.mark.parametrize("times", [2, 3, 5, 20])
-def test_a_vector_hears_a_list_of_words_that_is_repeated_as_if_it_was_said_once(times: int) -> None:
+def test_a_repeated_list_of_words_counts_once_in_a_vector(times: int) -> None:
     """R3."""
     said = [word for word in UNRELATED if len(word) > 3][:10]
     assert remove_repetition(f"{PROSE} Also {', '.join(said * times)}.") == remove_repetition(
@@ -151,7 +151,7 @@ QUESTIONS = (
 )
 
 
-def test_a_list_of_words_in_every_example_weighs_no_more_than_said_once() -> None:
+def test_a_list_of_words_in_every_example_weighs_no_more_than_once() -> None:
     """R3."""
     said = " ".join(UNRELATED[:10])
     once = analyze_fields(record(PROSE, (), f"{said} {QUESTIONS[0]}", *QUESTIONS[1:]))
@@ -229,7 +229,7 @@ def test_plain_words_are_not_flagged(text: str) -> None:
     assert lint_flags(record(text)) == ()
 
 
-def test_hidden_text_is_told() -> None:
+def test_hidden_text_is_flagged() -> None:
     assert lint_flags(record("Weather <!-- crypto -->")) == ("hidden_text",)
 
 

@@ -42,7 +42,7 @@ def test_unrelated_examples_are_skills_and_those_of_one_kind_are_one() -> None:
     assert sides(unrelated(8), akin(8), np.repeat(unrelated(1), 8, axis=0)) == [1.0, 0.0, 0.0]
 
 
-def test_few_examples_tell_nothing() -> None:
+def test_few_examples_give_no_spread() -> None:
     assert sides(unrelated(MIN_SPREAD_EXAMPLES - 1), unrelated(MIN_SPREAD_EXAMPLES), unrelated(1)) == [0.0, 1.0, 0.0]
     assert sides(DIRECTIONS[:0], unrelated(3)) == [0.0, 0.0]
 

@@ -133,7 +133,7 @@ def test_nothing_visible_finds_nothing() -> None:
     assert not len(rows)
 
 
-def test_a_text_that_says_nothing_is_near_to_nothing() -> None:
+def test_an_empty_text_is_near_to_nothing() -> None:
     made = unit(np.random.RandomState(8), 3)
     made[1] = 0
     context, _ = block_of(made, [1, 1, 1]).similarities(np.array([1], np.uint32), made[:1])

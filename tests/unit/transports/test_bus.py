@@ -116,7 +116,7 @@ async def test_an_end_reconnects_after_the_bus_disconnected_it(tmp_path: Path, c
             await eventually(lambda: watched.kinds() == ["added"])
 
 
-async def test_a_bus_that_is_not_there_is_told_with_its_setting(clock: ManualClock) -> None:
+async def test_an_unreachable_bus_is_reported_with_its_setting(clock: ManualClock) -> None:
     with pytest.raises(Unavailable) as refused:
         await BusTransport(NatsServer().url, clock).open()
     assert refused.value.path == "bus"

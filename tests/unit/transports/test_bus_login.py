@@ -114,7 +114,7 @@ def test_a_seed_is_read_with_its_checksum_and_its_kind() -> None:
 
 
 @pytest.mark.parametrize("setting", ["creds", "nkey", "token", "ca"])
-def test_a_file_that_is_not_there_is_told_by_the_name_of_its_setting(tmp_path: Path, setting: str) -> None:
+def test_a_missing_file_is_reported_with_its_setting(tmp_path: Path, setting: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
         BusCredentials(**{setting: tmp_path / "missing"}).options()
     assert isinstance(refused.value, WaypostError)

@@ -78,7 +78,7 @@ def test_re_signed_content_is_no_change() -> None:
     assert listener.hear(said(3, capabilities={"logs": "1"})) == "updated"
 
 
-def test_expiry_is_told_once_and_at_its_moment() -> None:
+def test_expiry_is_reported_once_and_on_time() -> None:
     """ANN-41."""
     listener = Listener()
     listener.hear(said(), ttl=10)
@@ -105,7 +105,7 @@ def test_after_its_end_an_agent_may_come_back_but_old_words_may_not() -> None:
     assert listener.hear(said(6)) == "added"
 
 
-def test_another_key_needs_the_word_of_the_first_one() -> None:
+def test_another_key_needs_a_signature_of_the_first_one() -> None:
     """L1, C6."""
     listener = Listener()
     listener.hear(said(1))
@@ -257,7 +257,7 @@ def test_one_machine_cannot_fill_what_a_listener_knows() -> None:
     assert listener.hear(said(agent_id=ids[4]), source="192.0.2.1:4001") == "added"
 
 
-def test_a_trust_store_is_told_of_each_key_once() -> None:
+def test_each_key_is_stored_once_in_a_trust_store() -> None:
     told: list[AgentPin] = []
     listener = Listener(on_pin=told.append)
     listener.hear(said(1))

@@ -18,5 +18,5 @@ from waypost.transports.port import describe_failure
         (None, "it does not answer"),
     ],
 )
-def test_the_reason_is_told_in_the_words_of_the_system(error: Exception | None, expected: str) -> None:
+def test_the_reason_is_the_text_of_the_system(error: Exception | None, expected: str) -> None:
     assert describe_failure(error) == expected

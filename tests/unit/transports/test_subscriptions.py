@@ -23,7 +23,7 @@ def said(agent_id: str = A, seq: int = 1, **members: object) -> dict[str, object
     return announcement(key(agent_id), seq=seq, at=NOW, agent_id=agent_id, **members)
 
 
-async def test_a_subscriber_that_closes_is_not_told_what_was_already_on_its_way() -> None:
+async def test_a_closed_subscriber_gets_no_pending_callbacks() -> None:
     listening = Subscriptions(AgentDirectory("test"), ManualClock(NOW))
     told: list[str] = []
 

@@ -58,7 +58,7 @@ def test_an_empty_allow_list_admits_no_agent() -> None:
     assert AllowList().find_rule(Applicant(agent_id=ID, key_id=KEY)) is None
 
 
-def test_the_narrowest_rule_is_told() -> None:
+def test_the_narrowest_rule_is_named() -> None:
     rules = AllowList(["*", ID, f"key:{KEY}"])
     assert rules.find_rule(Applicant(agent_id=ID, key_id=KEY)) == ID
     rules.remove(ID)

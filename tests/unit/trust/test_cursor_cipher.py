@@ -28,7 +28,7 @@ def test_every_changed_character_is_noticed() -> None:
             SEAL.open("page", changed)
 
 
-def test_a_seal_tells_nothing_of_the_payload() -> None:
+def test_a_sealed_cursor_reveals_nothing_of_the_payload() -> None:
     assert b"payload" not in SEAL.seal("page", b"payload").encode()
     with pytest.raises(ValueError, match="512"):
         CursorCipher(b"short")

@@ -44,7 +44,7 @@ def test_a_record_that_is_not_the_signed_one_fails(changed: JsonObject) -> None:
     assert verdict({**sign_profile(RECORD, key_of()), **changed}, key_of()).state == "failed"
 
 
-def test_self_asserted_and_verified_are_told_apart() -> None:
+def test_self_asserted_and_verified_are_distinguished() -> None:
     signed = sign_profile(RECORD, key_of(number=1))
     assert trust_summary((verdict(signed, key_of(number=1)),)).level == "verified"
     assert trust_summary((verdict(signed),)).level == "self_asserted"
