@@ -1,7 +1,7 @@
-"""Requests that an agent signs itself, instead of showing a token (P-5): `Client(url, signer=AgentSigner(agent, key))`.
+"""Requests that an agent signs with its key instead of sending a token (P-5): `Client(url, signer=AgentSigner(agent, key))`.
 
-Other services know the agent by the key that its domain gives, or that somebody pinned. Good for tasks and swarms; everything
-else asks for a token.
+The service finds the key through the agent's domain, or it was pinned there. Signed requests work for tasks and swarms; all
+other requests need a token.
 """
 
 from __future__ import annotations
@@ -17,23 +17,31 @@ from waypost.trust.keys.private_key import PrivateKey
 
 
 class AgentSigner(httpx2.Auth):
-    """`to` is the agent that is spoken to: by default the one that the request names, else the one of the server's name."""
+    """Signs each request as an agent."""
 
     requires_request_body = True
 
     def __init__(
         self, agent: str, key: PrivateKey, to: str | None = None, *, now: Callable[[], float] = time.time
     ) -> None:
+        """Sign requests as an agent.
+
+        Args:
+            agent: The Agent URI of the sender.
+            key: Its private key.
+            to: The addressee of requests that name none with `agent=`. Default: the agent of the server's host name.
+            now: The clock.
+        """
         self.agent = parse_agent_uri(agent, "agent")
         self._key = key
         self._to = to
         self._now = now
 
     def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
+        """Add the signature headers to a request."""
         to = request.url.params.get("agent") or self._to or f"{AGENT_URI_PREFIX}{request.url.host}"
         signed = (str(uuid.uuid4()), self.agent, to)
         path = request.url.raw_path.partition(b"?")[0].decode("ascii")
-        headers = sign_request(self._key, signed, request.method, path, self._now(), request.content)
-        request.headers.update(headers)
+        request.headers.update(sign_request(self._key, signed, request.method, path, self._now(), request.content))
         request.headers.pop("Authorization", None)
         yield request

@@ -1,4 +1,4 @@
-"""What is said to an agent in a program of one's own, and what its handlers say."""
+"""Messages of a chat (AGP) in a program, and what its handlers reply."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from waypost.protocols.adp.agp.messages import PLAIN, MessageContent
 
 
 class ChatMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What another agent said. `again`: it was handed over before a crash, and nobody knows how far that went."""
+    """A message of another agent."""
 
     id: str
     sender: str
@@ -23,13 +23,13 @@ class ChatMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     content_type: str = PLAIN
     kind: str = "chat"
     reply_to: str | None = None
-    more: bool = False  # further parts of the same answer follow
-    again: bool = False
-    verified: bool = False  # both sides were proven when it came (`peer-verified`)
+    more: bool = False  # further parts of the same reply follow
+    again: bool = False  # the handler may have seen it before the process crashed
+    verified: bool = False  # both sides had verified each other when it arrived (`peer-verified`)
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to what was said."""
+    """The reply to a message: its text, the parts that it arrived in, and the verification of the peer."""
 
     text: str
     parts: tuple[ChatMessage, ...]
@@ -39,21 +39,32 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
         return self.text
 
 
-Said: TypeAlias = "str | MessageContent | None"
-ChatHandler: TypeAlias = Callable[[ChatMessage], "Awaitable[Said] | AsyncIterator[Said] | Said"]
+HandlerResult: TypeAlias = "str | MessageContent | None"
+ChatHandler: TypeAlias = Callable[
+    [ChatMessage], "Awaitable[HandlerResult] | AsyncIterator[HandlerResult] | HandlerResult"
+]
 LateReplyHandler: TypeAlias = Callable[[ChatMessage], Awaitable[None]]
 
 
 class HandlerReplies:
-    """What a handler says: one text, none, or parts with an end that has a mark of its own. No generator: most say one."""
+    """The replies of a handler: one text, none, or parts and an end marker.
 
-    __slots__ = ("_handler", "_is_said", "_letter", "_parts")
+    An iterator class instead of a generator, because most handlers reply once and a generator costs more.
+    """
 
-    def __init__(self, handler: ChatHandler | None, letter: AgentMessage) -> None:
+    __slots__ = ("_handler", "_is_called", "_message", "_parts")
+
+    def __init__(self, handler: ChatHandler | None, message: AgentMessage) -> None:
+        """Prepare the call of a handler.
+
+        Args:
+            handler: The handler; None replies with a fixed text.
+            message: The message that it is called with.
+        """
         self._handler = handler
-        self._letter = letter
+        self._message = message
         self._parts: AsyncIterator[MessageContent] | None = None
-        self._is_said = False
+        self._is_called = False
 
     def __aiter__(self) -> AsyncIterator[MessageContent]:
         return self
@@ -61,43 +72,48 @@ class HandlerReplies:
     async def __anext__(self) -> MessageContent:
         if self._parts is not None:
             return await anext(self._parts)
-        if self._is_said:
+        if self._is_called:
             raise StopAsyncIteration
-        self._is_said = True
+        self._is_called = True
         if self._handler is None:
-            return MessageContent(text="This agent listens, but has nothing to say.")
-        said: Any = self._handler(chat_message(self._letter))
-        if type(said) is CoroutineType:  # nearly always
-            said = await said
-        elif hasattr(said, "__aiter__"):
-            self._parts = _parts(said)
+            return MessageContent(text="This agent has no handler for chats.")
+        result: Any = self._handler(chat_message(self._message))
+        if type(result) is CoroutineType:  # the usual case
+            result = await result
+        elif hasattr(result, "__aiter__"):
+            self._parts = _parts(result)
             return await anext(self._parts)
-        elif inspect.isawaitable(said):
-            said = await said
-        if said is None:
+        elif inspect.isawaitable(result):
+            result = await result
+        if result is None:
             raise StopAsyncIteration
-        return _content(said)
+        return _content(result)
 
 
-async def _parts(said: AsyncIterator[Said]) -> AsyncIterator[MessageContent]:
-    async for part in said:
-        yield msgspec.structs.replace(_content(part), more=True)
+async def _parts(results: AsyncIterator[HandlerResult]) -> AsyncIterator[MessageContent]:
+    async for result in results:
+        yield msgspec.structs.replace(_content(result), more=True)
     yield MessageContent()
 
 
-def _content(said: Said) -> MessageContent:
-    return said if isinstance(said, MessageContent) else MessageContent(text=str(said or ""))
+def _content(result: HandlerResult) -> MessageContent:
+    return result if isinstance(result, MessageContent) else MessageContent(text=str(result or ""))
 
 
-def chat_message(letter: AgentMessage) -> ChatMessage:
+def chat_message(message: AgentMessage) -> ChatMessage:
+    """A stored message as handlers see it.
+
+    Args:
+        message: The message.
+    """
     return ChatMessage(
-        id=letter.id,
-        sender=letter.peer,
-        text=letter.content.text,
-        content_type=letter.content.type,
-        kind=letter.kind,
-        reply_to=letter.content.reply_to,
-        more=letter.content.more,
-        again=letter.again,
-        verified=letter.verified,
+        id=message.id,
+        sender=message.peer,
+        text=message.content.text,
+        content_type=message.content.type,
+        kind=message.kind,
+        reply_to=message.content.reply_to,
+        more=message.content.more,
+        again=message.again,
+        verified=message.verified,
     )

@@ -1,4 +1,4 @@
-"""Lines and server-sent events out of chunks of bytes. No sockets: chunks in, values out."""
+"""HTTP for the clients without I/O: line and event decoders, TLS contexts, errors from failed responses, retries."""
 
 from __future__ import annotations
 
@@ -31,39 +31,60 @@ from waypost.errors import (
 )
 from waypost.settings import ConnectionSettings
 
-# The generator of the sync client replaces the first name by the second.
+# scripts/unasync.py replaces the first name by the second in the sync client.
 async_pause = asyncio.sleep
 pause = time.sleep
 
+_SENT = "sent"  # details[_SENT]: the service may have processed the request although no response arrived
+_UNCLEAR_STATUSES = (500, 502, 504)  # the service may have processed the request
+
+# Several errors may share status and code; their titles differ.
+_BY_TITLE = {
+    (codes.http, kind.code, codes.title): kind for kind, codes in ERROR_CODES.items() if kind is not ConfigurationError
+}
+_BY_CODE: dict[tuple[int, str], type[WaypostError]] = {}
+_BY_STATUS: dict[int, type[WaypostError]] = {}
+for _kind, _codes in ERROR_CODES.items():
+    if _kind is not ConfigurationError:
+        _BY_CODE.setdefault((_codes.http, _kind.code), _kind)
+        _BY_STATUS.setdefault(_codes.http, _kind)
+
 
 class LineDecoder:
-    """Splits at LF alone: U+2028 and its kind may stand inside JSON strings."""
+    """Splits a byte stream into lines at LF only: JSON strings may contain U+2028 and other line separators."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
+        """Yield the lines that a chunk completes.
+
+        Args:
+            chunk: The next bytes of the stream.
+        """
         self._rest += chunk
-        *whole, rest = self._rest.split(b"\n")
+        *lines, rest = self._rest.split(b"\n")
         if len(rest) > limits.CLIENT_LINE_BYTES:
-            raise TooLarge("The service sent a line without end.")
+            raise TooLarge(f"The service sent a line of more than {limits.CLIENT_LINE_BYTES} bytes.")
         self._rest = rest
-        for line in whole:
+        for line in lines:
             yield bytes(line.removesuffix(b"\r"))
 
     def rest(self) -> bytes:
-        """A last line that no LF ended."""
+        """The last line, if no LF ended it."""
         return bytes(self._rest)
 
 
 class ServerEvent(msgspec.Struct, frozen=True):
+    """One server-sent event. `id` is that of the last event that had one."""
+
     event: str
     data: str
     id: str | None
 
 
 class EventStreamDecoder:
-    """One server-sent event for each blank line. An event that the end of the stream cut short is not told."""
+    """Splits a byte stream into server-sent events. An event without a final blank line is dropped."""
 
     def __init__(self) -> None:
         self._lines = LineDecoder()
@@ -72,14 +93,19 @@ class EventStreamDecoder:
         self._id: str | None = None
 
     def feed(self, chunk: bytes) -> Iterator[ServerEvent]:
+        """Yield the events that a chunk completes.
+
+        Args:
+            chunk: The next bytes of the stream.
+        """
         for line in self._lines.feed(chunk):
             if line:
-                self._take(line.decode("utf-8", "replace"))
+                self._read_field(line.decode("utf-8", "replace"))
             elif self._data or self._event:
                 yield ServerEvent(self._event or "message", "\n".join(self._data), self._id)
                 self._event, self._data = "", []
 
-    def _take(self, line: str) -> None:
+    def _read_field(self, line: str) -> None:
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if name == "data":
@@ -90,13 +116,13 @@ class EventStreamDecoder:
             self._id = value
 
 
-# ---- How a client knows the service, and the service the client: certificates of the connection.
-
-
 def tls_context(address: ConnectionSettings) -> ssl.SSLContext:
-    """Trust the authorities in `address.ca`; without it, those of certifi and of this machine.
+    """The TLS context of a client. Without `ca` it trusts the authorities of certifi and of this machine.
 
-    A plain HTTP address gets an empty context: loading the default authorities takes longer than most commands do.
+    A plain HTTP address gets an empty context: loading the default authorities takes longer than most commands.
+
+    Args:
+        address: The settings of the connection, with `ca`, `cert` and `cert_key`.
     """
     if address.ca is None and address.cert is None and not address.base_url.startswith("https:"):
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -115,65 +141,57 @@ def tls_context(address: ConnectionSettings) -> ssl.SSLContext:
     return context
 
 
-# ---- From an answer that failed, or none at all, to a leaf of the one error tree. Pure.
-
-_SENT = "sent"  # details[_SENT]: the request may have been carried out, though no answer came
-
-# More than one leaf may share status and code; the title tells them apart.
-_BY_TITLE = {
-    (codes.http, kind.code, codes.title): kind for kind, codes in ERROR_CODES.items() if kind is not ConfigurationError
-}
-
-_BY_CODE: dict[tuple[int, str], type[WaypostError]] = {}
-
-_BY_STATUS: dict[int, type[WaypostError]] = {}
-
-for _kind, _codes in ERROR_CODES.items():
-    if _kind is not ConfigurationError:
-        _BY_CODE.setdefault((_codes.http, _kind.code), _kind)
-        _BY_STATUS.setdefault(_codes.http, _kind)
-
-
 def error_from_response(status: int, headers: Mapping[str, str], body: bytes) -> WaypostError:
-    """The error that a service told of."""
+    """The error that a response reports.
+
+    Args:
+        status: The HTTP status.
+        headers: The headers of the response.
+        body: The body, usually problem details (RFC 9457).
+    """
     problem = _parse_problem(body)
-    kind = _error_class(status, problem)
     retry_after = str(problem.get("retry_after", headers.get("retry-after", "")))
-    return kind(
+    correlation_id = problem.get("correlation_id") or headers.get("x-request-id")
+    details: dict[str, Any] = {"status": status}
+    if correlation_id is not None:
+        details["correlation_id"] = correlation_id
+    return _error_class(status, problem)(
         str(problem.get("message") or problem.get("detail") or f"The service answered with status {status}."),
         path=_text(problem.get("path")),
         hint=_text(problem.get("hint")),
         retry_after=int(retry_after) if retry_after.isdecimal() else None,
-        details={
-            name: value
-            for name, value in (
-                ("status", status),
-                ("correlation_id", problem.get("correlation_id") or headers.get("x-request-id")),
-            )
-            if value is not None
-        },
+        details=details,
     )
 
 
 def error_from_transport(error: httpx2.HTTPError, base_url: str) -> WaypostError:
-    """No answer. Whether the request may have been carried out decides what may be tried again."""
+    """The error for a request without a response.
+
+    Args:
+        error: What the HTTP library raised.
+        base_url: The address of the service.
+    """
     sent = not isinstance(error, (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout))
     if isinstance(error, httpx2.TimeoutException):
         return Timeout(
             f"{base_url} did not answer in time.", hint="Try again, or allow more time.", details={_SENT: sent}
         )
     reason = str(error) or type(error).__name__
-    what = "The connection broke" if sent else "There is no connection"
+    problem = "The connection was lost" if sent else "Cannot connect"
     return Unavailable(
-        f"{what}: {base_url} ({reason}).",
+        f"{problem}: {base_url} ({reason}).",
         hint="Is the service running, and is this its address?",
         details={_SENT: sent},
     )
 
 
 def may_have_been_applied(error: WaypostError) -> bool:
-    """True when the request reached the service and nobody knows what became of it."""
-    return bool(error.details.get(_SENT)) or error.details.get("status") in (500, 502, 504)
+    """True if the service may have processed the request in spite of the error.
+
+    Args:
+        error: An error of this module.
+    """
+    return bool(error.details.get(_SENT)) or error.details.get("status") in _UNCLEAR_STATUSES
 
 
 def _error_class(status: int, problem: Mapping[str, Any]) -> type[WaypostError]:
@@ -200,35 +218,45 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-# ---- When to try again, and after how long. Pure: chance is an argument.
-
-
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
-    """Full jitter: a delay drawn from zero to a bound that doubles. The bound keeps a fleet from coming back at once."""
+    """When to repeat a failed request: exponential backoff with full jitter, so that many clients do not return at once."""
 
     attempts: int = limits.CLIENT_ATTEMPTS
     base_seconds: float = limits.CLIENT_BACKOFF_SECONDS
     most_seconds: float = limits.CLIENT_BACKOFF_MAX_SECONDS
 
     def delay(self, error: WaypostError, attempt: int, *, repeatable: bool, chance: float) -> float | None:
-        """Seconds to wait before attempt `attempt + 1` (they count from 1), or None when the error is final."""
+        """Seconds before the next attempt; None if there is none.
+
+        Args:
+            error: Why the attempt failed.
+            attempt: The number of the attempt, from 1.
+            repeatable: Whether the request may be processed twice.
+            chance: A random number from 0 to 1.
+        """
         if attempt >= self.attempts or not _is_transient(error):
             return None
         if may_have_been_applied(error) and not repeatable:
             return None
-        drawn = self.backoff(attempt, chance)
+        backoff = self.backoff(attempt, chance)
         if error.retry_after is None:
-            return drawn
+            return backoff
         if error.retry_after > limits.CLIENT_RETRY_AFTER_MAX_SECONDS:
             return None
-        return error.retry_after + drawn  # never earlier than asked
+        return error.retry_after + backoff  # never earlier than the service asks for
 
     def backoff(self, attempt: int, chance: float) -> float:
+        """Seconds to wait after a failed attempt.
+
+        Args:
+            attempt: The number of the attempt, from 1.
+            chance: A random number from 0 to 1.
+        """
         return float(min(self.most_seconds, self.base_seconds * 2 ** min(attempt - 1, 30))) * chance
 
 
 def _is_transient(error: WaypostError) -> bool:
-    """True for what time alone may heal. Whoever waited as long as was asked for does not wait again."""
+    """True if the request may succeed later. A timeout is final: the caller has waited long enough."""
     if isinstance(error, (StorageFull, QuotaExceeded, Timeout)):
         return False
     return isinstance(error, (Unavailable, RateLimited))

@@ -1,7 +1,7 @@
-"""Where results of tasks and news of swarms are posted to (`callback`): an ASGI application for a program of one's own.
+"""Work for an agent in a program: an ASGI application that receives callbacks, and a worker that performs tasks.
 
-It takes what an agent signed for ours (adp.md §7, P-5), hands it over once, and answers when the handler is done: what fails is
-posted again. It knows no server; mount it in one that speaks https.
+async def translate(task): return {"text": …}
+await serve_tasks(client, "agent:alice.example.com", {"translate": translate})
 """
 
 from __future__ import annotations
@@ -37,96 +37,118 @@ from waypost.protocols.adp.agp.messages import VerifyingKey
 from waypost.registry.ports import KeyValueStore, KeyValueWrite
 from waypost.responses.messaging import LeasedTask
 
-CALLBACK_KIND = "callback"  # by agent, sender and id: what was handed over
+log = logging.getLogger("waypost.client")
 
-_IDS = ("messageId", "taskId")
+CALLBACK_KIND = "callback"  # stored by agent, sender and id: callbacks that were handled
 
+_ID_MEMBERS = ("messageId", "taskId")
 _BODY_BYTES = 2 * limits.TASK_RESULT_BYTES
+_RENEWALS_PER_LEASE = 3
+
+_Scope = MutableMapping[str, Any]
+_Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+_Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 class ReceivedCallback(msgspec.Struct, frozen=True, kw_only=True):
-    """What another agent posted: the status of a task that ended, or what was told in a swarm."""
+    """What another agent posted: the status of a task that ended, or a message of a swarm."""
 
     id: str
-    sender: str  # who signed it
+    sender: str  # the agent that signed it
     document: JsonObject
 
     @property
     def is_result(self) -> bool:
+        """True for the status of a task."""
         return "taskId" in self.document
 
 
 CallbackHandler = Callable[[ReceivedCallback], Awaitable[None]]
-
-_Scope = MutableMapping[str, Any]
-
-_Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-
-_Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+TaskHandler = Callable[[LeasedTask], Awaitable[Any]]
 
 
 class CallbackReceiver:
-    """The application. `LiveAgent.callbacks` makes one for its agent."""
+    """An ASGI application for the `callback` of tasks and swarms (adp.md §7, P-5). `LiveAgent.callbacks` creates one.
+
+    It verifies the signature, calls the handler once for each callback, and responds when the handler returns, so that the
+    sender repeats what failed. Mount it in a server that speaks https.
+    """
 
     def __init__(
         self,
         agent: str,
         peers: PeerKeySource,
-        keeper: KeyValueStore,
+        store: KeyValueStore,
         handler: CallbackHandler,
         now: Callable[[], float] = time.time,
     ) -> None:
+        """Create the application.
+
+        Args:
+            agent: The agent that the callbacks are for.
+            peers: Finds the keys of senders.
+            store: Remembers the callbacks that were handled.
+            handler: Called with each callback. It is called again for a callback that it failed on.
+            now: The clock.
+        """
         self._agent = agent
         self._peers = peers
-        self._keeper = keeper
+        self._store = store
         self._handler = handler
         self._now = now
-        self._signatures = RequestVerifier(self._key_of, keeper, now)
-        self._working: set[str] = set()
+        self._signatures = RequestVerifier(self._key_of, store, now)
+        self._in_progress: set[str] = set()
 
     async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
+        """Handle one request (ASGI)."""
         if scope["type"] != "http":
-            raise InvalidRequest("This takes requests only.", path="callback", hint="Mount it under a path of its own.")
+            raise InvalidRequest(
+                "Only HTTP requests are accepted.", path="callback", hint="Mount it under a path of its own."
+            )
         status, body = 204, b""
         try:
-            await self._take(scope, receive)
+            await self._receive(scope, receive)
         except WaypostError as error:
             status, body = error_codes(error).http, dump_json({"code": error.code, "message": str(error)})
         headers = [(b"content-type", b"application/json")] if body else []
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    async def _take(self, scope: _Scope, receive: _Receive) -> None:
+    async def _receive(self, scope: _Scope, receive: _Receive) -> None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        signed = parse_signature_headers(lambda name: headers[name].decode("latin-1") if name in headers else None)
-        if scope["method"] != "POST" or signed is None:
-            raise Unauthorized("What is posted here is signed.", path=SIGNATURE_HEADER, hint="Send the headers of P-5.")
+        signature = parse_signature_headers(lambda name: headers[name].decode("latin-1") if name in headers else None)
+        if scope["method"] != "POST" or signature is None:
+            raise Unauthorized(
+                "A callback must be signed.", path=SIGNATURE_HEADER, hint="Send the signature headers of P-5."
+            )
         body = await _read_body(receive)
         document = parse_object(body, max_bytes=_BODY_BYTES)
-        posted_id = next((document[name] for name in _IDS if isinstance(document.get(name), str)), None)
-        if posted_id is None or not 0 < len(posted_id) <= limits.ID_CHARS:
+        callback_id = next((document[name] for name in _ID_MEMBERS if isinstance(document.get(name), str)), None)
+        if callback_id is None or not 0 < len(callback_id) <= limits.ID_CHARS:
             raise InvalidDocument(
-                "Of what is this?", path="$.messageId", hint="Send the id of the message or the task."
+                "The id is missing.",
+                path="$.messageId",
+                hint="Send the messageId of a message or the taskId of a task.",
             )
-        await self._signatures.check_result(signed, posted_id, self._agent, body)
-        await self._hand_over(ReceivedCallback(id=posted_id, sender=signed.agent, document=document))
+        await self._signatures.check_result(signature, callback_id, self._agent, body)
+        await self._handle_once(ReceivedCallback(id=callback_id, sender=signature.agent, document=document))
 
-    async def _hand_over(self, posted: ReceivedCallback) -> None:
-        """Once: whoever posts it again may have missed our answer."""
-        key = f"{self._agent} {posted.sender} {posted.id}"
-        if await self._keeper.get(CALLBACK_KIND, key, self._now()) is not None:
+    async def _handle_once(self, callback: ReceivedCallback) -> None:
+        """A sender that missed our response posts again: respond as before, without the handler."""
+        key = f"{self._agent} {callback.sender} {callback.id}"
+        if await self._store.get(CALLBACK_KIND, key, self._now()) is not None:
             return
-        if key in self._working:
-            raise Conflict("This is being handed over.", path="$.messageId", hint="Post it again later.")
-        self._working.add(key)
+        if key in self._in_progress:
+            raise Conflict("This callback is being handled.", path="$.messageId", hint="Post it again later.")
+        self._in_progress.add(key)
         try:
-            await self._handler(posted)
-            ends = self._now() + limits.AGP_DEDUP_SECONDS
-            await self._keeper.commit(
-                [KeyValueWrite(kind=CALLBACK_KIND, key=key, value=b"1", expires_at=ends)], self._now()
+            await self._handler(callback)
+            expires_at = self._now() + limits.AGP_DEDUP_SECONDS
+            await self._store.commit(
+                [KeyValueWrite(kind=CALLBACK_KIND, key=key, value=b"1", expires_at=expires_at)], self._now()
             )
         finally:
-            self._working.discard(key)
+            self._in_progress.discard(key)
 
     async def _key_of(self, agent: str) -> VerifyingKey | None:
         found = await self._peers.key_of(agent)
@@ -139,23 +161,9 @@ async def _read_body(receive: _Receive) -> bytes:
         message = await receive()
         parts.append(message.get("body", b""))
         if sum(map(len, parts)) > _BODY_BYTES:
-            raise TooLarge(f"At most {_BODY_BYTES} bytes are taken.", path="$", hint="Send a smaller result.")
+            raise TooLarge(f"A callback has at most {_BODY_BYTES} bytes.", path="$", hint="Send a smaller result.")
         if not message.get("more_body", False):
             return b"".join(parts)
-
-
-# ---- A worker: takes the tasks of an agent that answers no requests itself, does them, and reports.
-#
-#     async def translate(work): return {"text": …}
-#     await serve_tasks(client, "agent:alice.example.com", {"translate": translate})
-#
-# A task that takes long keeps its lease. What a handler raises is told as the task's failure; it ends no other task.
-
-log = logging.getLogger("waypost.client")
-
-TaskHandler = Callable[[LeasedTask], Awaitable[Any]]
-
-_RENEW_PART = 3  # of a lease, after which it is prolonged
 
 
 async def serve_tasks(
@@ -167,61 +175,72 @@ async def serve_tasks(
     lease_seconds: int = limits.TASK_LEASE_SECONDS,
     wait_seconds: int = limits.TASK_WAIT_SECONDS,
 ) -> None:
-    """Work until cancelled. What is under way then is given up; its lease ends, and another worker takes it."""
+    """Take tasks of an agent, perform them and report, until cancelled.
+
+    The lease of a task is renewed while its handler runs. An exception of a handler is reported as the failure of its task.
+    Cancellation abandons the running tasks; when their leases end, another worker takes them.
+
+    Args:
+        client: The client of the service that has the tasks.
+        agent: The agent; the caller owns it.
+        handlers: By the name of a task: called with the task, returns its result.
+        at_once: How many tasks run at the same time.
+        lease_seconds: The lease of a task.
+        wait_seconds: How long a request waits for a task.
+    """
     retry, failures = Retry(), 0
     async with asyncio.TaskGroup() as group:
-        working: set[asyncio.Task[None]] = set()
+        running: set[asyncio.Task[None]] = set()
         while True:
-            if len(working) >= at_once:
-                await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
+            if len(running) >= at_once:
+                await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 continue
             try:
                 taken = await client.take_tasks(
-                    agent, limit=at_once - len(working), lease_seconds=lease_seconds, wait_seconds=wait_seconds
+                    agent, limit=at_once - len(running), lease_seconds=lease_seconds, wait_seconds=wait_seconds
                 )
                 failures = 0
             except (Unavailable, RateLimited) as error:
                 failures += 1
-                log.warning("no tasks can be taken now: %s", error)
+                log.warning("cannot take tasks: %s", error)
                 await asyncio.sleep(error.retry_after or retry.backoff(failures, 1.0))
                 continue
-            for work in taken:
-                task = group.create_task(_run_task(client, work, handlers.get(work.task), lease_seconds))
-                working.add(task)
-                task.add_done_callback(working.discard)
+            for leased in taken:
+                task = group.create_task(_run_task(client, leased, handlers.get(leased.task), lease_seconds))
+                running.add(task)
+                task.add_done_callback(running.discard)
 
 
-async def _run_task(client: Client, work: LeasedTask, handler: TaskHandler | None, lease_seconds: int) -> None:
+async def _run_task(client: Client, task: LeasedTask, handler: TaskHandler | None, lease_seconds: int) -> None:
     if handler is None:
-        await _report(client, work, "failed", error={"code": "unknown_task", "message": f"No task {work.task!r}."})
+        await _report(client, task, "failed", error={"code": "unknown_task", "message": f"No task {task.task!r}."})
         return
-    renewing = asyncio.create_task(_renew_lease(client, work, lease_seconds))
+    renewal = asyncio.create_task(_renew_lease(client, task, lease_seconds))
     try:
-        result = await handler(work)
+        result = await handler(task)
     except WaypostError as error:
-        await _report(client, work, "failed", error={"code": error.code, "message": str(error)})
-    except Exception as error:  # a handler is the user's code: whatever it raises is its task's failure
-        log.exception("the task %s failed", work.task_id)
-        await _report(client, work, "failed", error={"code": "failed", "message": f"{type(error).__name__}"})
+        await _report(client, task, "failed", error={"code": error.code, "message": str(error)})
+    except Exception as error:  # user code: any exception is the failure of this task
+        log.exception("task %s failed", task.task_id)
+        await _report(client, task, "failed", error={"code": "failed", "message": type(error).__name__})
     else:
-        await _report(client, work, "succeeded", result=result)
+        await _report(client, task, "succeeded", result=result)
     finally:
-        renewing.cancel()
+        renewal.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await renewing
+            await renewal
 
 
-async def _renew_lease(client: Client, work: LeasedTask, lease_seconds: int) -> None:
-    """Prolong the lease while the handler works."""
+async def _renew_lease(client: Client, task: LeasedTask, lease_seconds: int) -> None:
     while True:
-        await asyncio.sleep(lease_seconds / _RENEW_PART)
-        await _report(client, work, "running", lease_seconds=lease_seconds)
+        await asyncio.sleep(lease_seconds / _RENEWALS_PER_LEASE)
+        await _report(client, task, "running", lease_seconds=lease_seconds)
 
 
-async def _report(client: Client, work: LeasedTask, status: str, **members: Any) -> None:
+async def _report(client: Client, task: LeasedTask, status: str, **members: Any) -> None:
     try:
-        await client.report_task(work.task_id, work.lease, status, **members)
+        await client.report_task(task.task_id, task.lease, status, **members)
     except (Conflict, NotFound) as error:
-        log.info("the task %s is no longer ours: %s", work.task_id, error)
+        log.info("task %s belongs to another worker now: %s", task.task_id, error)
     except WaypostError as error:
-        log.warning("the task %s could not be reported: %s", work.task_id, error)
+        log.warning("cannot report task %s: %s", task.task_id, error)

@@ -41,7 +41,7 @@ def test_the_preferred_binding_that_the_rules_admit_is_chosen() -> None:
         ("https://printer.local./", "local address"),
         ("https://intranet/", "local address"),
         ("https://user:secret@agents.example.com/", "user"),
-        ("https://[agents", "no address"),
+        ("https://[agents", "not a URL"),
         ("agents.example.com", "scheme"),
         ("", "scheme"),
     ],
