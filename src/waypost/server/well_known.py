@@ -13,7 +13,7 @@ from waypost.errors import NotFound
 from waypost.model.json import JsonObject, dump_json
 from waypost.model.principal import ANONYMOUS, PUBLIC
 from waypost.model.registration import Registration
-from waypost.protocols.ard.catalog import build_catalog, host_entry, registry_entry
+from waypost.protocols.ard.catalog import CATALOG_STATUSES, build_catalog, host_entry, registry_entry
 from waypost.protocols.dialects import get_codec
 from waypost.registry.registry import Registry
 from waypost.server.hosted_agents.documents import (
@@ -275,7 +275,7 @@ class WellKnownApi:
             return self._catalog[1]
         entries, _ = self._registry.entries.page(_AUDIENCE, limit=_MAX_CATALOG_ENTRIES)
         written: list[JsonObject] = [self._own_entry(), registry_entry(self._renderer.base_url, self._renderer.host)]
-        ids = [entry.id for entry in entries if entry.status in ("active", "testing")]
+        ids = [entry.id for entry in entries if entry.status in CATALOG_STATUSES]
         for start in range(0, len(ids), 100):
             written += map(self._entries.entry, await self._registry.registrations(ids[start : start + 100]))
         body = dump_json(build_catalog(written, host_entry("Waypost", self._renderer.host)))

@@ -19,7 +19,6 @@ from waypost.protocols.a2a.codec import A2A
 from waypost.protocols.ard.catalog import (
     build_catalog,
     host_entry,
-    is_listed,
     read_catalog,
     registry_entry,
 )
@@ -315,18 +314,6 @@ def test_a_catalog_lists_an_odd_entry_in_the_form_that_its_schema_takes() -> Non
     assert listed["metadata"] == {"plain": 1}
     assert listed["trustManifest"] == ARD_AIC["trustManifest"]
     assert not {"mediaType", "version", "representativeQueries"} & set(listed)
-
-
-def test_only_what_works_or_is_tried_is_listed() -> None:
-    statuses = (None, "active", "testing", "inactive", "suspended", "deprecated")
-    assert [is_listed(replace(a_record(), status=status)) for status in statuses] == [
-        True,
-        True,
-        True,
-        False,
-        False,
-        False,
-    ]
 
 
 def test_what_is_read_must_be_a_catalog_of_major_version_one() -> None:

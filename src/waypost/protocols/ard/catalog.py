@@ -1,4 +1,4 @@
-"""AI catalogs (ard.md §1): written for /.well-known/ai-catalog.json, and taken apart when one is read."""
+"""AI catalogs (ard.md §1): written for /.well-known/ai-catalog.json, and read."""
 
 from __future__ import annotations
 
@@ -8,29 +8,28 @@ from typing import Any
 from waypost import limits
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
-from waypost.model.record import AgentRecord, find_object, need_array, need_object, need_text
+from waypost.model.record import find_object, need_array, need_object, need_text
 from waypost.protocols.ard.codec import MAX_QUERIES, MIN_QUERIES, is_metadata_value, parse_urn, publisher_of
 from waypost.protocols.codec import CARRY
 
-REGISTRY_TYPE = "application/ai-registry+json"
-SPEC_VERSION = "1.0"
-LISTED = ("active", "testing")
+CATALOG_STATUSES = ("active", "testing")  # of agents in a catalog (§10)
+_REGISTRY_TYPE = "application/ai-registry+json"
+_SPEC_VERSION = "1.0"
 
 
 def build_catalog(entries: Iterable[JsonObject], host: JsonObject | None) -> JsonObject:
-    """A catalog of the entries given: `(identifier, version)` once each, in the form that ARD's own schema takes."""
+    """Make a catalog in the form of ARD's own schema; each `(identifier, version)` occurs once."""
     listed: dict[tuple[str, Any], JsonObject] = {}
     for entry in map(catalog_entry, entries):
         listed.setdefault((entry["identifier"], entry.get("version")), entry)
-    document: JsonObject = {"specVersion": SPEC_VERSION}
+    document: JsonObject = {"specVersion": _SPEC_VERSION}
     if host is not None:
         document["host"] = host
     return document | {"entries": list(listed.values())}
 
 
 def catalog_entry(entry: JsonObject) -> JsonObject:
-    """An entry as a catalog lists it (P-3, P-4, ARD-4, ARD-16), whatever its publisher sent. What only our own reader
-    needs is left out."""
+    """Return an entry in the form of a catalog (P-3, P-4, ARD-4, ARD-16), without the remainder."""
     listed = {name: value for name, value in entry.items() if name != CARRY and value is not None}
     kind = listed.pop("mediaType", None)
     listed = {**listed, "identifier": str(parse_urn(entry["identifier"])), "type": listed.get("type", kind)}
@@ -42,22 +41,17 @@ def catalog_entry(entry: JsonObject) -> JsonObject:
     return listed
 
 
-def is_listed(record: AgentRecord) -> bool:
-    """Only what works, or is being tried, belongs into a catalog (§10)."""
-    return record.effective_status in LISTED
-
-
 def host_entry(display_name: str, host: str) -> JsonObject:
-    """Who publishes the catalog (ARD-3)."""
+    """Return the publisher of the catalog (ARD-3)."""
     return {"displayName": display_name, "identifier": publisher_of(host)}
 
 
 def registry_entry(base_url: str, host: str) -> JsonObject:
-    """The service's own entry: the registry behind the catalog."""
+    """Return the service's own entry: the registry behind the catalog."""
     return {
         "identifier": f"urn:air:{publisher_of(host)}:registry:waypost",
         "displayName": "Waypost registry",
-        "type": REGISTRY_TYPE,
+        "type": _REGISTRY_TYPE,
         "url": f"{base_url.rstrip('/')}/ard/",
         "description": "Finds agents by what they can do, through the protocols they speak.",
         "tags": ["discovery", "registry"],
@@ -66,11 +60,13 @@ def registry_entry(base_url: str, host: str) -> JsonObject:
 
 
 def read_catalog(document: JsonObject) -> list[JsonObject]:
-    """The entries of a catalog of any major version 1; members that are not known are ignored (P-1)."""
+    """Read the entries of a catalog of major version 1; unknown members are ignored (P-1)."""
     _check_version(need_text(document, "specVersion", most=limits.TAG_CHARS))
     if "collections" in document:
         raise InvalidDocument(
-            "`collections` was removed from catalogs.", path="$.collections", hint="List them among the entries."
+            "The member `collections` was removed from the format.",
+            path="$.collections",
+            hint="List them among the entries.",
         )
     host = find_object(document, "host")
     if host is not None:
@@ -85,20 +81,20 @@ def _check_version(version: str) -> None:
     major = version.partition(".")[0]
     if major != "1":
         raise InvalidDocument(
-            f"specVersion {version!r} is not one that is read here.",
+            f"The specVersion {version!r} is not supported.",
             path="$.specVersion",
-            hint="Versions 1.x are read.",
+            hint="Use 1.x.",
         )
 
 
 def _check_unique(entries: list[JsonObject]) -> None:
-    seen: dict[tuple[str, str], int] = {}
+    first: dict[tuple[str, str], int] = {}
     for index, entry in enumerate(entries):
         key = (str(entry.get("identifier")), str(entry.get("version")))
-        if key in seen:
+        if key in first:
             raise InvalidDocument(
-                f"{key[0][:80]!r} is listed twice, first as entry {seen[key]}.",
+                f"{key[0][:80]!r} is listed twice, first as entry {first[key]}.",
                 path=f"$.entries[{index}].identifier",
-                hint="Give each version of an entry once.",
+                hint="List each version of an entry once.",
             )
-        seen[key] = index
+        first[key] = index

@@ -1,8 +1,5 @@
-"""What is asked of an ARD registry (ard.md §4–6): the bodies of search and explore, and the filter that both share.
-
-Pure: a body in, a request out, or an error that names the member. What an entry holds at a path is asked of
-`values_at`.
-"""
+"""ARD queries (ard.md §4–7): the bodies of search and explore, their common filter, and the filter and order of
+lists."""
 
 from __future__ import annotations
 
@@ -20,10 +17,9 @@ from waypost.model.json import JsonObject, kind_of
 from waypost.model.times import find_instant
 
 FEDERATION: Final = ("auto", "referrals", "none")
-
-PUBLISHER: Final = "publisher"  # no member of an entry: it is read off the identifier (ARD-22)
-# Roots of a path. Of other members of an entry ARD says nothing, so nobody can ask for them.
-FIELDS: Final = (
+_PUBLISHER: Final = "publisher"  # derived from the identifier (ARD-22)
+# First names of paths: the members of an entry that ARD defines.
+_FIELDS: Final = (
     "identifier",
     "displayName",
     "type",
@@ -37,22 +33,22 @@ FIELDS: Final = (
     "updatedAt",
     "metadata",
     "trustManifest",
-    PUBLISHER,
+    _PUBLISHER,
 )
 
 
 class ArdFilter(msgspec.Struct, frozen=True):
-    """Paths with the values that fit: any value of a path, every path."""
+    """Paths with accepted values: an entry must have one of the values at every path."""
 
     values: dict[str, frozenset[str]] = {}
 
     def matches(self, entry: Mapping[str, Any]) -> bool:
-        return all(not wanted.isdisjoint(values_at(entry, path)) for path, wanted in self.values.items())
+        return all(not accepted.isdisjoint(values_at(entry, path)) for path, accepted in self.values.items())
 
-    def over(self, paths: Iterable[str]) -> ArdFilter:
-        """The part of it that looks at these paths."""
-        kept = frozenset(paths)
-        return ArdFilter({path: wanted for path, wanted in self.values.items() if path in kept})
+    def restrict(self, paths: Iterable[str]) -> ArdFilter:
+        """Return the part of the filter for these paths."""
+        selected = frozenset(paths)
+        return ArdFilter({path: accepted for path, accepted in self.values.items() if path in selected})
 
 
 class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,14 +75,14 @@ class ExploreRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_search(body: JsonObject) -> SearchRequest:
-    _check_members(body, ("query", "federation", "pageSize", "pageToken"), "$", "`filter` belongs into `query`")
+    _check_members(body, ("query", "federation", "pageSize", "pageToken"), "$", "`filter` belongs in `query`")
     query = _query_of(body)
     text = _text_of(query)
     if text is None or not text.strip():
         raise InvalidRequest(
             "A search needs a text.",
             path="$.query.text",
-            hint="Say in words what is sought; POST /explore and GET /agents go without.",
+            hint="Describe the task; POST /explore and GET /agents need no text.",
         )
     return SearchRequest(
         text=text,
@@ -98,17 +94,19 @@ def parse_search(body: JsonObject) -> SearchRequest:
 
 
 def parse_explore(body: JsonObject) -> ExploreRequest:
-    _check_members(body, ("query", "resultType"), "$", "exploring never asks other registries")
+    _check_members(body, ("query", "resultType"), "$", "explore does not query other registries")
     query = _query_of(body, required=False)
     text = _text_of(query)
-    wanted = body.get("resultType")
-    if not isinstance(wanted, dict):
+    result_type = body.get("resultType")
+    if not isinstance(result_type, dict):
         raise InvalidRequest(
-            "resultType says what is counted.", path="$.resultType", hint='Send {"facets": [{"field": "type"}]}.'
+            "resultType must be an object that lists the facets.",
+            path="$.resultType",
+            hint='Send {"facets": [{"field": "type"}]}.',
         )
-    _check_members(wanted, ("facets",), "$.resultType")
+    _check_members(result_type, ("facets",), "$.resultType")
     return ExploreRequest(
-        text=text if text and text.strip() else None, filter=_filter_of(query), facets=_facets(wanted)
+        text=text if text and text.strip() else None, filter=_filter_of(query), facets=_facets(result_type)
     )
 
 
@@ -119,7 +117,7 @@ def _query_of(body: JsonObject, *, required: bool = True) -> JsonObject:
     if not isinstance(query, dict):
         found = "is missing" if query is None else f"must be an object, not {kind_of(query)}"
         raise InvalidRequest(f"query {found}.", path="$.query", hint='Send {"query": {"text": "…"}}.')
-    _check_members(query, ("text", "filter"), "$.query", "put it into `filter`")
+    _check_members(query, ("text", "filter"), "$.query", "put it in `filter`")
     return query
 
 
@@ -131,7 +129,7 @@ def _text_of(query: JsonObject) -> str | None:
         raise InvalidRequest(f"text must be a string, not {kind_of(text)}.", path="$.query.text")
     if len(text) > limits.ARD_TEXT_CHARS:
         raise InvalidRequest(
-            f"The text has {len(text)} characters; at most {limits.ARD_TEXT_CHARS} are read.",
+            f"The text has {len(text)} characters; at most {limits.ARD_TEXT_CHARS} are allowed.",
             path="$.query.text",
             hint="Shorten it.",
         )
@@ -146,7 +144,7 @@ def _federation_of(body: JsonObject) -> str:
 
 
 def _token_of(body: JsonObject) -> str | None:
-    """None and an empty text are the beginning (P-15)."""
+    """Return the token; None and an empty string are the first page (P-15)."""
     token = body.get("pageToken")
     if token is not None and not isinstance(token, str):
         raise InvalidRequest(f"pageToken must be a string, not {kind_of(token)}.", path="$.pageToken")
@@ -154,44 +152,46 @@ def _token_of(body: JsonObject) -> str | None:
 
 
 def parse_page_size(value: object, path: str) -> int:
-    """More than there may be is as much as there may be (P-13)."""
+    """Parse the page size; a larger one is clamped (P-13)."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InvalidRequest("pageSize must be a whole number above 0.", path=path)
+        raise InvalidRequest("pageSize must be a positive integer.", path=path)
     return min(value, limits.ARD_PAGE_MAX)
 
 
 def _check_members(document: JsonObject, known: tuple[str, ...], path: str, hint: str = "") -> None:
     for name in document:
         if name not in known:
-            told = f"Known here: {', '.join(known)}"
+            allowed = f"Allowed: {', '.join(known)}"
             raise InvalidRequest(
                 f"{name[:64]!r} is not a member of this object.",
                 path=f"{path}.{name[:64]}",
-                hint=f"{told}; {hint}." if hint else f"{told}.",
+                hint=f"{allowed}; {hint}." if hint else f"{allowed}.",
             )
 
 
 # --- Facets ---------------------------------------------------------------------------------------
 
 
-def _facets(wanted: JsonObject) -> tuple[FacetRequest, ...]:
-    facets, path = wanted.get("facets"), "$.resultType.facets"
+def _facets(result_type: JsonObject) -> tuple[FacetRequest, ...]:
+    facets, path = result_type.get("facets"), "$.resultType.facets"
     if not isinstance(facets, list) or not 1 <= len(facets) <= limits.ARD_FACETS:
-        raise InvalidRequest(f"facets is an array of 1 to {limits.ARD_FACETS} objects.", path=path)
-    found = tuple(_facet(facet, f"{path}[{index}]") for index, facet in enumerate(facets))
-    for index, facet in enumerate(found):
-        if facet.field in (earlier.field for earlier in found[:index]):
-            raise InvalidRequest(f"{facet.field!r} is asked for twice.", path=f"{path}[{index}].field")
-    return found
+        raise InvalidRequest(f"facets must be an array of 1 to {limits.ARD_FACETS} objects.", path=path)
+    requests = tuple(_facet(facet, f"{path}[{index}]") for index, facet in enumerate(facets))
+    for index, facet in enumerate(requests):
+        if facet.field in (earlier.field for earlier in requests[:index]):
+            raise InvalidRequest(f"The facet {facet.field!r} is requested twice.", path=f"{path}[{index}].field")
+    return requests
 
 
 def _facet(facet: object, path: str) -> FacetRequest:
     if not isinstance(facet, dict):
-        raise InvalidRequest(f"A facet is an object, not {kind_of(facet)}.", path=path, hint='Send {"field": "type"}.')
+        raise InvalidRequest(
+            f"A facet must be an object, not {kind_of(facet)}.", path=path, hint='Send {"field": "type"}.'
+        )
     _check_members(facet, ("field", "limit", "minCount"), path)
     field = facet.get("field")
     if not isinstance(field, str):
-        raise InvalidRequest("field names what is counted.", path=f"{path}.field")
+        raise InvalidRequest("field must be a string, the path to count.", path=f"{path}.field")
     check_path(field, f"{path}.field")
     return FacetRequest(
         field=field,
@@ -204,8 +204,8 @@ def _bounded(facet: JsonObject, name: str, default: int, most: int | None, path:
     value = facet.get(name, default)
     fits = isinstance(value, int) and not isinstance(value, bool) and value >= 1 and (most is None or value <= most)
     if not fits:
-        range_ = f"from 1 to {most}" if most is not None else "above 0"
-        raise InvalidRequest(f"{name} must be a whole number {range_}.", path=f"{path}.{name}")
+        bounds = f"from 1 to {most}" if most is not None else "above 0"
+        raise InvalidRequest(f"{name} must be an integer {bounds}.", path=f"{path}.{name}")
     return int(value)
 
 
@@ -215,34 +215,34 @@ def _bounded(facet: JsonObject, name: str, default: int, most: int | None, path:
 def _filter_of(query: JsonObject) -> ArdFilter:
     if "filter" not in query:
         return ArdFilter()
-    written = query["filter"]
-    if not isinstance(written, dict):
+    conditions = query["filter"]
+    if not isinstance(conditions, dict):
         raise InvalidRequest(
-            f"filter must be an object, not {kind_of(written)}.",
+            f"filter must be an object, not {kind_of(conditions)}.",
             path="$.query.filter",
             hint='Send paths with their values: {"type": ["application/a2a-agent-card+json"]}.',
         )
-    if len(written) > limits.ARD_FILTER_KEYS:
+    if len(conditions) > limits.ARD_FILTER_KEYS:
         raise InvalidRequest(
-            f"filter has {len(written)} paths; at most {limits.ARD_FILTER_KEYS} are read.", path="$.query.filter"
+            f"filter has {len(conditions)} paths; at most {limits.ARD_FILTER_KEYS} are allowed.", path="$.query.filter"
         )
-    return ArdFilter({path: _wanted(path, values) for path, values in written.items()})
+    return ArdFilter({path: _accepted_values(path, values) for path, values in conditions.items()})
 
 
-def _wanted(path: str, values: object) -> frozenset[str]:
+def _accepted_values(path: str, values: object) -> frozenset[str]:
     where = f"$.query.filter.{path[:64]}"
     check_path(path, where)
     if not isinstance(values, list):
-        return frozenset((_alike(path, _value(values, where)),))
+        return frozenset((_normalize(path, _value(values, where)),))
     if len(values) > limits.ARD_FILTER_VALUES:
-        raise InvalidRequest(f"At most {limits.ARD_FILTER_VALUES} values are read.", path=where)
-    return frozenset(_alike(path, _value(value, f"{where}[{index}]")) for index, value in enumerate(values))
+        raise InvalidRequest(f"At most {limits.ARD_FILTER_VALUES} values are allowed.", path=where)
+    return frozenset(_normalize(path, _value(value, f"{where}[{index}]")) for index, value in enumerate(values))
 
 
 def _value(value: object, where: str) -> str:
     if not isinstance(value, str):
         raise InvalidRequest(
-            f"A value is a string, not {kind_of(value)}.",
+            f"A value must be a string, not {kind_of(value)}.",
             path=where,
             hint="Numbers and booleans of an entry are compared with their JSON text.",
         )
@@ -251,27 +251,27 @@ def _value(value: object, where: str) -> str:
 
 def check_path(path: str, where: str) -> None:
     root, *rest = path.split(".")
-    if root not in FIELDS:
+    if root not in _FIELDS:
         raise UnsupportedFilter(
-            f"{root[:64]!r} is not a field of an entry.", path=where, hint=f"Use one of {', '.join(FIELDS)}."
+            f"{root[:64]!r} is not a field of an entry.", path=where, hint=f"Use one of {', '.join(_FIELDS)}."
         )
     if len(path) > limits.ARD_PATH_CHARS or len(rest) >= limits.ARD_PATH_DEPTH:
         raise InvalidRequest(
-            f"A path has at most {limits.ARD_PATH_CHARS} characters and {limits.ARD_PATH_DEPTH} parts.", path=where
+            f"A path must have at most {limits.ARD_PATH_CHARS} characters and {limits.ARD_PATH_DEPTH} parts.",
+            path=where,
         )
 
 
 def values_at(entry: Mapping[str, Any], path: str) -> Iterator[str]:
-    """What an entry has at a path, each value as the text that it is compared by; several where the path meets an
-    array."""
-    for value in _found(entry, path):
+    """Yield the values of an entry at a path, as normalized strings; several if the path meets an array."""
+    for value in _follow(entry, path):
         text = value_text(value)
         if text is not None:
-            yield _alike(path, text)
+            yield _normalize(path, text)
 
 
 def value_text(value: object) -> str | None:
-    """A value of an entry as a text; None for what has none."""
+    """Return a scalar value of an entry as a string; None for other values."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool | int | float):
@@ -279,47 +279,41 @@ def value_text(value: object) -> str | None:
     return None
 
 
-def _alike(path: str, text: str) -> str:
-    """Where spelling does not count (P-12): publishers and tags in any case, media types without their parameters."""
+def _normalize(path: str, text: str) -> str:
+    """Normalize for comparison (P-12): publishers and tags ignore case, media types have no parameters."""
     if path == "type":
         return text.partition(";")[0].strip().lower()
     if path == "tags":
         return text.casefold()
-    return text.lower() if path == PUBLISHER else text
+    return text.lower() if path == _PUBLISHER else text
 
 
-def _found(value: object, path: str) -> Iterator[object]:
-    """The longest key that fits goes first: keys may hold dots themselves (`metadata.org.x.y`)."""
+def _follow(value: object, path: str) -> Iterator[object]:
+    """Follow a path. The longest matching key has precedence: keys may contain dots (`metadata.org.x.y`)."""
     if isinstance(value, list | tuple):
         for item in value:
-            yield from _found(item, path)
+            yield from _follow(item, path)
     elif not path:
         yield value
     elif isinstance(value, Mapping):
         head = path
         while head:
             if head in value:
-                yield from _found(value[head], path[len(head) + 1 :])
+                yield from _follow(value[head], path[len(head) + 1 :])
                 return
             head = head.rpartition(".")[0]
 
 
-# ---- How an ARD list is narrowed and ordered (ard.md §7): the grammar of `filter` (P-20) and of `orderBy` (P-21).
+# --- Lists: the grammars of `filter` (P-20) and `orderBy` (P-21) ----------------------------------
 #
-# type = 'application/mcp-server-card+json' AND createdAfter > '2026-01-01'
+#     type = 'application/mcp-server-card+json' AND createdAfter > '2026-01-01'
 
 _FIELD: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)")
-
 _OP: Final = re.compile(r"\s*(>=|<=|=|>|<|:)")
-
 _VALUE: Final = re.compile(r"""\s*(?:'((?:[^']|'')*)'|"((?:[^"]|"")*)"|([A-Za-z0-9\-._/+:,]+))""")
-
 _AND: Final = re.compile(r"\s+and\s+", re.IGNORECASE)
-
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}\Z")
-
 _SINCE: Final = ("createdAfter", "updatedAfter")
-
 _TEXTS: Final = (
     "displayName",
     "description",
@@ -331,15 +325,10 @@ _TEXTS: Final = (
     "identifier",
     "version",
 )
-
 _CONTAINED: Final = ("displayName", "description")
-
 _COMPARED: Final = ("identifier", "version", "displayName")
-
 _FOLDED: Final = ("displayName", "description", "type", "publisherId", "publisher", "tags")
-
 _COMPARISONS: Final[dict[str, Callable[[str, str], bool]]] = {">": gt, ">=": ge, "<": lt, "<=": le}
-
 _ORDERS: Final = {
     "displayName": "display_name",
     "name": "display_name",
@@ -355,7 +344,7 @@ _ORDERS: Final = {
 
 
 class ListableEntry(Protocol):
-    """What a list knows of an entry."""
+    """The attributes of an entry that lists filter and sort by."""
 
     @property
     def identifier(self) -> str: ...
@@ -388,13 +377,13 @@ class FilterClause(msgspec.Struct, frozen=True):
     def matches(self, entry: ListableEntry) -> bool:
         if self.field in _SINCE:
             return (entry.created_at if self.field == "createdAfter" else entry.updated_at) > self.since
-        found = [_folded(self.field, text) for text in _texts(entry, self.field)]
+        texts = [_folded(self.field, text) for text in _texts(entry, self.field)]
         if self.op == ":":
-            return any(value in text for value in self.values for text in found)
+            return any(value in text for value in self.values for text in texts)
         if self.op == "=":
-            return any(text in self.values for text in found)
+            return any(text in self.values for text in texts)
         compare = _COMPARISONS[self.op]
-        return any(compare(text, value) for value in self.values for text in found)
+        return any(compare(text, value) for value in self.values for text in texts)
 
 
 class SortKey(NamedTuple):
@@ -406,7 +395,9 @@ def parse_filter(text: str | None) -> tuple[FilterClause, ...]:
     if text is None or not text.strip():
         return ()
     if len(text) > limits.ARD_LIST_FILTER_CHARS:
-        raise InvalidParameter(f"At most {limits.ARD_LIST_FILTER_CHARS} characters are read.", path="filter")
+        raise InvalidParameter(
+            f"The filter must have at most {limits.ARD_LIST_FILTER_CHARS} characters.", path="filter"
+        )
     return tuple(_clauses(text))
 
 
@@ -423,11 +414,11 @@ def _clauses(text: str) -> Iterator[FilterClause]:
         at = _token(_AND, text, at, "AND, or the end").end()
 
 
-def _token(form: re.Pattern[str], text: str, at: int, expected: str) -> re.Match[str]:
-    found = form.match(text, at)
-    if found is None:
-        raise _unreadable(text, at, expected)
-    return found
+def _token(pattern: re.Pattern[str], text: str, at: int, expected: str) -> re.Match[str]:
+    match = pattern.match(text, at)
+    if match is None:
+        raise _syntax_error(text, at, expected)
+    return match
 
 
 def _unquoted(value: re.Match[str]) -> str:
@@ -437,10 +428,10 @@ def _unquoted(value: re.Match[str]) -> str:
     return str(double).replace('""', '"') if double is not None else str(bare)
 
 
-def _unreadable(text: str, at: int, expected: str) -> InvalidParameter:
+def _syntax_error(text: str, at: int, expected: str) -> InvalidParameter:
     column = at + len(text[at:]) - len(text[at:].lstrip()) + 1
     return InvalidParameter(
-        f"The filter cannot be read at column {column}: expected {expected}.",
+        f"Syntax error in the filter at column {column}: expected {expected}.",
         path="filter",
         hint="field = 'value' AND field = 'value'; commas inside a value mean or.",
     )
@@ -460,7 +451,7 @@ def _since(field: str, op: str, value: str) -> float:
     instant = find_instant(f"{value}T00:00:00Z" if _DATE.match(value) else value)
     if instant is None:
         raise InvalidParameter(
-            f"{value[:40]!r} is no time.", path="filter", hint="Write 2026-01-31 or 2026-01-31T12:00:00Z."
+            f"{value[:40]!r} is not a time.", path="filter", hint="Write 2026-01-31 or 2026-01-31T12:00:00Z."
         )
     return instant
 
@@ -469,11 +460,11 @@ def _check(field: str, op: str, column: int) -> None:
     if field not in _TEXTS:
         known = ", ".join((*_TEXTS, *_SINCE))
         raise InvalidParameter(
-            f"{field[:40]!r} (column {column}) cannot be asked for.", path="filter", hint=f"Use {known}."
+            f"{field[:40]!r} (column {column}) is not a filter field.", path="filter", hint=f"Use {known}."
         )
-    taken = ["=", *([":"] if field in _CONTAINED else []), *(_COMPARISONS if field in _COMPARED else [])]
-    if op not in taken:
-        raise InvalidParameter(f"{field} takes {' '.join(taken)}, not {op} (column {column}).", path="filter")
+    allowed = ["=", *([":"] if field in _CONTAINED else []), *(_COMPARISONS if field in _COMPARED else [])]
+    if op not in allowed:
+        raise InvalidParameter(f"{field} takes {' '.join(allowed)}, not {op} (column {column}).", path="filter")
 
 
 def _texts(entry: ListableEntry, field: str) -> Iterable[str]:
@@ -506,10 +497,10 @@ def _folded(field: str, text: str) -> str:
 
 
 def parse_order_by(text: str | None) -> tuple[SortKey, ...]:
-    """Fields in order; the identifier always decides last."""
+    """Parse `orderBy`; the identifier is always the last sort key."""
     parts = [part.split() for part in (text or "").split(",")] if text and text.strip() else []
     if len(parts) > limits.ARD_ORDER_FIELDS:
-        raise InvalidParameter(f"At most {limits.ARD_ORDER_FIELDS} fields order a list.", path="orderBy")
+        raise InvalidParameter(f"orderBy must have at most {limits.ARD_ORDER_FIELDS} fields.", path="orderBy")
     orders = [_order(part) for part in parts]
     return (*orders, SortKey("identifier", descending=False))
 
@@ -517,20 +508,20 @@ def parse_order_by(text: str | None) -> tuple[SortKey, ...]:
 def _order(part: Sequence[str]) -> SortKey:
     if not 1 <= len(part) <= 2 or part[0] not in _ORDERS:
         raise InvalidParameter(
-            f"A list cannot be ordered by {' '.join(part)[:40]!r}.",
+            f"{' '.join(part)[:40]!r} is not a sort field.",
             path="orderBy",
             hint=f"Use {', '.join(_ORDERS)}, each with ASC or DESC.",
         )
     direction = part[1].upper() if len(part) == 2 else "ASC"
     if direction not in ("ASC", "DESC"):
-        raise InvalidParameter(f"{part[1][:40]!r} is no direction.", path="orderBy", hint="Use ASC or DESC.")
+        raise InvalidParameter(f"{part[1][:40]!r} is not a sort direction.", path="orderBy", hint="Use ASC or DESC.")
     return SortKey(_ORDERS[part[0]], direction == "DESC")
 
 
 def sort_entries(
     entries: list[tuple[str, ListableEntry]], orders: Sequence[SortKey]
 ) -> list[tuple[str, ListableEntry]]:
-    """Sorted by the last field first: each pass keeps the order of those before it among equals."""
+    """Sort by the last key first: the sort is stable."""
     for order in reversed(orders):
         entries.sort(key=lambda item: _key(item[1], order.attribute), reverse=order.descending)
     return entries

@@ -1,7 +1,8 @@
-"""The `(agent-profile …)` form: found in a text, taken apart, checked (rtfs.md RTFS-7, RTFS-8).
+"""The `(agent-profile …)` form: parsed and checked (rtfs.md RTFS-7, RTFS-8), and exported from a card.
 
-It knows what a profile may say, not what a card makes of it (rtfs_derive). Only a missing `:id` and values of the wrong
-kind are errors; what can be read past is a warning.
+Only a missing `:id` and values of the wrong type are errors; other problems are warnings. `card_derivation.py` makes
+the card. Deriving the card of an exported profile gives the card again, except for members that a profile cannot
+express.
 """
 
 from __future__ import annotations
@@ -30,9 +31,8 @@ from waypost.protocols.rtfs.sexpr import (
     profile_key,
 )
 
-HEAD = Symbol("agent-profile")
-
-PROPERTIES = (
+_HEAD = Symbol("agent-profile")
+_PROPERTIES = (
     "id",
     "metadata",
     "capabilities",
@@ -41,13 +41,12 @@ PROPERTIES = (
     "discovery-mechanisms",
     "interoperability",
 )
-
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\s]+\Z")
 
 
 @dataclass(frozen=True, slots=True)
 class AgentProfile:
-    """A checked profile: its properties as they were written, and what was read past."""
+    """A checked profile: its properties as written, and warnings."""
 
     properties: Map
     warnings: tuple[str, ...] = field(default=())
@@ -58,7 +57,7 @@ class AgentProfile:
         return value if isinstance(value, str) else ""
 
     def maps(self, name: str) -> tuple[Map, ...]:
-        """The maps in a vector property; empty when it is absent."""
+        """Return the maps in a vector property; empty if it is absent."""
         return maps_in(self.properties.find(name))
 
     def map(self, name: str) -> Map:
@@ -71,17 +70,17 @@ def maps_in(value: Form) -> tuple[Map, ...]:
 
 
 def parse_profile(source: str | bytes) -> AgentProfile:
-    """The one profile in a text; other forms are passed over with a warning."""
+    """Parse the one profile of a text; other forms are skipped with a warning."""
     profiles, skipped = _find_profiles(source, lenient=False)
     if len(profiles) > 1:
         raise InvalidDocument(
-            f"The text holds {len(profiles)} agent profiles.", path="agent-profile[1]", hint="Put each in its own file."
+            f"The text has {len(profiles)} agent profiles.", path="agent-profile[1]", hint="Put each in its own file."
         )
     return _checked(profiles[0], skipped)
 
 
 def parse_profiles(source: str | bytes) -> tuple[AgentProfile, ...]:
-    """Every profile in a text, read leniently."""
+    """Parse all profiles of a text leniently."""
     profiles, skipped = _find_profiles(source, lenient=True)
     return tuple(_checked(profile, skipped) for profile in profiles)
 
@@ -90,21 +89,21 @@ def _find_profiles(source: str | bytes, *, lenient: bool) -> tuple[list[List], t
     forms = parse_forms(source, lenient=lenient)
     profiles = [form for form in forms if _is_profile(form)]
     if not profiles:
-        raise InvalidDocument("The text holds no (agent-profile …) form.", path="line 1, column 1")
+        raise InvalidDocument("The text has no (agent-profile …) form.", path="line 1, column 1")
     others = [form for form in forms if not _is_profile(form)]
-    return profiles, tuple(f"{print_line(form)[:40]}: not an agent profile, passed over." for form in others)
+    return profiles, tuple(f"{print_line(form)[:40]}: not an agent profile; skipped." for form in others)
 
 
 def _is_profile(form: Form) -> TypeGuard[List]:
-    return isinstance(form, List) and form.items[:1] == (HEAD,)
+    return isinstance(form, List) and form.items[:1] == (_HEAD,)
 
 
 def _checked(form: List, skipped: tuple[str, ...]) -> AgentProfile:
     warnings = list(skipped)
     properties = _properties(form.items[1:])
     for key, _ in properties.entries:
-        if not isinstance(key, Keyword) or key.name not in PROPERTIES:
-            warnings.append(f"{print_line(key)}: not a property of a profile; it is kept.")
+        if not isinstance(key, Keyword) or key.name not in _PROPERTIES:
+            warnings.append(f"{print_line(key)}: not a property of a profile; it is preserved.")
     _check_id(properties)
     _check_kinds(properties)
     declared = _check_capabilities(maps_in(properties.find("capabilities")))
@@ -114,14 +113,14 @@ def _checked(form: List, skipped: tuple[str, ...]) -> AgentProfile:
 
 
 def _properties(items: tuple[Form, ...]) -> Map:
-    """Pairs written inline, or one map (P-6)."""
+    """Read the properties: inline pairs, or one map (P-6)."""
     if len(items) == 1 and isinstance(items[0], Map):
         return items[0]
     entries: dict[Key, Form] = {}
     for at in range(0, len(items), 2):
         key = items[at]
         if not isinstance(key, Keyword):
-            raise InvalidDocument(f"{print_line(key)[:40]} stands where a property is expected.", path="agent-profile")
+            raise InvalidDocument(f"Expected a property, found {print_line(key)[:40]}.", path="agent-profile")
         if at + 1 == len(items):
             raise InvalidDocument("The last property has no value.", path=f":{key.name}")
         if key in entries:
@@ -136,13 +135,13 @@ def _check_id(properties: Map) -> None:
         raise InvalidDocument("The profile has no :id.", path=":id", hint='Add one, e.g. :id "weather-agent-v1".')
     if not isinstance(value, str) or not is_agent_id(value):
         raise InvalidDocument(
-            f":id is a text of 1 to {limits.RTFS_ID_CHARS} characters without spaces and control characters.",
+            f":id must be a string of 1 to {limits.RTFS_ID_CHARS} characters without spaces and control characters.",
             path=":id",
         )
 
 
 def is_agent_id(value: str) -> bool:
-    """P-8: what `:id` and `agent_id` may be."""
+    """P-8: return whether the text is a valid `:id` or `agent_id`."""
     return 0 < len(value) <= limits.RTFS_ID_CHARS and value.isprintable() and not any(map(str.isspace, value))
 
 
@@ -150,13 +149,13 @@ def _check_kinds(properties: Map) -> None:
     for name in ("metadata", "communication", "interoperability"):
         value = properties.find(name)
         if value is not None and not isinstance(value, Map):
-            raise InvalidDocument(f":{name} is a map.", path=f":{name}")
+            raise InvalidDocument(f":{name} must be a map.", path=f":{name}")
     for name in ("capabilities", "communication-endpoints", "discovery-mechanisms"):
         value = properties.find(name)
         if value is None:
             continue
         if not isinstance(value, Vector):
-            raise InvalidDocument(f":{name} is a vector of maps.", path=f":{name}")
+            raise InvalidDocument(f":{name} must be a vector of maps.", path=f":{name}")
         for at, item in enumerate(value.items):
             if not isinstance(item, Map):
                 raise InvalidDocument(f"{print_line(item)[:40]} is not a map.", path=f":{name}[{at}]")
@@ -168,7 +167,7 @@ def _check_capabilities(capabilities: tuple[Map, ...]) -> frozenset[str]:
         where = f":capabilities[{at}] :capability-id"
         name = capability.find("capability-id")
         if not isinstance(name, str) or not name.strip():
-            raise InvalidDocument("A capability has a :capability-id, a text.", path=where)
+            raise InvalidDocument("A capability needs a :capability-id, a string.", path=where)
         if name in declared:
             raise InvalidDocument(f"The capability {name[:64]!r} is declared twice.", path=where)
         declared.add(name)
@@ -178,32 +177,24 @@ def _check_capabilities(capabilities: tuple[Map, ...]) -> frozenset[str]:
 def _check_endpoint(endpoint: Map, path: str, declared: frozenset[str], warnings: list[str]) -> None:
     uri = endpoint.find("uri")
     if not isinstance(uri, str) or not _ABSOLUTE.match(uri):
-        raise InvalidDocument("An endpoint has a :uri, an absolute one.", path=f"{path} :uri")
+        raise InvalidDocument("An endpoint needs an absolute :uri.", path=f"{path} :uri")
     provided = endpoint.find("provides-capabilities")
     if provided is None:
         return
     if not isinstance(provided, Vector) or not all(isinstance(item, (str, Keyword)) for item in provided.items):
-        raise InvalidDocument("A vector of capability ids is expected.", path=f"{path} :provides-capabilities")
+        raise InvalidDocument("Expected a vector of capability ids.", path=f"{path} :provides-capabilities")
     for item in provided.items:
         name = item.name if isinstance(item, Keyword) else item
         if name not in declared:
             warnings.append(f"{path} :provides-capabilities: {name!r} is not a capability of this profile.")
 
 
-# ---- From an agent_card back to an `(agent-profile …)` text, for export (rtfs.md §3, reverse).
-#
-# Deriving the card of the profile gives the card again, apart from members that a card has and a profile has no place
-# for.
+# --- Export: card -> profile text (rtfs.md §3, reverse) -------------------------------------------
 
 _TIMES = {"last_updated_timestamp": "updated-at"}
-
 _HOISTED = ("endpoint_id", "transport", "provides_capabilities")
-
 _SCHEMAS = {"input_schema_ref": "input-schema", "output_schema_ref": "output-schema"}
-
-_NAMES = ("protocol", "transport", "type")  # members whose values a profile writes as keywords
-
-
+_NAMES = ("protocol", "transport", "type")  # members whose values are keywords in a profile
 _CARD_MEMBERS = frozenset(
     (
         "agent_id",
@@ -220,7 +211,7 @@ _CARD_MEMBERS = frozenset(
 
 
 def export_profile(card: JsonObject) -> tuple[str, tuple[str, ...]]:
-    """The text of a card's profile, and the members of the card that a profile cannot express."""
+    """Return the profile text of a card, and the members of the card that a profile cannot express."""
     metadata = _object(card.get("metadata"))
     properties: list[tuple[str, Form]] = [
         ("id", card["agent_id"]),
@@ -230,7 +221,7 @@ def export_profile(card: JsonObject) -> tuple[str, tuple[str, ...]]:
         ("discovery-mechanisms", _mechanisms(card.get("agent_profile_uri"))),
         ("interoperability", json_to_form(_object(metadata.get("interoperability")), profile_key)),
     ]
-    items: list[Form] = [HEAD]
+    items: list[Form] = [_HEAD]
     for name, value in properties:
         if value not in (Vector(), Map()):
             items += [Keyword(name), value]
@@ -289,7 +280,7 @@ def _member(name: str, value: Any) -> Form:
 
 
 def _name(text: str) -> Form:
-    """A keyword where the text can be one, else the text: both become the same text in a card."""
+    """Return a keyword if possible, else a string: a card has the same string for both."""
     return Keyword(text) if is_name(text) else text
 
 

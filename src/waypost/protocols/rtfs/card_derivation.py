@@ -1,7 +1,8 @@
-"""RTFS type expressions as JSON Schema 2020-12 (rtfs.md RTFS-9, P-9).
+"""Derivation of the agent_card that a registry stores from an agent profile (rtfs.md §3). The profile stays the source
+of truth.
 
-What JSON Schema has no word for is kept as text under `x-rtfs-type` or `x-rtfs-predicates`: a type never fails a
-profile.
+RTFS type expressions become JSON Schema 2020-12 (RTFS-9, P-9). What JSON Schema cannot express is kept as text under
+`x-rtfs-type` or `x-rtfs-predicates`: a type never makes a profile invalid.
 """
 
 from __future__ import annotations
@@ -27,259 +28,13 @@ from waypost.protocols.rtfs.sexpr import (
     print_line,
 )
 
-_PRIMITIVES: dict[str, JsonObject | bool] = {
-    "string": {"type": "string"},
-    "keyword": {"type": "string"},
-    "symbol": {"type": "string"},
-    "int": {"type": "integer"},
-    "float": {"type": "number"},
-    "bool": {"type": "boolean"},
-    "nil": {"type": "null"},
-    "any": True,
-    "never": False,
-}
-
-_OPTIONAL = Symbol("?")
-
-_SYNTAX = re.compile(r"[\^$\\.*+?()\[\]{}|/]")
-
-
-def type_to_schema(form: Form) -> JsonObject | bool:
-    """The JSON Schema of a type expression."""
-    name = _name(form)
-    if name is not None:
-        return _primitive(name, form)
-    if isinstance(form, Map):
-        return _as_written(form)
-    if isinstance(form, Vector) and form.items:
-        head = _name(form.items[0])
-        build = _COMPOSITES.get(head) if head is not None else None
-        if build is not None:
-            try:
-                return build(form.items[1:])
-            except (InvalidDocument, _UnmappedType):
-                return _unmapped(form)
-    return _unmapped(form)
-
-
-def _as_written(form: Map) -> JsonObject:
-    """A map in a type's place is JSON Schema written as data; exported profiles have it."""
-    try:
-        return map_to_json(form, "", [])
-    except InvalidDocument:
-        return _unmapped(form)
-
-
-class _UnmappedType(Exception):
-    """A composite without the parts that it needs."""
-
-
-def _name(form: Form) -> str | None:
-    return form.name if isinstance(form, (Keyword, Symbol)) else None
-
-
-def _unmapped(form: Form) -> JsonObject:
-    return {"x-rtfs-type": print_line(form)}
-
-
-def _primitive(name: str, form: Form) -> JsonObject | bool:
-    found = _PRIMITIVES.get(name.removesuffix("?"))
-    if found is None:
-        return _unmapped(form)
-    plain = dict(found) if isinstance(found, dict) else found
-    return _nullable(plain) if name.endswith("?") else plain
-
-
-def _nullable(schema: JsonObject | bool) -> JsonObject | bool:
-    if schema is True:
-        return True
-    if isinstance(schema, dict) and isinstance(schema.get("type"), str) and "enum" not in schema:
-        return schema | {"type": [schema["type"], "null"]}
-    return {"anyOf": [schema, {"type": "null"}]}
-
-
-def _types(items: Sequence[Form]) -> list[JsonObject | bool]:
-    """The types in a row; a separate `?` makes the one before it nullable."""
-    found: list[JsonObject | bool] = []
-    for item in items:
-        if item == _OPTIONAL and found:
-            found[-1] = _nullable(found[-1])
-        else:
-            found.append(type_to_schema(item))
-    return found
-
-
-def _array(items: Sequence[Form]) -> JsonObject:
-    types = _types(items)
-    if len(types) > 1:
-        raise _UnmappedType
-    return {"type": "array", "items": types[0]} if types else {"type": "array"}
-
-
-def _shaped_array(items: Sequence[Form]) -> JsonObject:
-    if not items:
-        raise _UnmappedType
-    shape = {"x-rtfs-shape": print_line(items[1])} if len(items) > 1 else {}
-    return {"type": "array", "items": type_to_schema(items[0])} | shape
-
-
-def _tuple(items: Sequence[Form]) -> JsonObject:
-    types = _types(items)
-    return {"type": "array", "prefixItems": types, "items": False, "minItems": len(types)} if types else _empty_array()
-
-
-def _empty_array() -> JsonObject:
-    return {"type": "array", "maxItems": 0}
-
-
-def _map(items: Sequence[Form]) -> JsonObject:
-    properties: JsonObject = {}
-    required: list[str] = []
-    others: JsonObject | bool = True
-    for entry in items:
-        if not isinstance(entry, Vector) or len(entry.items) < 2:
-            raise _UnmappedType
-        key, kind, *marks = entry.items
-        schema = _with_options(type_to_schema(kind), marks)
-        if key == Keyword("*"):
-            others = schema
-            continue
-        if not isinstance(key, (Keyword, str, int)):
-            raise _UnmappedType
-        name = json_name(key)
-        properties[name] = schema
-        if _OPTIONAL not in marks and not (_name(kind) or "").endswith("?"):
-            required.append(name)
-    body: JsonObject = {"type": "object", "properties": properties}
-    if required:
-        body["required"] = required
-    return body | {"additionalProperties": others}
-
-
-def _with_options(schema: JsonObject | bool, marks: Sequence[Form]) -> JsonObject | bool:
-    """E's trailing map in an entry: `default` and `description` have words in JSON Schema."""
-    for mark in marks:
-        if isinstance(mark, Map):
-            said = form_to_json(mark, "", [])
-            known = {name: said[name] for name in ("default", "description") if name in said}
-            base: JsonObject = schema if isinstance(schema, dict) else ({} if schema else {"not": {}})
-            schema = base | known
-    return schema
-
-
-def _any_of(items: Sequence[Form]) -> JsonObject:
-    if not items:
-        raise _UnmappedType
-    return {"anyOf": _types(items)}
-
-
-def _all_of(items: Sequence[Form]) -> JsonObject:
-    if not items:
-        raise _UnmappedType
-    parts: list[JsonObject | bool] = [type_to_schema(items[0])]
-    unknown: list[str] = []
-    for item in items[1:]:
-        predicate = _predicate(item)
-        if predicate is not None:
-            parts.append(predicate)
-        else:
-            unknown.append(print_line(item))
-    body: JsonObject = {"allOf": parts}
-    return body | ({"x-rtfs-predicates": unknown} if unknown else {})
-
-
-def _predicate(form: Form) -> JsonObject | bool | None:
-    """The schema of a predicate, of a type in its place, or None for one that JSON Schema cannot say."""
-    if not isinstance(form, Vector) or not form.items:
-        return None
-    head = _name(form.items[0]) or ""
-    build = _PREDICATES.get(head)
-    if build is not None and len(form.items) == 2:
-        return build(form.items[1])
-    return type_to_schema(form) if head in _COMPOSITES else None
-
-
-def _numbered(*names: str, whole: bool = False) -> Callable[[Form], JsonObject | None]:
-    def build(value: Form) -> JsonObject | None:
-        if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
-            return None
-        if whole and value < 0:
-            return None
-        return dict.fromkeys(names, value)
-
-    return build
-
-
-def _patterned(make: Callable[[str], str]) -> Callable[[Form], JsonObject | None]:
-    return lambda value: {"pattern": make(value)} if isinstance(value, str) else None
-
-
-def _escaped(text: str) -> str:
-    return _SYNTAX.sub(lambda found: "\\" + found.group(), text)
-
-
-_MIN_LENGTH = _numbered("minLength", whole=True)
-
-_MAX_LENGTH = _numbered("maxLength", whole=True)
-
-_PREDICATES: dict[str, Callable[[Form], JsonObject | None]] = {
-    ">": _numbered("exclusiveMinimum"),
-    ">=": _numbered("minimum"),
-    "<": _numbered("exclusiveMaximum"),
-    "<=": _numbered("maximum"),
-    "string-length": _numbered("minLength", "maxLength", whole=True),
-    "string-min-length": _MIN_LENGTH,
-    "min-length": _MIN_LENGTH,
-    "string-max-length": _MAX_LENGTH,
-    "max-length": _MAX_LENGTH,
-    "string-starts-with": _patterned(lambda text: "^" + _escaped(text)),
-    "string-ends-with": _patterned(lambda text: _escaped(text) + "$"),
-    "string-contains": _patterned(_escaped),
-    "string-matches-regex": _patterned(str),
-    "min-count": _numbered("minItems", whole=True),
-    "max-count": _numbered("maxItems", whole=True),
-}
-
-
-def _const(items: Sequence[Form]) -> JsonObject:
-    if len(items) != 1:
-        raise _UnmappedType
-    return {"const": form_to_json(items[0], "", [])}
-
-
-def _enum(items: Sequence[Form]) -> JsonObject:
-    values: list[Any] = [form_to_json(item, "", []) for item in items]
-    if not values:
-        raise _UnmappedType
-    return {"enum": values}
-
-
-_COMPOSITES: dict[str, Callable[[Sequence[Form]], JsonObject]] = {
-    "vector": _array,
-    "list": _array,
-    "stream": _array,
-    "array": _shaped_array,
-    "tuple": _tuple,
-    "map": _map,
-    "or": _any_of,
-    "union": _any_of,
-    "and": _all_of,
-    "val": _const,
-    "enum": _enum,
-}
-
-
-# ---- From an agent profile to the agent_card that a registry stores (rtfs.md §3). The profile stays the source of truth.
-
 _WEB = {"http": "http", "https": "https", "ws": "http", "wss": "https"}
-
 _TIMES = {"updated_at": "last_updated_timestamp"}
-
 _METADATA_ELSEWHERE = ("name", "version", "description", "tags", "discovery_tags")
 
 
-class CardDerivation:
-    """One walk over a profile, collecting warnings on its way."""
+class _CardDerivation:
+    """One traversal of a profile, which collects warnings."""
 
     def __init__(self, profile: AgentProfile, *, base: str | None, annotations: bool) -> None:
         self.profile = profile
@@ -340,14 +95,14 @@ class CardDerivation:
     # --- Communication ---------------------------------------------------------------------------
 
     def communication(self) -> JsonObject:
-        """`:communication-endpoints`; where it is absent, the card-shaped `:communication` as it is (P-14)."""
+        """Read `:communication-endpoints`; if it is absent, `:communication` in the form of a card (P-14)."""
         listed = self.profile.maps("communication-endpoints")
         if not listed and self.profile.map("communication").entries:
-            return self.communication_as_is(self.profile.map("communication"))
+            return self.card_communication(self.profile.map("communication"))
         endpoints = [self.endpoint(item, f":communication-endpoints[{at}]") for at, item in enumerate(listed)]
         return {"protocols": _protocols(endpoints), "endpoints": endpoints}
 
-    def communication_as_is(self, form: Map) -> JsonObject:
+    def card_communication(self, form: Map) -> JsonObject:
         endpoints = [
             map_to_json(item, f":communication :endpoints[{at}]", self.warnings)
             for at, item in enumerate(maps_in(form.find("endpoints")))
@@ -378,7 +133,7 @@ class CardDerivation:
     def value(self, form: Form, path: str) -> Any:
         return form_to_json(form, path, self.warnings)
 
-    # --- Where the profile itself is served ------------------------------------------------------
+    # --- URL of the profile ----------------------------------------------------------------------
 
     def profile_uri(self, endpoints: list[JsonObject]) -> str | None:
         for at, mechanism in enumerate(self.profile.maps("discovery-mechanisms")):
@@ -396,21 +151,21 @@ class CardDerivation:
         base = self.base or next(filter(None, (_origin(item.get("uri")) for item in endpoints)), None)
         resolved = _join(base, uri)
         if resolved is None:
-            self.warnings.append(f":discovery-mechanisms: {uri[:80]!r} gives no http(s) address and is left out.")
+            self.warnings.append(f":discovery-mechanisms: {uri[:80]!r} is not an http(s) URL; left out.")
         return resolved
 
 
 def derive_card(
     profile: AgentProfile, *, base: str | None = None, endpoint_url: str | None = None, annotations: bool = False
 ) -> tuple[JsonObject, tuple[str, ...]]:
-    """The card of a profile, and what was read past. Relative references belong to `base`, else to an endpoint's
+    """Return the card of a profile, and warnings. Relative references are resolved against `base`, else an endpoint's
     origin."""
-    walk = CardDerivation(profile, base=base or _origin(endpoint_url), annotations=annotations)
-    return walk.card(), tuple(walk.warnings)
+    derivation = _CardDerivation(profile, base=base or _origin(endpoint_url), annotations=annotations)
+    return derivation.card(), tuple(derivation.warnings)
 
 
 def _schema_reference(kind: Form, reference: str) -> JsonObject | str:
-    """A text is a reference already; a type expression is put inline while it is small."""
+    """Return a string as a reference, and a small type expression as an inline schema."""
     if isinstance(kind, str):
         return kind
     schema = type_to_schema(kind)
@@ -469,3 +224,243 @@ def _text(value: Any) -> str | None:
 
 def _texts(value: Any) -> list[str]:
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+
+
+# --- Types ----------------------------------------------------------------------------------------
+
+_PRIMITIVES: dict[str, JsonObject | bool] = {
+    "string": {"type": "string"},
+    "keyword": {"type": "string"},
+    "symbol": {"type": "string"},
+    "int": {"type": "integer"},
+    "float": {"type": "number"},
+    "bool": {"type": "boolean"},
+    "nil": {"type": "null"},
+    "any": True,
+    "never": False,
+}
+_OPTIONAL = Symbol("?")
+_SYNTAX = re.compile(r"[\^$\\.*+?()\[\]{}|/]")
+
+
+def type_to_schema(form: Form) -> JsonObject | bool:
+    """Return the JSON Schema of a type expression."""
+    name = _name(form)
+    if name is not None:
+        return _primitive(name, form)
+    if isinstance(form, Map):
+        return _literal_schema(form)
+    if isinstance(form, Vector) and form.items:
+        head = _name(form.items[0])
+        build = _COMPOSITES.get(head) if head is not None else None
+        if build is not None:
+            try:
+                return build(form.items[1:])
+            except (InvalidDocument, _UnmappedType):
+                return _unmapped(form)
+    return _unmapped(form)
+
+
+def _literal_schema(form: Map) -> JsonObject:
+    """Read a map in place of a type: JSON Schema as data, as in exported profiles."""
+    try:
+        return map_to_json(form, "", [])
+    except InvalidDocument:
+        return _unmapped(form)
+
+
+class _UnmappedType(Exception):
+    """A composite type without its required parts."""
+
+
+def _name(form: Form) -> str | None:
+    return form.name if isinstance(form, (Keyword, Symbol)) else None
+
+
+def _unmapped(form: Form) -> JsonObject:
+    return {"x-rtfs-type": print_line(form)}
+
+
+def _primitive(name: str, form: Form) -> JsonObject | bool:
+    found = _PRIMITIVES.get(name.removesuffix("?"))
+    if found is None:
+        return _unmapped(form)
+    plain = dict(found) if isinstance(found, dict) else found
+    return _nullable(plain) if name.endswith("?") else plain
+
+
+def _nullable(schema: JsonObject | bool) -> JsonObject | bool:
+    if schema is True:
+        return True
+    if isinstance(schema, dict) and isinstance(schema.get("type"), str) and "enum" not in schema:
+        return schema | {"type": [schema["type"], "null"]}
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def _types(items: Sequence[Form]) -> list[JsonObject | bool]:
+    """Return the types of a sequence; a separate `?` makes the one before it nullable."""
+    schemas: list[JsonObject | bool] = []
+    for item in items:
+        if item == _OPTIONAL and schemas:
+            schemas[-1] = _nullable(schemas[-1])
+        else:
+            schemas.append(type_to_schema(item))
+    return schemas
+
+
+def _array(items: Sequence[Form]) -> JsonObject:
+    types = _types(items)
+    if len(types) > 1:
+        raise _UnmappedType
+    return {"type": "array", "items": types[0]} if types else {"type": "array"}
+
+
+def _shaped_array(items: Sequence[Form]) -> JsonObject:
+    if not items:
+        raise _UnmappedType
+    shape = {"x-rtfs-shape": print_line(items[1])} if len(items) > 1 else {}
+    return {"type": "array", "items": type_to_schema(items[0])} | shape
+
+
+def _tuple(items: Sequence[Form]) -> JsonObject:
+    types = _types(items)
+    return {"type": "array", "prefixItems": types, "items": False, "minItems": len(types)} if types else _empty_array()
+
+
+def _empty_array() -> JsonObject:
+    return {"type": "array", "maxItems": 0}
+
+
+def _map(items: Sequence[Form]) -> JsonObject:
+    properties: JsonObject = {}
+    required: list[str] = []
+    others: JsonObject | bool = True
+    for entry in items:
+        if not isinstance(entry, Vector) or len(entry.items) < 2:
+            raise _UnmappedType
+        key, kind, *marks = entry.items
+        schema = _with_options(type_to_schema(kind), marks)
+        if key == Keyword("*"):
+            others = schema
+            continue
+        if not isinstance(key, (Keyword, str, int)):
+            raise _UnmappedType
+        name = json_name(key)
+        properties[name] = schema
+        if _OPTIONAL not in marks and not (_name(kind) or "").endswith("?"):
+            required.append(name)
+    body: JsonObject = {"type": "object", "properties": properties}
+    if required:
+        body["required"] = required
+    return body | {"additionalProperties": others}
+
+
+def _with_options(schema: JsonObject | bool, marks: Sequence[Form]) -> JsonObject | bool:
+    """Add `default` and `description` from the trailing map of an entry."""
+    for mark in marks:
+        if isinstance(mark, Map):
+            options = form_to_json(mark, "", [])
+            known = {name: options[name] for name in ("default", "description") if name in options}
+            base: JsonObject = schema if isinstance(schema, dict) else ({} if schema else {"not": {}})
+            schema = base | known
+    return schema
+
+
+def _any_of(items: Sequence[Form]) -> JsonObject:
+    if not items:
+        raise _UnmappedType
+    return {"anyOf": _types(items)}
+
+
+def _all_of(items: Sequence[Form]) -> JsonObject:
+    if not items:
+        raise _UnmappedType
+    parts: list[JsonObject | bool] = [type_to_schema(items[0])]
+    unknown: list[str] = []
+    for item in items[1:]:
+        predicate = _predicate(item)
+        if predicate is not None:
+            parts.append(predicate)
+        else:
+            unknown.append(print_line(item))
+    body: JsonObject = {"allOf": parts}
+    return body | ({"x-rtfs-predicates": unknown} if unknown else {})
+
+
+def _predicate(form: Form) -> JsonObject | bool | None:
+    """Return the schema of a predicate, or of a type in its place; None if JSON Schema cannot express it."""
+    if not isinstance(form, Vector) or not form.items:
+        return None
+    head = _name(form.items[0]) or ""
+    build = _PREDICATES.get(head)
+    if build is not None and len(form.items) == 2:
+        return build(form.items[1])
+    return type_to_schema(form) if head in _COMPOSITES else None
+
+
+def _number_predicate(*names: str, is_count: bool = False) -> Callable[[Form], JsonObject | None]:
+    def build(value: Form) -> JsonObject | None:
+        if isinstance(value, bool) or not isinstance(value, int if is_count else (int, float)):
+            return None
+        if is_count and value < 0:
+            return None
+        return dict.fromkeys(names, value)
+
+    return build
+
+
+def _pattern_predicate(make: Callable[[str], str]) -> Callable[[Form], JsonObject | None]:
+    return lambda value: {"pattern": make(value)} if isinstance(value, str) else None
+
+
+def _escaped(text: str) -> str:
+    return _SYNTAX.sub(lambda found: "\\" + found.group(), text)
+
+
+_MIN_LENGTH = _number_predicate("minLength", is_count=True)
+_MAX_LENGTH = _number_predicate("maxLength", is_count=True)
+_PREDICATES: dict[str, Callable[[Form], JsonObject | None]] = {
+    ">": _number_predicate("exclusiveMinimum"),
+    ">=": _number_predicate("minimum"),
+    "<": _number_predicate("exclusiveMaximum"),
+    "<=": _number_predicate("maximum"),
+    "string-length": _number_predicate("minLength", "maxLength", is_count=True),
+    "string-min-length": _MIN_LENGTH,
+    "min-length": _MIN_LENGTH,
+    "string-max-length": _MAX_LENGTH,
+    "max-length": _MAX_LENGTH,
+    "string-starts-with": _pattern_predicate(lambda text: "^" + _escaped(text)),
+    "string-ends-with": _pattern_predicate(lambda text: _escaped(text) + "$"),
+    "string-contains": _pattern_predicate(_escaped),
+    "string-matches-regex": _pattern_predicate(str),
+    "min-count": _number_predicate("minItems", is_count=True),
+    "max-count": _number_predicate("maxItems", is_count=True),
+}
+
+
+def _const(items: Sequence[Form]) -> JsonObject:
+    if len(items) != 1:
+        raise _UnmappedType
+    return {"const": form_to_json(items[0], "", [])}
+
+
+def _enum(items: Sequence[Form]) -> JsonObject:
+    values: list[Any] = [form_to_json(item, "", []) for item in items]
+    if not values:
+        raise _UnmappedType
+    return {"enum": values}
+
+
+_COMPOSITES: dict[str, Callable[[Sequence[Form]], JsonObject]] = {
+    "vector": _array,
+    "list": _array,
+    "stream": _array,
+    "array": _shaped_array,
+    "tuple": _tuple,
+    "map": _map,
+    "or": _any_of,
+    "union": _any_of,
+    "and": _all_of,
+    "val": _const,
+    "enum": _enum,
+}

@@ -1,7 +1,9 @@
-"""What an agent_card may say: its rules and bounds (rtfs.md §3, P-18), and the older names that are read as today's
-(P-16).
+"""RTFS agent cards <-> the record (rtfs.md §3, §8), envelopes of `rtfs.registry.register`, and agent profiles, by way
+of their card.
 
-Every fault of a card is found in one walk, so that its author mends it once.
+`metadata` is a card's free-form place for the remainder. Other members of capabilities and endpoints stay with the
+example or binding that they belong to. All errors of a card are reported at once (P-18). Member names of earlier
+examples are read as well (P-16).
 """
 
 from __future__ import annotations
@@ -48,204 +50,31 @@ from waypost.protocols.rtfs.agent_profile import is_agent_id, parse_profile
 from waypost.protocols.rtfs.card_derivation import derive_card
 from waypost.protocols.rtfs.sexpr import is_sexpr_text
 
+CARD = "agent_card"
 _VERSION_SUFFIX = re.compile(r"(?:-v(?P<dashed>[0-9]+(?:\.[0-9]+)*)|@(?P<at>[^@/]+))\Z")
-
-UPDATED = "last_updated_timestamp"
-
-_MOVED = {"provider_id": "owner", "last_updated": UPDATED}  # into `metadata`
-
-OLDER_NAMES = tuple(_MOVED)  # each may be read as another member
-
-
-class CardFault(NamedTuple):
-    path: str
-    reason: str
-
-
-def check_card(card: JsonObject) -> None:
-    """Passes, or lists every fault of a card that has today's names."""
-    faults = list(_faults(card))
-    if not faults:
-        return
-    kind = InvalidCapability if all(fault.path.startswith("$.capabilities[") for fault in faults) else InvalidDocument
-    first = faults[0]
-    raise kind(
-        f"{first.path}: {first.reason}",
-        path=first.path,
-        hint=f"{len(faults) - 1} more faults are listed in errors." if len(faults) > 1 else None,
-        details={"errors": [fault._asdict() for fault in faults]},
-    )
-
-
-def upgrade_card(document: JsonObject) -> JsonObject:
-    """The document with the names of the earlier examples replaced by the card's own, where the card has none yet."""
-    card = dict(document)
-    if "capabilities" not in card and isinstance(card.get("capabilities_summary"), list):
-        card["capabilities"] = [_summary(item) for item in card.pop("capabilities_summary")]
-    if "communication" not in card and isinstance(card.get("communication_summary"), list):
-        card["communication"] = {"endpoints": card.pop("communication_summary")}
-    moved = {name: card.pop(old) for old, name in _MOVED.items() if old in card}
-    metadata = card.get("metadata")
-    if moved and (metadata is None or isinstance(metadata, dict)):
-        card["metadata"] = moved | (metadata or {})
-    return card
-
-
-def _summary(item: Any) -> Any:
-    return {"capability_id": item} if isinstance(item, str) else item
-
-
-def _faults(card: JsonObject) -> Iterator[CardFault]:
-    size = len(dump_json(card))
-    if size > limits.RTFS_CARD_BYTES:
-        yield CardFault("$", f"the card has {size} bytes; at most {limits.RTFS_CARD_BYTES} are taken")
-    yield from _identity_faults(card)
-    for at, item in _items(card, "capabilities"):
-        yield from _capability_faults(item, f"$.capabilities[{at}]")
-    yield from _list_faults(card, "capabilities", limits.RTFS_CAPABILITIES)
-    yield from _list_faults(card, "discovery_tags", limits.RTFS_TAGS)
-    for at, item in _items(card, "discovery_tags"):
-        if not _is_text(item, limits.TAG_CHARS):
-            yield CardFault(f"$.discovery_tags[{at}]", f"a tag is a text of 1 to {limits.TAG_CHARS} characters")
-    yield from _communication_faults(card.get("communication"))
-    if not isinstance(card.get("metadata"), (dict, type(None))):
-        yield CardFault("$.metadata", f"expected an object, found {kind_of(card['metadata'])}")
-
-
-def _identity_faults(card: JsonObject) -> Iterator[CardFault]:
-    agent_id = card.get("agent_id")
-    if agent_id is None:
-        yield CardFault("$.agent_id", "missing")
-    elif not isinstance(agent_id, str) or not is_agent_id(agent_id):
-        most = limits.RTFS_ID_CHARS
-        yield CardFault(
-            "$.agent_id", f"a text of 1 to {most} characters without spaces and control characters is expected"
-        )
-    for name, most in (
-        ("name", limits.NAME_CHARS),
-        ("version", limits.VERSION_CHARS),
-        ("description", limits.DESCRIPTION_CHARS),
-        ("agent_profile_uri", limits.ENDPOINT_CHARS),
-    ):
-        yield from _text_faults(card, name, "$", most)
-
-
-def _text_faults(item: JsonObject, name: str, path: str, most: int) -> Iterator[CardFault]:
-    value = item.get(name)
-    if value is not None and (not isinstance(value, str) or len(value) > most):
-        yield CardFault(f"{path}.{name}", f"a text of at most {most} characters is expected")
-
-
-def _is_text(value: Any, most: int) -> bool:
-    """A text that says something, within its bound."""
-    return isinstance(value, str) and len(value) <= most and bool(value.strip())
-
-
-def _list_faults(item: JsonObject, name: str, most: int, path: str = "$") -> Iterator[CardFault]:
-    value = item.get(name)
-    if value is None:
-        return
-    if not isinstance(value, list):
-        yield CardFault(f"{path}.{name}", f"expected an array, found {kind_of(value)}")
-    elif len(value) > most:
-        yield CardFault(f"{path}.{name}", f"{len(value)} items; at most {most} are taken")
-
-
-def _items(item: JsonObject, name: str) -> Iterator[tuple[int, Any]]:
-    value = item.get(name)
-    return iter(enumerate(value)) if isinstance(value, list) else iter(())
-
-
-def _capability_faults(item: Any, path: str) -> Iterator[CardFault]:
-    if not isinstance(item, dict):
-        yield CardFault(path, f"expected an object, found {kind_of(item)}")
-        return
-    name = item.get("capability_id")
-    if not _is_text(name, limits.RTFS_ID_CHARS):
-        yield CardFault(f"{path}.capability_id", f"a text of 1 to {limits.RTFS_ID_CHARS} characters is expected")
-    yield from _text_faults(item, "description", path, limits.DESCRIPTION_CHARS)
-    for side in ("input_schema_ref", "output_schema_ref"):
-        if not isinstance(item.get(side), (str, dict, type(None))):
-            yield CardFault(f"{path}.{side}", "a reference (text) or a schema (object) is expected")
-
-
-def _communication_faults(value: Any) -> Iterator[CardFault]:
-    if value is None:
-        return
-    if not isinstance(value, dict):
-        yield CardFault("$.communication", f"expected an object, found {kind_of(value)}")
-        return
-    yield from _list_faults(value, "protocols", limits.RTFS_TAGS, "$.communication")
-    yield from _list_faults(value, "endpoints", limits.RTFS_ENDPOINTS, "$.communication")
-    for at, item in _items(value, "protocols"):
-        if not isinstance(item, str) or not item:
-            yield CardFault(f"$.communication.protocols[{at}]", "a text is expected")
-    for at, item in _items(value, "endpoints"):
-        yield from _endpoint_faults(item, f"$.communication.endpoints[{at}]")
-
-
-def _endpoint_faults(item: Any, path: str) -> Iterator[CardFault]:
-    if not isinstance(item, dict):
-        yield CardFault(path, f"expected an object, found {kind_of(item)}")
-        return
-    uri = item.get("uri")
-    if not isinstance(uri, str) or not 0 < len(uri) <= limits.ENDPOINT_CHARS or not uri.isprintable() or " " in uri:
-        yield CardFault(f"{path}.uri", "an address without spaces and control characters is expected")
-    protocol = item.get("protocol")
-    if protocol is not None and (
-        not _is_text(protocol, limits.TAG_CHARS) or not protocol.isprintable() or " " in protocol
-    ):
-        yield CardFault(f"{path}.protocol", f"a word of 1 to {limits.TAG_CHARS} characters is expected, without spaces")
-    if not isinstance(item.get("details"), (dict, type(None))):
-        yield CardFault(f"{path}.details", f"expected an object, found {kind_of(item['details'])}")
-
-
-def scheme_of(uri: str) -> str:
-    """The scheme of an address; the protocol of an endpoint that names none."""
-    scheme, colon, _ = uri.partition(":")
-    return scheme.lower() if colon and scheme and len(scheme) <= limits.TAG_CHARS else "http"
-
-
-def split_version(capability_id: str) -> tuple[str, str | None]:
-    """`name-v1.2` and `name@1.2.3` as name and version."""
-    found = _VERSION_SUFFIX.search(capability_id)
-    if found is None or found.start() == 0:
-        return capability_id, None
-    return capability_id[: found.start()], found["dashed"] or found["at"]
-
-
-# ---- RTFS agent cards <-> the record (rtfs.md §8), and agent profiles written as S-expressions, by way of their card.
-#
-# `metadata` is a card's free-form place: what a card has no word for rides there under CARRY. What a record has no word
-# for stays beside the part it belongs to, or in the residue.
-
+_UPDATED = "last_updated_timestamp"
+_MOVED = {"provider_id": "owner", "last_updated": _UPDATED}  # into `metadata`
+_OLDER_NAMES = tuple(_MOVED)  # names that the upgrade changes
 _RESIDUE = residue_name("rtfs")
-
-_CARRIED = f"$.metadata[{CARRY!r}]"
-
-_STREAMS = re.compile(r"websocket|wss?\Z|.*stream", re.IGNORECASE)
-
+_CARRY_PATH = f"$.metadata[{CARRY!r}]"
+_STREAMING = re.compile(r"websocket|wss?\Z|.*stream", re.IGNORECASE)
 _SCHEMA_MEMBERS = ("input_schema_ref", "output_schema_ref")
-
 _DEFAULT_CAPABILITY = "default"
-
 _MINTED_ID = "example"
-
-_FACETS = (
+_GROUPS = (
     MemberGroup(("capabilities", "discovery_tags"), ("tags", "examples", "constraints")),
     MemberGroup(("communication",), ("bindings", "auth")),
     MemberGroup(("name", "description"), ("name", "description")),
     MemberGroup(("version",), ("version",)),
     MemberGroup(("agent_profile_uri",), ()),
-    MemberGroup(OLDER_NAMES, ()),
+    MemberGroup(_OLDER_NAMES, ()),
 )
-
 _TOO_LARGE = f"An agent_card has at most {limits.RTFS_CARD_BYTES} bytes."
 
 
 class RtfsCodec(Codec):
     name = "rtfs"
-    loses = ("$.*",)  # only where a record is larger than a card may be
+    loses = ("$.*",)  # if the record is larger than a card may be
 
     def recognises(self, document: Mapping[str, Any]) -> bool:
         if is_envelope(document):
@@ -283,10 +112,10 @@ class RtfsCodec(Codec):
         return replace(decoded, ttl_seconds=_ttl(document))
 
     def _decode_card(self, document: JsonObject, context: DecodeContext) -> Decoded:
-        card, carried = _uncarried(_checked(upgrade_card(document)))
+        card, carried = _split_carried(_checked(upgrade_card(document)))
         metadata = card.get("metadata") or {}
-        record = apply_remainder(_with_residue(read_card(card), card), carried, _CARRIED)
-        check_times(record, context.now, updated_at=f"$.metadata.{UPDATED}", expires_at=_CARRIED)
+        record = apply_remainder(_with_residue(read_card(card), card), carried, _CARRY_PATH)
+        check_times(record, context.now, updated_at=f"$.metadata.{_UPDATED}", expires_at=_CARRY_PATH)
         return Decoded(
             record=record,
             source_id=card["agent_id"],
@@ -297,43 +126,42 @@ class RtfsCodec(Codec):
         )
 
     def encode(self, record: AgentRecord, context: EncodeContext) -> Encoded:
-        card = _fitting(record)
+        card = _write_fitting(record)
         carried = make_remainder(record, _with_residue(read_card(card), card))
-        whole = _carrying(card, carried) if carried else card
-        if len(dump_json(whole)) <= limits.RTFS_CARD_BYTES:
-            return Encoded(document=whole)
+        document = _with_carried(card, carried) if carried else card
+        if len(dump_json(document)) <= limits.RTFS_CARD_BYTES:
+            return Encoded(document=document)
         return _cut(record, card, carried)
 
 
 def native_card(record: AgentRecord) -> JsonObject:
-    """The card in its own members only: enough to match against, much cheaper than a whole one."""
+    """Return the card without the remainder: enough for matching, and much cheaper."""
     residue = residue_of(record, "rtfs")
-    spoken = {name: value for name, value in residue.items() if name != "metadata"}
+    wording = {name: value for name, value in residue.items() if name != "metadata"}
     try:
-        card = restore_wording(_checked(_write(record)), spoken, record, _FACETS, _read_checked)
-    except InvalidDocument:  # what stands beside a part of the record may have been edited by hand
-        card = restore_wording(_write(_plain(record)), spoken, record, _FACETS, _read_checked)
+        card = restore_wording(_checked(_write(record)), wording, record, _GROUPS, _read_checked)
+    except InvalidDocument:  # residues of examples and bindings may have been edited by hand
+        card = restore_wording(_write(_plain(record)), wording, record, _GROUPS, _read_checked)
     metadata = dict(residue["metadata"]) if isinstance(residue.get("metadata"), dict) else {}
     if record.updated_at is not None:
-        metadata[UPDATED] = record.updated_at
+        metadata[_UPDATED] = record.updated_at
     return card | ({"metadata": metadata} if metadata else {})
 
 
 def _checked(card: JsonObject) -> JsonObject:
-    check_card(card)
+    _check_card(card)
     return card
 
 
 def _read_checked(card: JsonObject) -> AgentRecord:
-    """What a card says that is about to be written. Older names would be read as others: nobody wrote those but by
-    hand."""
+    """Read a card that is about to be written. A residue edited by hand may have older names, read differently."""
     if upgrade_card(card) != card:
-        raise InvalidDocument("The card has names of the earlier examples.", path="$")
+        raise InvalidDocument("The card has member names of earlier examples.", path="$")
     return read_card(_checked(card))
 
 
 def _plain(record: AgentRecord) -> AgentRecord:
-    """The record without what stands beside its parts."""
+    """Return the record without the residues of its examples and bindings."""
     return replace(
         record,
         examples=tuple(replace(example, extra={}) for example in record.examples),
@@ -345,7 +173,7 @@ def _plain(record: AgentRecord) -> AgentRecord:
 
 
 def read_card(card: JsonObject) -> AgentRecord:
-    """What a checked card says by its own members."""
+    """Read the native members of a checked card."""
     agent_id = card["agent_id"]
     name = truncate_text(_described(card.get("name")) or agent_id, limits.NAME_CHARS)
     capabilities = card.get("capabilities") or []
@@ -370,12 +198,12 @@ def _described(value: Any) -> str | None:
 
 
 def _binding(item: JsonObject, index: int) -> Binding:
-    protocol = item.get("protocol") or scheme_of(item["uri"])
+    protocol = item.get("protocol") or _scheme_of(item["uri"])
     rest = unknown_members(item, ("uri", "protocol"))
     return Binding(
         protocol=protocol,
         endpoint=item["uri"],
-        interaction_model="streaming" if _STREAMS.match(protocol) else None,
+        interaction_model="streaming" if _STREAMING.match(protocol) else None,
         priority=index,
         extra={_RESIDUE: rest} if rest else {},
     )
@@ -395,7 +223,7 @@ def _example(item: JsonObject) -> Example:
 
 
 def _auth(endpoints: list[JsonObject]) -> JsonObject | None:
-    """The distinct ways to authenticate that the endpoints name."""
+    """Return the distinct authentication schemes of the endpoints."""
     schemes: list[JsonObject] = []
     for item in endpoints:
         scheme = (item.get("details") or {}).get("authentication")
@@ -405,7 +233,7 @@ def _auth(endpoints: list[JsonObject]) -> JsonObject | None:
 
 
 def _constraints(capabilities: list[JsonObject]) -> JsonObject | None:
-    """The annotations of all capabilities; the first to name a thing says it."""
+    """Merge the annotations of all capabilities; the first one of a name counts."""
     merged: JsonObject = {}
     for item in capabilities:
         notes = item.get("annotations")
@@ -415,19 +243,19 @@ def _constraints(capabilities: list[JsonObject]) -> JsonObject | None:
 
 
 def _updated_at(card: JsonObject) -> str | None:
-    text = (card.get("metadata") or {}).get(UPDATED)
+    text = (card.get("metadata") or {}).get(_UPDATED)
     return text if isinstance(text, str) and find_instant(text) is not None else None
 
 
 def _with_residue(record: AgentRecord, card: JsonObject) -> AgentRecord:
     body = {name: value for name, value in card.items() if name != "metadata"}
     residue = residue_members(body, _write(record))
-    known = (UPDATED, VISIBILITY, CARRY) if record.updated_at is not None else (VISIBILITY, CARRY)
+    known = (_UPDATED, VISIBILITY, CARRY) if record.updated_at is not None else (VISIBILITY, CARRY)
     metadata = unknown_members(card.get("metadata") or {}, known)
     return attach_residue(record, "rtfs", residue | ({"metadata": metadata} if metadata else {}))
 
 
-def _uncarried(card: JsonObject) -> tuple[JsonObject, Any]:
+def _split_carried(card: JsonObject) -> tuple[JsonObject, Any]:
     metadata = card.get("metadata")
     if not isinstance(metadata, dict) or CARRY not in metadata:
         return card, None
@@ -438,16 +266,16 @@ def _uncarried(card: JsonObject) -> tuple[JsonObject, Any]:
 
 def _warnings(card: JsonObject) -> Iterator[str]:
     metadata = card.get("metadata") or {}
-    if UPDATED in metadata and _updated_at(card) is None:
-        yield f"$.metadata.{UPDATED}: not an RFC 3339 time; it does not count for freshness."
+    if _UPDATED in metadata and _updated_at(card) is None:
+        yield f"$.metadata.{_UPDATED}: not an RFC 3339 time; it is ignored for freshness."
     if not card.get("capabilities"):
-        yield "$.capabilities: none; the agent is found by its name, description and tags only."
+        yield "$.capabilities: empty; the agent can be found by its name, description and tags only."
     if not (card.get("communication") or {}).get("endpoints"):
-        yield "$.communication.endpoints: none; nobody can reach the agent, and a search by the profile does not give it."
+        yield "$.communication.endpoints: empty; the agent has no address, and profile searches leave it out."
 
 
 def _losses(card: JsonObject) -> Iterator[MappingLoss]:
-    """What the record has no room for. The card keeps it, and finds by it."""
+    """Yield what exceeds the limits of the record. The card keeps it, and RTFS searches use it."""
     endpoints = (card.get("communication") or {}).get("endpoints") or []
     for path, items, most in (
         ("$.capabilities", card.get("capabilities") or [], limits.EXAMPLES),
@@ -455,14 +283,14 @@ def _losses(card: JsonObject) -> Iterator[MappingLoss]:
         ("$.discovery_tags", card.get("discovery_tags") or [], limits.TAGS),
     ):
         if len(items) > most:
-            yield MappingLoss(path, f"{len(items)} items; other dialects see the first {most}.")
+            yield MappingLoss(path, f"{len(items)} items; other dialects get the first {most}.")
 
 
 # --- Record -> card -------------------------------------------------------------------------------
 
 
 def _write(record: AgentRecord) -> JsonObject:
-    """The native card of a record, without `metadata`."""
+    """Write the native card of a record, without `metadata`."""
     card: JsonObject = {"agent_id": card_id(record.id), "name": record.name}
     if record.version is not None:
         card["version"] = record.version
@@ -518,8 +346,8 @@ def _write_endpoint(binding: Binding, auth: Any) -> JsonObject:
     return endpoint
 
 
-def _fitting(record: AgentRecord) -> JsonObject:
-    """The native card, made slimmer until it fits."""
+def _write_fitting(record: AgentRecord) -> JsonObject:
+    """Return the native card, with fewer members if it is too large."""
     texts = tuple(Example(text=example.text, id=example.id) for example in record.examples)
     slim = replace(_plain(record), extra={}, examples=texts, auth=None)
     for candidate in (record, slim):
@@ -530,21 +358,19 @@ def _fitting(record: AgentRecord) -> JsonObject:
 
 
 def _cut(record: AgentRecord, card: JsonObject, carried: JsonObject) -> Encoded:
-    """What of the remainder fits the card; the rest is lost and said to be."""
-    room = limits.RTFS_CARD_BYTES - len(dump_json(card)) - len(CARRY) - len('"metadata":{"":},')
-    whole = _carrying(card, shrink_remainder(carried, room))
-    bare, rest = _uncarried(whole)
-    lost = differing_members(record, apply_remainder(_with_residue(read_card(bare), bare), rest, _CARRIED))
-    return Encoded(document=whole, losses=tuple(MappingLoss(path, _TOO_LARGE) for path in member_paths(lost)))
+    """Carry what fits of the remainder; the rest is reported as lost."""
+    free_bytes = limits.RTFS_CARD_BYTES - len(dump_json(card)) - len(CARRY) - len('"metadata":{"":},')
+    document = _with_carried(card, shrink_remainder(carried, free_bytes))
+    bare, rest = _split_carried(document)
+    lost = differing_members(record, apply_remainder(_with_residue(read_card(bare), bare), rest, _CARRY_PATH))
+    return Encoded(document=document, losses=tuple(MappingLoss(path, _TOO_LARGE) for path in member_paths(lost)))
 
 
-def _carrying(card: JsonObject, carried: JsonObject) -> JsonObject:
+def _with_carried(card: JsonObject, carried: JsonObject) -> JsonObject:
     return card | {"metadata": (card.get("metadata") or {}) | {CARRY: carried}}
 
 
-# ---- The parameters of `rtfs.registry.register` as a document: `{"agent_card", "endpoint_url"?, "ttl_seconds"?}` (rtfs.md §5).
-
-CARD = "agent_card"
+# --- Envelopes: {"agent_card", "endpoint_url"?, "ttl_seconds"?} (rtfs.md §5) --------------------------
 
 
 def is_envelope(document: Mapping[str, Any]) -> bool:
@@ -556,7 +382,7 @@ def find_endpoint(document: JsonObject) -> str | None:
 
 
 def _with_endpoint(card: JsonObject, endpoint_url: str | None) -> JsonObject:
-    """A card that names no endpoint is reached where the envelope says (P-22)."""
+    """Add the envelope's endpoint to a card without one (P-22)."""
     communication = {} if card.get("communication") is None else card["communication"]
     if endpoint_url is None or not isinstance(communication, dict) or communication.get("endpoints") not in (None, []):
         return card
@@ -572,6 +398,166 @@ def _ttl(document: JsonObject) -> int | None:
     if not isinstance(value, int) or isinstance(value, bool):
         raise InvalidDocument(f"'ttl_seconds' must be an integer, not {kind_of(value)}.", path="$.ttl_seconds")
     return value
+
+
+# --- Checks (rtfs.md §3, P-18) --------------------------------------------------------------------
+
+
+class CardError(NamedTuple):
+    path: str
+    reason: str
+
+
+def _check_card(card: JsonObject) -> None:
+    """Raise an error with all errors of a card that has current names."""
+    errors = list(_errors(card))
+    if not errors:
+        return
+    kind = InvalidCapability if all(error.path.startswith("$.capabilities[") for error in errors) else InvalidDocument
+    first = errors[0]
+    raise kind(
+        f"{first.path}: {first.reason}",
+        path=first.path,
+        hint=f"{len(errors) - 1} more errors are listed in `errors`." if len(errors) > 1 else None,
+        details={"errors": [error._asdict() for error in errors]},
+    )
+
+
+def upgrade_card(document: JsonObject) -> JsonObject:
+    """Replace the names of earlier examples by the current ones, where those are missing."""
+    card = dict(document)
+    if "capabilities" not in card and isinstance(card.get("capabilities_summary"), list):
+        card["capabilities"] = [_summary(item) for item in card.pop("capabilities_summary")]
+    if "communication" not in card and isinstance(card.get("communication_summary"), list):
+        card["communication"] = {"endpoints": card.pop("communication_summary")}
+    moved = {name: card.pop(old) for old, name in _MOVED.items() if old in card}
+    metadata = card.get("metadata")
+    if moved and (metadata is None or isinstance(metadata, dict)):
+        card["metadata"] = moved | (metadata or {})
+    return card
+
+
+def _summary(item: Any) -> Any:
+    return {"capability_id": item} if isinstance(item, str) else item
+
+
+def _errors(card: JsonObject) -> Iterator[CardError]:
+    size = len(dump_json(card))
+    if size > limits.RTFS_CARD_BYTES:
+        yield CardError("$", f"the card has {size} bytes; at most {limits.RTFS_CARD_BYTES} are allowed")
+    yield from _identity_errors(card)
+    for at, item in _items(card, "capabilities"):
+        yield from _capability_errors(item, f"$.capabilities[{at}]")
+    yield from _list_errors(card, "capabilities", limits.RTFS_CAPABILITIES)
+    yield from _list_errors(card, "discovery_tags", limits.RTFS_TAGS)
+    for at, item in _items(card, "discovery_tags"):
+        if not _is_text(item, limits.TAG_CHARS):
+            yield CardError(f"$.discovery_tags[{at}]", f"a tag must be a string of 1 to {limits.TAG_CHARS} characters")
+    yield from _communication_errors(card.get("communication"))
+    if not isinstance(card.get("metadata"), (dict, type(None))):
+        yield CardError("$.metadata", f"expected an object, found {kind_of(card['metadata'])}")
+
+
+def _identity_errors(card: JsonObject) -> Iterator[CardError]:
+    agent_id = card.get("agent_id")
+    if agent_id is None:
+        yield CardError("$.agent_id", "missing")
+    elif not isinstance(agent_id, str) or not is_agent_id(agent_id):
+        most = limits.RTFS_ID_CHARS
+        yield CardError(
+            "$.agent_id", f"expected a string of 1 to {most} characters without spaces and control characters"
+        )
+    for name, most in (
+        ("name", limits.NAME_CHARS),
+        ("version", limits.VERSION_CHARS),
+        ("description", limits.DESCRIPTION_CHARS),
+        ("agent_profile_uri", limits.ENDPOINT_CHARS),
+    ):
+        yield from _text_errors(card, name, "$", most)
+
+
+def _text_errors(item: JsonObject, name: str, path: str, most: int) -> Iterator[CardError]:
+    value = item.get(name)
+    if value is not None and (not isinstance(value, str) or len(value) > most):
+        yield CardError(f"{path}.{name}", f"expected a string of at most {most} characters")
+
+
+def _is_text(value: Any, most: int) -> bool:
+    """Return whether the value is a string that is neither blank nor too long."""
+    return isinstance(value, str) and len(value) <= most and bool(value.strip())
+
+
+def _list_errors(item: JsonObject, name: str, most: int, path: str = "$") -> Iterator[CardError]:
+    value = item.get(name)
+    if value is None:
+        return
+    if not isinstance(value, list):
+        yield CardError(f"{path}.{name}", f"expected an array, found {kind_of(value)}")
+    elif len(value) > most:
+        yield CardError(f"{path}.{name}", f"{len(value)} items; at most {most} are allowed")
+
+
+def _items(item: JsonObject, name: str) -> Iterator[tuple[int, Any]]:
+    value = item.get(name)
+    return iter(enumerate(value)) if isinstance(value, list) else iter(())
+
+
+def _capability_errors(item: Any, path: str) -> Iterator[CardError]:
+    if not isinstance(item, dict):
+        yield CardError(path, f"expected an object, found {kind_of(item)}")
+        return
+    name = item.get("capability_id")
+    if not _is_text(name, limits.RTFS_ID_CHARS):
+        yield CardError(f"{path}.capability_id", f"expected a string of 1 to {limits.RTFS_ID_CHARS} characters")
+    yield from _text_errors(item, "description", path, limits.DESCRIPTION_CHARS)
+    for side in ("input_schema_ref", "output_schema_ref"):
+        if not isinstance(item.get(side), (str, dict, type(None))):
+            yield CardError(f"{path}.{side}", "expected a reference (string) or a schema (object)")
+
+
+def _communication_errors(value: Any) -> Iterator[CardError]:
+    if value is None:
+        return
+    if not isinstance(value, dict):
+        yield CardError("$.communication", f"expected an object, found {kind_of(value)}")
+        return
+    yield from _list_errors(value, "protocols", limits.RTFS_TAGS, "$.communication")
+    yield from _list_errors(value, "endpoints", limits.RTFS_ENDPOINTS, "$.communication")
+    for at, item in _items(value, "protocols"):
+        if not isinstance(item, str) or not item:
+            yield CardError(f"$.communication.protocols[{at}]", "expected a string")
+    for at, item in _items(value, "endpoints"):
+        yield from _endpoint_errors(item, f"$.communication.endpoints[{at}]")
+
+
+def _endpoint_errors(item: Any, path: str) -> Iterator[CardError]:
+    if not isinstance(item, dict):
+        yield CardError(path, f"expected an object, found {kind_of(item)}")
+        return
+    uri = item.get("uri")
+    if not isinstance(uri, str) or not 0 < len(uri) <= limits.ENDPOINT_CHARS or not uri.isprintable() or " " in uri:
+        yield CardError(f"{path}.uri", "expected a URI without spaces and control characters")
+    protocol = item.get("protocol")
+    if protocol is not None and (
+        not _is_text(protocol, limits.TAG_CHARS) or not protocol.isprintable() or " " in protocol
+    ):
+        yield CardError(f"{path}.protocol", f"expected a string of 1 to {limits.TAG_CHARS} characters without spaces")
+    if not isinstance(item.get("details"), (dict, type(None))):
+        yield CardError(f"{path}.details", f"expected an object, found {kind_of(item['details'])}")
+
+
+def _scheme_of(uri: str) -> str:
+    """Return the scheme of a URI, used as the protocol of an endpoint without one."""
+    scheme, colon, _ = uri.partition(":")
+    return scheme.lower() if colon and scheme and len(scheme) <= limits.TAG_CHARS else "http"
+
+
+def split_version(capability_id: str) -> tuple[str, str | None]:
+    """Split `name-v1.2` or `name@1.2.3` into name and version."""
+    match = _VERSION_SUFFIX.search(capability_id)
+    if match is None or match.start() == 0:
+        return capability_id, None
+    return capability_id[: match.start()], match["dashed"] or match["at"]
 
 
 RTFS = RtfsCodec()

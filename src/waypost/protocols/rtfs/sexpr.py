@@ -1,12 +1,16 @@
-"""How bytes begin that are S-expressions and no JSON. Knows the first characters alone; reading them is
-`sexpr_read`'s."""
+"""S-expressions of RTFS (rtfs.md §1): values, a strict parser, a printer, and conversion to and from JSON.
+
+Nothing is evaluated, and forms have no meaning here. `parse_form(print_form(x)) == x`. Parse errors have line and
+column. The parser's work is linear in the length of the text, and the number of forms is limited by the length.
+`lenient` also accepts what occurs in practice: a JSON-style colon after a string key, `#inst "…"` and `#uuid "…"`.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable
-from json.decoder import scanstring  # type: ignore[attr-defined]  # not told of, and public by its name
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -18,25 +22,21 @@ from waypost.model.json import JsonObject
 RTFS_TEXT_TYPE: Final = "application/rtfs"  # the media type of RTFS text; a card is application/json
 
 _BOM = b"\xef\xbb\xbf"
-
-_SPACE = b" \t\r\n\f,"  # a comma is white space there (RTFS-2)
-# A list, a comment, or what is discarded. A vector or a map could be JSON as well, and is taken for that.
+_SPACE = b" \t\r\n\f,"  # a comma is white space (RTFS-2)
+# A list, a comment or a discard. A vector or map could also be JSON, and is treated as JSON.
 _STARTS = (b"(", b";", b"#")
 
 
 def is_sexpr_text(content: bytes) -> bool:
-    """True when this can be no JSON but a text of RTFS."""
+    """Return whether the content starts like RTFS text, and not like JSON."""
     return content.removeprefix(_BOM).lstrip(_SPACE).startswith(_STARTS)
 
 
-# ---- S-expressions as RTFS has them: the values (rtfs.md §1).
-#
-# No form has a meaning here: what a profile or a query may say is decided by those who read one. `sexpr_read.py` makes
-# them of text, `sexpr_print.py` text of them.
+# --- Values ---------------------------------------------------------------------------------------
 
 
 class Keyword(msgspec.Struct, frozen=True, gc=False):
-    """`:name` or `:ns/name`; `name` is the whole text without the colon."""
+    """`:name` or `:ns/name`; `name` is the text without the colon."""
 
     name: str
 
@@ -54,12 +54,12 @@ class Vector(msgspec.Struct, frozen=True):
 
 
 class Map(msgspec.Struct, frozen=True):
-    """Entries in the order in which they were written. The reader lets no key appear twice."""
+    """Entries in the order of the text; the parser rejects duplicate keys."""
 
     entries: tuple[tuple[Key, Form], ...] = ()
 
     def find(self, name: str) -> Form:
-        """The value under the keyword `name`; None when it is absent or nil."""
+        """Return the value of the keyword `name`; None if it is absent or nil."""
         for key, value in self.entries:
             if isinstance(key, Keyword) and key.name == name:
                 return value
@@ -77,22 +77,16 @@ class Context(msgspec.Struct, frozen=True, gc=False):
 
 
 Key: TypeAlias = Keyword | str | int
-
 Form: TypeAlias = bool | int | float | str | Keyword | Symbol | List | Vector | Map | Quote | Context | None
-
 _IDENT: Final = r"[A-Za-z_$+\-*=<>!?&%][A-Za-z0-9_$+\-*=<>!?&%.:]*+"
-
-NAME: Final = rf"{_IDENT}(?:/{_IDENT})?"  # of ASCII; others are names too, see is_name
-
-_PLAIN_NAME: Final = re.compile(rf"{NAME}\Z")
-
+_NAME: Final = rf"{_IDENT}(?:/{_IDENT})?"  # in ASCII; `is_name` allows other letters
+_PLAIN_NAME: Final = re.compile(rf"{_NAME}\Z")
 _START: Final = "_$+-*=<>!?&%"
-
 _NO_LETTERS: Final = re.compile(f"[{re.escape(_START)}0-9.:]++")
 
 
 def is_name(text: str) -> bool:
-    """True when `text` can be written as a symbol, or as a keyword without quotes."""
+    """Return whether `text` can be written as a symbol, or as a keyword without quotes."""
     if text.isascii():
         return _PLAIN_NAME.match(text) is not None
     namespace, slash, name = text.partition("/")
@@ -106,23 +100,19 @@ def _is_ident(text: str) -> bool:
     return letters == "" or letters.isalpha()
 
 
-# ---- S-expressions as text: `read_form(print_form(x)) == x`.
-#
-# What fits a line stays on it; the rest is broken with two spaces for each level, entries of a map and pairs of a form
-# one to a line, in the order in which they stand.
+# --- Printer --------------------------------------------------------------------------------------
 
-LINE = 96
-
+LINE_CHARS = 96
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def print_form(form: Form) -> str:
-    """The text of a form, broken over lines where it is long."""
+    """Print a form; long ones on several lines, indented by two spaces per level."""
     return _print(form, 0)
 
 
 def print_line(form: Form) -> str:
-    """The text of a form on one line."""
+    """Print a form on one line."""
     match form:
         case List(items):
             return f"({' '.join(map(print_line, items))})"
@@ -138,7 +128,7 @@ def print_line(form: Form) -> str:
 
 def _print(form: Form, indent: int) -> str:
     line = print_line(form)
-    if len(line) + indent <= LINE or not isinstance(form, (List, Vector, Map, Quote)):
+    if len(line) + indent <= LINE_CHARS or not isinstance(form, (List, Vector, Map, Quote)):
         return line
     if isinstance(form, Quote):
         return f"'{_print(form.form, indent + 1)}"
@@ -156,7 +146,7 @@ def _pair(key: Form, value: Form, indent: int) -> str:
 
 
 def _list_lines(items: tuple[Form, ...], indent: int) -> list[str]:
-    """The head on the first line, then keyword and value together, as a profile is written."""
+    """Return the lines of a list: the head, then each keyword with its value."""
     lines = [_print(items[0], indent)]
     at = 1
     while at < len(items):
@@ -223,17 +213,16 @@ def _char(char: str) -> str:
     if char < " " or char == "\x7f":
         return f"\\u{ord(char):04x}"
     if "\ud800" <= char <= "\udfff":
-        raise InvalidDocument("The text holds half of a surrogate pair.")
+        raise InvalidDocument("The text contains a lone surrogate.")
     return char
 
 
-# ---- S-expression values as JSON values and back (rtfs.md RTFS-20, RTFS-63).
-#
-# Only data converts: a list, a quoted form or a reference would have to be evaluated, and nothing is evaluated here.
+# --- JSON -----------------------------------------------------------------------------------------
 
 
 def form_to_json(form: Form, path: str, warnings: list[str], *, symbols: bool = True) -> Any:
-    """The JSON value of a form. `symbols=False` refuses names that only a running program could resolve."""
+    """Convert data to JSON (RTFS-20, RTFS-63). Forms that need evaluation are rejected; `symbols=False` also rejects
+    symbols."""
     match form:
         case Keyword(name):
             return name
@@ -245,7 +234,9 @@ def form_to_json(form: Form, path: str, warnings: list[str], *, symbols: bool = 
             return map_to_json(form, path, warnings, symbols=symbols)
         case Symbol() | List() | Quote() | Context():
             raise InvalidDocument(
-                f"{print_line(form)[:40]} is not data.", path=path, hint="Write the value itself: nothing is evaluated."
+                f"{print_line(form)[:40]} is not data.",
+                path=path,
+                hint="Write the value itself: forms are not evaluated.",
             )
         case bool() | str() | None:
             return form
@@ -269,7 +260,7 @@ def map_to_json(form: Map, path: str, warnings: list[str], *, symbols: bool = Tr
 
 
 def json_name(key: Key) -> str:
-    """A keyword's name with `-` as `_`, a string as it is, an integer in decimal."""
+    """Return a keyword's name with `_` for `-`, a string unchanged, an integer in decimal."""
     if isinstance(key, Keyword):
         return key.name.replace("-", "_")
     return key if isinstance(key, str) else str(key)
@@ -278,12 +269,12 @@ def json_name(key: Key) -> str:
 def _json_integer(value: int, path: str, warnings: list[str]) -> int | str:
     if abs(value) <= limits.JSON_INTEGER_MAX:
         return value
-    warnings.append(f"{path}: {value} is beyond ±(2^53−1) and was made a string.")
+    warnings.append(f"{path}: {value} is beyond ±(2^53−1) and was converted to a string.")
     return str(value)
 
 
 def json_to_form(value: Any, key: Callable[[str], Key] = Keyword) -> Form:
-    """A JSON value as data. Member names become keywords, unless `key` says otherwise."""
+    """Convert a JSON value; `key` converts member names, by default to keywords."""
     if isinstance(value, dict):
         return Map(tuple((key(name), json_to_form(item, key)) for name, item in value.items()))
     if isinstance(value, (list, tuple)):
@@ -294,45 +285,36 @@ def json_to_form(value: Any, key: Callable[[str], Key] = Keyword) -> Form:
 
 
 def profile_key(name: str) -> Key:
-    """The key a JSON member has in a profile: `_` as `-`, so that `json_name` gives the name back; else the text
-    itself."""
+    """Return the profile key of a JSON member: a keyword with `-` for `_` if `json_name` inverts it, else the
+    string."""
     renamed = name.replace("_", "-")
     return Keyword(renamed) if "-" not in name and is_name(renamed) else name
 
 
-# ---- One strict reader of S-expressions (rtfs.md §1): text in, frozen values out.
-#
-# Nothing is evaluated. Errors carry line and column. `lenient` reads what is seen in the wild besides: a JSON-style
-# colon after a string key, `#inst "…"` and `#uuid "…"`. Its work grows in step with the text, whatever the text is, and
-# ends with the number of forms that a text of its length may hold.
+# --- Parser ---------------------------------------------------------------------------------------
 
-# What is well written in a string: no control character, no escape but those of JSON, no half of a surrogate pair.
+# The content of a valid string: no control character, only escapes of JSON, no lone surrogate.
 _CLEAN: Final = r'[^"\\\x00-\x08\x0b\x0c\x0e-\x1f\x7f]*+'
-
 _ESCAPE: Final = (
     r'\\(?:["\\/bfnrt]'
     r"|u(?:[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?![dD][89a-fA-F])[0-9a-fA-F]{4}))"
 )
-
-_WELL_WRITTEN: Final = rf"{_CLEAN}(?:{_ESCAPE}{_CLEAN})*"
-
+_STRING_CONTENT: Final = rf"{_CLEAN}(?:{_ESCAPE}{_CLEAN})*"
 _IN_WORD: Final = r'[^ \t\r\n\f,()\[\]{}";]'
+_WORD_END: Final = rf"(?!{_IN_WORD})"
 
-_BEHIND: Final = rf"(?!{_IN_WORD})"
-
-# One token with the blanks and comments before it: the number of its group is its kind. Every character is of some
-# token, and nothing is given back once it was taken (`++`; groups are not possessive, see `json`): no text makes this
-# go over it often. Most words are plain, and are judged by this alone; the others are looked at again.
+# One token with the white space and comments before it; the number of its group is its kind. Every character belongs to
+# some token, and quantifiers are possessive (`++`; groups are not, see `json`), so matching is linear. Plain words need
+# no further checks.
 _KEYWORD, _STRING, _SYMBOL, _INTEGER, _QUOTED, _FLOAT, _OPENING, _CLOSING, _DISCARD, _OTHER, _END = range(1, 12)
-
 _TOKEN: Final = re.compile(
     rf"""[ \t\r\n\f,]*+(?:;[^\n\r]*+[ \t\r\n\f,]*+)*
-    (?: :({NAME}{_BEHIND})
-    | "({_WELL_WRITTEN})"
-    | ((?![-+]){NAME}{_BEHIND})
-    | ([-+]?[0-9]{{1,{limits.RTFS_INTEGER_DIGITS}}}+{_BEHIND})
-    | :"({_WELL_WRITTEN})"
-    | ([-+]?[0-9]{{1,20}}+\.[0-9]{{1,20}}+(?:[eE][-+]?[0-9]{{1,2}}+)?{_BEHIND})   # none of these is beyond a double
+    (?: :({_NAME}{_WORD_END})
+    | "({_STRING_CONTENT})"
+    | ((?![-+]){_NAME}{_WORD_END})
+    | ([-+]?[0-9]{{1,{limits.RTFS_INTEGER_DIGITS}}}+{_WORD_END})
+    | :"({_STRING_CONTENT})"
+    | ([-+]?[0-9]{{1,20}}+\.[0-9]{{1,20}}+(?:[eE][-+]?[0-9]{{1,2}}+)?{_WORD_END})   # always fits a double
     | ([(\[{{])
     | ([)\]}}])
     | (\#_)
@@ -340,29 +322,20 @@ _TOKEN: Final = re.compile(
     | (\Z))""",
     re.VERBOSE | re.DOTALL,
 )
-
 _HEX: Final = re.compile(r"\\u(?:[dD][89abAB][0-9a-fA-F]{2}(?:\\u(?![0-9a-fA-F]{4}))?|[0-9a-fA-F]{4})")
-
-_STRING_WORD: Final = re.compile(_WELL_WRITTEN)
-
+_STRING_WORD: Final = re.compile(_STRING_CONTENT)
 _ALL_DIGITS: Final = re.compile(r"[-+]?[0-9]++\Z")
-
 _ANY_FLOAT: Final = re.compile(r"[-+]?[0-9]++\.[0-9]++(?:[eE][-+]?[0-9]++)?\Z")
-
 _NUMBER_START: Final = re.compile(r"[-+]?[0-9]")
-
 _CONSTANTS: Final[dict[str, bool | None]] = {"true": True, "false": False, "nil": None}
-
 _ENDS: Final = frozenset((_CLOSING, _END))
-
-_UNCAUGHT: Final = {_KEYWORD: 1, _STRING: 1, _QUOTED: 2}  # characters of a token before its group
-
+_PREFIX_CHARS: Final = {_KEYWORD: 1, _STRING: 1, _QUOTED: 2}  # characters of a token before its group
 _TAGS_READ_AS_STRINGS: Final = ("#inst", "#uuid")
 
 
-def _parse_string(written: str) -> str:
-    """The escapes are those of JSON; a tab or a line break may stand for itself."""
-    text: str = scanstring(f'{written}"', 0, False)[0] if "\\" in written else written
+def _parse_string(content: str) -> str:
+    """Decode the escapes, which are those of JSON; tabs and line breaks may be unescaped."""
+    text: str = json.loads(f'"{content}"', strict=False) if "\\" in content else content
     return text
 
 
@@ -370,8 +343,8 @@ def _symbol(word: str) -> Symbol | bool | None:
     return _CONSTANTS[word] if word in _CONSTANTS else Symbol(word)
 
 
-def _quoted(written: str) -> Keyword:
-    return Keyword(_parse_string(written))
+def _quoted(content: str) -> Keyword:
+    return Keyword(_parse_string(content))
 
 
 _PLAIN: Final[tuple[Callable[[str], Form], ...]] = (
@@ -382,16 +355,16 @@ _PLAIN: Final[tuple[Callable[[str], Form], ...]] = (
     int,
     _quoted,
     float,
-)  # by their kinds
+)  # by kind of token
 
 
 def parse_forms(source: str | bytes, *, lenient: bool = False) -> tuple[Form, ...]:
-    """Every top-level form of a file."""
-    return _Reader(_text(source), lenient).file()
+    """Parse all top-level forms of a text."""
+    return _Parser(_text(source), lenient).file()
 
 
 def parse_form(source: str | bytes, *, lenient: bool = False) -> Form:
-    """The one form of a text."""
+    """Parse a text with exactly one form."""
     forms = parse_forms(source, lenient=lenient)
     if len(forms) != 1:
         raise InvalidDocument(f"Expected one form, found {len(forms)}.", path="line 1, column 1")
@@ -403,7 +376,7 @@ def _text(source: str | bytes) -> str:
         source = _encoded(source)
     if len(source) > limits.RTFS_TEXT_BYTES:
         raise InvalidDocument(
-            f"The text has {len(source)} bytes; at most {limits.RTFS_TEXT_BYTES} are read.", path="line 1, column 1"
+            f"The text has {len(source)} bytes; at most {limits.RTFS_TEXT_BYTES} are allowed.", path="line 1, column 1"
         )
     try:
         return source.decode("utf-8")
@@ -416,7 +389,7 @@ def _encoded(text: str) -> bytes:
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise _error(text, error.start, "The text holds half of a surrogate pair.") from None
+        raise _error(text, error.start, "The text contains a lone surrogate.") from None
 
 
 def _error(text: str, offset: int, message: str, *, hint: str | None = None) -> InvalidDocument:
@@ -427,8 +400,8 @@ def _error(text: str, offset: int, message: str, *, hint: str | None = None) -> 
     )
 
 
-class _Reader:
-    """A recursive descent over the tokens of one text. Depth, number of forms and digits are bounded (P-5)."""
+class _Parser:
+    """A recursive-descent parser of one text. Depth, number of forms and digits are limited (P-5)."""
 
     __slots__ = ("at", "depth", "forms_left", "lenient", "names", "stream", "text")
 
@@ -436,10 +409,10 @@ class _Reader:
         self.text = text
         self.lenient = lenient
         self.stream = _TOKEN.finditer(text, 1 if text.startswith("\ufeff") else 0)
-        self.at = 0  # behind the last string that had a tag
-        self.names: dict[str, Form] = {}  # what was not plain and read already, by its word
+        self.at = 0  # end of the last tagged string
+        self.names: dict[str, Form] = {}  # cache of parsed words that are not plain
         self.depth = 0
-        self.forms_left = _most_forms(text)
+        self.forms_left = _max_forms(text)
 
     def file(self) -> tuple[Form, ...]:
         return self.items(None, "")
@@ -449,15 +422,15 @@ class _Reader:
 
     # --- Tokens -----------------------------------------------------------------------------------
 
-    def take(self) -> re.Match[str]:
-        """The next token that is not discarded. The end of the text is the last one, and nobody asks beyond it."""
+    def next_token(self) -> re.Match[str]:
+        """Return the next token that is not discarded. The last token is the end of the text."""
         while (token := next(self.stream)).lastindex == _DISCARD:
             self.discard(token)
         return token
 
     def discard(self, mark: re.Match[str]) -> None:
         self.enter(mark)
-        token = self.take()
+        token = self.next_token()
         if token.lastindex in _ENDS:
             raise self.error("`#_` has no form to discard.", _start(mark))
         self.form(token)
@@ -474,7 +447,7 @@ class _Reader:
     # --- Forms ------------------------------------------------------------------------------------
 
     def form(self, token: re.Match[str]) -> Form:
-        """The form that begins with a token that was taken."""
+        """Parse the form that starts with this token."""
         self.forms_left -= 1
         if self.forms_left < 0:
             raise self.too_many(_start(token))
@@ -484,14 +457,14 @@ class _Reader:
         if kind == _OPENING:
             return self.collection(token)
         if kind == _CLOSING:
-            raise self.error(f"`{token[_CLOSING]}` closes nothing.", _start(token))
+            raise self.error(f"`{token[_CLOSING]}` has no opening bracket.", _start(token))
         return self.other(token[_OTHER], token)
 
     def too_many(self, start: int) -> InvalidDocument:
         return self.error(
-            f"More than {_most_forms(self.text)} forms.",
+            f"More than {_max_forms(self.text)} forms.",
             start,
-            hint=f"Any text may hold {limits.RTFS_FORMS_SHORT}, a longer one a form in {limits.RTFS_FORM_CHARS} characters.",
+            hint=f"The limit is {limits.RTFS_FORMS_SHORT}, or one form per {limits.RTFS_FORM_CHARS} characters in longer texts.",
         )
 
     def collection(self, opening: re.Match[str]) -> List | Vector | Map:
@@ -510,23 +483,23 @@ class _Reader:
         return form
 
     def items(self, opening: re.Match[str] | None, closing: str) -> tuple[Form, ...]:
-        """The forms up to what closes them; the end of the text closes those of a file."""
-        found: list[Form] = []
+        """Parse the forms up to the closing bracket; without one, up to the end of the text."""
+        forms: list[Form] = []
         while True:
             token = next(self.stream)
             kind = token.lastindex or _END
-            if kind <= _OPENING and self.forms_left > 0:  # as `form` does: most are these
+            if kind <= _OPENING and self.forms_left > 0:  # fast path of `form`
                 self.forms_left -= 1
-                found.append(_PLAIN[kind](token[kind]) if kind < _OPENING else self.collection(token))
+                forms.append(_PLAIN[kind](token[kind]) if kind < _OPENING else self.collection(token))
             elif kind in _ENDS and (token[_CLOSING] == closing or self.closes(token, opening, closing)):
-                return tuple(found)
+                return tuple(forms)
             elif kind == _DISCARD:
                 self.discard(token)
             else:
-                found.append(self.form(token))
+                forms.append(self.form(token))
 
     def closes(self, token: re.Match[str], opening: re.Match[str] | None, closing: str) -> bool:
-        """Whether a collection ends with this token, which is the end of some."""
+        """Return whether this closing token ends the collection; raises an error for the wrong one."""
         word = token[_CLOSING]
         if word == closing:
             return True
@@ -537,19 +510,19 @@ class _Reader:
         raise self.error(f"`{word}` where `{closing}` is expected.", _start(token))
 
     def entries(self, opening: re.Match[str]) -> tuple[tuple[Key, Form], ...]:
-        found: dict[Key, Form] = {}
-        while (token := self.take())[_CLOSING] != "}":
+        entries: dict[Key, Form] = {}
+        while (token := self.next_token())[_CLOSING] != "}":
             key = self.key(token, opening)
-            if key in found:
+            if key in entries:
                 raise self.error("A map has the same key twice.", _start(token), hint="Keep one of them.")
-            value = self.take()
+            value = self.next_token()
             if value.lastindex in _ENDS and self.closes(value, opening, "}"):
                 raise self.error("A map key has no value.", _start(token))
-            found[key] = self.form(value)
-        return tuple(found.items())
+            entries[key] = self.form(value)
+        return tuple(entries.items())
 
     def key(self, token: re.Match[str], opening: re.Match[str]) -> Key:
-        if token.lastindex == _KEYWORD and self.forms_left > 0:  # as `form` does
+        if token.lastindex == _KEYWORD and self.forms_left > 0:  # fast path of `form`
             self.forms_left -= 1
             return Keyword(token[_KEYWORD])
         if token.lastindex in _ENDS:
@@ -558,10 +531,10 @@ class _Reader:
         if isinstance(key, Keyword) or (isinstance(key, int) and not isinstance(key, bool)):
             return key
         if not isinstance(key, str):
-            raise self.error("A map key is a keyword, a string or an integer.", _start(token))
-        behind = token.end() if token.lastindex == _STRING else self.at
-        if self.lenient and self.text.startswith(":", behind):
-            self.stream = _TOKEN.finditer(self.text, behind + 1)  # right behind a key, a colon goes
+            raise self.error("A map key must be a keyword, a string or an integer.", _start(token))
+        end = token.end() if token.lastindex == _STRING else self.at
+        if self.lenient and self.text.startswith(":", end):
+            self.stream = _TOKEN.finditer(self.text, end + 1)  # skip a colon right after a key
         return key
 
     # --- Words that are not plain -----------------------------------------------------------------
@@ -575,16 +548,16 @@ class _Reader:
             case "#":
                 return self.dispatch(word, _start(token))
             case "^":
-                raise self.error("Metadata (`^`) is not read.", _start(token), hint="Leave it out.")
+                raise self.error("Metadata (`^`) is not supported.", _start(token), hint="Leave it out.")
             case '"':
-                raise self.misspelt(_start(token))
+                raise self.string_error(_start(token))
             case ":" if word.startswith(':"'):
-                raise self.misspelt(_start(token) + 1)
+                raise self.string_error(_start(token) + 1)
         form = self.names[word] = self.name(word, token)
         return form
 
     def name(self, word: str, token: re.Match[str]) -> Form:
-        """What is no plain word and yet a name or a number."""
+        """Parse a name or number that is not a plain word."""
         if word[0] == ":":
             return Keyword(self.named(word, word[1:], token, "keyword"))
         if word[0] == "@":
@@ -600,7 +573,7 @@ class _Reader:
 
     def quote(self, mark: re.Match[str]) -> Quote:
         self.enter(mark)
-        token = self.take()
+        token = self.next_token()
         if token.lastindex == _END:
             raise self.error("`'` has no form to quote.", _start(mark))
         form = self.form(token)
@@ -609,16 +582,16 @@ class _Reader:
 
     def dispatch(self, word: str, start: int) -> Form:
         if self.lenient and word in _TAGS_READ_AS_STRINGS:
-            token = self.take()
+            token = self.next_token()
             if token.lastindex == _STRING:
                 self.at = token.end()
                 return _parse_string(token[_STRING])
             if token.lastindex == _OTHER and token[_OTHER][0] == '"':
-                raise self.misspelt(_start(token))
-        raise self.error(f"`{word[:24]}` is not read: sets and tagged values have no place here.", start)
+                raise self.string_error(_start(token))
+        raise self.error(f"`{word[:24]}`: sets and tagged values are not supported.", start)
 
-    def misspelt(self, start: int) -> InvalidDocument:
-        """What is wrong with the string that begins at `start`."""
+    def string_error(self, start: int) -> InvalidDocument:
+        """Return the error for the invalid string that starts at `start`."""
         at = _STRING_WORD.match(self.text, start + 1).end()  # type: ignore[union-attr]  # it always matches
         char = self.text[at : at + 1]
         if not char:
@@ -631,8 +604,8 @@ class _Reader:
             return self.error(f"`\\{kind}` is not an escape.", at, hint=known)
         digits = _HEX.match(self.text, at)
         if digits is None or len(digits[0]) > 6:
-            return self.error("`\\u` takes four hexadecimal digits.", at)
-        return self.error("Half of a surrogate pair.", at, hint="Escape the whole character.")
+            return self.error("`\\u` needs four hexadecimal digits.", at)
+        return self.error("Lone surrogate.", at, hint="Escape both halves of the pair.")
 
     def number(self, word: str, start: int) -> int | float:
         if _ALL_DIGITS.match(word):
@@ -646,12 +619,12 @@ class _Reader:
 
 
 def _start(token: re.Match[str]) -> int:
-    """Where a token begins, behind the blanks before it."""
+    """Return the start of a token, after the white space before it."""
     kind = token.lastindex or _END
-    return token.start(kind) - _UNCAUGHT.get(kind, 0)
+    return token.start(kind) - _PREFIX_CHARS.get(kind, 0)
 
 
-def _most_forms(text: str) -> int:
-    """How many forms a text may hold: some in any, more in a long one."""
+def _max_forms(text: str) -> int:
+    """Return the maximum number of forms of a text: a minimum, and more for long texts."""
     dense = len(text) // limits.RTFS_FORM_CHARS
     return min(max(limits.RTFS_FORMS_SHORT, dense), limits.RTFS_FORMS)

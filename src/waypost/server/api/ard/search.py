@@ -21,7 +21,7 @@ from waypost.model.principal import Principal, audience
 from waypost.model.query import Query
 from waypost.model.registration import Registration
 from waypost.model.times import find_instant
-from waypost.protocols.ard.catalog import LISTED, catalog_entry
+from waypost.protocols.ard.catalog import CATALOG_STATUSES, catalog_entry
 from waypost.protocols.ard.codec import encode_without_residue, find_urn
 from waypost.protocols.ard.query import ArdFilter, FacetRequest, FilterClause, values_at
 from waypost.registry.registry import Registry
@@ -162,7 +162,7 @@ class ArdSearch:
 
     def _is_listed(self, agent_id: str) -> bool:
         entry = self._registry.entries.find(agent_id)
-        return entry is not None and entry.status in LISTED
+        return entry is not None and entry.status in CATALOG_STATUSES
 
     async def page(
         self, scores: Mapping[str, int], after: PagePosition | None, size: int
@@ -194,7 +194,7 @@ class ArdSearch:
     async def filter_ids(self, filters: ArdFilter, principal: Principal) -> set[str]:
         """The ids of listed agents that pass the filters."""
         ids = await self._agent_ids(principal)
-        indexed = filters.over(INDEXED_MEMBERS)
+        indexed = filters.restrict(INDEXED_MEMBERS)
         if indexed.values:
             facts, time_slice, passed = self._table.facts, TimeSlice(), list[str]()
             for agent_id in ids:
@@ -202,7 +202,7 @@ class ArdSearch:
                 if agent_id in facts and indexed.matches(facts[agent_id].as_entry()):
                     passed.append(agent_id)
             ids = passed
-        others = filters.over(path for path in filters.values if path not in INDEXED_MEMBERS)
+        others = filters.restrict(path for path in filters.values if path not in INDEXED_MEMBERS)
         if not others.values:
             return set(ids)
         return {registration.id async for registration, entry in self._scan(ids) if others.matches(entry)}
@@ -215,7 +215,7 @@ class ArdSearch:
     async def _listed_ids(self, principal: Principal) -> list[str]:
         await self._table.build()
         entries = self._registry.entries
-        ids = entries.ids_of(entries.select(audience(principal), statuses=LISTED))
+        ids = entries.ids_of(entries.select(audience(principal), statuses=CATALOG_STATUSES))
         return [agent_id for agent_id in ids if agent_id in self._table.facts]
 
     async def _scan(self, ids: Sequence[str]) -> AsyncIterator[tuple[Registration, JsonObject]]:
