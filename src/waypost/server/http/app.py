@@ -1,4 +1,4 @@
-"""The ASGI application: a request comes in, the right face answers it, an error becomes what that face calls an error."""
+"""The ASGI application: finds the route or the mounted API of a request, authenticates, limits, and renders errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ from waypost.server.http.asgi import (
     Response,
     Scope,
     Send,
-    StreamingResponse,
     merge_vary,
 )
 from waypost.server.http.metrics import Metrics
@@ -40,36 +39,37 @@ log = logging.getLogger("waypost.server")
 _SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 _NOSNIFF = (b"x-content-type-options", b"nosniff")
 _CLOSE = (b"connection", b"close")
-_TOO_SLOW = 408
+_REQUEST_TIMEOUT = 408
 _VARY = (b"vary", b"Authorization, Accept")
+_UNMATCHED = "unmatched"  # the route label of requests that no API takes
 
 
 class MountedApi(Protocol):
-    """A face that answers for whole prefixes in its own error style (AF, RTFS)."""
+    """An API that handles whole path prefixes and renders errors in its own format (AF, RTFS)."""
 
     name: str
-    first_segments: tuple[bytes, ...]  # of the paths it may claim: most requests are told apart by this alone
+    first_segments: tuple[bytes, ...]  # of the paths that it may claim
 
     def claims(self, raw_path: bytes) -> bool: ...
 
     def is_public(self, request: Request) -> bool:
-        """True when this request is answered without a credential."""
+        """True if the request needs no credential."""
         ...
 
-    def scope(self, request: Request) -> str | None:
-        """The scope that a request needs before the face sees it; None when the face decides itself."""
+    def required_scope(self, request: Request) -> str | None:
+        """The scope that the request needs; None if the API checks that itself."""
         ...
 
-    async def answer(self, request: Request, principal: Principal, request_id: str) -> AnyResponse: ...
+    async def handle(self, request: Request, principal: Principal, request_id: str) -> AnyResponse: ...
 
-    def refuse(self, request: Request, error: WaypostError, request_id: str) -> AnyResponse: ...
+    def error_response(self, request: Request, error: WaypostError, request_id: str) -> AnyResponse: ...
 
 
 class HttpApp:
     def __init__(
         self,
         routes: list[Route],
-        faces: Sequence[MountedApi],
+        apis: Sequence[MountedApi],
         authenticator: Authenticator,
         metrics: Metrics,
         *,
@@ -78,105 +78,95 @@ class HttpApp:
         rates: RateLimits | None = None,
         origin: TrustedProxies | None = None,
     ) -> None:
-        self._rates = rates
-        self._origin = origin or TrustedProxies()
         self.router = Router(routes)
-        self._faces: dict[bytes, list[MountedApi]] = {}
-        for face in faces:
-            for segment in face.first_segments:
-                self._faces.setdefault(segment, []).append(face)
+        self._apis: dict[bytes, list[MountedApi]] = {}
+        for api in apis:
+            for segment in api.first_segments:
+                self._apis.setdefault(segment, []).append(api)
         self._authenticator = authenticator
         self._metrics = metrics
         self._anonymous_read = anonymous_read
         self._open_access = open_access
-        self._addressed_before = (
-            ANONYMOUS,
-            ANONYMOUS,
-        )  # a principal, and the same with an address: who writes, writes on
-        self._run = secrets.token_hex(5)
-        self._numbers = itertools.count(1)
+        self._rates = rates
+        self._origin = origin or TrustedProxies()
+        self._request_id_prefix = secrets.token_hex(5)
+        self._request_numbers = itertools.count(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            await self._http(scope, receive, send)
+            await self._handle(Request(scope, receive), send)
         elif scope["type"] == "lifespan":
             await _run_lifespan(receive, send)
 
-    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
+    async def _handle(self, request: Request, send: Send) -> None:
         request_id = self._request_id(request)
-        label = "unmatched"
-        face: MountedApi | None = None
+        label = _UNMATCHED
+        api: MountedApi | None = None
         response: AnyResponse
         try:
-            raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
-            face = self._face_of(raw_path)
-            if face is not None:
-                label = face.name
-                response = await self._through_face(face, request, request_id)
-            elif scope["method"] == "OPTIONS":
-                response = Response(204, headers=[(b"allow", ", ".join(self.router.allowed(raw_path)).encode())])
+            api = self._find_api(request.raw_path)
+            if api is not None:
+                label = api.name
+                response = await self._call_api(api, request, request_id)
+            elif request.method == "OPTIONS":
+                allowed = ", ".join(self.router.allowed(request.raw_path))
+                response = Response(204, headers=[(b"allow", allowed.encode())])
             else:
-                route, agent_id = self.router.match(scope["method"], raw_path)
+                route, agent_id = self.router.match(request.method, request.raw_path)
                 label = route.path
-                response = await self._through_route(route, request, request_id, agent_id)
+                response = await self._call_route(route, request, request_id, agent_id)
         except ClientDisconnect:
             return
         except WaypostError as error:
-            response = self._refusal(face, request, error, request_id)
+            response = _error_response(api, request, error, request_id)
         except asyncio.CancelledError:
             raise
         except Exception:
             log.exception("unexpected failure (correlation_id %s)", request_id)
-            response = self._refusal(face, request, internal_error(), request_id)
+            response = _error_response(api, request, internal_error(), request_id)
         await self._send(request, response, send, request_id, label)
+
+    async def refuse(self, request: Request, send: Send, error: WaypostError) -> None:
+        """Send an error that occurred before the request was handled, in the format of the API of its path."""
+        request_id = self._request_id(request)
+        api = self._find_api(request.raw_path)
+        response = _error_response(api, request, error, request_id)
+        await self._send(request, response, send, request_id, _UNMATCHED if api is None else api.name)
 
     async def _send(self, request: Request, response: AnyResponse, send: Send, request_id: str, label: str) -> None:
         response.headers.append((b"x-request-id", request_id.encode()))
         response.headers.append(_NOSNIFF)
-        if request.body_left:
-            response.headers.append(_CLOSE)  # what is still on its way is not worth waiting for
-            if response.status != _TOO_SLOW:
-                await request.discard()
-        method = request.method
-        self._metrics.observe(method, label, response.status, request.elapsed_seconds())
+        if request.has_unread_body:
+            response.headers.append(_CLOSE)
+            if response.status != _REQUEST_TIMEOUT:
+                await request.drain()
+        self._metrics.observe(request.method, label, response.status, request.elapsed_seconds())
         try:
-            await response.send(send, head=method == "HEAD")
+            await response.send(send, head=request.method == "HEAD")
         except ClientDisconnect:
             return
 
-    async def refuse(self, request: Request, send: Send, error: WaypostError) -> None:
-        """Answer what failed before the service was asked, in the words of the face that would have answered."""
-        request_id = self._request_id(request)
-        raw_path: bytes = request.scope.get("raw_path") or request.path.encode()
-        face = self._face_of(raw_path)
-        response = self._refusal(face, request, error, request_id)
-        await self._send(request, response, send, request_id, face.name if face is not None else "unmatched")
-
     def _request_id(self, request: Request) -> str:
-        """The caller's id for the request if it is fit to be echoed, else a new one. It is a name, not a secret."""
-        given = request.header(b"x-request-id")
-        if given and len(given) <= limits.REQUEST_ID_CHARS and given.isascii() and given.isprintable():
-            return given
-        return f"{self._run}-{next(self._numbers):x}"
+        """The id that the caller sent, if it can be echoed safely, else a new one."""
+        value = request.header(b"x-request-id")
+        if value and len(value) <= limits.REQUEST_ID_CHARS and value.isascii() and value.isprintable():
+            return value
+        return f"{self._request_id_prefix}-{next(self._request_numbers):x}"
 
-    def _face_of(self, raw_path: bytes) -> MountedApi | None:
-        for face in self._faces.get(raw_path.split(b"/", 2)[1] if raw_path.startswith(b"/") else b"", ()):
-            if face.claims(raw_path):
-                return face
-        return None
+    def _find_api(self, raw_path: bytes) -> MountedApi | None:
+        segment = raw_path.split(b"/", 2)[1] if raw_path.startswith(b"/") else b""
+        return next((api for api in self._apis.get(segment, ()) if api.claims(raw_path)), None)
 
-    async def _through_route(self, route: Route, request: Request, request_id: str, agent_id: str) -> AnyResponse:
+    async def _call_route(self, route: Route, request: Request, request_id: str, agent_id: str) -> AnyResponse:
         self._check_origin(request)
         if route.open:
-            self._pace(request, ANONYMOUS, None if route.operation == "health" else SCOPE_READ)
+            self._limit_rate(request, ANONYMOUS, None if route.operation == "health" else SCOPE_READ)
             principal = ANONYMOUS
         elif route.signed and _is_signed(request):
-            self._pace(request, ANONYMOUS, SCOPE_WRITE)
-            principal = self._addressed(request, ANONYMOUS)
+            self._limit_rate(request, ANONYMOUS, SCOPE_WRITE)
+            principal = self._with_address(request, ANONYMOUS)
         else:
-            scope = route.scope or OPERATIONS[route.operation].scope
-            principal = await self._admitted(request, scope)
+            principal = await self._authorize(request, route.scope or OPERATIONS[route.operation].scope)
         if route.handler is None:
             raise NotFound("Nothing is served at this path.", path="path", hint="See /docs for what is.")
         response = await route.handler(RequestContext(request, principal, request_id, agent_id))
@@ -184,53 +174,43 @@ class HttpApp:
             _mark_private(response.headers)
         return response
 
-    async def _through_face(self, face: MountedApi, request: Request, request_id: str) -> AnyResponse:
+    async def _call_api(self, api: MountedApi, request: Request, request_id: str) -> AnyResponse:
         self._check_origin(request)
-        if face.is_public(request):
-            self._pace(request, ANONYMOUS, SCOPE_READ)
-            return await face.answer(request, self._addressed(request, ANONYMOUS), request_id)
-        principal = await self._admitted(request, face.scope(request))
-        return await face.answer(request, principal, request_id)
+        if api.is_public(request):
+            self._limit_rate(request, ANONYMOUS, SCOPE_READ)
+            principal = self._with_address(request, ANONYMOUS)
+        else:
+            principal = await self._authorize(request, api.required_scope(request))
+        return await api.handle(request, principal, request_id)
 
-    async def _admitted(self, request: Request, scope: str | None) -> Principal:
-        """Who asks, with the right to ask for this, and not too often."""
+    async def _authorize(self, request: Request, scope: str | None) -> Principal:
+        """The principal, within its rate limit and with the scope."""
         principal = await self._authenticator.authenticate(request)
-        self._pace(request, principal, scope)
+        self._limit_rate(request, principal, scope)
         if scope is not None:
             require_scope(principal, scope, anonymous_ok=self._anonymous_read and scope == SCOPE_READ)
-        return self._addressed(request, principal)
+        return self._with_address(request, principal)
 
-    def _addressed(self, request: Request, principal: Principal) -> Principal:
-        """With the address that it asks from, where something is written: reads stay cheap."""
+    def _with_address(self, request: Request, principal: Principal) -> Principal:
+        """With the caller's address, which the audit trail records, for requests that may write."""
         if request.method in _SAFE_METHODS:
             return principal
-        address = self._origin.client_address(request.scope)
-        if self._addressed_before[0] is not principal or self._addressed_before[1].address != address:
-            self._addressed_before = (principal, msgspec.structs.replace(principal, address=address))
-        return self._addressed_before[1]
+        return msgspec.structs.replace(principal, address=self._origin.client_address(request.scope))
 
-    def _pace(self, request: Request, principal: Principal, scope: str | None) -> None:
-        """Count the request. What has no scope of its own is counted by the face that answers it."""
+    def _limit_rate(self, request: Request, principal: Principal, scope: str | None) -> None:
+        """An API that checks scopes itself also limits rates itself."""
         if self._rates is None or scope is None:
             return
-        if scope == SCOPE_READ:
-            self._rates.read(principal, self._origin.client_address(request.scope))
-        else:
-            self._rates.write(principal, self._origin.client_address(request.scope))
-
-    def _refusal(self, face: MountedApi | None, request: Request, error: WaypostError, request_id: str) -> AnyResponse:
-        if face is not None:
-            return face.refuse(request, error, request_id)
-        return problem_response(error, instance=problem_instance(request), correlation_id=request_id)
+        take = self._rates.read if scope == SCOPE_READ else self._rates.write
+        take(principal, self._origin.client_address(request.scope))
 
     def _check_origin(self, request: Request) -> None:
-        """Without authentication, a page of another site in the user's browser must not be able to write here."""
+        """Without authentication, a page of another site in the user's browser must not be able to write."""
         if not self._open_access or request.method in _SAFE_METHODS:
             return
-        origin = request.header(b"origin")
-        site = request.header(b"sec-fetch-site")
-        own = {f"http://{request.header(b'host')}", f"https://{request.header(b'host')}"}
-        if site == "cross-site" or (origin is not None and origin not in own):
+        host, origin = request.header(b"host"), request.header(b"origin")
+        is_foreign = origin is not None and origin not in (f"http://{host}", f"https://{host}")
+        if is_foreign or request.header(b"sec-fetch-site") == "cross-site":
             raise Forbidden(
                 "A page of another site may not write to an open service.",
                 path="Origin",
@@ -238,19 +218,25 @@ class HttpApp:
             )
 
 
+def _error_response(api: MountedApi | None, request: Request, error: WaypostError, request_id: str) -> AnyResponse:
+    if api is not None:
+        return api.error_response(request, error, request_id)
+    return problem_response(error, instance=problem_instance(request), correlation_id=request_id)
+
+
 def _is_signed(request: Request) -> bool:
-    """Whether an agent speaks for itself (P-5); a token wins over that."""
+    """An agent that signs its requests (P-5). A token takes precedence."""
     return request.header(b"adp-signature") is not None and request.header(b"authorization") is None
 
 
 def _mark_private(headers: Headers) -> None:
-    """H9: what depends on who asks is kept by nobody for another."""
-    said = dict(headers)
-    if b"vary" not in said:
+    """H9: a response that depends on the caller must not be served from a shared cache."""
+    names = dict(headers)
+    if b"vary" not in names:
         headers.append(_VARY)
     elif _VARY not in headers:
         merge_vary(headers, ("Authorization", "Accept"))
-    if b"cache-control" not in said:
+    if b"cache-control" not in names:
         headers.append((b"cache-control", b"private, no-cache"))
 
 
@@ -260,6 +246,3 @@ async def _run_lifespan(receive: Receive, send: Send) -> None:
         await send({"type": message["type"] + ".complete"})
         if message["type"] == "lifespan.shutdown":
             return
-
-
-__all__ = ["MountedApi", "Response", "HttpApp", "StreamingResponse"]

@@ -1,8 +1,5 @@
-"""The thin layer between ASGI and the faces: a request, a response, a router.
-
-Written by hand because the AF surface must run inside any ASGI application without a framework, and because the hot
-reads are measured against a bare handler (docs/decisions/0002-asgi-by-hand.md).
-"""
+"""Requests and responses over ASGI, without a framework, so that the AF endpoints run inside any ASGI application
+(docs/decisions/0002-asgi-by-hand.md)."""
 
 from __future__ import annotations
 
@@ -27,24 +24,27 @@ JSON = b"application/json"
 PROBLEM = b"application/problem+json"
 NO_STORE = (b"cache-control", b"no-store")
 
-_DIGITS = "0123456789abcdefABCDEF"
-_OCTETS = {(high + low).encode(): bytes.fromhex(high + low) for high in _DIGITS for low in _DIGITS}  # each escape
+_HEX_DIGITS = "0123456789abcdefABCDEF"
+_ESCAPES = {(high + low).encode(): bytes.fromhex(high + low) for high in _HEX_DIGITS for low in _HEX_DIGITS}
 
 
 class ClientDisconnect(Exception):
-    """The client left before its body was complete."""
+    """The client closed the connection before its request or our response was complete."""
+
+
+# --- Requests -------------------------------------------------------------------------------------
 
 
 class Request:
-    """One HTTP request. Nothing is decoded before it is asked for."""
+    """One HTTP request. Headers and query are parsed on first use."""
 
-    __slots__ = ("_headers", "_query", "_started_at", "body_left", "params", "receive", "scope")
+    __slots__ = ("_headers", "_query", "_started_at", "has_unread_body", "receive", "scope", "state")
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.scope = scope
         self.receive = receive
-        self.params: dict[str, str] = {}
-        self.body_left = False  # true when reading was given up: the connection is of no use any more
+        self.state: dict[str, str] = {}  # results that handlers keep for the rest of the request
+        self.has_unread_body = False  # reading was given up, so the connection cannot be reused
         self._started_at = time.perf_counter()
         self._headers: dict[bytes, bytes] | None = None
         self._query: list[tuple[str, str]] | None = None
@@ -59,6 +59,11 @@ class Request:
     @property
     def path(self) -> str:
         return self.scope["path"]  # type: ignore[no-any-return]
+
+    @property
+    def raw_path(self) -> bytes:
+        """The path as it was sent, with its escapes."""
+        return self.scope.get("raw_path") or self.path.encode()
 
     @property
     def root_path(self) -> str:
@@ -87,86 +92,78 @@ class Request:
         return self._query
 
     def param(self, name: str, default: str | None = None) -> str | None:
-        """A query parameter that may be given once."""
-        if not self.query:
-            return default
-        found = [value for key, value in self.query if key == name]
-        if len(found) > 1:
+        """A query parameter that may occur once."""
+        values = [value for key, value in self.query if key == name]
+        if len(values) > 1:
             raise InvalidParameter(
-                f"The parameter {name!r} is given {len(found)} times.", path=name, hint="Give it once."
+                f"The parameter {name!r} occurs {len(values)} times.", path=name, hint="Send it once."
             )
-        return found[0] if found else default
+        return values[0] if values else default
 
-    async def body(self, most: int = limits.DOCUMENT_BYTES) -> bytes:
-        """The whole body; refused as soon as it is known to be too long."""
+    async def body(self, max_bytes: int = limits.DOCUMENT_BYTES) -> bytes:
+        """The whole body. Raises as soon as it is known to be too long."""
         declared = self.header(b"content-length")
-        if declared is not None and declared.isdigit() and int(declared[:20]) > most:
-            self.body_left = True
-            raise _too_large(f"has {declared[:20]} bytes", most)
-        ends = asyncio.get_running_loop().time() + limits.BODY_READ_SECONDS
-        part, more = await self._part(most, 0, ends)
-        if not more:
-            return part
-        parts, size = [part], len(part)
-        while more:
-            part, more = await self._part(most, size, ends)
+        if declared is not None and declared.isdigit() and int(declared[:20]) > max_bytes:
+            self.has_unread_body = True
+            raise _too_large(f"has {declared[:20]} bytes", max_bytes)
+        deadline = asyncio.get_running_loop().time() + limits.BODY_READ_SECONDS
+        parts: list[bytes] = []
+        size, has_more = 0, True
+        while has_more:
+            part, has_more = await self._read_part(max_bytes, size, deadline)
             parts.append(part)
             size += len(part)
         return b"".join(parts)
 
-    async def chunks(self, most: int) -> AsyncIterator[bytes]:
-        """The body as it arrives, for work that streams: each part may take its time."""
-        size, more = 0, True
-        while more:
-            ends = asyncio.get_running_loop().time() + limits.BODY_READ_SECONDS
-            part, more = await self._part(most, size, ends)
+    async def chunks(self, max_bytes: int) -> AsyncIterator[bytes]:
+        """The body as it arrives. The time limit is for each part, not for the whole body."""
+        size, has_more = 0, True
+        while has_more:
+            deadline = asyncio.get_running_loop().time() + limits.BODY_READ_SECONDS
+            part, has_more = await self._read_part(max_bytes, size, deadline)
             size += len(part)
             if part:
                 yield part
 
-    async def discard(self) -> None:
-        """Read on for a while, for nothing: a connection that is closed on somebody who still sends loses the answer too
-        (RFC 9112 §9.6). Who asks before sending has sent nothing."""
-        if not self.body_left or self.header(b"expect") is not None:
+    async def drain(self) -> None:
+        """Read and discard the rest of the body for a while: closing a connection on a client that still sends would
+        lose the response (RFC 9112 §9.6). A client that sent Expect: 100-continue has sent no body."""
+        if not self.has_unread_body or self.header(b"expect") is not None:
             return
-        size, ends = 0, asyncio.get_running_loop().time() + limits.BODY_READ_SECONDS
+        size, deadline = 0, asyncio.get_running_loop().time() + limits.BODY_READ_SECONDS
         try:
-            async with asyncio.timeout_at(ends):
-                while self.body_left and size < limits.LINGER_BYTES:
+            async with asyncio.timeout_at(deadline):
+                while self.has_unread_body and size < limits.LINGER_BYTES:
                     async with asyncio.timeout(limits.LINGER_SECONDS):
                         message = await self.receive()
                     size += len(message.get("body", b""))
-                    self.body_left = message["type"] == "http.request" and bool(message.get("more_body"))
+                    self.has_unread_body = message["type"] == "http.request" and bool(message.get("more_body"))
         except TimeoutError:
             return
 
-    async def _part(self, most: int, size: int, ends: float) -> tuple[bytes, bool]:
-        """The next part of a body of which `size` bytes were read, and whether more will come."""
-        self.body_left = True
-        message = await self._next(ends)
-        part: bytes = message.get("body", b"")
-        self.body_left = bool(message.get("more_body"))
-        if size + len(part) > most:
-            raise _too_large(f"has more than {most} bytes", most)
-        return part, self.body_left
-
-    async def _next(self, ends: float) -> Message:
+    async def _read_part(self, max_bytes: int, size: int, deadline: float) -> tuple[bytes, bool]:
+        """The part after the first `size` bytes, and whether more follows."""
+        self.has_unread_body = True
         try:
-            async with asyncio.timeout_at(ends):
+            async with asyncio.timeout_at(deadline):
                 message = await self.receive()
         except TimeoutError:
             raise TooSlow(
-                f"The body stopped arriving: {limits.BODY_READ_SECONDS} seconds are its time.",
+                f"The body did not arrive within {limits.BODY_READ_SECONDS} seconds.",
                 path="$",
-                hint="Send it again, and all of it.",
+                hint="Send the request again, with the whole body.",
             ) from None
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
-        return message
+        part: bytes = message.get("body", b"")
+        self.has_unread_body = bool(message.get("more_body"))
+        if size + len(part) > max_bytes:
+            raise _too_large(f"has more than {max_bytes} bytes", max_bytes)
+        return part, self.has_unread_body
 
 
-def _too_large(how: str, most: int) -> TooLarge:
-    return TooLarge(f"The body {how}.", path="$", hint=f"At most {most} bytes are read here: send less, or in parts.")
+def _too_large(problem: str, max_bytes: int) -> TooLarge:
+    return TooLarge(f"The body {problem}.", path="$", hint=f"Send at most {max_bytes} bytes.")
 
 
 def parse_query(raw: bytes) -> list[tuple[str, str]]:
@@ -174,7 +171,7 @@ def parse_query(raw: bytes) -> list[tuple[str, str]]:
         return []
     if len(raw) > limits.QUERY_STRING_BYTES:
         raise UriTooLong(
-            f"The query string has {len(raw)} bytes; at most {limits.QUERY_STRING_BYTES} are read.",
+            f"The query string has {len(raw)} bytes; at most {limits.QUERY_STRING_BYTES} are allowed.",
             hint="Shorten it.",
         )
     try:
@@ -182,35 +179,37 @@ def parse_query(raw: bytes) -> list[tuple[str, str]]:
     except (UnicodeDecodeError, ValueError):
         raise InvalidParameter("The query string is not percent-encoded UTF-8.") from None
     for name, value in pairs:
-        if not (name + value).isprintable() and any(char < " " or char == "\x7f" for char in name + value):
-            raise InvalidParameter(f"The parameter {name[:32]!r} holds a control character.", path=name[:32])
+        if _has_control_character(name + value):
+            raise InvalidParameter(f"The parameter {name[:32]!r} contains a control character.", path=name[:32])
     return pairs
 
 
 def decode_segment(segment: str | bytes) -> str:
-    """One percent-decoded path segment: AF-15, H5, H6."""
+    """A percent-decoded path segment (AF-15, H5, H6)."""
     raw = segment.encode("ascii", "replace") if isinstance(segment, str) else segment
     if len(raw) > limits.PATH_SEGMENT_BYTES:
         raise InvalidParameter("The id in the path is too long.", path="id")
+    first, *rest = raw.split(b"%")
     try:
-        text = _unquote_bytes(raw).decode("utf-8")
+        text = (first + b"".join([_ESCAPES[part[:2]] + part[2:] for part in rest])).decode("utf-8")
+    except KeyError:
+        raise InvalidParameter("The path contains an invalid percent escape.", path="id") from None
     except UnicodeDecodeError:
         raise InvalidParameter("The path is not valid UTF-8 after percent-decoding.", path="id") from None
-    if not text.isprintable() and any(char < " " or char == "\x7f" for char in text):
-        raise InvalidParameter("The path holds a control character.", path="id")
+    if _has_control_character(text):
+        raise InvalidParameter("The path contains a control character.", path="id")
     return text
 
 
-def _unquote_bytes(raw: bytes) -> bytes:
-    first, *rest = raw.split(b"%")
-    try:
-        return first + b"".join([_OCTETS[part[:2]] + part[2:] for part in rest])
-    except KeyError:
-        raise InvalidParameter("The path holds a broken percent escape.", path="id") from None
+def _has_control_character(text: str) -> bool:
+    return not text.isprintable() and any(char < " " or char == "\x7f" for char in text)
+
+
+# --- Responses ------------------------------------------------------------------------------------
 
 
 class Response:
-    """A complete answer. `headers` are lower-case bytes pairs; content-length is added on sending."""
+    """A complete response. Header names are lower-case; content-length is added on sending."""
 
     __slots__ = ("body", "headers", "status")
 
@@ -236,7 +235,7 @@ class Response:
 
 
 class StreamingResponse:
-    """An answer that is produced as it is sent. `stall_seconds` closes a reader that takes nothing."""
+    """A response that is produced while it is sent. A client that reads nothing for `stall_seconds` is disconnected."""
 
     __slots__ = ("headers", "parts", "receive", "stall_seconds", "status")
 
@@ -265,33 +264,32 @@ class StreamingResponse:
         if head:
             await send({"type": "http.response.body", "body": b""})
             return
-        pump = asyncio.create_task(self._pump(send))
+        sender = asyncio.create_task(self._send_parts(send))
         if self.receive is None:
-            await pump
+            await sender
             return
-        # A server goes on swallowing what is sent to a client that left; only `receive` tells.
-        gone = asyncio.create_task(_until_disconnect(self.receive))
+        # ASGI servers ignore what is sent after a disconnect; only `receive` reports it.
+        disconnect = asyncio.create_task(_wait_for_disconnect(self.receive))
         try:
-            await asyncio.wait((pump, gone), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((sender, disconnect), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (pump, gone):
+            for task in (sender, disconnect):
                 task.cancel()
-            results = await asyncio.gather(pump, gone, return_exceptions=True)
+            results = await asyncio.gather(sender, disconnect, return_exceptions=True)
         if isinstance(results[0], Exception):
             raise results[0]
 
-    async def _pump(self, send: Send) -> None:
+    async def _send_parts(self, send: Send) -> None:
         async for part in self.parts:
-            message = {"type": "http.response.body", "body": part, "more_body": True}
             try:
                 async with asyncio.timeout(self.stall_seconds):
-                    await send(message)
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
             except TimeoutError:
                 raise ClientDisconnect from None
         await send({"type": "http.response.body", "body": b""})
 
 
-async def _until_disconnect(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -306,7 +304,7 @@ def json_response(
 
 
 def encode_header(text: str) -> bytes:
-    """A header value; what would split a header or is not Latin-1 is escaped."""
+    """A header value. Control characters, which could end the header, and non-ASCII characters are escaped."""
     if text.isascii() and text.isprintable():
         return text.encode("ascii")
     return "".join(char if " " <= char <= "~" else f"%{ord(char):02X}" for char in text).encode("ascii")
@@ -314,8 +312,8 @@ def encode_header(text: str) -> bytes:
 
 def merge_vary(headers: Headers, names: Iterable[str]) -> None:
     present = [value for name, value in headers if name == b"vary"]
-    have = {part.strip().lower() for value in present for part in value.decode("latin-1").split(",")}
-    missing = [name for name in names if name.lower() not in have]
+    known = {part.strip().lower() for value in present for part in value.decode("latin-1").split(",")}
+    missing = [name for name in names if name.lower() not in known]
     if missing:
         joined = ", ".join([value.decode("latin-1") for value in present] + missing).encode()
         headers[:] = [pair for pair in headers if pair[0] != b"vary"] + [(b"vary", joined)]

@@ -268,7 +268,7 @@ class FollowerApp:
             if exchange.is_answered:
                 return  # half an answer went out: the server closes the connection, so that it does not look whole
             request = Request(scope, receive)
-            request.body_left = True
+            request.has_unread_body = True
             await self._service.refuse(request, send, error)
 
 

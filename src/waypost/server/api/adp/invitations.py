@@ -327,9 +327,9 @@ class InvitationApi:
 
     async def invited(self, request: Request, registration: Registration) -> bool:
         """Whether a request may see a private agent: by its token, or by an invitation, of which it takes one use."""
-        if _INVITED not in request.params:
-            request.params[_INVITED] = str(await self._holds(request, registration))
-        return request.params[_INVITED] == str(True)
+        if _INVITED not in request.state:
+            request.state[_INVITED] = str(await self._holds(request, registration))
+        return request.state[_INVITED] == str(True)
 
     async def _holds(self, request: Request, registration: Registration) -> bool:
         scheme, _, credential = (request.header(b"authorization") or "").partition(" ")

@@ -354,14 +354,14 @@ class AgentFrameworkApi:
     def is_public(self, request: Request) -> bool:
         return request.path.rstrip("/") in _CARD_PATHS or not self._handler.depends_on_agents(request)
 
-    def scope(self, request: Request) -> str | None:
+    def required_scope(self, request: Request) -> str | None:
         return SCOPE_READ
 
-    async def answer(self, request: Request, principal: Principal, request_id: str) -> AnyResponse:
+    async def handle(self, request: Request, principal: Principal, request_id: str) -> AnyResponse:
         response = await self._handler.handle(request, principal, request_id)
         if response is None:
             raise NotFound("Nothing is served at this path.", path="path", hint="See /docs for what is.")
         return response
 
-    def refuse(self, request: Request, error: WaypostError, request_id: str) -> AnyResponse:
+    def error_response(self, request: Request, error: WaypostError, request_id: str) -> AnyResponse:
         return self._handler.refuse(request, error, request_id)

@@ -92,13 +92,13 @@ class AnnounceApi:
     def is_public(self, request: Request) -> bool:
         return request.method == "OPTIONS" or request.path == _SOCKET_PATH
 
-    def scope(self, request: Request) -> str | None:
+    def required_scope(self, request: Request) -> str | None:
         """None for a POST: its body decides whether it announces or queries."""
         if request.method == "POST":
             return None
         return SCOPE_WRITE if request.method == "DELETE" else SCOPE_READ
 
-    async def answer(self, request: Request, principal: Principal, request_id: str) -> AnyResponse:
+    async def handle(self, request: Request, principal: Principal, request_id: str) -> AnyResponse:
         if request.path == _SOCKET_PATH:
             raise UpgradeRequired(
                 "This path is a WebSocket.",
@@ -126,7 +126,7 @@ class AnnounceApi:
             return await self._revocations(call)
         return await (self._get(call) if call.id else self._list(call))
 
-    def refuse(self, request: Request, error: WaypostError, request_id: str) -> AnyResponse:
+    def error_response(self, request: Request, error: WaypostError, request_id: str) -> AnyResponse:
         """A problem document with the error of this protocol as an additional member (P-34)."""
         codes = error_codes(error)
         if error.retry_after is None and codes.http in _RETRY_STATUSES and not isinstance(error, Revoked):

@@ -65,10 +65,10 @@ class ArdApi:
         known = self._handlers.get(request.path)
         return known is None or request.method not in (known[0], "HEAD")
 
-    def scope(self, request: Request) -> str | None:
+    def required_scope(self, request: Request) -> str | None:
         return SCOPE_READ
 
-    async def answer(self, request: Request, principal: Principal, request_id: str) -> AnyResponse:
+    async def handle(self, request: Request, principal: Principal, request_id: str) -> AnyResponse:
         known = self._handlers.get(request.path)
         if known is None:
             raise NotFound(
@@ -87,7 +87,7 @@ class ArdApi:
             )
         return await handler(request, principal)
 
-    def refuse(self, request: Request, error: WaypostError, request_id: str) -> AnyResponse:
+    def error_response(self, request: Request, error: WaypostError, request_id: str) -> AnyResponse:
         """ARD-34: the body has two members only, so path and hint are part of the message."""
         parts = (error.message, f"At {error.path}." if error.path else "", error.hint or "")
         body = {"errorCode": error_codes(error).ard, "message": " ".join(part for part in parts if part)}

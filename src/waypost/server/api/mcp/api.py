@@ -124,10 +124,10 @@ class McpApi:
     def is_public(self, request: Request) -> bool:
         return request.method != "POST"
 
-    def scope(self, request: Request) -> str | None:
+    def required_scope(self, request: Request) -> str | None:
         return None  # each tool has its own
 
-    async def answer(self, request: Request, principal: Principal, request_id: str) -> AnyResponse:
+    async def handle(self, request: Request, principal: Principal, request_id: str) -> AnyResponse:
         if request.method == "OPTIONS":
             return Response(204, headers=[(b"allow", b"POST, OPTIONS")])
         if request.method != "POST":
@@ -149,7 +149,7 @@ class McpApi:
             return _response(*error_response(call.id, call.error, is_modern=False))
         return await self._reply(call, request, principal, request_id)
 
-    def refuse(self, request: Request, error: WaypostError, request_id: str) -> AnyResponse:
+    def error_response(self, request: Request, error: WaypostError, request_id: str) -> AnyResponse:
         """The response to a request that was refused before its message was read."""
         return Response(error_codes(error).http, error_reply(NULL_ID, error), headers=problem_headers(error))
 

@@ -105,10 +105,10 @@ class RtfsApi:
         """True for descriptions, and for calls with a registration token, which `RtfsMethods` checks itself."""
         return request.method != "POST" or _registration_token(request) is not None
 
-    def scope(self, request: Request) -> str | None:
+    def required_scope(self, request: Request) -> str | None:
         return None  # each call of a batch has its own
 
-    async def answer(self, request: Request, principal: Principal, request_id: str) -> AnyResponse:
+    async def handle(self, request: Request, principal: Principal, request_id: str) -> AnyResponse:
         if request.method != "POST":
             return self._describe(request)
         token = _registration_token(request)
@@ -179,7 +179,7 @@ class RtfsApi:
             return None if call.id is None else error_reply(call.id, _to_rtfs_error(error))
         return None if call.id is None else result_reply(call.id, result)
 
-    def refuse(self, request: Request, error: WaypostError, request_id: str) -> AnyResponse:
+    def error_response(self, request: Request, error: WaypostError, request_id: str) -> AnyResponse:
         """The response to a request that was refused before a call was read: an HTTP status with a JSON-RPC error."""
         status, body = error_codes(error).http, error_reply(NULL_ID, error)
         if media_type_of(request) == RTFS_TEXT_TYPE:
