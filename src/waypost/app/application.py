@@ -73,7 +73,7 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
         if self.issuers is not None:
             self.tasks.append(asyncio.create_task(self.issuers.keep_fresh(), name="keys of issuers"))
         if self.follower is not None:
-            self.tasks.append(asyncio.create_task(self.follower.reporter.go_on(), name="report metrics"))
+            self.tasks.append(asyncio.create_task(self.follower.reporter.run(), name="report metrics"))
         elif self.settings.samples:
             await load_samples(self.registry)
 

@@ -1,7 +1,4 @@
-"""Conditional requests (RFC 9110 §8.8, §13): entity tags, HTTP dates, and whether an answer is still fresh.
-
-It knows headers and instants; it does not know what is served. An entity tag is handled in its field form, quotes included.
-"""
+"""Conditional requests (RFC 9110 §8.8, §13): entity tags, HTTP dates and preconditions. Entity tags include their quotes."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from typing import NamedTuple
 from waypost.errors import InvalidParameter, PreconditionFailed
 from waypost.server.http.asgi import Request
 
-# One tag of a list, or as much as is none up to what may be one.
+# One tag of a list, or text that is not a tag, up to the next possible tag.
 _TAG = re.compile(
     r"""[ \t,]*+(?:(W/)?("[\x21\x23-\x7e\x80-\xff]*+")[ \t]*+(?:,|\Z)
     |([^,]++(?:[ \t,]++[^ \t,"W][^,]*+)*))""",
@@ -35,34 +32,33 @@ _DATE_FORMS = (
 
 
 class EtagList(NamedTuple):
-    """What If-Match or If-None-Match names: anything at all, or some tags."""
+    """The value of If-Match or If-None-Match."""
 
-    anything: bool
+    anything: bool  # `*`
     strong: frozenset[str]
     weak: frozenset[str]  # without their W/
 
     def matches_strongly(self, etag: str) -> bool:
         return self.anything or etag in self.strong
 
-    def names(self, etag: str) -> bool:
-        """Weak comparison: W/ makes no difference."""
+    def matches_weakly(self, etag: str) -> bool:
+        """W/ makes no difference."""
         return self.anything or (opaque := etag.removeprefix("W/")) in self.strong or opaque in self.weak
 
 
 def strong_etag(body: bytes, media_type: bytes) -> str:
-    """AF-34: a tag of the representation, never of a clock."""
+    """AF-34: a hash of the representation, not a time."""
     digest = hashlib.sha256(body)
     digest.update(media_type)
     return f'"{base64.urlsafe_b64encode(digest.digest())[:22].decode()}"'
 
 
 def quote_etag(opaque: str) -> str:
-    """The field form of a tag that is kept without its quotes."""
     return f'"{opaque}"'
 
 
 def parse_etags(header: str) -> tuple[EtagList, bool]:
-    """The tags of a list, and whether all of it could be read. What cannot be read is passed over."""
+    """The tags of a list, and whether the whole list is valid. Invalid parts are skipped."""
     if header.strip(" \t") == "*":
         return EtagList(True, frozenset(), frozenset()), True
     found = _TAG.findall(header.strip(" \t,"))
@@ -72,25 +68,25 @@ def parse_etags(header: str) -> tuple[EtagList, bool]:
 
 
 def parse_if_match(header: str) -> EtagList:
-    """The tags that guard a write. A guard that cannot be read must not be passed over, so it is refused."""
-    tags, whole = parse_etags(header)
-    if not whole:
+    """The tags of If-Match. Raises if one is invalid: skipping it would drop the precondition of a write."""
+    tags, is_valid = parse_etags(header)
+    if not is_valid:
         raise InvalidParameter(
             f"If-Match {header[:64]!r} is not a list of entity tags.",
             path="If-Match",
-            hint='Send the ETag as it was given, quotes included, such as "abc".',
+            hint='Send the ETag as received, with its quotes: "abc".',
         )
     return tags
 
 
 def check_if_match(header: str | None, etag: str | None) -> None:
-    """Refuse a request whose If-Match names another version than `etag` (None: nothing is held)."""
+    """Raise if If-Match does not name `etag`; None if there is no record."""
     if header is None:
         return
     tags = parse_if_match(header)
     if etag is None or not tags.matches_strongly(etag):
         raise PreconditionFailed(
-            "The record is no longer the version that If-Match names.",
+            "The record is not at the version that If-Match names.",
             path="If-Match",
             hint="Read it again and send its ETag.",
         )
@@ -99,13 +95,13 @@ def check_if_match(header: str | None, etag: str | None) -> None:
 def is_not_modified(
     request: Request, etag: str | None, last_modified: float | None, *, now: float | None = None
 ) -> bool:
-    """True when a GET or HEAD may be answered 304. If-Modified-Since counts only without If-None-Match.
+    """Whether the response to a GET or HEAD is 304. If-Modified-Since counts only without If-None-Match.
 
-    What If-Match or If-Unmodified-Since asks for comes first (RFC 9110 §13.2.2): it may be refused instead."""
+    Raises PreconditionFailed if If-Match or If-Unmodified-Since, which come first (RFC 9110 §13.2.2), fail."""
     _check_preconditions(request, etag, last_modified, now)
-    wanted = request.header(b"if-none-match")
-    if wanted is not None:
-        return etag is not None and (wanted == etag or parse_etags(wanted)[0].names(etag))
+    if_none_match = request.header(b"if-none-match")
+    if if_none_match is not None:
+        return etag is not None and parse_etags(if_none_match)[0].matches_weakly(etag)
     since = request.header(b"if-modified-since")
     if since is None or last_modified is None:
         return False
@@ -115,11 +111,10 @@ def is_not_modified(
 
 
 def _check_preconditions(request: Request, etag: str | None, last_modified: float | None, now: float | None) -> None:
-    """Whoever names the version that is wanted has no use for another."""
-    wanted = request.header(b"if-match")
-    if wanted is not None:
+    if_match = request.header(b"if-match")
+    if if_match is not None:
         if etag is not None:
-            check_if_match(wanted, etag)
+            check_if_match(if_match, etag)
         return
     since = request.header(b"if-unmodified-since")
     if since is None or last_modified is None:
@@ -127,7 +122,7 @@ def _check_preconditions(request: Request, etag: str | None, last_modified: floa
     instant = parse_http_date(since, now=now)
     if instant is not None and int(last_modified) > instant:
         raise PreconditionFailed(
-            "What is asked for has changed since then.", path="If-Unmodified-Since", hint="Read it again."
+            "The resource has changed since that time.", path="If-Unmodified-Since", hint="Read it again."
         )
 
 
@@ -139,12 +134,12 @@ def _imf_fixdate(second: int) -> bytes:
 
 
 def format_http_date(instant: float) -> bytes:
-    """The IMF-fixdate of an instant; fractions of a second are cut off."""
+    """The IMF-fixdate of an instant, in whole seconds."""
     return _imf_fixdate(int(instant))
 
 
 def parse_http_date(text: str, *, now: float | None = None) -> float | None:
-    """The instant of any of the three HTTP-date forms, or None. `now` places the century of a two-digit year."""
+    """The instant of any of the three HTTP-date formats, or None. `now` decides the century of a two-digit year."""
     for form in _DATE_FORMS:
         found = form.match(text)
         if found:

@@ -1,7 +1,4 @@
-"""What a client accepts (RFC 9110 §12): media types with their weights, and content codings.
-
-It knows the two headers and a list of offers; what the offers mean is the face's business.
-"""
+"""Content negotiation (RFC 9110 §12): the headers Accept and Accept-Encoding."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ _EMPTY = re.compile(r"[ \t]*(?:,|\Z)")
 
 
 class MediaType(NamedTuple):
-    """An offer, or the part of a media range before its weight."""
+    """A media type that is offered, or a media range without its weight."""
 
     type: str
     subtype: str
@@ -42,7 +39,7 @@ class MalformedHeader(ValueError):
 
 @lru_cache(maxsize=256)
 def parse_accept(header: str) -> tuple[MediaRange, ...]:
-    """The ranges of an Accept header in the order given."""
+    """The ranges of an Accept header, in their order."""
     ranges: list[MediaRange] = []
     position = 0
     while position < len(header):
@@ -58,17 +55,17 @@ def parse_accept(header: str) -> tuple[MediaRange, ...]:
 
 
 def quality_of(offer: MediaType, ranges: Sequence[MediaRange]) -> float:
-    """The weight that the most specific range gives to an offer; 0 when none fits."""
+    """The weight of an offer by the most specific range that matches; 0 if none does."""
     best, weight = -1, 0.0
-    for accepted in ranges:
-        specificity = _specificity(offer, accepted.range)
+    for each in ranges:
+        specificity = _specificity(offer, each.range)
         if specificity > best:
-            best, weight = specificity, accepted.weight
+            best, weight = specificity, each.weight
     return weight
 
 
 def choose_media_type(offers: Sequence[MediaType], header: str | None) -> MediaType | None:
-    """The offer with the highest weight, the earlier one on a tie. A broken or absent header accepts anything."""
+    """The offer with the highest weight, the first of equals. A malformed or absent header accepts anything."""
     if not header or header == "*/*":
         return offers[0]
     try:
@@ -87,7 +84,7 @@ def choose_media_type(offers: Sequence[MediaType], header: str | None) -> MediaT
 
 @lru_cache(maxsize=256)
 def accepts_gzip(header: str | None) -> bool:
-    """True when gzip may be used and is not less wanted than the plain form."""
+    """Whether gzip is acceptable and at least as welcome as no coding."""
     if not header:
         return False
     weights: dict[str, float] = {}
@@ -109,7 +106,7 @@ def _media_range(found: re.Match[str]) -> MediaRange:
             if not _WEIGHT.match(value):
                 raise MalformedHeader(value)
             weight = float(value)
-            break  # what follows the weight is no longer part of the range
+            break  # parameters after the weight are not part of the range
         parameters.append((name, _unquote(value)))
     kind, subtype = found[1].lower(), found[2].lower()
     if kind == "*" and subtype != "*":
@@ -121,18 +118,18 @@ def _unquote(value: str) -> str:
     return re.sub(r"\\(.)", r"\1", value[1:-1]) if value.startswith('"') else value
 
 
-def _specificity(offer: MediaType, wanted: MediaType) -> int:
-    """-1: does not fit; more is more specific. Parameters that the offer has must not be contradicted."""
-    if wanted.type == "*":
+def _specificity(offer: MediaType, accepted: MediaType) -> int:
+    """-1 if the range does not match, else more for a more specific range. A parameter of both must be equal."""
+    if accepted.type == "*":
         return 0
-    if wanted.type != offer.type:
+    if accepted.type != offer.type:
         return -1
-    if wanted.subtype == "*":
+    if accepted.subtype == "*":
         return 1
-    if wanted.subtype != offer.subtype:
+    if accepted.subtype != offer.subtype:
         return -1
     own = dict(offer.parameters)
-    named = [(name, value) for name, value in wanted.parameters if name in own]
+    named = [(name, value) for name, value in accepted.parameters if name in own]
     if any(own[name] != value for name, value in named):
         return -1
     return 2 + len(named)

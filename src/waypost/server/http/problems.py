@@ -1,4 +1,4 @@
-"""One way from an error to an answer: problem+json (RFC 9457) with the members of profile.md §12 beside its own."""
+"""Errors as problem+json (RFC 9457), with the members of profile.md §12."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PROBLEM_TYPES = "/.well-known/agentframework/v1/problems/"
 
 
 def problem_json(error: WaypostError, *, instance: str, correlation_id: str) -> dict[str, Any]:
-    """The body. Nothing of the inside is in it: no stack, no path of a file, no SQL."""
+    """The body. It contains no stack, file path or SQL (H13)."""
     codes = error_codes(error)
     problem: dict[str, Any] = msgspec.to_builtins(
         Problem(
@@ -42,7 +42,7 @@ def problem_json(error: WaypostError, *, instance: str, correlation_id: str) -> 
 
 
 def problem_instance(request: Request) -> str:
-    """The path that was asked for, as a URI reference: what a caller escaped stays escaped."""
+    """The path of the request as a URI reference, with its escapes."""
     raw: bytes | None = request.scope.get("raw_path")
     return quote(request.path) if raw is None else quote(raw.partition(b"?")[0], safe="/%:@!$&'()*+,;=~")
 
@@ -68,6 +68,4 @@ def problem_response(error: WaypostError, *, instance: str, correlation_id: str)
 
 
 def internal_error() -> InternalError:
-    return InternalError(
-        "The service failed on this request.", hint="Report the correlation_id to whoever runs the service."
-    )
+    return InternalError("The service failed on this request.", hint="Report the correlation_id to the operator.")

@@ -1,11 +1,11 @@
-"""Routes: a path, a method, the operation behind it, and what the API description says of it.
+"""Routes: path, method, operation, handler and OpenAPI description.
 
-Matching works on the raw path, so that an id with an encoded slash stays one segment, and costs two dictionary look-ups.
+Matching works on the raw path, so that an id with an encoded slash stays one segment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
 import msgspec
@@ -16,8 +16,6 @@ from waypost.server.http.asgi import AnyResponse, Request, decode_segment
 
 
 class RequestContext(msgspec.Struct):
-    """A request with its caller."""
-
     request: Request
     principal: Principal
     request_id: str
@@ -49,91 +47,69 @@ class BodySpec(msgspec.Struct, frozen=True, kw_only=True):
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
     method: str
-    path: str  # `{id}` stands for one segment; what follows it is a suffix
+    path: str  # `{id}` is one segment; a suffix may follow, as in `{id}:renew`
     operation: str
-    handler: Handler | None = None  # None: a face answers this path itself, the route only describes it
+    handler: Handler | None = None  # None: a mounted API serves the path; the route only describes it
     summary: str = ""
     parameters: tuple[ParameterSpec, ...] = ()
     body: BodySpec | None = None
     answers: Mapping[int, type[msgspec.Struct] | BodySpec] = msgspec.field(default_factory=dict)
-    open: bool = False  # answered to anyone, with public data only
-    described: bool = True  # part of the API description
+    open: bool = False  # needs no credential and shows public data only
+    described: bool = True  # in the OpenAPI description
     scope: str | None = None  # instead of the operation's
-    signed: bool = False  # also for an agent that signs its requests (P-5); the handler looks who that is
+    signed: bool = False  # also accepts requests signed by an agent (P-5); the handler verifies the signature
 
 
 class Router:
-    """Static paths by equality, one-segment paths by prefix and suffix."""
+    """Matches static paths by equality, and paths with `{id}` by prefix and suffix."""
 
     def __init__(self, routes: list[Route]) -> None:
         self.routes = routes
         self._static: dict[bytes, dict[str, Route]] = {}
-        self._prefixed: dict[bytes, list[tuple[bytes, dict[str, Route]]]] = {}
-        for route in routes:
+        self._prefixed: dict[bytes, dict[bytes, dict[str, Route]]] = {}  # by prefix, then suffix
+        for route in sorted(routes, key=lambda route: -len(route.path)):  # the longest suffix first
             if route.handler is not None:
-                self._add(route)
-        self._plain = dict(self._without_suffix())
-
-    def _without_suffix(self) -> Iterator[tuple[bytes, dict[str, Route]]]:
-        """Where every suffix begins with a colon: an id that holds none is all of its segment."""
-        for prefix, held in self._prefixed.items():
-            suffixes = dict(held)
-            if b"" in suffixes and all(suffix.startswith(b":") for suffix in suffixes if suffix):
-                yield prefix, suffixes[b""]
-
-    def _add(self, route: Route) -> None:
-        if "{id}" not in route.path:
-            self._static.setdefault(route.path.encode(), {})[route.method] = route
-            return
-        prefix, suffix = route.path.encode().split(b"{id}")
-        held = self._prefixed.setdefault(prefix, [])
-        for known, methods in held:
-            if known == suffix:
-                methods[route.method] = route
-                return
-        held.append((suffix, {route.method: route}))
-        held.sort(key=lambda item: -len(item[0]))  # the longest suffix first
+                prefix, has_id, suffix = route.path.encode().partition(b"{id}")
+                methods = self._prefixed.setdefault(prefix, {}) if has_id else self._static
+                methods.setdefault(suffix if has_id else prefix, {})[route.method] = route
 
     def match(self, method: str, raw_path: bytes) -> tuple[Route, str]:
-        """The route and the decoded id. NotFound and MethodNotAllowed say what is there."""
+        """The route and the decoded id. Raises NotFound, or MethodNotAllowed with the methods of the path."""
         methods = self._static.get(raw_path)
         if methods is not None:
-            return self._pick(methods, method), ""
-        cut = raw_path.rfind(b"/") + 1
-        segment = raw_path[cut:]
-        plain = self._plain.get(raw_path[:cut])
-        if plain is not None and segment and b":" not in segment:
-            return self._pick(plain, method), decode_segment(segment)
-        refused: MethodNotAllowed | None = None
-        for suffix, candidates in self._prefixed.get(raw_path[:cut], ()):
-            if segment and segment.endswith(suffix) and len(segment) > len(suffix):
+            return _choose(methods, method), ""
+        start = raw_path.rfind(b"/") + 1
+        segment = raw_path[start:]
+        not_allowed: MethodNotAllowed | None = None
+        for suffix, methods in self._prefixed.get(raw_path[:start], {}).items():
+            if segment.endswith(suffix) and len(segment) > len(suffix):
                 try:
-                    route = self._pick(candidates, method)
+                    route = _choose(methods, method)
                 except MethodNotAllowed as error:
-                    refused = refused or error  # what looks like a suffix may be the end of an id
+                    not_allowed = not_allowed or error  # the suffix may also be the end of an id
                     continue
                 return route, decode_segment(segment[: len(segment) - len(suffix)])
-        if refused is not None:
-            raise refused
+        if not_allowed is not None:
+            raise not_allowed
         raise NotFound("Nothing is served at this path.", path="path", hint="See /docs for what is.")
 
     def allowed(self, raw_path: bytes) -> list[str]:
-        """The methods of a path, for OPTIONS. NotFound when nothing is there."""
+        """The methods of a path, for OPTIONS."""
         try:
             self.match("", raw_path)
         except MethodNotAllowed as error:
             return list(error.details["allow"])
         raise NotFound("Nothing is served at this path.", path="path", hint="See /docs for what is.")
 
-    @staticmethod
-    def _pick(methods: dict[str, Route], method: str) -> Route:
-        route = methods.get(method) or (methods.get("GET") if method == "HEAD" else None)
-        if route is None:
-            allow = [*methods, *(["HEAD"] if "GET" in methods else []), "OPTIONS"]
-            raise MethodNotAllowed(
-                f"{method[:16]} is not allowed here.",
-                path="method",
-                hint=f"Use {', '.join(allow)}.",
-                details={"allow": allow},
-            )
-        return route
+
+def _choose(methods: dict[str, Route], method: str) -> Route:
+    route = methods.get(method) or (methods.get("GET") if method == "HEAD" else None)
+    if route is None:
+        allow = [*methods, *(["HEAD"] if "GET" in methods else []), "OPTIONS"]
+        raise MethodNotAllowed(
+            f"{method[:16]} is not allowed here.",
+            path="method",
+            hint=f"Use {', '.join(allow)}.",
+            details={"allow": allow},
+        )
+    return route
