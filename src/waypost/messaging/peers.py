@@ -19,7 +19,7 @@ from waypost.model.registration import Registration, SourceDocument
 from waypost.model.resolution import Resolution
 from waypost.model.times import find_instant, to_rfc3339
 from waypost.model.verdict import Verdict
-from waypost.registry.ports import AuditEntry, Command, Decision, RegistrationChange, StoreState
+from waypost.registry.ports import AuditEntry, Command, Decision, RegistrationChange, Rule, StoreState
 from waypost.registry.registry import Registry
 from waypost.trust.checks.adp import KEY_CHECK, PROOF_CHECK, parse_full_key
 from waypost.trust.keys.public_key import PublicKey, parse_der, parse_ed25519_raw
@@ -242,7 +242,7 @@ class PeerVerification:
         return (await self._registry.execute(command)).outcome == "judged"
 
 
-def _decide_verdict(agent_id: str, agent: str, verdict: Verdict, now: float) -> Callable[[StoreState], Decision]:
+def _decide_verdict(agent_id: str, agent: str, verdict: Verdict, now: float) -> Rule:
     def decide(held: StoreState) -> Decision:
         current = held.registrations.get(agent_id)
         if current is None:

@@ -11,9 +11,10 @@ from waypost import limits
 from waypost.errors import ConfusableName, QuotaExceeded
 from waypost.model.principal import LAN_VIA, Principal
 from waypost.model.registration import Registration
-from waypost.registry.announcement_admission import AnnouncementAdmission, CertificateChecker, Decide
+from waypost.registry.announcement_admission import AnnouncementAdmission, CertificateChecker
 from waypost.registry.catalog.catalog import Catalog
 from waypost.registry.catalog.similar_names import ConfusableNames
+from waypost.registry.ports import Rule
 from waypost.registry.publication import PendingChange, Publication
 from waypost.registry.trust_store import RegistryTrustStore
 from waypost.registry.verification import DocumentVerification, has_claims
@@ -142,8 +143,8 @@ class AdmissionControl:
         self._certificates = certificates
 
     def rule(
-        self, publication: Publication, publish: Callable[[Publication], Decide], now: float
-    ) -> tuple[tuple[str, ...], Decide]:
+        self, publication: Publication, publish: Callable[[Publication], Rule], now: float
+    ) -> tuple[tuple[str, ...], Rule]:
         """The notes that the rule must see, and the rule of the write."""
         if publication.dialect != "announce":
             decoded = publication.decoded

@@ -21,7 +21,7 @@ from waypost.model.times import find_instant
 from waypost.protocols.announce.messages import parse_minor
 from waypost.registry import write_rules
 from waypost.registry.audit_trail import audit_entry_by
-from waypost.registry.ports import AuditEntry, Decision, StoreState
+from waypost.registry.ports import AuditEntry, Decision, Rule, StoreState
 from waypost.registry.publication import Publication
 from waypost.trust.announce.admission import (
     FORK_REASON,
@@ -38,7 +38,6 @@ from waypost.trust.announce.signed_announcement import SignedAnnouncement, parse
 
 SHUTDOWN = "shutdown"
 _URN = "urn:uuid:"
-Decide = Callable[[StoreState], Decision]
 
 
 class CertificateChecker(Protocol):
@@ -95,7 +94,7 @@ class AnnouncementAdmission:
         names = (pin_note_key(agent_id), revoked_agent_note(agent_id))
         return names if key is None else (*names, revoked_key_note(key.key_id))
 
-    def decide(self, publish: Callable[[Publication], Decide]) -> Decide:
+    def decide(self, publish: Callable[[Publication], Rule]) -> Rule:
         """`publish` makes the write rule of the publication with its verdicts."""
 
         def decide(state: StoreState) -> Decision:
@@ -153,7 +152,7 @@ class AnnouncementAdmission:
             return publication
         return msgspec.structs.replace(publication, document=source.document)
 
-    def _end(self, pin: AgentPin | None, admitted: AdmissionResult) -> Decide:
+    def _end(self, pin: AgentPin | None, admitted: AdmissionResult) -> Rule:
         """P-19: a goodbye must be signed by the pinned key, with a new sequence number."""
         before = pin.find_key(admitted.key_id) if pin is not None and admitted.key_id is not None else None
         seq = self._request.stamp.seq

@@ -22,7 +22,7 @@ from waypost.errors import AddressDenied, Conflict, FetchFailed, InvalidParamete
 from waypost.model.principal import Principal
 from waypost.registry.audit_trail import audit_entry_by
 from waypost.registry.domain_proofs import proof_notes, recheck_domain_proof
-from waypost.registry.ports import AuditEntry, Command, Decision, StoreState
+from waypost.registry.ports import AuditEntry, Command, Decision, Rule, StoreState
 from waypost.registry.registry import Registry
 from waypost.trust.domain_claims import (
     NOTE_PREFIX,
@@ -253,7 +253,7 @@ class DomainClaims:
         notes = dict(await self._registry.notes(claims_key(domain)))
         return load_claims(notes.get(claims_key(domain))).claims.get(subject)
 
-    async def _execute(self, domain: str, decide: Callable[[StoreState], Decision]) -> None:
+    async def _execute(self, domain: str, decide: Rule) -> None:
         await self._registry.execute(Command(keys=(), notes=(claims_key(domain),), decide=decide))
 
     def _check_quota(self, subject: str, domain: str) -> None:

@@ -1,7 +1,7 @@
-"""What proven domains change: the verdict `domain` of a record, and whether the service answers under its domain.
+"""What a proven domain changes: the verdict `domain` of an agent, and whether the service hosts it under the domain.
 
-A record's id decides which domain counts. Only an id that names none is judged by its endpoints, all of which must then be
-proven; else whoever proved one domain could vouch for an id of another.
+The id of an agent decides which domain counts. If the id names none, the domains of all endpoints must be proven; otherwise the
+owner of one domain could vouch for an id of another.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from waypost.model.registration import Registration, SourceDocument, verdicts_of
 from waypost.model.times import to_rfc3339
 from waypost.model.verdict import Verdict
 from waypost.registry import write_rules
-from waypost.registry.ports import AuditEntry, Decision, RegistrationChange, Store, StoreState
+from waypost.registry.ports import AuditEntry, Decision, RegistrationChange, Rule, Store, StoreState
 from waypost.registry.publication import Publication
 from waypost.trust.domain_claims import (
     NOTE_PREFIX,
@@ -31,20 +31,19 @@ from waypost.trust.domain_claims import (
 )
 
 CHECK = "domain"
-Decide = Callable[[StoreState], Decision]
 
 
 class DomainProofs:
-    """The claims in memory, told of each commit. Only the process that writes relies on it."""
+    """The claims in memory, updated by each commit. Only the process that writes needs them."""
 
     def __init__(self) -> None:
         self._notes: dict[str, OwnershipClaims] = {}
         self._proven: dict[str, dict[str, OwnershipClaim]] = {}  # by subject, by domain
 
     async def load(self, store: Store) -> None:
-        self.take_in(dict(await store.notes(NOTE_PREFIX)))
+        self.apply_notes(dict(await store.notes(NOTE_PREFIX)))
 
-    def take_in(self, notes: Mapping[str, bytes | None]) -> None:
+    def apply_notes(self, notes: Mapping[str, bytes | None]) -> None:
         for name, value in notes.items():
             if name.startswith(NOTE_PREFIX):
                 self._put(name.removeprefix(NOTE_PREFIX), load_claims(value))
@@ -60,27 +59,24 @@ class DomainProofs:
                 self._proven.setdefault(subject, {})[domain] = claim
 
     def proven_domains(self, subject: str) -> tuple[OwnershipClaim, ...]:
-        """What a subject has proven, as of now."""
         return tuple(self._proven.get(subject, {}).values())
 
     def claims(self) -> Iterable[OwnershipClaim]:
         return [claim for note in self._notes.values() for claim in note.claims.values()]
 
-    # --- Writing ---------------------------------------------------------------------------------
-
     def rule(
-        self, publication: Publication, owner: str | None, publish: Callable[[Publication], Decide], now: float
-    ) -> tuple[tuple[str, ...], Callable[[Publication], Decide]]:
-        """The notes that a registration must see, and the rule of its write. `owner` is that of the record, if there is one."""
-        who = owner or publication.principal.subject or ""
-        if not self._proven.get(who):
+        self, publication: Publication, owner: str | None, publish: Callable[[Publication], Rule], now: float
+    ) -> tuple[tuple[str, ...], Callable[[Publication], Rule]]:
+        """The notes that the rule of a write must see, and that rule. `owner` is that of the agent, if it exists."""
+        subject = owner or publication.principal.subject or ""
+        if not self._proven.get(subject):
             return (), publish
 
-        def with_proof(given: Publication) -> Decide:
-            def decide(held: StoreState) -> Decision:
-                current = write_rules.find_current(given, held)
-                proven = _with_proof(given, current.owner if current is not None else who, held.notes, now)
-                return publish(proven)(held)
+        def with_proof(given: Publication) -> Rule:
+            def decide(state: StoreState) -> Decision:
+                current = write_rules.find_current(given, state)
+                proven = _with_proof(given, current.owner if current is not None else subject, state.notes, now)
+                return publish(proven)(state)
 
             return decide
 
@@ -88,15 +84,16 @@ class DomainProofs:
 
 
 def proof_notes(record: AgentRecord, *ids: str) -> tuple[str, ...]:
-    wanted = [domain for agent_id in ids if (domain := domain_of(agent_id)) is not None]
+    """The notes with claims of the domains of these ids and of the record."""
+    domains = [domain for agent_id in ids if (domain := domain_of(agent_id)) is not None]
     names = dict.fromkeys(
-        claims_key(name) for domain in (*wanted, *domains_of(record)) for name in parent_domains(domain)
+        claims_key(name) for domain in (*domains, *domains_of(record)) for name in parent_domains(domain)
     )
     return tuple(names)[: limits.PROOF_DOMAINS_PER_WRITE]
 
 
 def domains_of(record: AgentRecord) -> tuple[str, ...]:
-    """The domains whose proof makes a record its owner's: that of its id, else those of all its endpoints."""
+    """The domains that the owner of a record must prove: that of its id, else those of all its endpoints."""
     domain = domain_of(record.id)
     if domain is not None:
         return (domain,)
@@ -105,7 +102,7 @@ def domains_of(record: AgentRecord) -> tuple[str, ...]:
 
 
 def check_domain_proof(owner: str, record: AgentRecord, notes: Mapping[str, bytes], now: float) -> Verdict | None:
-    """Passed, with the claims that say so; None where nothing is proven: that is not a failure."""
+    """A passed verdict with its claims as evidence; None if a domain is not proven, which is no failure."""
     domains = domains_of(record)
     claims = [find_covering_claim(owner, domain, notes) for domain in domains]
     found = [claim for claim in claims if claim is not None]
@@ -131,27 +128,27 @@ def _with_proof(publication: Publication, owner: str, notes: Mapping[str, bytes]
     return msgspec.structs.replace(publication, verdicts=verdicts, proven_host=domain if proven else None)
 
 
-def recheck_domain_proof(agent_id: str, owner: str, domain: str, now: float) -> Decide:
-    """The rule that takes over what the proof of a domain, or its end, changes of one record."""
+def recheck_domain_proof(agent_id: str, owner: str, domain: str, now: float) -> Rule:
+    """Update one agent after a domain was proven or its proof ended."""
 
-    def decide(held: StoreState) -> Decision:
-        current = held.registrations.get(agent_id)
+    def decide(state: StoreState) -> Decision:
+        current = state.registrations.get(agent_id)
         if current is None or current.owner != owner:
             return Decision(outcome="unchanged", registration=current)
-        judged = _rechecked_sources(current, domain, held.notes, now)
-        if _find_domain_verdict(judged) == _find_domain_verdict(current):
+        after = _recheck(current, domain, state.notes, now)
+        if _domain_state(after) == _domain_state(current):
             return Decision(outcome="unchanged", registration=current)
-        change = RegistrationChange(type="updated", at=now, registration=judged, before=current.scopes)
-        outcome = "proven" if any(each.check == CHECK for each in verdicts_of(judged)) else "unproven"
+        change = RegistrationChange(type="updated", at=now, registration=after, before=current.scopes)
+        outcome = "proven" if any(each.check == CHECK for each in verdicts_of(after)) else "unproven"
         entry = AuditEntry(
-            at=now, action="judge", subject="", object=agent_id, outcome=outcome, via="domain", etag=judged.etag
+            at=now, action="judge", subject="", object=agent_id, outcome=outcome, via="domain", etag=after.etag
         )
         return Decision(outcome="judged", change=change, audit=(entry,))
 
     return decide
 
 
-def _rechecked_sources(current: Registration, domain: str, notes: Mapping[str, bytes], now: float) -> Registration:
+def _recheck(current: Registration, domain: str, notes: Mapping[str, bytes], now: float) -> Registration:
     verdict = check_domain_proof(current.owner, current.record, notes, now)
     return msgspec.structs.replace(
         current,
@@ -167,7 +164,7 @@ def _with_verdict(source: SourceDocument, verdict: Verdict | None) -> SourceDocu
 
 
 def _host(current: Registration, changed: str, notes: Mapping[str, bytes]) -> str | None:
-    """A proof opens the domain of an ADP document, and its end closes it. Other hosts were given by an admin, and stay."""
+    """Host an ADP document under its domain while that is proven. A domain that an admin assigned stays."""
     source = current.source("adp")
     domain = domain_of(source.id) if source is not None else None
     if domain is None or changed not in parent_domains(domain) or current.hosted not in (None, domain):
@@ -175,7 +172,7 @@ def _host(current: Registration, changed: str, notes: Mapping[str, bytes]) -> st
     return domain if find_covering_claim(current.owner, domain, notes) is not None else None
 
 
-def _find_domain_verdict(registration: Registration) -> tuple[str | None, list[list[Verdict]]]:
+def _domain_state(registration: Registration) -> tuple[str | None, list[list[Verdict]]]:
     verdicts = [
         [msgspec.structs.replace(each, at=None) for each in source.verdicts if each.check == CHECK]
         for source in registration.sources

@@ -1,4 +1,8 @@
-"""What the registry needs of the net: one document at one address, or the reason why not. How, is not known here."""
+"""The ports of the engine: store, key-value store, ranker, clock, and outgoing requests.
+
+A store runs the rule of a command inside its own transaction. Several commands may share one commit; each one is all or
+nothing. A command returns when its record, its revision and its event are durable together.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +23,11 @@ FetchPurpose = Literal["health", "card", "jwks", "peer", "proof", "webhook", "de
 
 
 class FetchResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """What another server answered. The body of an answer that is no success is not read."""
+    """The response of another server. The body is read on success only."""
 
-    url: str  # the one that answered, after redirects
+    url: str  # after redirects
     status: int
-    headers: Mapping[str, str]  # names in lower case; the last of several
+    headers: Mapping[str, str]  # names in lower case; the last value of each
     body: bytes = b""
 
     @property
@@ -33,29 +37,29 @@ class FetchResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 class Fetcher(Protocol):
     async def fetch(self, url: str, purpose: FetchPurpose) -> FetchResponse:
-        """Raises InvalidParameter for an address that is none, AddressDenied for one that is not asked, else FetchFailed
-        with the reason as a word in its details."""
+        """Raises InvalidParameter for an invalid URL, AddressDenied for a forbidden one, else FetchFailed with a `reason` in
+        its details."""
         ...
 
 
 class EndpointProber(Protocol):
-    """Whether somebody answers at an endpoint of an agent. Nothing of the answer is read but its status."""
+    """Probes endpoints of agents. Of a response only the status is read."""
 
     def check_endpoint(self, endpoint: str) -> None:
-        """Raises AddressDenied for an endpoint at a number that is not asked. Asks nobody."""
+        """Raises AddressDenied for a forbidden IP address. Sends nothing."""
         ...
 
     async def probe(self, endpoint: str) -> int | None:
-        """The status that came; None where a connection is all that can be tried. Raises as `Fetcher.fetch`, and RateLimited
-        when this endpoint was asked a moment ago."""
+        """The status of the response; None if the protocol allows only a connection. Raises as `Fetcher.fetch`, and
+        RateLimited if the endpoint was probed a moment ago."""
         ...
 
 
 class OutboundSender(Protocol):
-    """What is sent to an address that a stranger named: a result, a task. Nobody follows a redirect with it."""
+    """Sends results and tasks to addresses that strangers name. It follows no redirects."""
 
     def check(self, url: str, purpose: FetchPurpose) -> None:
-        """Raises, without asking anybody, what `send` would raise for an address like this one."""
+        """Raises what `send` would raise for this URL, without sending anything."""
         ...
 
     async def send(
@@ -67,24 +71,19 @@ class OutboundSender(Protocol):
         body: bytes = b"",
         headers: Sequence[tuple[str, str]] = (),
     ) -> FetchResponse:
-        """Raises as `Fetcher.fetch`. `headers` are ours, never a caller's."""
+        """Raises as `Fetcher.fetch`. `headers` must not come from a caller."""
         ...
 
 
-# ---- A durable place for small things that are no records: tasks, messages in a mailbox, swarms, invitations.
-#
-# Each thing has a kind and a key. Writes of one commit are all or nothing, and durable when it returns. A write may expect what
-# is there now, so that two who race for the same thing cannot both have it.
-
-ANY_VALUE: Final = b"\0anything"  # nothing that is kept begins with a zero
+ANY_VALUE: Final = b"\0anything"  # no stored value begins with a zero byte
 
 
 class KeyValueWrite(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     kind: str
     key: str
-    value: bytes | None  # None removes it
-    expires_at: float | None = None  # from then on it is as if it were not there
-    expected: bytes | None = ANY_VALUE  # None: only if nothing is there
+    value: bytes | None  # None removes the item
+    expires_at: float | None = None
+    expected: bytes | None = ANY_VALUE  # None: only if there is no item
 
 
 class KeyValueItem(msgspec.Struct, frozen=True, gc=False):
@@ -94,12 +93,15 @@ class KeyValueItem(msgspec.Struct, frozen=True, gc=False):
 
 
 class KeyValueStore(Protocol):
+    """Durable small items that are not records: tasks, messages, swarms, invitations. An item has a kind and a key. The writes
+    of a commit are all or nothing. A write may name the value that it expects, so that only one of two races succeeds."""
+
     async def open(self) -> None: ...
 
     async def close(self) -> None: ...
 
     async def commit(self, writes: Sequence[KeyValueWrite], now: float) -> bool:
-        """False, and nothing written, when one of them expected something else. StorageFull, StoreUnavailable."""
+        """Returns False, and writes nothing, if a write expected another value. Raises StorageFull, StoreUnavailable."""
         ...
 
     async def get(self, kind: str, key: str, now: float) -> bytes | None: ...
@@ -107,20 +109,14 @@ class KeyValueStore(Protocol):
     async def scan(
         self, kind: str, now: float, *, prefix: str = "", after: str = "", limit: int = 100
     ) -> list[KeyValueItem]:
-        """In the order of their keys."""
+        """Items in the order of their keys."""
         ...
 
     async def count(self, kind: str, now: float, *, prefix: str = "") -> int: ...
 
     async def healthy(self) -> bool:
-        """Whether it is open and takes writes. A full disk is the store's to tell: both are on the same one."""
+        """Whether it is open and accepts writes. The record store, on the same disk, reports a full disk."""
         ...
-
-
-# ---- What the engine needs from outside: a store, a ranker, a clock.
-#
-# The store runs `decide` inside its own transaction. Many commands may share one commit; each is all or nothing. A command is
-# answered only after its record, its revision and its event are durable together.
 
 
 class Clock(Protocol):
@@ -130,13 +126,13 @@ class Clock(Protocol):
 
 
 class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
-    """What is remembered of a record that was withdrawn or expired: enough that stale news cannot raise it again."""
+    """Remains of a withdrawn or expired record, so that an older document cannot restore it."""
 
     id: str
     owner: str
     at: float
     type: EventType  # withdrawn or expired
-    hold_until: float  # until then only the owner may take the id
+    hold_until: float  # until then only the owner may use the id
     forget_at: float
     updated_at: float | None = None
     version: str | None = None
@@ -145,56 +141,56 @@ class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreState(msgspec.Struct, frozen=True, kw_only=True):
-    """What a store holds for the keys of a command, at the moment of decision."""
+    """What a store holds for the keys of a command, inside the transaction."""
 
-    registrations: Mapping[str, Registration]  # by canonical id, every one that a key or an alias leads to
+    registrations: Mapping[str, Registration]  # by canonical id, for every key and alias
     tombstones: Mapping[str, Tombstone]  # by id
-    revision: int  # the last revision taken; a change takes the next one
-    notes: Mapping[str, bytes] = {}  # of the names that the command asked for, those that are there
+    revision: int  # the last one; a change gets the next one
+    notes: Mapping[str, bytes] = {}  # those of the command's notes that exist
 
 
 class RegistrationChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision to write. The store fills in the revision: of `registration`, of the event, of nothing else.
+    """A change to write. The store sets the revision of `registration` and of the event, and nothing else.
 
-    A registration lifts the tombstone of its id and claims its aliases; one that is held stays with its holder.
+    A registration removes the tombstone of its id and claims its aliases; an alias of another agent stays with that one.
     """
 
     type: EventType
     at: float
     registration: Registration | None = None  # after the change; None removes the record
-    removed: Registration | None = None  # what is removed, for withdrawn and expired
+    removed: Registration | None = None  # for withdrawn and expired
     tombstone: Tombstone | None = None
-    before: tuple[str, ...] | None = None  # scopes that saw the record before
-    replaced: Registration | None = None  # what those saw, where the change hides it from some of them
-    document: bytes | None = None  # the record as a profile document, where the decision has it at hand
+    before: tuple[str, ...] | None = None  # the scopes before the change
+    replaced: Registration | None = None  # the registration before, if the change may hide it from some scopes
+    document: bytes | None = None  # the record as a profile document, if the rule made it
 
 
 class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command gives back: an outcome word, the state after it, and whether anything was written."""
+    """The outcome of a command and the state after it."""
 
     outcome: str  # created updated refreshed unchanged withdrawn already …
     registration: Registration | None = None
     revision: int = 0
-    replayed: bool = False  # answered from the memory of an idempotency key: as it was then, without documents
+    replayed: bool = False  # the stored result of an idempotency key, without documents
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who did what, when, from where, with which credential. Names and outcomes only: no document, no private field."""
+    """Who did what, when, from where, with which credential. It has names and outcomes, no document and no private field."""
 
     at: float
     action: str  # register update withdraw expire allow revoke rotate mint refuse …
     subject: str
-    object: str = ""  # the agent, key, rule or domain that it was done to
+    object: str = ""  # the agent, key, rule or domain that the action changed
     outcome: str = ""
     via: str = ""
     credential: str = ""
     address: str = ""
-    etag: str = ""  # of the content after it
+    etag: str = ""  # of the content after the action
     detail: str = ""
 
 
 class AuditQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which entries of the trail are asked for, in the order of their numbers."""
+    """A filter for audit entries, which are returned in the order of their numbers."""
 
     after: int = 0
     limit: int = limits.AUDIT_PAGE_DEFAULT
@@ -203,149 +199,153 @@ class AuditQuery(msgspec.Struct, frozen=True, kw_only=True):
     action: str | None = None
 
     def parts(self) -> list[bytes]:
-        """What an entry that fits contains, as canonical JSON. Quotes within a text are escaped, so no text can feign it."""
-        asked = {"subject": self.subject, "object": self.object, "action": self.action}
-        return [b'"%s":%s' % (name.encode(), msgspec.json.encode(value)) for name, value in asked.items() if value]
+        """Substrings of the canonical JSON of a matching entry. Quotes in values are escaped, so no value can fake one."""
+        values = {"subject": self.subject, "object": self.object, "action": self.action}
+        return [b'"%s":%s' % (name.encode(), msgspec.json.encode(value)) for name, value in values.items() if value]
 
 
 class AuditLogPage(msgspec.Struct, frozen=True, kw_only=True):
     leaves: list[bytes]  # canonical JSON, each with its number
-    size: int  # of the whole trail
-    oldest: int = 1  # whose content is still there
-    next_after: int | None = None  # to go on from; a page can be empty and have one
+    size: int  # of the complete trail
+    oldest: int = 1  # the first entry that still has its content
+    next_after: int | None = None  # for the next page; an empty page can have one
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """Change, notes and audit entries are written together. A `refusal` is raised once they are durable: what was tried in
-    vain may have to be remembered too."""
+    """Change, notes and audit entries are written together. A `refusal` is raised after they are durable: a failed attempt may
+    have to be recorded."""
 
     outcome: str
     change: RegistrationChange | None = None  # None: nothing to write
-    registration: Registration | None = None  # what the answer shows when nothing is written, or a record is removed
-    notes: Mapping[str, bytes | None] = {}  # small facts beside the records (pins, rules, marks); None removes one
+    registration: Registration | None = None  # for the result, if nothing is written or a record is removed
+    notes: Mapping[str, bytes | None] = {}  # small values beside the records (pins, rules, claims); None removes one
     audit: tuple[AuditEntry, ...] = ()
     refusal: WaypostError | None = None
 
 
-class Idempotency(msgspec.Struct, frozen=True, kw_only=True):
-    """A caller's key for a write. Same key and same fingerprint: the first answer again. Other fingerprint: conflict."""
+Rule = Callable[[StoreState], Decision]
 
-    key: str  # subject and key, joined by the engine
+
+class Idempotency(msgspec.Struct, frozen=True, kw_only=True):
+    """The idempotency key of a write. The same key and fingerprint return the first result; another fingerprint is a
+    conflict."""
+
+    key: str  # subject and key
     fingerprint: str
     forget_at: float
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """One write. `decide` is pure, may be called again after a lost race, and raises a WaypostError to refuse."""
+    """One write. Its rule is pure, may be called again after a lost race, and raises a WaypostError to refuse."""
 
-    keys: tuple[str, ...]  # ids and aliases whose registrations `decide` must see
-    notes: tuple[str, ...] = ()  # names of notes that `decide` must see
-    decide: Callable[[StoreState], Decision]
+    keys: tuple[str, ...]  # ids and aliases whose registrations the rule needs
+    notes: tuple[str, ...] = ()  # names of notes that the rule needs
+    decide: Rule
     idempotency: Idempotency | None = None
 
 
 class CommittedChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What the store tells its listener after a commit, in the order of revisions."""
+    """A change as the store passes it to its listener after the commit, in the order of revisions."""
 
     event: Event
     registration: Registration | None  # None when the record was removed
-    entry: CatalogEntry | None = None  # of the registration, where the store has made it for itself
+    entry: CatalogEntry | None = None  # of the registration, if the store made it
 
 
-NoteListener = Callable[[Mapping[str, bytes | None]], None]  # hears which notes were written, and which removed (None)
+NoteListener = Callable[[Mapping[str, bytes | None]], None]  # gets written notes; None for removed ones
 
 
 class Store(Protocol):
-    """memory, sqlite, postgres. One contract suite: tests/contract/test_store.py."""
+    """The store of records. tests/contract/test_store.py is the contract of every store."""
 
     async def open(
         self, listener: Callable[[Sequence[CommittedChange]], None], noted: NoteListener | None = None
     ) -> None:
-        """Open, migrate, check. `listener` is called on the event loop after each commit, before its callers are answered,
-        with the changes of this process (and, later, of other nodes) in revision order. `noted` is called before it, and
-        only after commits that wrote notes, with the last value of each: a commit without notes does not know of it."""
+        """Open, migrate and check the store. `listener` is called on the event loop after each commit, before `execute`
+        returns, with its changes in the order of revisions. `noted` is called before it, after commits that wrote notes,
+        with the last value of each."""
         ...
 
     async def close(self) -> None: ...
 
     async def execute(self, command: Command) -> CommandResult:
-        """Decide and write, durable when it returns. Raises what `decide` raises, StoreUnavailable or StorageFull."""
+        """Run the rule and write its decision; durable when it returns. Raises what the rule raises, StoreUnavailable or
+        StorageFull."""
         ...
 
     async def revision(self) -> int: ...
 
     def entries(self) -> AsyncIterator[Sequence[CatalogEntry]]:
-        """All registrations as compact rows, in pages, expired ones included (their lease may be renewed)."""
+        """All registrations as compact rows, in pages; with expired ones, whose lease may be renewed."""
         ...
 
     async def fetch(self, ids: Sequence[str], *, sources: bool = True) -> dict[str, Registration]:
-        """The registrations of these canonical ids; missing ones are left out. `sources=False` leaves their documents out:
-        each source is there, with an empty document."""
+        """The registrations of these canonical ids that exist. With `sources=False` each source has an empty document."""
         ...
 
     async def document(self, entry: CatalogEntry, dialect: str) -> tuple[str, bytes] | None:
-        """The latest document of one dialect as it was received, with the etag of the content it belongs to. The short
-        way for the most frequent read; None when the agent, or such a source of it, is not there."""
+        """The latest document of a dialect as it was received, with the etag of the content it belongs to; None if there is
+        none. A fast path for the most frequent read."""
         ...
 
     def scan(self, ids: Sequence[str] | None = None) -> AsyncIterator[Sequence[Registration]]:
-        """Registrations in pages (all, or these ids), with sources; for work that must look at every document."""
+        """All registrations, or these, with their documents, in pages."""
         ...
 
     async def tombstone(self, agent_id: str) -> Tombstone | None: ...
 
     async def notes(self, prefix: str, after: str = "", limit: int | None = None) -> list[tuple[str, bytes]]:
-        """The notes whose names begin so, in the order of names; those after a name, and so many of them."""
+        """Notes whose names begin with `prefix`, in the order of names; those after a name, at most `limit`."""
         ...
 
     async def history(self, agent_id: str, limit: int = limits.HISTORY_VERSIONS) -> list[RecordVersion]:
-        """Earlier contents of an agent, the newest first. They go with the agent."""
+        """Earlier versions of an agent, newest first. They are removed with the agent."""
         ...
 
     async def audit(self, query: AuditQuery) -> AuditLogPage:
-        """Entries of the audit trail. One call looks at no more than limits.AUDIT_SCAN of them."""
+        """Entries of the audit trail. One call scans at most limits.AUDIT_SCAN of them."""
         ...
 
     async def audit_size(self) -> int: ...
 
     async def audit_hashes(self, spans: Sequence[Span]) -> list[bytes]:
-        """The tree hash of each span of entries. A span begins at a multiple of its largest power of two, and ends within
-        the trail."""
+        """The tree hash of each span of entries. A span starts at a multiple of its largest power of two and ends within the
+        trail."""
         ...
 
     async def events(self, after: int, limit: int) -> Sequence[Event]:
-        """Events with revision > after, in order."""
+        """Events with a revision above `after`, in order."""
         ...
 
     async def oldest_event(self) -> int:
-        """The lowest revision still kept, or revision()+1 when the log is empty."""
+        """The lowest stored revision, or revision() + 1 if the log is empty."""
         ...
 
     async def prune(
         self, *, events_before: float, keep_events: int, now: float, keep_audit: int = limits.AUDIT_KEEP
     ) -> int:
-        """Drop events older than `events_before` beyond the newest `keep_events`, forgotten tombstones, old idempotency
-        keys, and the contents of audit entries beyond about the newest `keep_audit`. Returns how many rows went."""
+        """Remove events older than `events_before` beyond the newest `keep_events`, outdated tombstones and idempotency keys,
+        and the content of audit entries beyond about the newest `keep_audit`. Returns the number of removed rows."""
         ...
 
     async def secret(self, name: str, make: Callable[[], bytes]) -> bytes:
-        """A secret kept with the data (cursor keys …): made once, the same after every restart and on every node."""
+        """A secret that is stored with the data, such as the cursor key: made once, the same in every process."""
         ...
 
     async def healthy(self) -> bool:
-        """True when writes are accepted."""
+        """Whether writes are accepted."""
         ...
 
 
 class Ranker(Protocol):
-    """A living index. Filled from the change log; a query makes no live call and takes no lock that a write holds."""
+    """A search index that is updated while it is queried. A query makes no call to the store and waits for no write."""
 
     def open(self) -> int:
-        """Open what was saved; returns the revision it reflects (0: nothing, feed everything)."""
+        """Open the saved index; returns the revision that it reflects, 0 if there is none."""
         ...
 
     def clear(self) -> None:
-        """Forget everything; what is saved is built anew."""
+        """Remove everything, before a rebuild."""
         ...
 
     def put(self, registration: Registration) -> None: ...
@@ -361,50 +361,49 @@ class Ranker(Protocol):
         now: float,
         among: Sequence[str] | None = None,
     ) -> Ranking:
-        """Hits for `query` that the audience sees, hard filters applied before ranking. `alive` says whether an id still
-        lives (leases end by comparison on read); ids it refuses are passed over, not counted. `among` names the only ids
-        that can be answers, where constraints leave few."""
+        """Hits that the audience sees; hard filters apply before ranking. Ids that `alive` rejects are skipped, for example
+        those of expired agents. `among` restricts the hits to these ids."""
         ...
 
     def is_behind(self, audience: frozenset[str] | None) -> bool:
-        """Whether so much is fresh that `rank` would pass some of it over: `prepare_for` first."""
+        """Whether `rank` would miss recent changes because there are too many: call `prepare_for` first."""
         ...
 
     def prepare_for(self, audience: frozenset[str] | None) -> None:
-        """Take in what is fresh and seen by this audience. Called in a thread."""
+        """Index recent changes that this audience sees. Called in a thread."""
         ...
 
     @property
     def pending(self) -> int:
-        """Changes that a slower signal has not taken in yet. Answers include them all the same."""
+        """Changes that are not folded into the index yet. Results include them all the same."""
         ...
 
     @property
     def unsaved(self) -> int:
-        """How much `maintain` would save."""
+        """The number of changes that `maintain` would save."""
         ...
 
     def is_apart(self, *, at_rest: bool = False) -> bool:
-        """Whether `maintain` would make questions quicker though there is nothing to save."""
+        """Whether `maintain` would merge segments, which makes queries faster, although nothing is unsaved."""
         ...
 
     def lacking(self, limit: int) -> list[str]:
-        """Ids of agents whose slower signals are still to be made."""
+        """Ids of agents without vectors."""
         ...
 
     def embed(self, registrations: Sequence[Registration]) -> None:
-        """Make the slower signals of these agents. Called in a thread."""
+        """Compute the vectors of these agents. Called in a thread."""
         ...
 
     def maintain(self, revision: int, give_way: Callable[[], bool] = ..., *, at_rest: bool = False) -> None:
-        """Fold pending changes in, save, and note the revision. Called in a thread, from time to time. `give_way` is called
-        there between small steps; it may wait, and says whether others are still at work. `at_rest`: nothing has changed for
-        a while."""
+        """Compact: fold in pending changes, save, and store the revision. Called in a thread. It calls `give_way` between
+        small steps, which may sleep and returns whether a bulk load is going on. `at_rest`: nothing has changed for a
+        while."""
         ...
 
     def follow(self) -> int:
-        """Instead of `open`, for a reader of what another process saves: open that, if it is newer, and return the revision
-        that it reflects; 0: nothing is saved yet. Changes after it that were put here stay in force. Called in a thread."""
+        """Instead of `open`, in a process that only reads: open what the writer has saved, if it is newer, and return the
+        revision that it reflects, 0 if there is none. Later changes that were put here stay. Called in a thread."""
         ...
 
     def close(self) -> None: ...

@@ -1,7 +1,7 @@
-"""What of a verified agent may not change unseen: where it is reached, its key, how callers authenticate.
+"""A publication and its receipt, pages of entries, entity tags, and pending changes.
 
-Pure. `differences` compares two versions; `HeldChange` is the note of a change that waits for its owner (`held:<id>`). Text
-is free to change: it steers nobody to another place. Who may confirm, and when, is decided by `decisions`.
+A change of the guarded parts of a verified agent (endpoint, key, authentication) is pending until its owner confirms it; texts
+are not guarded, because they redirect no caller. `write_rules` decides when a change is pending.
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ from waypost.protocols.codec import Decoded, MappingLoss
 from waypost.responses.agents import PendingChangeView, PendingDifference
 from waypost.trust.encodings import decode_base64url
 
+DOMAIN_VIA: Final = "domain"  # of documents that were found through a domain
+IMPORT_VIA: Final = "import"  # of documents that were fetched from a URL
+
 
 class PendingChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A document that waits, with all that was said about it, and what it would change."""
+    """A document that waits for confirmation, with the parameters of its write and its differences. Stored as a note."""
 
-    etag: str  # of the content that it would make
-    base: str  # the etag of the content that it was held against
+    etag: str  # of the content after the change
+    base: str  # the etag of the content before it
     at: float
     expires_at: float
     subject: str
@@ -45,12 +48,10 @@ class PendingChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 def pending_note_name(agent_id: str) -> str:
-    """The name of the note that keeps it."""
     return f"held:{agent_id}"
 
 
 _encode = msgspec.json.Encoder().encode
-
 _decoder = msgspec.json.Decoder(PendingChange)
 
 
@@ -65,11 +66,11 @@ def load_pending(data: bytes | None) -> PendingChange | None:
 def guarded_differences(
     before: AgentRecord, after: AgentRecord, *, key_before: str | None, key_after: str | None
 ) -> tuple[PendingDifference, ...]:
-    """The guarded parts that differ. Keys are those of the documents of one dialect, before and after."""
+    """The guarded parts that differ. The keys are those of the documents of one dialect."""
     found: list[PendingDifference] = []
-    was, is_now = _endpoints(before), _endpoints(after)
-    if set(was) != set(is_now):
-        found.append(PendingDifference(part="endpoint", before=was, after=is_now))
+    endpoints_before, endpoints_after = _endpoints(before), _endpoints(after)
+    if set(endpoints_before) != set(endpoints_after):
+        found.append(PendingDifference(part="endpoint", before=endpoints_before, after=endpoints_after))
     if key_before != key_after:
         found.append(PendingDifference(part="key", before=key_before, after=key_after))
     if before.auth != after.auth:
@@ -82,25 +83,25 @@ def _endpoints(record: AgentRecord) -> list[str]:
 
 
 def signing_key_name(record: AgentRecord) -> str | None:
-    """The name of the key that a document is signed with or brings along; never the signature, which is always another."""
+    """The name of the key that a document is signed with or contains."""
     signature = record.signature
     if not isinstance(signature, dict):
         return None
     for name in ("key_id", "fingerprint", "kid", "keyId", "public_key", "publicKey", "jwk"):
-        told = signature.get(name)
-        if told is not None:
-            return told if isinstance(told, str) else repr(told)[: limits.ID_CHARS]
+        value = signature.get(name)
+        if value is not None:
+            return value if isinstance(value, str) else repr(value)[: limits.ID_CHARS]
     return _kid(signature.get("protected"), signature.get("header")) or "unnamed"
 
 
 def _kid(protected: Any, header: Any) -> str | None:
-    for part in (_decoded(protected), header):
+    for part in (_decode_header(protected), header):
         if isinstance(part, dict) and isinstance(part.get("kid"), str):
             return str(part["kid"])
     return None
 
 
-def _decoded(protected: Any) -> Any:
+def _decode_header(protected: Any) -> Any:
     try:
         return parse_json(decode_base64url(protected)) if isinstance(protected, str) else None
     except (ValueError, WaypostError):
@@ -108,7 +109,7 @@ def _decoded(protected: Any) -> Any:
 
 
 def pending_view(change: PendingChange) -> PendingChangeView:
-    """A pending change as answers show it."""
+    """A pending change as responses show it."""
     return PendingChangeView(
         etag=change.etag,
         base=change.base,
@@ -120,15 +121,8 @@ def pending_view(change: PendingChange) -> PendingChangeView:
     )
 
 
-# ---- What callers hand to the engine and get back.
-
-DOMAIN_VIA: Final = "domain"  # how a document came that a domain led to
-
-IMPORT_VIA: Final = "import"  # how one came that was fetched from an address
-
-
 class Publication(msgspec.Struct, frozen=True, kw_only=True):
-    """One document, decoded, with everything the caller said about it."""
+    """One decoded document, with the parameters of its write."""
 
     dialect: str
     document: bytes
@@ -141,15 +135,15 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
     if_none_match_any: bool = False  # create only
     idempotency_key: str | None = None
     source_url: str | None = None
-    verdicts: tuple[Verdict, ...] = ()  # what checks found of the document
-    confirmed_by: Principal | None = None  # who let a change pass that had to wait
-    gated: bool = False  # it came as an announcement: the allow-list applies, and its key is bound
-    proven_host: str | None = None  # the domain of an ADP document, where its owner has proven it
-    is_news: bool = False  # its freshness was proven already, by a signed sequence
+    verdicts: tuple[Verdict, ...] = ()  # of checks so far
+    confirmed_by: Principal | None = None  # who confirmed a pending change
+    gated: bool = False  # an announcement: the allow-list applies, and its key is pinned
+    proven_host: str | None = None  # the domain of an ADP document, if its owner has proven it
+    is_news: bool = False  # a signed sequence number has proven that it is fresh
 
 
 class PublicationReceipt(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a write, the same on every face."""
+    """The result of a write, the same in every API."""
 
     id: str
     dialect: str
@@ -162,7 +156,7 @@ class PublicationReceipt(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: float | None = None
     ttl_seconds: int | None = None
     registration: Registration | None = None
-    held: PendingChange | None = None  # what waits, where the outcome is `held`
+    held: PendingChange | None = None  # if the outcome is `held`
 
     @property
     def created(self) -> bool:
@@ -180,12 +174,12 @@ class EntryPage(msgspec.Struct, frozen=True, kw_only=True):
 def representation_etag(
     etag: str, expires_at: float | None, representation: str = "", *, is_unhealthy: bool = False
 ) -> str:
-    """The entity tag of a representation: the content's hash, then what else makes the bytes differ.
+    """The entity tag of a representation: the content hash, then everything else that changes its bytes.
 
-    If-Match compares only the part before the first dot, so that a tag read from any dialect guards a write.
+    If-Match compares only the part before the first dot, so that a tag of any dialect can guard a write.
     """
     lease = f".e{int(expires_at):x}" if expires_at is not None else ""
-    health = ".unhealthy" if is_unhealthy else ""  # its status is another one, in whatever is written of it
+    health = ".unhealthy" if is_unhealthy else ""  # every representation shows another status
     return f"{etag}{lease}{health}{'.' + representation if representation else ''}"
 
 

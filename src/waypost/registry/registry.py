@@ -206,8 +206,8 @@ class Registry:
             await opening
 
     def _apply_notes(self, notes: Mapping[str, bytes | None]) -> None:
-        self.trust.take_in(notes)
-        self.proofs.take_in(notes)
+        self.trust.apply_notes(notes)
+        self.proofs.apply_notes(notes)
 
     async def _prepare(self) -> None:
         """Fill the parts of the catalog that the first requests can do without, once searches are answered."""

@@ -1,7 +1,7 @@
-"""The operator's side of trust: who may announce, which keys are bound, what was revoked. Each change takes effect at once.
+"""The trust store: the allow-list, keys of agents, and revocations. Each change takes effect at once.
 
-Rules and revocations are notes in the store; the process that writes keeps them in memory, told of each commit, so that a
-registration asks nobody. Lists are read from the store itself, and so are true in every process.
+Rules and revocations are notes in the store. The process that writes mirrors them in memory, updated by each commit, so that a
+registration needs no lookup. Lists are read from the store, so they are current in every process.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from waypost.model.times import to_rfc3339
 from waypost.registry import write_rules
 from waypost.registry.announcement_admission import revoked_agent_note, revoked_key_note
 from waypost.registry.audit_trail import audit_entry_by
-from waypost.registry.ports import Clock, Command, Decision, Store, StoreState
+from waypost.registry.ports import Clock, Command, Decision, Rule, Store, StoreState
 from waypost.responses.trust import RevokedItem
-from waypost.trust.announce.admission import new_pinned_key
-from waypost.trust.announce.admission import revoked_error as refuse_revoked
+from waypost.trust.announce.admission import new_pinned_key, revoked_error
 from waypost.trust.announce.allow_list import AllowList, find_agent_id
 from waypost.trust.announce.key_pins import (
     AgentPin,
@@ -39,7 +38,7 @@ from waypost.trust.keys.public_key import PublicKey
 _ALLOW = "allow:"
 _REVOKED = "revoked:"
 _URN = "urn:uuid:"
-
+_NO_REASON = "unspecified"  # of RFC 5280; P-14 requires a reason
 
 RevokedKind = Literal["key", "agent", "serial", "token"]
 
@@ -50,16 +49,13 @@ class AllowListEntry(msgspec.Struct, frozen=True, kw_only=True):
     added_by: str
 
 
-_NO_REASON = "unspecified"  # as RFC 5280 has it: P-14 wants a reason with each
-
-
 class RevocationEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     kind: RevokedKind
     name: str  # a key id, an agent_id, the serial of a certificate in hex, the id of a token
     revoked_at: float
     reason: str = ""
     revoked_by: str = ""
-    unfinished: bool = False  # records of the key may still be there: a crash came in between
+    unfinished: bool = False  # records that the key signed may not be withdrawn yet, after a crash
 
     @property
     def note(self) -> str:
@@ -70,7 +66,7 @@ class RevocationEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
         return self.name if self.kind in ("key", "agent") else f"{self.kind}:{self.name}"
 
     def view(self) -> RevokedItem:
-        """The revocation as answers show it (announce.md P-14). Only the audit trail says who made it."""
+        """The revocation as responses show it (announce.md P-14). Only the audit trail says who made it."""
         return RevokedItem(
             key_id=self.name if self.kind == "key" else None,
             agent_id=self.name if self.kind == "agent" else None,
@@ -82,68 +78,66 @@ class RevocationEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class RevocationResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a revocation did."""
-
     revocation: RevocationEntry
     outcome: str  # revoked, already
-    withdrawn: tuple[str, ...] = ()  # ids of the records that went with it
+    withdrawn: tuple[str, ...] = ()  # ids of agents that were withdrawn with it
 
 
 class RegistryTrustStore:
     def __init__(self, store: Store, clock: Clock, signed_by: Callable[[str], Sequence[str]] = lambda _: ()) -> None:
-        """`signed_by` gives the ids of records behind which a key may stand."""
+        """`signed_by` returns the ids of agents that a key may have signed."""
         self._store = store
         self._clock = clock
         self.rules = AllowList()
         self._revoked: dict[str, set[str]] = {kind: set() for kind in get_args(RevokedKind)}
         self.revoked_keys = self._revoked["key"]
         self.revoked_agents = self._revoked["agent"]
-        self._bound: dict[str, set[str]] | None = None  # ids by the keys that were bound to them, once somebody asked
+        self._bound: dict[str, set[str]] | None = None  # agent ids by key, read on first use
         self.signed_by = signed_by
-        self._told: list[Callable[[str, str], None]] = []
+        self._listeners: list[Callable[[str, str], None]] = []
 
-    # --- The mirror ------------------------------------------------------------------------------
+    # --- The mirror in memory --------------------------------------------------------------------
 
     async def load(self) -> None:
-        """Read everything anew. A process that does not write does this from time to time."""
+        """Read everything from the store. A process that only reads repeats it."""
         rules = AllowList(name.removeprefix(_ALLOW) for name, _ in await self._store.notes(_ALLOW))
         names = {name: b"" for name, _ in await self._store.notes(_REVOKED)}
         self.rules = rules
-        self.take_in(names)  # what is revoked stays so: nothing has to be taken out
+        self.apply_notes(names)  # revocations are never removed
 
-    def take_in(self, notes: Mapping[str, bytes | None]) -> None:
-        """Committed notes, of any kind."""
+    def apply_notes(self, notes: Mapping[str, bytes | None]) -> None:
+        """Apply committed notes of any kind."""
         for name, value in notes.items():
             if name.startswith(_ALLOW):
                 rule = name.removeprefix(_ALLOW)
                 self.rules.remove(rule) if value is None else self.rules.add(rule)
             elif name.startswith(_REVOKED):
-                self._take_in_revoked(name.removeprefix(_REVOKED))
+                self._apply_revocation(name.removeprefix(_REVOKED))
             elif self._bound is not None and name.startswith(pin_note_key("")) and (pin := load_pin(value)) is not None:
                 self._note_bound(pin)
 
-    def _take_in_revoked(self, name: str) -> None:
+    def _apply_revocation(self, name: str) -> None:
         kind, _, value = name.partition(":")
         if kind in self._revoked and value not in self._revoked[kind]:
             self._revoked[kind].add(value)
-            for told in self._told:
-                told(kind, value)
+            for listener in self._listeners:
+                listener(kind, value)
 
-    def on_revoked(self, told: Callable[[str, str], None]) -> None:
-        """Tell the kind and the name of whatever is revoked from now on, on the event loop."""
-        self._told.append(told)
+    def on_revoked(self, listener: Callable[[str, str], None]) -> None:
+        """Call `listener` with the kind and the name of each further revocation, on the event loop."""
+        self._listeners.append(listener)
 
     def is_revoked(self, kind: str, name: str) -> bool:
         return name in self._revoked[kind]
 
     def check_id(self, *names: str) -> None:
-        """Refuse a document of any dialect whose agent was revoked. Free while nobody was."""
+        """Refuse a document of any dialect whose agent was revoked."""
         if self.revoked_agents and any(revocation_subject(name) in self.revoked_agents for name in names):
-            raise refuse_revoked("This agent was revoked.", "$.id")
+            raise revoked_error("This agent was revoked.", "$.id")
 
     def check_key(self, key_id: str) -> None:
         if key_id in self.revoked_keys:
-            raise refuse_revoked("The key that signed this was revoked.", "$.signature")
+            raise revoked_error("The key that signed this was revoked.", "$.signature")
 
     # --- The allow-list --------------------------------------------------------------------------
 
@@ -151,10 +145,10 @@ class RegistryTrustStore:
         return [msgspec.json.decode(value, type=AllowListEntry) for _, value in await self._store.notes(_ALLOW)]
 
     async def allow(self, principal: Principal, rule: str) -> tuple[AllowListEntry, str]:
-        """Add a rule; `added`, or `unchanged` when it was there."""
+        """Add a rule. Returns `added`, or `unchanged` if it existed."""
         if len(self.rules) >= limits.ALLOW_RULES and rule not in self.rules:
             raise InvalidParameter(
-                f"The allow-list has {limits.ALLOW_RULES} rules; it takes no more.",
+                f"The allow-list has {limits.ALLOW_RULES} rules, which is the limit.",
                 path="rule",
                 hint="Use *, or rules for keys.",
             )
@@ -162,10 +156,10 @@ class RegistryTrustStore:
         name = _ALLOW + rule
         found = fresh
 
-        def decide(held: StoreState) -> Decision:
+        def decide(state: StoreState) -> Decision:
             nonlocal found
-            if name in held.notes:
-                found = msgspec.json.decode(held.notes[name], type=AllowListEntry)
+            if name in state.notes:
+                found = msgspec.json.decode(state.notes[name], type=AllowListEntry)
                 return Decision(outcome="unchanged")
             found = fresh
             entry = audit_entry_by(principal, "allow", now=fresh.added_at, object=rule, outcome="added")
@@ -177,8 +171,8 @@ class RegistryTrustStore:
     async def disallow(self, principal: Principal, rule: str) -> None:
         name, now = _ALLOW + rule, self._clock.now()
 
-        def decide(held: StoreState) -> Decision:
-            if name not in held.notes:
+        def decide(state: StoreState) -> Decision:
+            if name not in state.notes:
                 raise NotFound(
                     f"The allow-list has no rule {rule[:80]!r}.", path="rule", hint="`waypost allow list` shows them."
                 )
@@ -190,12 +184,12 @@ class RegistryTrustStore:
     # --- Keys ------------------------------------------------------------------------------------
 
     async def pins(self, agent_id: str | None = None) -> list[AgentPin]:
-        """All of them, or the one of an agent."""
+        """All pins, or that of an agent."""
         found = (load_pin(value) for _, value in await self._store.notes(pin_note_key(agent_id or "")))
         return [pin for pin in found if pin is not None and agent_id in (None, pin.agent_id)]
 
     async def of_agent(self, agent_id: str) -> list[AgentPin | RevocationEntry]:
-        """The keys of an agent, and what was revoked of it: its id, and keys that were bound to it."""
+        """The keys of an agent, and its revocations: of its id and of its keys."""
         pins = await self.pins(agent_id)
         keys = {key.key_id for pin in pins for key in pin.keys if key.state == "revoked"}
         names = [revoked_agent_note(agent_id), *map(revoked_key_note, sorted(keys))]
@@ -203,7 +197,7 @@ class RegistryTrustStore:
         return [*pins, *(msgspec.json.decode(value, type=RevocationEntry) for name, value in found if name in names)]
 
     async def page(self, after: str, limit: int) -> tuple[list[AgentPin | RevocationEntry], str | None]:
-        """The rows after a place: the keys by agent, then what was revoked; and the place to go on from, if there is more."""
+        """Rows after a position: keys by agent, then revocations; and the position of the next page, if there is one."""
         found = [*await self._store.notes(pin_note_key(""), after, limit + 1)] if after < _REVOKED else []
         if len(found) <= limit:
             found += await self._store.notes(_REVOKED, after, limit + 1 - len(found))
@@ -211,7 +205,7 @@ class RegistryTrustStore:
         return [row for name, value in found[:limit] if (row := _row(name, value)) is not None], place
 
     async def forget(self) -> None:
-        """Rows of ids that were announced once and never again. Ids that a rule names are never forgotten."""
+        """Remove pins of ids that were announced once and not again. Ids with a rule are kept."""
         now = self._clock.now()
         for pin in await self.pins():
             if is_evictable(pin, now) and pin.agent_id not in self.rules:
@@ -222,19 +216,19 @@ class RegistryTrustStore:
         return [msgspec.json.decode(value, type=RevocationEntry) for _, value in await self._store.notes(_REVOKED)]
 
     async def trust(self, principal: Principal, agent_id: str, key: PublicKey) -> tuple[AgentPin, str]:
-        """Bind a key to an id; the keys before it are retired. `trusted`, or `unchanged` when it was so."""
+        """Bind a key to an id and retire its earlier keys. Returns `trusted`, or `unchanged` if it was bound."""
         name, now = pin_note_key(agent_id), self._clock.now()
         found = AgentPin(agent_id=agent_id)
 
-        def decide(held: StoreState) -> Decision:
+        def decide(state: StoreState) -> Decision:
             nonlocal found
-            if revoked_key_note(key.key_id) in held.notes or revoked_agent_note(agent_id) in held.notes:
+            if revoked_key_note(key.key_id) in state.notes or revoked_agent_note(agent_id) in state.notes:
                 raise Revoked(
-                    "A revoked key or id is never trusted again.",
+                    "A revoked key or id cannot be trusted again.",
                     path="public_key",
                     hint="Make a new one with `waypost keys new`.",
                 )
-            before = load_pin(held.notes.get(name)) or AgentPin(agent_id=agent_id)
+            before = load_pin(state.notes.get(name)) or AgentPin(agent_id=agent_id)
             _check_not_retired(before, key)
             active = before.active
             if before.provisioned and active is not None and active.key_id == key.key_id:
@@ -256,7 +250,7 @@ class RegistryTrustStore:
         return found, answer.outcome
 
     async def revoke(self, principal: Principal, revocation: RevocationEntry) -> RevocationResult:
-        """Revoke a key, an agent or a certificate, at once and for good. The records go with it."""
+        """Revoke a key, an agent, a certificate or a token, for good. Agents of a revoked key or id are withdrawn."""
         if revocation.kind == "agent":
             return await self._revoke_agent(principal, revocation)
         is_key = revocation.kind == "key"
@@ -267,7 +261,7 @@ class RegistryTrustStore:
         return RevocationResult(revocation=revocation, outcome=answer.outcome, withdrawn=withdrawn)
 
     async def finish(self) -> None:
-        """What a revocation had begun when the process ended. Only the process that writes does this, at its start."""
+        """Finish revocations that a crash interrupted. Called by the process that writes, at its start."""
         for revocation in await self.revocations():
             if revocation.unfinished:
                 await self.enforce(Principal(subject=revocation.revoked_by), revocation.name)
@@ -278,11 +272,11 @@ class RegistryTrustStore:
         note = _note_revocation(principal, revocation)
         record_id = announced_record_id(agent_id)
 
-        def decide(held: StoreState) -> Decision:
+        def decide(state: StoreState) -> Decision:
             withdrawn.clear()
-            noted = note(held)
-            current = next(iter(held.registrations.values()), None)
-            if current is None or not _may_go(current, record_id, agent_id):
+            noted = note(state)
+            current = next(iter(state.registrations.values()), None)
+            if current is None or not _is_named(current, record_id, agent_id):
                 return noted
             withdrawn.append(current.id)
             return _merge_decisions(
@@ -295,7 +289,7 @@ class RegistryTrustStore:
         return RevocationResult(revocation=revocation, outcome=outcome, withdrawn=tuple(withdrawn))
 
     async def enforce(self, principal: Principal, key_id: str) -> tuple[str, ...]:
-        """Retire a revoked key wherever it is bound, and withdraw what it stands behind. May be repeated."""
+        """Mark a revoked key wherever it is bound, and withdraw the agents that it signed. May be repeated."""
         gone: list[str] = []
         for agent_id in await self._bound_to(key_id):
             gone += await self._drop(principal, key_id, announced_record_id(agent_id), agent_id)
@@ -306,7 +300,7 @@ class RegistryTrustStore:
         return tuple(dict.fromkeys(gone))
 
     async def _bound_to(self, key_id: str) -> list[str]:
-        """The ids to which a key is or was bound. The first question reads every row; commits keep what it found."""
+        """The ids to which a key is or was bound. The first call reads every pin; commits update the result."""
         if self._bound is None:
             self._bound = {}
             for pin in await self.pins():
@@ -314,7 +308,7 @@ class RegistryTrustStore:
         return sorted(self._bound.get(key_id, ()))
 
     def _note_bound(self, pin: AgentPin) -> None:
-        """Nothing is taken out: whoever reads it looks at the row itself."""
+        """Entries are never removed: the caller checks the pin itself."""
         if self._bound is not None:
             for key in pin.keys:
                 self._bound.setdefault(key.key_id, set()).add(pin.agent_id)
@@ -324,12 +318,12 @@ class RegistryTrustStore:
         name = None if agent_id is None else pin_note_key(agent_id)
         withdrawn: list[str] = []
 
-        def decide(held: StoreState) -> Decision:
+        def decide(state: StoreState) -> Decision:
             withdrawn.clear()
-            pin = None if name is None else load_pin(held.notes.get(name))
+            pin = None if name is None else load_pin(state.notes.get(name))
             changed = {} if pin is None or name is None else {name: dump_pin(revoke_pinned_key(pin, key_id))}
             noted = Decision(outcome="revoked", notes=changed)
-            current = held.registrations.get(record_id) or next(iter(held.registrations.values()), None)
+            current = state.registrations.get(record_id) or next(iter(state.registrations.values()), None)
             if current is None or not is_signed_by(current, key_id):
                 return noted
             withdrawn.append(current.id)
@@ -346,16 +340,16 @@ def _row(name: str, value: bytes) -> AgentPin | RevocationEntry | None:
 
 
 def _check_not_retired(pin: AgentPin, key: PublicKey) -> None:
-    held = pin.find_key(key.key_id)
-    if held is not None and held.state == "revoked":
+    known = pin.find_key(key.key_id)
+    if known is not None and known.state == "revoked":
         raise KeyConflict(
             "This key of the agent was revoked.", path="public_key", hint="Make a new one with `waypost keys new`."
         )
 
 
-def _note_revocation(principal: Principal, revocation: RevocationEntry) -> Callable[[StoreState], Decision]:
-    def decide(held: StoreState) -> Decision:
-        if revocation.note in held.notes:
+def _note_revocation(principal: Principal, revocation: RevocationEntry) -> Rule:
+    def decide(state: StoreState) -> Decision:
+        if revocation.note in state.notes:
             return Decision(outcome="already")
         entry = audit_entry_by(
             principal,
@@ -370,16 +364,16 @@ def _note_revocation(principal: Principal, revocation: RevocationEntry) -> Calla
     return decide
 
 
-def _forget_decision(name: str, now: float, held: StoreState) -> Decision:
-    pin = load_pin(held.notes.get(name))
+def _forget_decision(name: str, now: float, state: StoreState) -> Decision:
+    pin = load_pin(state.notes.get(name))
     if pin is None or not is_evictable(pin, now):
         return Decision(outcome="unchanged")
     return Decision(outcome="forgotten", notes={name: None})
 
 
-def _finish_decision(name: str, held: StoreState) -> Decision:
-    kept = held.notes.get(name)
-    revocation = None if kept is None else msgspec.json.decode(kept, type=RevocationEntry)
+def _finish_decision(name: str, state: StoreState) -> Decision:
+    note = state.notes.get(name)
+    revocation = None if note is None else msgspec.json.decode(note, type=RevocationEntry)
     if revocation is None or not revocation.unfinished:
         return Decision(outcome="unchanged")
     done = msgspec.structs.replace(revocation, unfinished=False)
@@ -392,17 +386,17 @@ def _merge_decisions(noted: Decision, decision: Decision) -> Decision:
     )
 
 
-def _may_go(current: Registration, record_id: str, agent_id: str) -> bool:
+def _is_named(current: Registration, record_id: str, agent_id: str) -> bool:
     return current.id == record_id or not {record_id, agent_id}.isdisjoint(current.aliases)
 
 
 def announced_record_id(agent_id: str) -> str:
-    """The id of the record of an announced agent; ids of other dialects are their records' own."""
+    """The record id of an announced agent; an id of another dialect is the record id itself."""
     return _URN + agent_id if find_agent_id(agent_id) else agent_id
 
 
 def revocation_subject(name: str) -> str:
-    """The name under which an agent is revoked: a UUID in lower case, else the id as it is."""
+    """The name under which an agent is revoked: a UUID in lower case, or the id itself."""
     return find_agent_id(name) or name
 
 

@@ -1,9 +1,9 @@
-"""Which document gets which checks, with which keys: from a document that is published to its verdicts.
+"""Verification of documents: which checks a dialect has, and which keys they use.
 
-Keys come from the trust store alone: those that are bound to the agent's id, or to the domain of that id. A key that a
-document brings along, names or points to binds nothing. What is read off the document is read before the store's
-transaction; keys are taken, and signatures judged, inside it, so that a revocation is never overtaken. Announcements have
-their own way (`announcing`), because their keys can be bound by first use.
+Keys come from the trust store only: those bound to the id of the agent, or to the domain of that id. A key that a document
+contains, names or points to proves nothing. The document is parsed before the transaction of the store; keys are read and
+signatures checked inside it, so that a revocation always takes effect. Announcements are handled in
+`announcement_admission`, because their keys can be pinned on first use.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from waypost.model.verdict import Verdict, VerdictState, level_of, states_of
 from waypost.registry import write_rules
 from waypost.registry.audit_trail import audit_reverification
 from waypost.registry.catalog.catalog import Catalog
-from waypost.registry.ports import Clock, Command, Decision, RegistrationChange, Store, StoreState
+from waypost.registry.ports import Clock, Command, Decision, RegistrationChange, Rule, Store, StoreState
 from waypost.registry.publication import Publication
 from waypost.registry.reader import RegistryReader
 from waypost.registry.trust_store import announced_record_id, revocation_subject
@@ -37,13 +37,12 @@ from waypost.trust.keys.public_key import PublicKey, parse_der
 
 Check = Callable[[JsonObject, Sequence[BoundKey], float], tuple[Verdict, ...]]
 
-Decide = Callable[[StoreState], Decision]
-
 
 def _check_adp(
     document: JsonObject, keys: Sequence[BoundKey], now: float, found: Sequence[Verdict] = ()
 ) -> tuple[Verdict, ...]:
-    """With what the document says of its own DNS, which is a claim until we ask the DNS (P11). `found` is what that said."""
+    """Includes what the document states about its own DNS, which is a claim until the DNS is queried (P11). `found` are the
+    verdicts of such a query."""
     stated = document.get("dns")
     checks = check_adp(document, keys, now, fingerprints=_fingerprints(found))
     if not isinstance(stated, dict) or not stated:
@@ -56,9 +55,9 @@ def _check_adp(
 
 
 def _fingerprints(found: Sequence[Verdict]) -> dict[str, str]:
-    """The key that the domain's DNS names, where that was looked up and held."""
-    rungs = [verdict for verdict in found if verdict.check == _KEY_RUNG and verdict.state == "passed"]
-    return {str(verdict.evidence.get("fingerprint")): "dns" for verdict in rungs}
+    """The key that the DNS of the domain names, if a lookup has verified it."""
+    passed = [verdict for verdict in found if verdict.check == _KEY_LEVEL and verdict.state == "passed"]
+    return {str(verdict.evidence.get("fingerprint")): "dns" for verdict in passed}
 
 
 CHECKS: dict[str, Check] = {
@@ -69,19 +68,15 @@ CHECKS: dict[str, Check] = {
     "announce": check_announcement,
 }
 
-_JUDGED = frozenset((SIGNATURE_CHECK, PIN_CHECK))  # of announcements: both are judged, or neither holds
-
+_ANNOUNCE_CHECKS = frozenset((SIGNATURE_CHECK, PIN_CHECK))  # always replaced together
 _MANIFEST = b'"trustManifest"'
-
 _DNS = b'"dns"'
-
-_KEY_RUNG = "key-verified"
-
+_KEY_LEVEL = "key-verified"
 _DNS_CLAIMS = ("svcbVerified", "dnssecSigned")
 
 
 def has_claims(publication: Publication) -> bool:
-    """Whether there is anything to check. Most documents bring no signature, and cost nothing here."""
+    """Whether there is anything to check. Most documents have no signature."""
     if publication.dialect == "ard":
         return _MANIFEST in publication.document
     if publication.dialect == "adp" and _DNS in publication.document:
@@ -90,7 +85,7 @@ def has_claims(publication: Publication) -> bool:
 
 
 class DocumentVerification:
-    """One document with claims. `agent_id` is that of the record it would change, where there is one."""
+    """One document with claims. `agent_id` is that of the registration it would change, if there is one."""
 
     def __init__(self, publication: Publication, agent_id: str, revoked_keys: Collection[str], now: float) -> None:
         self._publication = publication
@@ -101,73 +96,73 @@ class DocumentVerification:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The notes that the decision must see."""
+        """The notes that the rule must see."""
         return tuple(dict.fromkeys(note for name in self._names for note in key_notes(name)))
 
-    def decide(self, publish: Callable[[Publication], Decide]) -> Decide:
-        def decide(held: StoreState) -> Decision:
-            current = write_rules.find_current(self._publication, held)
-            verdicts = self._judged(current, held.notes)
-            return publish(msgspec.structs.replace(self._publication, verdicts=verdicts))(held)
+    def decide(self, publish: Callable[[Publication], Rule]) -> Rule:
+        def decide(state: StoreState) -> Decision:
+            current = write_rules.find_current(self._publication, state)
+            verdicts = self._check(current, state.notes)
+            return publish(msgspec.structs.replace(self._publication, verdicts=verdicts))(state)
 
         return decide
 
-    def _judged(self, current: Registration | None, notes: Mapping[str, bytes]) -> tuple[Verdict, ...]:
-        """A document that joins a record speaks for that record: only keys bound to the record's own id count."""
+    def _check(self, current: Registration | None, notes: Mapping[str, bytes]) -> tuple[Verdict, ...]:
+        """A document that joins an agent speaks for that agent: only keys bound to the agent's own id count."""
         agent_id = current.id if current is not None else self._publication.decoded.record.id
-        keys, dead = bound_keys(agent_id, notes, self._now)
+        keys, revoked = bound_keys(agent_id, notes, self._now)
         found = (*self._publication.verdicts, *write_rules.domain_verdicts(self._publication, current))
-        verdicts = _checked(self._publication.dialect, self._document, (*keys, *dead), self._now, found)
-        named = {verdict.evidence.get("key_id") for verdict in verdicts}
-        if not named.isdisjoint(key.key.key_id for key in dead) or not named.isdisjoint(self._revoked):
+        verdicts = _run_checks(self._publication.dialect, self._document, (*keys, *revoked), self._now, found)
+        used = {verdict.evidence.get("key_id") for verdict in verdicts}
+        if not used.isdisjoint(key.key.key_id for key in revoked) or not used.isdisjoint(self._revoked):
             raise revoked_error("The key that signed this was revoked.", "$.signature")
         return (*self._publication.verdicts, *verdicts)
 
 
 @lru_cache(limits.BOUND_KEY_CACHE)
 def key_notes(agent_id: str) -> tuple[str, ...]:
-    """The notes in which keys for this agent may be: of its id, and of the domain that its id is in."""
+    """The notes that may hold keys of this agent: that of its id, and that of the domain of its id."""
     domain = domain_of(agent_id)
     own = pin_note_key(find_agent_id(agent_id) or agent_id)
     return (own,) if domain is None else (own, pin_note_key(domain))
 
 
 def bound_keys(agent_id: str, notes: Mapping[str, bytes], now: float) -> tuple[list[BoundKey], list[BoundKey]]:
-    """The keys that are bound to an agent, and those that were and are revoked."""
+    """The keys that are bound to an agent, and its revoked keys."""
     keys: list[BoundKey] = []
-    dead: list[BoundKey] = []
+    revoked: list[BoundKey] = []
     for name in key_notes(agent_id):
         note = notes.get(name)
         if note is None:
             continue
         owner, pinned = _pinned_keys(note)
-        for held, key in pinned:
-            state = held.state_at(now)
+        for pinned_key, key in pinned:
+            state = pinned_key.state_at(now)
             if state == "retired":
                 continue
-            own = owner == agent_id
-            by = held.via if own else f"{held.via}:{owner}"
-            (dead if state == "revoked" else keys).append(BoundKey(key, by, own=own and held.via == "trust"))
-    return keys, dead
+            own, via = owner == agent_id, pinned_key.via
+            bound = BoundKey(key, via if own else f"{via}:{owner}", own=own and via == "trust")
+            (revoked if state == "revoked" else keys).append(bound)
+    return keys, revoked
 
 
 @lru_cache(limits.BOUND_KEY_CACHE)
 def _pinned_keys(note: bytes) -> tuple[str, tuple[tuple[PinnedKey, PublicKey], ...]]:
-    """What a row of the trust store says, with its keys read. The row is the key of the memory, so it is never out of date."""
+    """The parsed keys of a note. The cache key is the note itself, so an entry is never outdated."""
     pin = decode_pin(note)
-    return pin.agent_id, tuple((held, parse_der(held.spki)) for held in pin.keys)
+    return pin.agent_id, tuple((key, parse_der(key.spki)) for key in pin.keys)
 
 
 def recheck_sources(registration: Registration, notes: Mapping[str, bytes], now: float) -> tuple[SourceDocument, ...]:
-    """The documents of an agent, each judged with the keys that are bound now. What cannot be judged from here stays."""
-    keys, dead = bound_keys(registration.id, notes, now)
-    return tuple(_recheck_source(source, keys, dead, now) for source in registration.sources)
+    """The documents of an agent with verdicts by the keys that are bound now. Verdicts of other checks stay."""
+    keys, revoked = bound_keys(registration.id, notes, now)
+    return tuple(_recheck_source(source, keys, revoked, now) for source in registration.sources)
 
 
 def run_document_checks(
     dialect: str, document: bytes, agent_id: str, notes: Mapping[str, bytes], now: float
 ) -> tuple[Verdict, ...]:
-    """The checks of any document; none for a dialect that knows no signatures."""
+    """The verdicts on any document; none for a dialect without signatures."""
     return check_with_keys(dialect, document, *bound_keys(agent_id, notes, now), now)
 
 
@@ -175,19 +170,22 @@ def check_with_keys(
     dialect: str,
     document: bytes,
     keys: Sequence[BoundKey],
-    dead: Sequence[BoundKey],
+    revoked: Sequence[BoundKey],
     now: float,
     known: Sequence[Verdict] = (),
 ) -> tuple[Verdict, ...]:
-    """`known` is what was found before, elsewhere than in the document."""
+    """`known` are earlier verdicts from outside the document."""
     if dialect not in CHECKS:
         return ()
-    checks = _checked(dialect, _message(dialect, document), (*keys, *dead), now, known)
-    found = [_unless_revoked(each, dead) for each in checks]
-    return (*found, *(_pinned(each) for each in found if each.check == SIGNATURE_CHECK and each.state == "passed"))
+    verdicts = _run_checks(dialect, _to_message(dialect, document), (*keys, *revoked), now, known)
+    found = [_fail_if_revoked(each, revoked) for each in verdicts]
+    return (
+        *found,
+        *(_to_pin_verdict(each) for each in found if each.check == SIGNATURE_CHECK and each.state == "passed"),
+    )
 
 
-def _checked(
+def _run_checks(
     dialect: str, document: JsonObject, keys: Sequence[BoundKey], now: float, known: Sequence[Verdict]
 ) -> tuple[Verdict, ...]:
     if dialect == "adp":
@@ -196,29 +194,30 @@ def _checked(
 
 
 def _recheck_source(
-    source: SourceDocument, keys: Sequence[BoundKey], dead: Sequence[BoundKey], now: float
+    source: SourceDocument, keys: Sequence[BoundKey], revoked: Sequence[BoundKey], now: float
 ) -> SourceDocument:
     if not source.document:
         return source
-    new = check_with_keys(source.dialect, source.document, keys, dead, now, source.verdicts)
-    others = [each for each in source.verdicts if each.check not in {*_JUDGED, *(verdict.check for verdict in new)}]
+    new = check_with_keys(source.dialect, source.document, keys, revoked, now, source.verdicts)
+    replaced = {*_ANNOUNCE_CHECKS, *(verdict.check for verdict in new)}
+    others = [each for each in source.verdicts if each.check not in replaced]
     return msgspec.structs.replace(source, verdicts=(*new, *others))
 
 
-def _pinned(verdict: Verdict) -> Verdict:
-    """An announcement that a bound key signed is by that key."""
+def _to_pin_verdict(verdict: Verdict) -> Verdict:
+    """A bound key that signed an announcement is the pinned one."""
     evidence = {"key_id": verdict.evidence["key_id"], "via": verdict.evidence["bound_by"]}
     return msgspec.structs.replace(verdict, check=PIN_CHECK, evidence=evidence)
 
 
-def _unless_revoked(verdict: Verdict, dead: Sequence[BoundKey]) -> Verdict:
-    if any(key.key.key_id == verdict.evidence.get("key_id") for key in dead):
+def _fail_if_revoked(verdict: Verdict, revoked: Sequence[BoundKey]) -> Verdict:
+    if any(key.key.key_id == verdict.evidence.get("key_id") for key in revoked):
         return msgspec.structs.replace(verdict, state="failed", reason="the key that signed this was revoked")
     return verdict
 
 
-def _message(dialect: str, document: bytes) -> JsonObject:
-    """A bare announced agent is judged as a message without a signature."""
+def _to_message(dialect: str, document: bytes) -> JsonObject:
+    """The document; a bare announced agent is wrapped into a message without a signature."""
     parsed = parse_object(document)
     if dialect == "announce" and ("agent" not in parsed or "agent_id" in parsed):
         return {"agent": parsed}
@@ -226,15 +225,15 @@ def _message(dialect: str, document: bytes) -> JsonObject:
 
 
 class Reverification(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent as answers show it, and as it is judged now."""
+    """A registration as it is stored, and with the verdicts of now."""
 
-    held: Registration
+    stored: Registration
     now: Registration
     at: float
 
     @property
     def is_changed(self) -> bool:
-        return _verdict_states(self.held) != _verdict_states(self.now)
+        return _verdict_states(self.stored) != _verdict_states(self.now)
 
 
 class RegistryVerifier:
@@ -249,10 +248,10 @@ class RegistryVerifier:
 
     async def verify(self, principal: Principal, key: str) -> Reverification:
         """Run every check of every document of an agent now. Writes nothing."""
-        held = await self._reader.get(principal, key)
+        stored = await self._reader.get(principal, key)
         now = self._clock.now()
-        judged = msgspec.structs.replace(held, sources=recheck_sources(held, await self._key_notes(held.id), now))
-        return Reverification(held=held, now=judged, at=now)
+        sources = recheck_sources(stored, await self._key_notes(stored.id), now)
+        return Reverification(stored=stored, now=msgspec.structs.replace(stored, sources=sources), at=now)
 
     async def verify_document(self, dialect: str, document: bytes, agent_id: str) -> tuple[Verdict, ...]:
         """The checks of a document that is not registered, with the keys that are bound to its agent here."""
@@ -283,19 +282,17 @@ class RegistryVerifier:
         return [agent_id for agent_id in self._catalog.ids() if domain_of(agent_id) == name] if "." in name else ()
 
 
-def _update_verdicts(agent_id: str, now: float) -> Callable[[StoreState], Decision]:
-    def decide(held: StoreState) -> Decision:
-        current = held.registrations.get(agent_id)
+def _update_verdicts(agent_id: str, now: float) -> Rule:
+    def decide(state: StoreState) -> Decision:
+        current = state.registrations.get(agent_id)
         if current is None:
             return Decision(outcome="gone")
-        judged = msgspec.structs.replace(current, sources=recheck_sources(current, held.notes, now), changed_at=now)
-        if _verdict_states(judged) == _verdict_states(current):
+        after = msgspec.structs.replace(current, sources=recheck_sources(current, state.notes, now), changed_at=now)
+        if _verdict_states(after) == _verdict_states(current):
             return Decision(outcome="unchanged", registration=current)
-        level = level_of(verdicts_of(judged))
-        change = RegistrationChange(type="updated", at=now, registration=judged, before=current.scopes)
-        return Decision(
-            outcome="judged", change=change, audit=(audit_reverification(judged.id, judged.etag, level, now),)
-        )
+        change = RegistrationChange(type="updated", at=now, registration=after, before=current.scopes)
+        entry = audit_reverification(after.id, after.etag, level_of(verdicts_of(after)), now)
+        return Decision(outcome="judged", change=change, audit=(entry,))
 
     return decide
 

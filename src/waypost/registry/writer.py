@@ -24,7 +24,16 @@ from waypost.registry.admission import AdmissionControl, OwnerQuota, pending_war
 from waypost.registry.catalog.catalog import Catalog
 from waypost.registry.domain_proofs import DomainProofs
 from waypost.registry.jobs.indexer import LiveIndex
-from waypost.registry.ports import AuditEntry, Clock, Command, CommandResult, Decision, Idempotency, Store, StoreState
+from waypost.registry.ports import (
+    AuditEntry,
+    Clock,
+    Command,
+    CommandResult,
+    Decision,
+    Idempotency,
+    Rule,
+    Store,
+)
 from waypost.registry.publication import (
     PendingChange,
     Publication,
@@ -169,9 +178,7 @@ class RegistryWriter:
         """Run a rule of another part of the service in a transaction of the store."""
         return await self._store.execute(command)
 
-    async def change(
-        self, agent_id: str, decide: Callable[[StoreState], Decision], notes: tuple[str, ...] = ()
-    ) -> PublicationReceipt:
+    async def change(self, agent_id: str, decide: Rule, notes: tuple[str, ...] = ()) -> PublicationReceipt:
         """Apply a rule to one agent."""
         result = await self._store.execute(Command(keys=(agent_id,), notes=notes, decide=decide))
         registration = result.registration

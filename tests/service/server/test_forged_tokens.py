@@ -161,7 +161,7 @@ async def test_a_revoked_token_is_refused_at_once(tmp_path: Path) -> None:
         for issuer in (own, IDP):
             token = issuer.token(jti=f"jti-{issuer.issuer}")
             assert (await send(anonymous, token)).status_code == 200
-            bench.registry.trust.take_in({f"revoked:token:jti-{issuer.issuer}": b""})
+            bench.registry.trust.apply_notes({f"revoked:token:jti-{issuer.issuer}": b""})
             assert (await send(anonymous, token)).status_code == 401
             assert (await send(anonymous, issuer.token(jti="another"))).status_code == 200
 

@@ -35,6 +35,7 @@ from waypost.registry.ports import (
     Decision,
     EndpointProber,
     RegistrationChange,
+    Rule,
     StoreState,
     Tombstone,
 )
@@ -173,7 +174,7 @@ class HealthSchedule:
 HEALTH_VIA = "health"
 
 
-def record_health(agent_id: str, endpoint: str, health: Health, *, now: float) -> Callable[[StoreState], Decision]:
+def record_health(agent_id: str, endpoint: str, health: Health, *, now: float) -> Rule:
     def decide(held: StoreState) -> Decision:
         current = held.registrations.get(agent_id)
         if current is None or endpoint_of(current) != endpoint or _state_of(current) == health.state:
@@ -193,7 +194,7 @@ def record_health(agent_id: str, endpoint: str, health: Health, *, now: float) -
     return decide
 
 
-def evict(agent_id: str, endpoint: str, *, seconds: float, now: float) -> Callable[[StoreState], Decision]:
+def evict(agent_id: str, endpoint: str, *, seconds: float, now: float) -> Rule:
     """Remove an agent whose endpoint has been dead for so long, unless its owner was heard of in that time: health alone
     withdraws nobody (THREATS T5)."""
 

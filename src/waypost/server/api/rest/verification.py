@@ -68,9 +68,9 @@ class VerificationApi:
             for source in found.now.sources
         )
         result = VerificationResult(
-            id=found.held.id,
+            id=found.stored.id,
             trust=trust_summary(verdicts_of(found.now)),
-            shown=trust_summary(verdicts_of(found.held)).level,
+            shown=trust_summary(verdicts_of(found.stored)).level,
             documents=documents,
             checked_at=to_rfc3339(found.at),
         )
