@@ -1,4 +1,4 @@
-"""What every test may ask for: the default sentence model, decoded once for all tests of a process."""
+"""Options and fixtures for all tests, such as the default sentence model, which is decoded once per process."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import signal
 import sys
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy is loaded, as the product does
-# Hundreds of commands and services are started as processes. Where nothing compiled is kept, each of them compiles all of
-# its modules anew, which takes four times as long as what it is started for.
+# Tests start hundreds of processes. Without cached bytecode each would compile all modules, which takes four times as long as
+# the test itself.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 from collections.abc import Iterator
@@ -27,11 +27,11 @@ from waypost.search.vectors.embedding import VectorSpace
 
 sys.dont_write_bytecode = False
 
-# The same examples in every run, however busy the machine is: a test fails because of a change. New examples are looked for
-# with `pytest tests/property --hypothesis-profile=exploring`.
-_UNHURRIED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("steady", derandomize=True, database=None, **_UNHURRIED)
-settings.register_profile("exploring", max_examples=1000, print_blob=True, **_UNHURRIED)
+# The same examples in every run: a test fails because of a change, not because of chance or load. `--long` and
+# `--hypothesis-profile=exploring` search for new examples.
+_NO_DEADLINE = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("steady", derandomize=True, database=None, **_NO_DEADLINE)
+settings.register_profile("exploring", max_examples=1000, print_blob=True, **_NO_DEADLINE)
 settings.load_profile("steady")
 
 
@@ -50,18 +50,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     skip_long_tests(config, items)
 
 
-ENDLESS_SECONDS = 1200  # no test takes a tenth of it, unless the machine does ten times as much as it can
+TEST_TIMEOUT_SECONDS = 1200  # ten times the slowest test
 
 
 def _give_up(*_: int | FrameType | None) -> None:
-    pytest.fail(f"the test did not end within {ENDLESS_SECONDS} s", pytrace=True)
+    pytest.fail(f"the test did not finish within {TEST_TIMEOUT_SECONDS} s", pytrace=True)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """A test that waits for what never comes fails, and holds up no other."""
+    """A test that hangs fails, and does not block the others."""
     before = signal.signal(signal.SIGALRM, _give_up)
-    signal.alarm(ENDLESS_SECONDS)
+    signal.alarm(TEST_TIMEOUT_SECONDS)
     try:
         return (yield)
     finally:
@@ -84,13 +84,13 @@ def lonely_shell(tmp_path: Path) -> Shell:
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of decoded models, as a service keeps it below its data."""
+    """A folder of decoded models, as in a data folder."""
     return tmp_path_factory.mktemp("models")
 
 
 @pytest.fixture(scope="session")
 def spaces(models: Path) -> tuple[VectorSpace, ...]:
-    """The spaces of the default embedder, loaded. Vectors are made as agents come: nothing works in the background here."""
+    """The loaded vector spaces of the default embedder. Vectors are computed when agents are added."""
     chosen = choose_embedder("use", models).spaces
     for space in chosen:
         space.embedder.encode(["load"])

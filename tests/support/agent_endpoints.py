@@ -1,4 +1,4 @@
-"""Endpoints of agents for tests: real ones on loopback whose answer the test chooses, and checks that the test sets going."""
+"""Agent endpoints for tests: servers on loopback with chosen responses, and health checks that the test starts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def status(code: int) -> bytes:
 
 
 def serve(site: ExternalServer, path: str, code: int) -> str:
-    """The endpoint that answers so from now on."""
+    """Set the response of a path and return its URL."""
     site.pages[path] = status(code)
     return f"http://127.0.0.1:{site.port}{path}"
 
@@ -33,7 +33,7 @@ def make_checks(
     bench: Bench, prober: EndpointProber | None = None, *, allow: tuple[str, ...] = LOOPBACK, resolver: str = "127.0.0.1:9",
     **options: Any,
 ) -> HealthChecks:  # fmt: skip
-    """As a service has them, by the clock of the test; each round is set going with `check`."""
+    """The health checks of a service on the clock of the test; `check` runs a round."""
     if prober is None:
         asked = StubResolver(resolver, timeout_seconds=20.0)
         prober = SafeFetcher(AddressPolicy(allow), asked, clock=bench.clock.now)
@@ -47,7 +47,7 @@ async def check(bench: Bench, checks: HealthChecks, rounds: int = 1, *, seconds:
 
 
 class DeadEndpoints:
-    """A `Prober` that nobody answers, and that counts who was asked and how many at once. Where it `waits`, until let go."""
+    """A prober whose endpoints do not answer. It counts calls and concurrency; with `waits` it blocks until released."""
 
     def __init__(self, *, waits: bool = False) -> None:
         self.asked: Counter[str] = Counter()
@@ -59,7 +59,7 @@ class DeadEndpoints:
             self.let_go.set()
 
     def check_endpoint(self, endpoint: str) -> None:
-        """Every one may be registered."""
+        """Accept every endpoint."""
 
     async def probe(self, endpoint: str) -> int | None:
         self.asked[endpoint] += 1

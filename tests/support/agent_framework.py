@@ -1,4 +1,4 @@
-"""The AF surface under test, twice: inside an application (`Discovery`) and over the registry, asked the same questions."""
+"""The AF API under test, twice: inside an application (`Discovery`) and over the registry, with the same requests."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ FAQ: dict[str, Any] = {
 
 
 def numbered(count: int, **members: Any) -> list[dict[str, Any]]:
-    """Profile documents whose names sort as they are numbered."""
+    """Profile documents whose names sort by number."""
     return [
         {
             "id": f"agent-{number:04d}",
@@ -77,7 +77,7 @@ def numbered(count: int, **members: Any) -> list[dict[str, Any]]:
 
 
 class Clock:
-    """A clock that moves when it is told to."""
+    """A manual clock."""
 
     def __init__(self, at: float = START) -> None:
         self.at = at
@@ -87,7 +87,7 @@ class Clock:
 
 
 class Served(Protocol):
-    """A surface with its agents, and the two ways to change them."""
+    """An API with its agents, and the two ways to change them."""
 
     client: httpx2.AsyncClient
     clock: Clock

@@ -1,4 +1,4 @@
-"""Registrations for tests of search: believable ones by name, and many random ones."""
+"""Registrations for search tests: realistic ones by name, and many random ones."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def some_agent(agent_id: str, dice: random.Random, **members: Any) -> Registrati
 
 
 def opened(*registrations: Registration, maintained: bool = False) -> HybridRanker:
-    """A ranker in memory that holds these, in the delta or in the index."""
+    """A ranker in memory with these agents, in the delta or in the index."""
     ranker = HybridRanker()
     ranker.open()
     for registration in registrations:

@@ -1,4 +1,4 @@
-"""Conversations without a network: two ends of a link, parties with keys, chance that repeats itself."""
+"""AGP conversations without a network: two ends of a link, agents with keys, seeded randomness."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def known(*agents: str) -> StaticKeys:
 
 
 class MemoryLink:
-    """One end. `most`: frames that wait on the other side before `send` waits."""
+    """One end. `most`: how many frames may be queued before `send` blocks."""
 
     def __init__(self, most: int = 64) -> None:
         self.frames: asyncio.Queue[str | bytes | LinkLost] = asyncio.Queue(most)
@@ -82,7 +82,7 @@ class MemoryLink:
                 end.frames.put_nowait(LinkLost(code, reason))
 
     def cut(self) -> None:
-        """As if a cable were."""
+        """Cut the connection without a close frame."""
         for end in (self, self.other):
             if end.closed is None:
                 end.closed = (1006, "")
@@ -113,7 +113,7 @@ async def correspondent(
 
 
 class Meeting:
-    """Two correspondents on one link. Use as `async with`."""
+    """Two endpoints on one link. Use as `async with`."""
 
     def __init__(self, caller: AgpEndpoint, answerer: AgpEndpoint, most: int = 64) -> None:
         self.caller, self.answerer = caller, answerer
@@ -168,7 +168,7 @@ def signed(
     key: PrivateKey | None = None,
     **changed: Any,
 ) -> str:
-    """The frame of a message. Members in `changed` are put in before it is signed; `body` and `signature` after."""
+    """The frame of a message. Members in `changed` are set before signing; `body` and `signature` after."""
     said = {"id": changed.pop("id", str(uuid.uuid4())), "from": sender, "to": to, "type": kind}
     said |= {"timestamp": to_rfc3339(at)} | {
         name: value for name, value in changed.items() if name not in ("body", "signature")
@@ -218,7 +218,7 @@ class Socket:
         await self.end()
 
     async def end(self, code: int = 1000) -> None:
-        """Leave; 1006 is how a line that was cut looks from the other side."""
+        """Close; 1006 is what the other side sees of a cut connection."""
         self._sent.put_nowait({"type": "websocket.disconnect", "code": code})
         await asyncio.wait([self._task], timeout=WAIT_SECONDS)
 
@@ -246,7 +246,7 @@ class Socket:
         return event["code"], told
 
     async def answer(self, frame: str) -> str:
-        """Say something; the text of the answer once it is acknowledged and answered, whatever else comes before."""
+        """Send a message and return the text of the reply, once it is acknowledged and answered."""
         said = json.loads(frame)
         self.send(frame)
         found: str | None = None
@@ -260,7 +260,7 @@ class Socket:
         return found
 
     async def open(self, sender: str, to: str, at: float, *, key: PrivateKey | None = None) -> None:
-        """The handshake, by hand."""
+        """The handshake, message by message."""
         self.send(signed(sender, to, hello_text(sender, key=key), kind="system", at=at, key=key))
         answer = action_of(await self.receive())
         assert answer["action"] == "hello", answer

@@ -1,12 +1,12 @@
-"""An agent in a process of its own, which tests kill.
+"""An agent in a separate process, which tests kill.
 
     python -m support.agp_process echo  FOLDER REGISTRY
     python -m support.agp_process ask   FOLDER REGISTRY COUNT
     python -m support.agp_process listen FOLDER
 
-`echo` holds a line to the registry and answers; `ask` asks it COUNT questions through it, some at a time, and goes on where
-it was killed; `listen` takes calls and prints its address. What each heard is a line of a file that is flushed before the
-handler returns.
+`echo` connects to the registry and answers; `ask` sends it COUNT questions through the registry, some at a time, and resumes
+after a kill; `listen` accepts connections and prints its address. Each received message is appended to a file and flushed
+before the handler returns.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ AT_ONCE = 8
 
 
 class Log:
-    """Lines of a file, flushed one by one."""
+    """Append lines to a file, each flushed."""
 
     def __init__(self, path: Path) -> None:
         path.touch()

@@ -1,4 +1,4 @@
-"""Agents that announce: keys that are the same in every run, messages that are signed for the test's own clock."""
+"""Announcements for tests: deterministic keys, messages signed at the time of the test's clock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AGENT_ID = "3cde1b52-1fc2-4f7b-8d8c-5e3e6f5c9c1d"
 
 
 def key(name: str) -> PrivateKey:
-    """A key of its own for each name."""
+    """A deterministic key for each name."""
     return new_private_key("ed25519", hashlib.sha256(name.encode()).digest())
 
 
@@ -31,7 +31,7 @@ def agent(agent_id: str = AGENT_ID, **members: Any) -> dict[str, Any]:
 
 
 def stamped(seq: int | None, at: float | None, **metadata: Any) -> dict[str, Any]:
-    """`metadata` with a sequence and the time of signing."""
+    """`metadata` with sequence number and signing time."""
     told = dict(metadata)
     if seq is not None:
         told["__seq"] = seq
@@ -49,7 +49,7 @@ def announcement(
     agent_id: str = AGENT_ID,
     **members: Any,
 ) -> dict[str, Any]:
-    """A signed message. Without `seq` and `at`: as older publishers send it."""
+    """A signed message. Older publishers send it without `seq` and `at`."""
     metadata = stamped(seq, at, **members.pop("metadata", {}))
     said = agent(agent_id, **members)
     if metadata:

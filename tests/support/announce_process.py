@@ -1,9 +1,8 @@
-"""One end of the announce protocol in a process of its own, told what to do by lines of JSON, and answering in lines of JSON:
+"""One end of the announce protocol in a separate process, controlled by JSON lines on stdin and stdout:
 
-    python announce_end.py '{"interface": "eth0", "udp_port": 49353, "service": "…", "bus": "nats://…", "registry": "http://…"}'
+    python announce_process.py '{"interface": "eth0", "udp_port": 49353, "service": "…", "bus": "nats://…", "registry": "http://…"}'
 
-It has a transport for everything that is named, and is subscribed to all of them. Its clock can be moved. `End` is the other
-side: what a test holds in hand.
+It opens a transport for each given name and subscribes to all of them, on a manual clock. `End` is the interface for tests.
 """
 
 from __future__ import annotations
@@ -99,7 +98,7 @@ class Worker:
         return self._clock.ahead
 
     async def do_exchange(self, data: str, to: str, seconds: float) -> list[str]:
-        """One datagram from a socket of its own, and what comes back to that."""
+        """Send one datagram from a new socket, and return the replies."""
         loop = asyncio.get_running_loop()
         back: list[str] = []
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
@@ -119,7 +118,7 @@ def _print(value: Any) -> None:
 
 
 class End:
-    """What a test says to such a process."""
+    """Controls such a process from a test."""
 
     def __init__(self, before: Sequence[str], told: dict[str, Any], log: Path) -> None:
         with log.open("ab") as errors:
@@ -148,7 +147,7 @@ class End:
         return [each["kind"] for each in self("seen") if each["id"] == agent_id and on in (None, each["on"])]
 
     def kill(self) -> None:
-        """As a power cut would."""
+        """Kill without cleanup, like a power failure."""
         self._process.kill()
         self._process.wait(60)
 

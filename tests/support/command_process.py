@@ -1,4 +1,4 @@
-"""Processes of the command: copies of one that has loaded everything (`support.fork_server`), with the face of a `Popen`."""
+"""Processes of the command, forked from one that has imported everything (`support.fork_server`); the interface is `Popen`'s."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PATIENCE_SECONDS = 120.0
 
 
 class Process:
-    """What tests use of `subprocess.Popen`. Its parent is the process it is a copy of, which tells of its end."""
+    """The part of `subprocess.Popen` that tests use. The parent is the fork server, which reports the exit."""
 
     def __init__(self, asked: socket.socket, arguments: Sequence[str], stdout: IO[str] | None = None) -> None:
         self.args = list(arguments)
@@ -50,7 +50,7 @@ class Process:
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        """As `Popen` does it: one that has ended since it was looked at is no failure."""
+        """Like `Popen`: a process that has just ended is no error."""
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
@@ -63,7 +63,7 @@ class Process:
 
 
 class _Copier:
-    """One for each process of the test run. It ends when its stdin does, which is when that process does."""
+    """One per process of the test run. It exits when its stdin is closed, that is, with that process."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="waypost-warm-")
@@ -85,7 +85,7 @@ def _copier() -> _Copier:
 def start(
     arguments: Sequence[str], folder: Path, environment: Mapping[str, str], files: tuple[int, int, int]
 ) -> Process:
-    """`waypost ARGUMENTS…` with these as its stdin, stdout and stderr."""
+    """Start `waypost ARGUMENTS…` with these files as stdin, stdout and stderr."""
     asked = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     asked.connect(_copier().address)
     wanted = {"arguments": list(arguments), "folder": str(folder), "environment": dict(environment)}
@@ -96,7 +96,7 @@ def start(
 def run(
     arguments: Sequence[str], folder: Path, environment: Mapping[str, str], stdin: bytes, timeout: float
 ) -> tuple[int, bytes, bytes]:
-    """A command to its end: its exit code and what it wrote."""
+    """Run a command; return its exit code and output."""
     inside, outside = zip(*(os.pipe(), os.pipe()[::-1], os.pipe()[::-1]), strict=True)
     process = start(arguments, folder, environment, inside)
     for file in inside:

@@ -1,9 +1,9 @@
-"""A process that writes to a store until it is killed, or until it reaches the place where it must die.
+"""A process that writes to a store until it is killed, or until it reaches a failpoint.
 
     python -m support.crashing_writer DATA SEED [POINT TIMES]
 
-Eight writers, each with one write under way. Each says on stdout what it is about to do and, after the store answered,
-that it is done; both go to the pipe at once, so that a kill cannot take them back.
+Eight writers, each with one write in flight. Each prints what it is about to do and, after the store answered, that it is
+done; both lines are flushed at once, so that a kill cannot lose them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def agent_id(writer: int, number: int) -> str:
 
 
 def command_for(agent: str, step: int, operation: str) -> Command:
-    """The same for the same arguments, so that a repeated step carries the same key and fingerprint."""
+    """Deterministic, so that a repeated step has the same key and fingerprint."""
     if operation == "withdraw":
         return _told(withdraw(agent), agent, None)
     key = Idempotency(key=f"{agent}\0{step}", fingerprint=str(step), forget_at=NOW + 10_000)
@@ -38,7 +38,7 @@ def command_for(agent: str, step: int, operation: str) -> Command:
 
 
 def _told(command: Command, agent: str, step: int | None) -> Command:
-    """With a note of the step and an entry in the audit trail, which must be there exactly when the change is."""
+    """Add a note of the step and an audit entry, which must exist exactly if the change does."""
 
     def decide(held: StoreState) -> Decision:
         decision = command.decide(held)
@@ -54,7 +54,7 @@ def _told(command: Command, agent: str, step: int | None) -> Command:
 
 
 class Crash:
-    """Ends the process the `times`-th time that a point is reached, as a power cut would."""
+    """Kill the process when a failpoint is reached for the `times`-th time, like a power failure."""
 
     def __init__(self, point: str, times: int) -> None:
         self.point = point

@@ -1,4 +1,4 @@
-"""Keys of a zone, and signatures of DNS-AID by them: of records, and of entries in an index."""
+"""Zone keys, and their DNS-AID signatures of records and index entries."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def claims(bench: Bench, **changed: Any) -> bytes:
 
 
 class UsualPort:
-    """The bench's fetcher, with what is asked for at the usual port asked for at the bench's."""
+    """The fetcher of the bench, with the default port mapped to the port of the bench."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench

@@ -1,4 +1,4 @@
-"""`waypost dns serve` as a process, for peers that ask it from outside."""
+"""`waypost dns serve` as a process, for queries from outside."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def served_zone(
     *more: str,
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[NameServer, list[str]]]:
-    """The server, and the lines of its trust anchors. It is ready: its first line says so."""
+    """The server and its trust anchors, once it printed its ready line."""
     arguments = [
         "dns",
         "serve",

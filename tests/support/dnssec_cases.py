@@ -1,4 +1,4 @@
-"""A small tree of zones below `test.`, each right or wrong in its own way, and what is to be thought of the names in it."""
+"""A small tree of zones below `test.`, each valid or broken in its own way, and the expected verdicts."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ NAMES = [zone.name for zone in ZONES]
 
 
 def zone_texts(*names: str) -> dict[str, str]:
-    """Signed now; all of them, where none is named."""
+    """The zones with fresh signatures; all, if none is named."""
     return {zone.name: zone.text() for zone in ZONES if not names or zone.name in names}
 
 

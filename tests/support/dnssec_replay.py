@@ -1,6 +1,6 @@
-"""Scripted conversations of unbound's own tests (`*.rpl`): what servers said at a date, and what a validator made of it.
+"""Replays the scripts of unbound's own tests (`*.rpl`): the answers of servers at a date, and the result of a validator.
 
-unbound asks server after server; we ask one resolver. So whoever of the script has an answer, rather than a referral, gives it.
+unbound queries server after server; we query one resolver. So an answer in the script takes precedence over a referral.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Entry:
 
     @property
     def is_answer(self) -> bool:
-        """Rather than a word on whom to ask instead."""
+        """Whether this is an answer, not a referral."""
         if self.code == "REFUSED":
             return False
         said = " ".join(self.sections.get("AUTHORITY", ())).split()
@@ -93,7 +93,7 @@ class Script:
     steps: list[tuple[Entry, Entry]]  # what is asked, and what unbound says
 
     async def send(self, question: DnsQuery, perspective: int | None = None) -> DnsMessage:
-        """As `Upstreams` does."""
+        """Like `UpstreamResolvers`."""
         for entry in self.entries:
             if entry.is_answer and entry.fits(question.name, question.type):
                 return msgspec.structs.replace(parse_message(entry.wire(question.name, question.type)), server="script")
@@ -104,8 +104,8 @@ class Script:
     async def aclose(self) -> None: ...
 
     def _parent(self, name: dns.name.Name) -> Entry:
-        """The scripts answer what unbound asks, which found DS records, or proofs that there are none, in referrals and in
-        earlier answers. A server that is asked for them gives the same again."""
+        """DS records, or proofs that there are none: in the scripts they are part of referrals and earlier answers, because
+        unbound does not query for them. We do, so they are returned again."""
         said = [line for entry in self.entries for line in entry.sections.get("AUTHORITY", ())]
         records = [line for line in said if dns.name.from_text(line.split()[0]) == name and " DS " in line]
         zones = [anchor.split()[0] for anchor in self.anchors]
@@ -116,7 +116,7 @@ class Script:
 
     @property
     def rules(self) -> ValidationPolicy:
-        """With the algorithms of its time."""
+        """The rules with the algorithms of the time of the script."""
         usual = ValidationPolicy()
         iterations = usual.iterations if self.iterations is None else self.iterations
         return ValidationPolicy(algorithms=usual.algorithms | {3, 5, 7}, iterations=iterations)

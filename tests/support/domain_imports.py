@@ -1,4 +1,4 @@
-"""Who registers by domains, over the bench of one zone and one site. Shared by the tests of registering."""
+"""Registers agents by domain, with one zone and one web server. Shared by the tests of domain registration."""
 
 from __future__ import annotations
 

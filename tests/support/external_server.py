@@ -1,4 +1,4 @@
-"""A server out there: answers raw bytes for each path, counts who came, and never minds its manners."""
+"""A web server outside the service: it answers with raw bytes per path, counts connections, and may break the protocol."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Handler = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 
 class ExternalServer:
-    """`pages` maps a path to the bytes of a whole answer, or to what writes it."""
+    """`pages` maps a path to the bytes of a response, or to a function that writes it."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -48,7 +48,7 @@ class ExternalServer:
 
 
 def answer(body: bytes, *, status: str = "200 OK", **headers: str) -> bytes:
-    """A whole answer. Underscores in names of headers are hyphens."""
+    """The bytes of a response. Underscores in header names become hyphens."""
     named = {"content-length": str(len(body)), **{name.replace("_", "-"): text for name, text in headers.items()}}
     head = "".join(f"{name}: {text}\r\n" for name, text in named.items())
     return f"HTTP/1.1 {status}\r\n{head}\r\n".encode() + body

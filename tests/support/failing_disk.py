@@ -1,4 +1,4 @@
-"""A process that writes until its disk fails, and then says what is left of it: python -m support.failing_disk DATA"""
+"""A process that writes until its disk fails, and then prints what it can still read: python -m support.failing_disk DATA"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The DNS as a value, and a web server with a certificate: what resolving needs, without a name server."""
+"""DNS data in memory and a web server with a certificate, for resolving without a name server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from waypost.protocols.adp.keys import key_fingerprint
 
 
 class Zones:
-    """`Dns` of domains/ports.py. What nobody said is not there; what was said has one round trip."""
+    """`Dns` of domains/ports.py. Names that were not set do not exist; each lookup is one round trip."""
 
     def __init__(self, security: SecurityState = "secure") -> None:
         self.security: SecurityState = security
@@ -36,7 +36,7 @@ class Zones:
     def set(
         self, name: str, kind: RecordType, *records: str, security: SecurityState | None = None, ttl: int = 300
     ) -> None:
-        """Records as a zone file has them."""
+        """Set records in zone file form."""
         data = tuple(
             dns.rdata.from_text(
                 dns.rdataclass.IN, dns.rdatatype.from_text(kind), text, origin=dns.name.root, relativize=False
@@ -52,12 +52,12 @@ class Zones:
         self._answers[name, kind] = _lookup(name, kind, "found", security or self.security, records=found, ttl=ttl)
 
     def set_cname(self, name: str, target: str, kind: RecordType) -> None:
-        """What is at the target is found at the name, and says where it is."""
+        """Set an alias: a lookup of the name returns the records of the target, with its owner name."""
         there = self._answers[target, kind]
         self._answers[name, kind] = msgspec.structs.replace(there, name=name, owner=target)
 
     def fail(self, name: str, kind: RecordType, security: SecurityState = "indeterminate") -> None:
-        """A server that fails, or with `bogus` an answer that is forged."""
+        """Let lookups fail, or with `bogus` return a forged answer."""
         reason = "signatures do not hold" if security == "bogus" else "SERVFAIL"
         self._answers[name, kind] = _lookup(name, kind, "failed", security, reason=reason)
 
@@ -89,19 +89,19 @@ def _lookup(name: str, kind: RecordType, outcome: LookupOutcome, security: Secur
 
 
 class Loopback:
-    """Every name is on this machine."""
+    """Resolves every name to loopback."""
 
     async def addresses(self, name: str) -> list[Address]:
         return [ipaddress.ip_address("127.0.0.1")]
 
 
 def loopback_fetcher(authority: Any) -> SafeFetcher:
-    """The one fetcher there is, with names that lead here and an authority of the tests."""
+    """A fetcher whose names resolve to loopback, with the test authority."""
     return SafeFetcher(AddressPolicy(("127.0.0.0/8",)), Loopback(), ca_file=authority.certificate)  # type: ignore[arg-type]
 
 
 class Site:
-    """A web server over TLS. `requests` is what it was asked for."""
+    """A web server over TLS. `requests` lists the requested URLs."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -155,7 +155,7 @@ async def site(context: ssl.SSLContext) -> AsyncIterator[Site]:
 
 @contextmanager
 def site_in_thread(context: ssl.SSLContext) -> Iterator[Site]:
-    """The same with a loop of its own, for several tests and for processes beside them."""
+    """The same in a thread with its own event loop, for module fixtures and for other processes."""
     started: queue.SimpleQueue[tuple[asyncio.AbstractEventLoop, asyncio.Event, Site]] = queue.SimpleQueue()
 
     async def serve() -> None:
@@ -175,7 +175,7 @@ def site_in_thread(context: ssl.SSLContext) -> Iterator[Site]:
 
 
 class Identity:
-    """An agent's key, and its document."""
+    """The key of an agent and its document."""
 
     def __init__(self, domain: str, seed: bytes = bytes(range(32))) -> None:
         self.domain = domain

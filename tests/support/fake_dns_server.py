@@ -1,4 +1,4 @@
-"""A DNS server on loopback, over UDP and TCP, that says what a test tells it to."""
+"""A DNS server on loopback, over UDP and TCP, with answers set by the test."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TRIES = 20
 
 
 class DnsServer:
-    """`set(name, type, …)` makes an answer; several lists are given one after the other, the last one for good."""
+    """`set(name, type, …)` sets the answers; several lists are returned in turn, the last one from then on."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -35,11 +35,11 @@ class DnsServer:
         return f"127.0.0.1:{self.port}"
 
     def set(self, name: str, kind: str, *answers: Sequence[str]) -> None:
-        """Each answer is the records in their text form: addresses, or `"quoted text"` for TXT."""
+        """Each answer is a list of records in text form: addresses, or `"quoted text"` for TXT."""
         self._answers[(name.rstrip(".").lower(), kind)] = list(answers)
 
     def set_alias(self, name: str, target: str, kind: str, records: Sequence[str]) -> None:
-        """A CNAME, with what it leads to beside it."""
+        """Set a CNAME, and the records of its target."""
         self.set(name, kind, records)
         self._aliases[name] = target
 
@@ -112,7 +112,7 @@ async def dns_server() -> AsyncIterator[DnsServer]:
 
 
 async def _bind(server: DnsServer) -> tuple[asyncio.Server, asyncio.DatagramTransport]:
-    """One port for both; what is free for the one may be taken for the other."""
+    """Bind one port for UDP and TCP; retry if it is taken for one of them."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Who is found among the sample agents, and why, as lines of JSON. With `plain`, in a process without compiled kernels.
+"""Search results among the sample agents with their evidence, as JSON lines. With `plain`, without compiled kernels.
 
 python fallback_answers.py [plain]
 """
@@ -31,7 +31,7 @@ QUESTIONS: tuple[dict[str, Any], ...] = (
 
 
 class NoKernels(MetaPathFinder):
-    """As where there is no compiler."""
+    """Hides the compiled kernels, as if they had not been built."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None = None, target: object = None) -> None:
         if fullname.startswith("waypost.search.kernels.") and not fullname.endswith("_fallback"):

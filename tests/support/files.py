@@ -1,4 +1,4 @@
-"""Files of a service that is at work."""
+"""Reads the files of a running service."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def content(path: Path) -> bytes:
-    """One that is being written (`….new`) takes its name between two looks; one that nothing names any more is removed."""
+    """Tolerates files that are renamed (`….new`) or removed between listing and reading."""
     for name in (path, path.with_suffix("") if path.suffix == ".new" else path):
         with suppress(FileNotFoundError):
             return name.read_bytes()

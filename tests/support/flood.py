@@ -1,7 +1,7 @@
 """A process that floods the loopback interface with datagrams: `python flood.py udp|mdns PORT SECONDS RATE`.
 
-Of every four packets one is a well-signed announcement of an agent that nobody knows, one is a fragment whose others never
-come, one is cut off, one is noise. Run by tests and by the benchmark; it prints a line when it begins, and how many it sent.
+Of every four packets one is a validly signed announcement of an unknown agent, one a fragment of an incomplete message, one
+truncated, one random. Used by tests and the benchmark; it prints a line at the start, and the number of packets at the end.
 """
 
 from __future__ import annotations

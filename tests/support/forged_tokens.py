@@ -1,4 +1,4 @@
-"""Forged tokens, by the names of `tests/vectors/jwt_cases.json`: what each must be answered with when it is sent."""
+"""Forged tokens, by the names in `tests/vectors/jwt_cases.json`, with the expected response."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Forgery(NamedTuple):
 
 
 def forgeries(issuer: TokenIssuer, canary: str) -> list[Forgery]:
-    """Made with the issuer's own keys where the signature must hold for the rest to matter."""
+    """Signed with the issuer's keys if the signature must be valid for the rest to be checked."""
     made = [*_headers(issuer, canary), *_claims(issuer), *_forms(issuer), *_scopes(issuer)]
     return made + (_of_more_keys(issuer) if len(issuer.keys) > 1 else [])
 
@@ -153,7 +153,7 @@ def _forms(issuer: TokenIssuer) -> list[Forgery]:
 
 
 def _next_character(char: str) -> str:
-    """The same bytes: only bits after the last one differ."""
+    """Another encoding of the same bytes: only unused trailing bits differ."""
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     return alphabet[alphabet.index(char) ^ 1]
 
@@ -179,7 +179,7 @@ def _scopes(issuer: TokenIssuer) -> list[Forgery]:
 
 
 def _of_more_keys(issuer: TokenIssuer) -> list[Forgery]:
-    """Only an issuer with several kinds of keys can be asked to confuse them."""
+    """Key confusion needs an issuer with several kinds of keys."""
     case = "ES256 signature all zero (r=s=0), DER instead of raw"
     signed = f"{b64(issuer.header('ES256'))}.{b64(issuer.claims())}"
     made = [

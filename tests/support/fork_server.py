@@ -1,8 +1,7 @@
-"""A process that has loaded all of the command, and makes a copy of itself for each command line that is asked for.
+"""A process that has imported the whole command, and forks for each command line.
 
-A copy is a process like any other: with pipes, a folder, an environment, an exit code and signals of its own. It only does
-not load the same few hundred modules once more, which takes longer than nearly every command does. It is started by
-`support.command_process`, and ends with whoever started it.
+A fork has its own pipes, folder, environment, exit code and signals. It only saves importing a few hundred modules, which
+takes longer than nearly every command. `support.command_process` starts this process; it exits with its parent.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def load() -> None:
 
 
 class Copied(Exception):  # no error: the way out of the loop, for a copy
-    """This process is a copy, and all of it is set."""
+    """Raised in a fork to leave the loop of the server."""
 
 
 class Copier:
@@ -47,7 +46,7 @@ class Copier:
         self._wakeup = wakeup
 
     def serve(self) -> None:
-        """Until stdin ends, which is when the test run does."""
+        """Serve until stdin is closed, that is, until the test run ends."""
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.set_wakeup_fd(self._wakeup.fileno())
@@ -65,7 +64,7 @@ class Copier:
                 self._copy(self._listener.accept()[0])
 
     def _end_all(self) -> None:
-        """A test run that was broken off leaves nothing behind."""
+        """Kill the forks, so that an aborted test run leaves no process behind."""
         self._tell()
         for pid in self._asked:
             with suppress(ProcessLookupError):

@@ -1,5 +1,5 @@
-"""Where processes of one test run: each on a host of its own, joined by a LAN and a backbone; or all on loopback, where
-network namespaces cannot be made."""
+"""Hosts for the processes of one test: network namespaces joined by a LAN and a backbone, or loopback if namespaces are
+not available."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support.netns import INTERFACE, Lan, is_available, lan
 
 
 class Place:
-    """`interface` is the LAN. Services listen on `far_address`, which does not depend on it."""
+    """`interface` is the LAN. Services listen on `far_address`, which is independent of it."""
 
     def __init__(self, net: Lan | None) -> None:
         self.net = net
@@ -21,7 +21,7 @@ class Place:
         return "127.0.0.1" if self.net is None else self.net.far_address(host)
 
     def entered(self, host: int) -> AbstractContextManager[None]:
-        """Sockets that this thread makes meanwhile are the host's."""
+        """Create sockets of this thread in the namespace of the host."""
         return nullcontext() if self.net is None else self.net.entered(host)
 
     def command(self, host: int, *words: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""A process that prints lines of JSON, read as they come."""
+"""A process that prints JSON lines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Reading:
         os.set_blocking(process.stdout.fileno(), False)
 
     def next(self, seconds: float = STOP_SECONDS) -> Any:
-        """The next line, or None where the time is over or the process is."""
+        """The next line, or None after the timeout or the end of the process."""
         deadline = time.monotonic() + seconds
         while b"\n" not in self._rest:
             if not self._read(max(0.0, deadline - time.monotonic())):
@@ -34,7 +34,7 @@ class Reading:
         return msgspec.json.decode(line)
 
     def new(self) -> list[Any]:
-        """All whole lines that came since the last time."""
+        """All complete lines since the last call."""
         while self._read(0.0):
             pass
         lines, _, self._rest = self._rest.rpartition(b"\n")
@@ -53,7 +53,7 @@ class Reading:
 
 @contextmanager
 def reading(words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Iterator[Reading]:
-    """The process, interrupted at the end as a person would."""
+    """The process, interrupted by SIGINT at the end."""
     with (folder / "stderr.log").open("ab") as log:
         process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, cwd=folder, env=dict(environment))
     try:

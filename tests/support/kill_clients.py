@@ -1,7 +1,7 @@
-"""Eight clients of a service that will be killed under them, and the model of what they may find afterwards.
+"""Eight clients of a service that is killed while they write, and a model of the allowed states afterwards.
 
-Each client has agents of its own and one write under way, so after a kill each agent is in the last state that was
-answered, or in the one state that was asked for and not answered. There is no third.
+Each client has its own agents and one write in flight, so after a kill each agent is in the last acknowledged state or in
+the state of the unacknowledged write. There is no third.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PLAIN = (
 
 
 def document(agent: str, step: int) -> bytes:
-    """What is registered in a step; the same bytes each time, so that a half write would show."""
+    """The document of a step; deterministic, so that a partial write is detected."""
     return json.dumps(
         {
             "id": agent,
@@ -38,7 +38,7 @@ def document(agent: str, step: int) -> bytes:
 
 
 class Client:
-    """Creates, updates and withdraws its agents, one after the other, until the service is gone."""
+    """Creates, updates and withdraws its agents until the service is gone."""
 
     def __init__(self, number: int) -> None:
         self.agents = [f"client-{number}-agent-{each}" for each in range(AGENTS)]
@@ -75,7 +75,7 @@ class Client:
         self.answers += 1
 
     def settle(self, found: dict[str, int]) -> None:
-        """Hold what is found against the model, and go on from there."""
+        """Compare the state with the model, and continue from there."""
         assert not self.complaints, self.complaints
         for agent in self.agents:
             allowed = {self.answered[agent]}
@@ -89,14 +89,14 @@ class Client:
 def run_clients(
     clients: Iterable[Client], url: str, headers: dict[str, str], answered: threading.Event
 ) -> list[threading.Thread]:
-    """Start them all; `answered` is set at the first answer."""
+    """Start all clients; `answered` is set at the first response."""
     threads = [threading.Thread(target=client.run, args=(url, headers, answered), daemon=True) for client in clients]
     for thread in threads:
         thread.start()
     return threads
 
 
-# --- What the service says afterwards -------------------------------------------------------------
+# --- The state of the service afterwards ----------------------------------------------------------
 
 
 def listed(http: httpx2.Client) -> dict[str, dict[str, Any]]:
@@ -106,7 +106,7 @@ def listed(http: httpx2.Client) -> dict[str, dict[str, Any]]:
 
 
 def found_by_search(http: httpx2.Client) -> dict[str, dict[str, Any]]:
-    """What the index knows, in the shape of a list."""
+    """The search index as a list."""
     request = {"query": "survives the step", "required_tags": [TAG], "limit": 100, "detail": "full"}
     answer = http.post("/profile/v1/discover", json=request)
     assert answer.status_code == 200, answer.text
@@ -122,7 +122,7 @@ def steps_of(agents: dict[str, dict[str, Any]]) -> dict[str, int]:
 
 
 class Watcher:
-    """Reads the change log from where it stopped, across all lives of the service."""
+    """Watches the change log, and resumes across restarts of the service."""
 
     def __init__(self) -> None:
         self.cursor = "0"

@@ -1,4 +1,4 @@
-"""A name server in memory: it answers from signed zones as they are, with every proof of absence that it has."""
+"""A name server in memory: it answers from signed zones, with all proofs of absence."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DENIALS = (dns.rdatatype.NSEC, dns.rdatatype.NSEC3, dns.rdatatype.SOA)
 
 
 class ZoneBook:
-    """`Asking` of net/dns/query_cache.py. `fail` names questions that get no answer; `before` is called for each."""
+    """Answers queries. `fail` lists queries without an answer; `before` is called for each query."""
 
     def __init__(self, *zones: SignedZone) -> None:
         self.asked: Counter[tuple[str, str]] = Counter()
@@ -87,13 +87,13 @@ class ZoneBook:
 
 
 def _sets(zone: dns.zone.Zone, name: dns.name.Name, kind: RdataType) -> list[dns.rrset.RRset]:
-    """The set, and its signatures."""
+    """The record set and its signatures."""
     found = [zone.get_rrset(name, kind), zone.get_rrset(name, dns.rdatatype.RRSIG, kind)]
     return [rrset for rrset in found if rrset is not None] if found[0] is not None else []
 
 
 def _expanded(zone: dns.zone.Zone, question: DnsQuery) -> list[dns.rrset.RRset]:
-    """From a wildcard beside the name."""
+    """Records synthesised from a wildcard."""
     found = _sets(zone, dns.name.Name((b"*", *question.name.labels[1:])), question.type)
     for rrset in found:
         rrset.name = question.name

@@ -1,8 +1,8 @@
-"""An agent with a name, in a process of its own: it holds a line to its registry, talks, does tasks and hears its swarm.
+"""An agent in a separate process: it stays connected to its registry, chats, does tasks and follows its swarm.
 
     python -m support.messaging_agent AGENT KEY-FILE REGISTRY
 
-The names of others are looked up as the settings say (WAYPOST_RESOLVER, …). What it hears in a swarm is a line on stdout.
+Names of other agents are resolved with the settings (WAYPOST_RESOLVER, …). Swarm messages are printed as lines on stdout.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from waypost.trust.keys.private_key import PrivateKey
 
 
 def named_agent(agent: str, key: PrivateKey | Path, registry: str, token: str | None, environment: Any) -> LiveAgent:
-    """An agent that finds others by the DNS that the settings name, and by nothing else."""
+    """An agent that finds others only by the configured DNS."""
     settings = load_settings({}, environ=environment)
     options = OutboundOptions(
         allow_cidrs=settings.allow_cidrs,

@@ -1,4 +1,4 @@
-"""Our own nameserver in the test's process, on loopback."""
+"""The development name server in the process of the test, on loopback."""
 
 from __future__ import annotations
 

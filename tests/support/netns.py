@@ -1,6 +1,6 @@
-"""A LAN of network namespaces on this machine: made for one test, removed after it. Needs root; says so where it is not.
+"""A LAN of network namespaces, created for one test and removed after it. Skips the test without root.
 
-Sockets belong to the namespace in which they were made, so one event loop can drive ends in several of them:
+Sockets belong to the namespace in which they were created, so one event loop can drive ends in several namespaces:
 
     with lan(2) as net:
         with net.entered(0):
@@ -35,8 +35,8 @@ def _ip(*words: str) -> None:
 
 
 class Lan:
-    """Hosts with `eth0` on one bridge, 10.77.0.1, 10.77.0.2, … and link-local addresses of IPv6. With a `backbone` they also
-    have `eth1`, 10.78.0.1, …, which carries on when the cable of `eth0` is pulled."""
+    """Hosts with `eth0` on one bridge, 10.77.0.1, 10.77.0.2, … and IPv6 link-local addresses. With a `backbone` they also
+    have `eth1`, 10.78.0.1, …, which works while `eth0` is disconnected."""
 
     def __init__(self, hosts: int, *, backbone: bool = False) -> None:
         self._has_backbone = backbone
@@ -48,7 +48,7 @@ class Lan:
         return f"10.77.0.{host + 1}"
 
     def far_address(self, host: int) -> str:
-        """On the backbone."""
+        """The address on the backbone."""
         return f"10.78.0.{host + 1}"
 
     def build(self) -> None:
@@ -78,14 +78,14 @@ class Lan:
                 _ip("netns", "delete", name)
 
     def cut(self, host: int) -> None:
-        """Pull the cable."""
+        """Disconnect the host from the bridge."""
         _ip("-n", self.hub, "link", "set", f"v{host}", "down")
 
     def heal(self, host: int) -> None:
         _ip("-n", self.hub, "link", "set", f"v{host}", "up")
 
     def take_down(self, host: int) -> None:
-        """The host itself turns its interface off."""
+        """Set the interface of the host down."""
         _ip("-n", self.hosts[host], "link", "set", INTERFACE, "down")
 
     def bring_up(self, host: int) -> None:
@@ -100,7 +100,7 @@ class Lan:
 
     @contextmanager
     def entered(self, host: int) -> Iterator[None]:
-        """Sockets that this thread makes meanwhile are the host's."""
+        """Create sockets of this thread in the namespace of the host."""
         with _entered(self.hosts[host]):
             yield
 
@@ -171,7 +171,7 @@ def lan(hosts: int, *, backbone: bool = False) -> Iterator[Lan]:
 
 
 class Loopback:
-    """A loopback interface of this process's own: multicast on that of the machine is heard by everybody who tests there."""
+    """A private loopback interface: other test processes would receive multicast on the shared one."""
 
     def __init__(self) -> None:
         self.name = f"wp{secrets.token_hex(4)}"
@@ -195,7 +195,7 @@ def _loopback() -> Loopback:
 
 @contextmanager
 def own_loopback() -> Iterator[Loopback | None]:
-    """Sockets that this thread makes meanwhile are on it. Where there are no namespaces, on that of the machine."""
+    """Create sockets of this thread on it; on the shared one if namespaces are not available."""
     if not is_available():
         yield None
         return
@@ -204,5 +204,5 @@ def own_loopback() -> Iterator[Loopback | None]:
 
 
 def left_over(names: Sequence[str]) -> list[str]:
-    """Namespaces that are still there."""
+    """Namespaces that were not removed."""
     return [name for name in names if (_RUN / name).exists()]

@@ -1,6 +1,6 @@
-"""Documents in the forms that are read and never written: older versions, envelopes, other names for the same things.
+"""Documents in forms that are read but never written: older versions, envelopes, alternative member names.
 
-Each comes back in its own dialect as it was sent, so each is an answer that the dialect's schema has to take.
+Each is returned unchanged in its own dialect, so the dialect's schema must accept it.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ TABLE = np.float32([[9, 9, 9], [0.1, 0.1, 0.1], [1, 0, 0], [0, 1, 0], [0, 0, 1]]
 
 
 def write_model(folder: Path, *, pools: bool = False) -> Path:
-    """`pools`: the graph gives one vector for each text by itself."""
+    """`pools`: the graph itself returns one vector per text."""
     folder.mkdir(parents=True, exist_ok=True)
     ids = helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["texts", "tokens"])
     mask = helper.make_tensor_value_info("attention_mask", TensorProto.INT64, ["texts", "tokens"])

@@ -1,7 +1,7 @@
-"""Ports for servers that must be told theirs before they start.
+"""Free ports for servers that need a port number before they start.
 
-A port that the system has just given away is one that it may give to the next connection of anybody on the machine, before the
-server has it. These are below those it gives by itself, and each belongs to one process of a test run until that ends.
+An ephemeral port that was just freed may be assigned to any other connection before the server binds it. These ports are
+below the ephemeral range, and each is reserved for one process of the test run.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def free_port() -> int:
-    """Free for TCP and for UDP, nobody else's, and none that is never asked because databases listen there."""
+    """A port that is free for TCP and UDP, reserved for this process, and not denied as a database port."""
     usual = [port for port in range(_LOWEST, _lowest_given() or _HIGHEST) if port not in DENIED_PORTS]
     drawn = random.SystemRandom().sample(usual, _TRIES)
     return next(port for port in drawn if _is_mine(port) and _is_free(port))
 
 
 def _lowest_given() -> int:
-    """The first port that the system gives by itself, where that leaves some; else 0."""
+    """The first ephemeral port of the system, if there are ports below it; else 0."""
     if not _RANGE.exists():
         return 0
     lowest = int(_RANGE.read_text().split()[0])
@@ -34,7 +34,7 @@ def _lowest_given() -> int:
 
 
 def _is_mine(port: int) -> bool:
-    """A name without a file, which the system takes back when this process ends."""
+    """An abstract socket name, which the system frees when this process ends."""
     mark = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
         mark.bind(f"\0waypost-test-port-{port}")

@@ -1,4 +1,4 @@
-"""What every refusal must say, whichever way it came."""
+"""Checks that every API makes of problem documents."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def complete(told: dict[str, Any]) -> None:
-    """A problem says what, where and what to do, and nothing of the inside."""
+    """A problem has message, path and hint, and reveals no internals."""
     for member in ("message", "path", "hint", "correlation_id"):
         assert told.get(member), f"{member} is missing: {told}"
     assert told["message"].endswith((".", "?"))

@@ -1,5 +1,4 @@
-"""Trees of zones that nobody thought of: names, wildcards, aliases and cuts by chance, some of their proofs lost. A seed
-repeats them."""
+"""Random trees of zones: names, wildcards, aliases and zone cuts, some with missing proofs. A seed reproduces them."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ _KINDS = ("TXT", "A", "TXT", "SRV", "DS", "DNSKEY", "NS", "SOA")
 
 
 class RandomZones:
-    """`texts` are all zones by name, signed; `top` is the one whose keys are known."""
+    """`texts` are all signed zones by name; `top` is the trust anchor."""
 
     def __init__(self, seed: int, *, damaged: bool) -> None:
         self._chance = Random(seed)
@@ -57,7 +56,7 @@ class RandomZones:
         return ".".join([first, *(self._chance.choice(_LABELS) for _ in range(self._chance.randint(0, depth - 1)))])
 
     def _text(self, zone: SignedZone, damaged: bool) -> str:
-        """Without up to four signatures and proofs, where it is to be damaged."""
+        """Remove up to four signatures and proofs, if the tree is to be damaged."""
         lines = zone.text().splitlines()
         for _ in range(self._chance.randint(1, 4) if damaged and zone.keys else 0):
             proofs = [line for line in lines if (" NSEC" in line or " RRSIG " in line) and "SOA" not in line]

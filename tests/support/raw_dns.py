@@ -1,4 +1,4 @@
-"""A name server that is as rude as a test wants: it is handed each question, and what it sends is up to the test."""
+"""A name server for protocol violations: the test receives each query and decides which bytes to send."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TRIES = 20
 
 @dataclass
 class Asked:
-    """One question: how it came, from where, and the way back."""
+    """One query: transport, source, and a way to reply."""
 
     data: bytes
     over: str
@@ -30,7 +30,7 @@ class Asked:
         return dns.message.from_wire(self.data)
 
     def response(self, *texts: str) -> dns.message.Message:
-        """With TXT records; one string of up to 255 characters each."""
+        """Reply with TXT records of one string of at most 255 characters each."""
         response = dns.message.make_response(self.message)
         question = self.message.question[0]
         if texts:
@@ -88,7 +88,7 @@ async def raw_dns(behave: Behaviour, tls: ssl.SSLContext | None = None) -> Async
 async def _bind(
     server: RawDns, serve: Any, heard: Behaviour, tls: ssl.SSLContext | None
 ) -> tuple[asyncio.Server, asyncio.BaseTransport]:
-    """One port for both; what is free for the one may be taken for the other."""
+    """Bind one port for UDP and TCP; retry if it is taken for one of them."""
     for _ in range(_TRIES):
         listener = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
         server.port = listener.sockets[0].getsockname()[1]
@@ -104,7 +104,7 @@ async def _bind(
 
 
 def _write(writer: asyncio.StreamWriter, answer: bytes) -> None:
-    """Nothing at all closes the connection."""
+    """No reply closes the connection."""
     if not answer:
         writer.close()
     elif not writer.is_closing():

@@ -1,4 +1,4 @@
-"""Bytes on a socket, as a client that knows no HTTP library would send them."""
+"""HTTP as raw bytes on a socket."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RawConnection:
         self.socket.sendall(data)
 
     def send_until_refused(self, part: bytes, most: int) -> int:
-        """Send the same bytes again and again; how many were taken before the service hung up."""
+        """Send the same bytes repeatedly; return how many were accepted before the service closed the connection."""
         sent = 0
         try:
             while sent < most:
@@ -51,7 +51,7 @@ class RawConnection:
         return sent
 
     def read_all(self) -> bytes:
-        """Everything until the service closes the connection."""
+        """Read until the service closes the connection."""
         received = b""
         while True:
             try:
@@ -71,7 +71,7 @@ class RawConnection:
         return received
 
     def answer(self) -> RawAnswer:
-        """The one answer on a connection that the service then closes."""
+        """The only response on a connection that the service then closes."""
         return parse_answer(self.read_all())
 
 

@@ -1,4 +1,4 @@
-"""Real name servers and resolvers on loopback: nsd, knot and bind that serve zones, unbound that judges them."""
+"""Real name servers and resolvers on loopback: nsd, knot and bind serve zones, unbound validates them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class NameServer:
         return answer
 
     def verdict(self, name: str, kind: str) -> str:
-        """What a validating resolver says by the way it answers."""
+        """The verdict of a validating resolver, by its flags and response code."""
         answer = self.ask(name, kind)
         if answer.rcode() == dns.rcode.SERVFAIL:
             return "bogus"
@@ -58,7 +58,7 @@ def program(name: str) -> str:
 
 @contextmanager
 def nsd(folder: Path, zones: Mapping[str, str]) -> Iterator[NameServer]:
-    """Serves zones as they are, signed or not, whatever is wrong with them."""
+    """nsd serves zones unchanged, signed or not, valid or not."""
     _write_zones(folder, zones)
     sections = "".join(f"zone:\n  name: {name}\n  zonefile: {_file(name)}\n" for name in zones)
 
@@ -80,7 +80,7 @@ def nsd(folder: Path, zones: Mapping[str, str]) -> Iterator[NameServer]:
 def knot(
     folder: Path, zones: Mapping[str, str], *, policy: Mapping[str, str] | None = None, update_secret: str | None = None
 ) -> Iterator[NameServer]:
-    """Serves zones; with a policy it makes keys and signs them itself; with a secret the key `update` may change them."""
+    """Serves zones; with a policy it signs them; with a secret, the TSIG key `update` may change them."""
     _write_zones(folder, zones)
     signing = "    dnssec-signing: on\n    dnssec-policy: own\n" if policy is not None else ""
     rules = "".join(f"    {name}: {value}\n" for name, value in (policy or {}).items())
@@ -135,7 +135,7 @@ def bind(folder: Path, zones: Mapping[str, str]) -> Iterator[NameServer]:
 def unbound(
     folder: Path, servers: Mapping[str, NameServer], anchors: Sequence[str], *, date: str = "", more: str = ""
 ) -> Iterator[NameServer]:
-    """An independent judge: it asks the servers named for the zones named, and nobody else. `date` is its clock."""
+    """unbound, an independent validator: it queries only the given servers for the given zones. `date` sets its clock."""
     (folder / "anchors").write_text("".join(f"{line}\n" for line in anchors))
     stubs = "".join(
         f"stub-zone:\n  name: '{name}'\n  stub-addr: {HOST}@{server.port}\n" for name, server in servers.items()
@@ -163,7 +163,7 @@ def unbound(
 
 @contextmanager
 def _running(folder: Path, command: object, zone: str) -> Iterator[NameServer]:
-    """The process, once it answers. Several tries: what is free here may be taken from outside."""
+    """The process, once it answers. Retries, because the port may be taken in between."""
     assert callable(command)
     for _ in range(_TRIES):
         port = free_port()

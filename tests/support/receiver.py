@@ -1,4 +1,4 @@
-"""A server that takes what is brought to it over TLS, remembers it, and answers as it was told."""
+"""A TLS server that records callbacks and answers as configured."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Taken(msgspec.Struct, kw_only=True):
 
 
 class Receiver:
-    """`answers` are given one after the other; when none is left, `204 No Content`. Each is a status line and a body."""
+    """`answers` (status line and body) are sent in turn, then `204 No Content`."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -52,7 +52,7 @@ class Receiver:
             writer.close()
 
     async def wait(self, count: int = 1) -> list[Taken]:
-        """Wait until so many have come."""
+        """Wait for this many requests."""
         async with asyncio.timeout(WAIT_SECONDS):
             while len(self.taken) < count:
                 self._came.clear()

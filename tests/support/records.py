@@ -24,7 +24,7 @@ _characters = st.characters(codec="utf-8", exclude_categories=("Cs",))
 
 
 def texts(most: int, least: int = 1) -> st.SearchStrategy[str]:
-    """Texts that say something: many languages, line ends, and now and then a control character."""
+    """Non-empty texts: many languages, line ends, some control characters."""
     return st.text(_characters, min_size=least, max_size=most).filter(lambda text: bool(text.strip()) or least == 0)
 
 
@@ -55,7 +55,7 @@ _scalars = st.one_of(
 
 
 def _nested(inner: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
-    """The values, and small arrays and objects of them."""
+    """JSON values with small arrays and objects."""
     return st.one_of(inner, st.lists(inner, max_size=2), st.dictionaries(texts(12), inner, max_size=2))
 
 
@@ -69,7 +69,7 @@ tags = st.lists(
 
 @st.composite
 def times(draw: st.DrawFn, least: int = 1_600_000_000, most: int = int(NOW)) -> str:
-    """RFC 3339 in its several spellings."""
+    """RFC 3339 times in various spellings."""
     zone = draw(st.sampled_from([UTC, timezone(timedelta(hours=2)), timezone(-timedelta(hours=5, minutes=30))]))
     moment = datetime.fromtimestamp(draw(st.integers(least, most)), zone)
     fraction = draw(st.sampled_from(["", ".5", ".123456"]))
@@ -84,7 +84,7 @@ def _extra(known: frozenset[str]) -> st.SearchStrategy[dict[str, object]]:
 
 
 def _residues() -> st.SearchStrategy[dict[str, object]]:
-    """Anybody may write a member with our prefix into a profile document; no codec may stumble over it."""
+    """A profile document may contain members with our prefix; codecs must accept them."""
     names = st.sampled_from([residue_name(dialect) for dialect in DIALECTS] + [CARRY, "org.waypost.derived"])
     inner = st.sampled_from(
         [
@@ -159,7 +159,7 @@ examples = st.builds(
 
 
 def speaks_its_own(record: AgentRecord, dialect: str) -> bool:
-    """True when the record brings words of the dialect along, which are given back as they are."""
+    """Whether the record carries members of the dialect, which are returned unchanged."""
     name = residue_name(dialect)
     return any(name in part.extra for part in (record, *record.bindings, *record.examples))
 

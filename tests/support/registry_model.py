@@ -1,7 +1,7 @@
-"""What a registry must hold, in as few words as possible: the oracle that the real engine is compared with.
+"""A minimal model of the registry: the oracle of the property tests.
 
-It knows owners, visibility, freshness and leases; it has no store, no log and no index. An agent whose time is over and one
-that was swept away are the same to it: nobody may be able to tell them apart.
+It models owners, visibility, freshness and leases, without store, log and index. Expired agents and swept agents are the
+same to it: no caller may be able to distinguish them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ READERS = (ADMIN, ALICE, BOB, CAROL, ANONYMOUS)
 
 @dataclass(frozen=True)
 class Held:
-    """One agent. `mark` is the time of its metadata, `own_end` the one that its document names."""
+    """One agent. `mark` is the time of its metadata, `own_end` the expiry in its document."""
 
     owner: str
     visibility: str
@@ -45,7 +45,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Gone:
-    """What is remembered of an agent that was withdrawn or has expired."""
+    """The tombstone of a withdrawn or expired agent."""
 
     owner: str
     mark: int
@@ -70,14 +70,14 @@ class Model:
         return {agent_id: held for agent_id, held in self.live().items() if held.is_seen_by(who)}
 
     def last_mark(self, agent_id: str) -> int | None:
-        """The newest time that this id was known with."""
+        """The newest metadata time of this id."""
         known = self.live().get(agent_id) or self._gone.get(agent_id)
         return known.mark if known else None
 
     # --- Writing: the outcome, or the kind of error ----------------------------------------------
 
     def publish(self, who: Principal, agent_id: str, news: Held, visibility: str | None) -> str | type[WaypostError]:
-        """`news` is what is sent; its owner and visibility do not count."""
+        """`news` is the sent record; its owner and visibility are ignored."""
         held = self.live().get(agent_id)
         if held is None:
             return self._create(who, agent_id, replace(news, visibility=visibility or "public"))

@@ -1,4 +1,4 @@
-"""alice.example.com on this machine: a zone, a web server with her document, and who resolves her. Fixtures for conftest."""
+"""Fixtures for conftest: alice.example.com on loopback, with a zone, a web server with its document, and a resolver."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Bench:
         return DomainResolver(self.zones, self.fetcher, SystemClock(), options)
 
     def publish(self, *, tlsa: bool = True, txt: bool = True, params: str = "", target: str = ".") -> None:
-        """Her records and her document, whole and well."""
+        """Publish valid records and a valid document."""
         self.set_svcb(params, target=target)
         if txt:
             self.zones.set(f"_agent.{self.domain}", "TXT", self.alice.txt(self.url("/.well-known/agent.json")))

@@ -86,7 +86,7 @@ WEATHER_CARD: dict[str, Any] = {
     "metadata": {"owner": "weather-services-inc"},
 }
 
-# Two endpoints, a relative well-known address, both kinds of tags, interoperability, a capability nobody declared.
+# Two endpoints, a relative well-known address, both kinds of tags, interoperability, a capability that is not declared.
 REPORT_PROFILE = """
 (agent-profile
   :id "acme/report-builder"
@@ -108,7 +108,7 @@ REPORT_PROFILE = """
 
 
 def card(agent_id: str = "weather", **members: Any) -> dict[str, Any]:
-    """A small card; members given here replace its own, None leaves one out."""
+    """A small card; given members replace its own, None removes one."""
     made: dict[str, Any] = {
         "agent_id": agent_id,
         "name": f"Agent {agent_id}",
@@ -124,7 +124,7 @@ def card(agent_id: str = "weather", **members: Any) -> dict[str, Any]:
 
 
 class Rpc:
-    """Calls methods of the registry as one client."""
+    """Calls the JSON-RPC methods as one client."""
 
     def __init__(self, client: httpx2.AsyncClient, path: str = "/rtfs") -> None:
         self.client = client
@@ -165,5 +165,5 @@ class Rpc:
         return await self.call("register", agent_card=document, **params)
 
     async def found(self, **criteria: Any) -> list[str]:
-        """The ids that a search gives, in its order."""
+        """The ids of a search result, in order."""
         return [agent["agent_id"] for agent in (await self.call("discover", **criteria))["agents"]]

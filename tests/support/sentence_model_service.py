@@ -1,4 +1,4 @@
-"""A service with the default sentence model: its decoded form is shared, so that only the first one pays for it."""
+"""A service with the default sentence model. The decoded model is shared, so that only the first test decodes it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WITH_MODEL: dict[str, Any] = {"store": "sqlite", "embedder": "use"}
 
 
 def share_models(data: Path, models: Path) -> Path:
-    """A data folder whose models are those of the test run."""
+    """A data folder that shares the models of the test run."""
     data.mkdir(parents=True, exist_ok=True)
     (data / "models").symlink_to(models, target_is_directory=True)
     return data

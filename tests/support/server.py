@@ -1,4 +1,4 @@
-"""A real service in its own process, for tests that go through the front door."""
+"""A service in its own process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STOP_SECONDS = 60.0
 
 @dataclass
 class RunningServer:
-    """A service that said that it is ready."""
+    """A service that printed its ready line."""
 
     url: str
     data: Path
@@ -44,14 +44,13 @@ class RunningServer:
         return clean_environment({"WAYPOST_SERVER": self.url, "WAYPOST_DATA": str(self.data)})
 
     def kill(self) -> None:
-        """As a power cut would."""
+        """Kill without cleanup, like a power failure."""
         self.process.kill()
         self.process.wait(STOP_SECONDS)
 
 
 def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This process's environment without any setting of ours. No model is loaded unless a test asks for one: a hundred
-    processes would each spend a second on it."""
+    """The environment of this process without our settings. No model is loaded by default: it takes a second per process."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("WAYPOST_")}
     return {**kept, "NO_COLOR": "1", "WAYPOST_EMBEDDER": "none", **(extra or {})}
 
@@ -91,7 +90,7 @@ def start_server(
     before: Sequence[str] = (),
     module: str = "waypost",
 ) -> RunningServer:
-    """Start without stopping, for tests that kill. `folder` holds the log, and the data unless `data` is given.
+    """Start a service that the test stops or kills. `folder` holds the log, and the data unless `data` is given.
 
     `before` is a command prefix, as for a network namespace; `module` replaces the command. The port stays reserved, so that
     the service can be started there again.
@@ -134,7 +133,7 @@ def _start_program(
 
 
 def stop_server(server: RunningServer) -> int:
-    """Stop as a service manager would; the exit code."""
+    """Stop with SIGTERM; return the exit code."""
     if server.process.poll() is None:
         server.process.send_signal(signal.SIGTERM)
         try:
@@ -156,7 +155,7 @@ def _close(process: subprocess.Popen[str] | Process) -> None:
 
 
 def _ready_url(process: subprocess.Popen[str] | Process, log: Path) -> str:
-    """The address in the first line on stdout, waited for no longer than READY_SECONDS."""
+    """The URL in the first line on stdout, which must arrive within READY_SECONDS."""
     assert process.stdout is not None
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)

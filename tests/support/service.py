@@ -1,4 +1,4 @@
-"""The whole service in this process, on a clock that the test moves: real store, real index, real faces, no socket."""
+"""The service in this process on a manual clock: real store, index and APIs, no socket."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOW = 1_780_000_000.0  # 2026-05-28
 
 
 class Bench:
-    """A started application, clients with different rights, and the clock."""
+    """A started application, clients with different scopes, and the clock."""
 
     def __init__(self, application: Application, clock: ManualClock) -> None:
         self.application = application

@@ -1,4 +1,4 @@
-"""The command `waypost`, run as a person's shell would run it."""
+"""The command `waypost`, run as in a shell."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PATIENCE_SECONDS = 120.0
 
 @dataclass
 class Ran:
-    """What a command left behind."""
+    """The exit code and output of a command."""
 
     code: int
     out: str
@@ -31,7 +31,7 @@ class Ran:
 
 
 class Shell:
-    """Runs `waypost …` as a process of its own, in a folder of its own, with its output in pipes."""
+    """Runs `waypost …` as a separate process in its own folder, with pipes."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self.folder = folder
@@ -42,7 +42,7 @@ class Shell:
         return Ran(code, out.decode(), err.decode())
 
     def write(self, name: str, value: Any) -> str:
-        """A file in the folder: JSON, or bytes as they are."""
+        """Write a file in the folder: bytes, or a value as JSON."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(value if isinstance(value, bytes) else msgspec.json.encode(value))

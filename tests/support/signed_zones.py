@@ -1,4 +1,4 @@
-"""Zones that a test signs itself, as well or as badly as it likes: keys, NSEC or NSEC3, times, and what is changed afterwards."""
+"""Zones signed by the test, valid or broken: keys, NSEC or NSEC3, times, and edits after signing."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ZoneKey:
 
 
 def new_key(algorithm: int = 13, flags: int = 257, which: str | None = None) -> ZoneKey:
-    """One more key, or the one that is always this (RSA's aside), so that no test depends on the luck of its bytes."""
+    """A new key, or with a seed a deterministic one (except RSA)."""
     private: Any
     seed = f"{algorithm} {next(_made) if which is None else which}"
     if algorithm in (5, 7, 8, 10):
@@ -65,7 +65,7 @@ def new_key(algorithm: int = 13, flags: int = 257, which: str | None = None) -> 
 
 @lru_cache
 def key(algorithm: int = 13, which: str = "") -> ZoneKey:
-    """The same for the same question, within a process: keys take long to make."""
+    """A cached key: generating keys is slow."""
     return new_key(algorithm, which=which)
 
 
@@ -78,7 +78,7 @@ class Nsec3:
 
 @dataclass
 class SignedZone:
-    """`body` are records in presentation form, names below the origin; SOA and NS are added."""
+    """`body` holds records in presentation form with relative names; SOA and NS are added."""
 
     name: str
     body: str
@@ -103,7 +103,7 @@ class SignedZone:
         return [key.ds(self.name, self.digest) for key in self.keys[:1]]
 
     def delegation(self) -> str:
-        """What the parent has of it."""
+        """The delegation records of the parent."""
         lines = [f"{self.name} {TTL} IN NS ns.test."]
         return "\n".join(lines + [f"{self.name} {TTL} IN DS {ds}" for ds in self.ds_lines()])
 
@@ -208,7 +208,7 @@ def _is_below_cut(zone: dns.zone.Zone, name: dns.name.Name, origin: dns.name.Nam
 
 
 def tampered(old: str, new: str) -> Callable[[str], str]:
-    """One record is changed after all were signed."""
+    """Change one record after signing."""
 
     def edit(text: str) -> str:
         assert old in text

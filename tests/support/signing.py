@@ -1,4 +1,4 @@
-"""Keys and signed documents for tests. Keys are made once: RSA takes its time."""
+"""Keys and signed documents for tests. Keys are generated once per process, because RSA is slow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOW = 1_780_000_000.0
 
 @cache
 def key_of(kind: str = "ed25519", number: int = 0) -> PrivateKey:
-    """The same key for the same number, in one process."""
+    """A key per number, cached in the process."""
     if kind in SEED_BYTES:
         return new_private_key(kind, hashlib.shake_256(f"{kind} {number}".encode()).digest(SEED_BYTES[kind]))
     if kind == "rsa":
@@ -27,7 +27,7 @@ def key_of(kind: str = "ed25519", number: int = 0) -> PrivateKey:
 
 
 def seed_key() -> PrivateKey:
-    """The key of the specifications' vectors: its seed is the bytes 00 to 1f."""
+    """The key of the vectors in the specifications: the seed is the bytes 00 to 1f."""
     return new_private_key("ed25519", bytes(range(32)))
 
 

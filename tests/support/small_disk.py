@@ -1,4 +1,4 @@
-"""A disk that is full soon: a small tmpfs where one can be mounted."""
+"""A small disk: a tmpfs, if one can be mounted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _tried_mount() -> bool:
 
 @contextmanager
 def small_disk(folder: Path, mib: int = SIZE_MIB) -> Iterator[Path]:
-    """`folder` as a file system of so many MiB."""
+    """`folder` as a file system of this many MiB."""
     folder.mkdir(parents=True, exist_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mib}m,mode=0700", "tmpfs", str(folder)], check=True)
     try:
@@ -36,7 +36,7 @@ def small_disk(folder: Path, mib: int = SIZE_MIB) -> Iterator[Path]:
 
 
 class Ballast:
-    """A file that takes space until it is dropped."""
+    """A file that occupies space until it is removed."""
 
     def __init__(self, folder: Path, mib: int) -> None:
         self._path = folder / "ballast"

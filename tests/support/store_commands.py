@@ -41,7 +41,7 @@ def make_source(dialect: str, document: bytes, **members: Any) -> SourceDocument
 
 
 def make_registration(agent_id: str, *, text: str = "Translates invoices.", **members: Any) -> Registration:
-    """One agent with a source; `text` is its description, and its etag follows from it."""
+    """One agent with a source; `text` is its description and determines its etag."""
     record = AgentRecord(
         id=agent_id,
         name=f"Agent {agent_id}",
@@ -68,7 +68,7 @@ def make_registration(agent_id: str, *, text: str = "Translates invoices.", **me
 
 
 def put(registration: Registration, *, at: float = NOW, idempotency: Idempotency | None = None) -> Command:
-    """Register, or update what is there."""
+    """Register or update."""
 
     def decide(held: StoreState) -> Decision:
         before = held.registrations.get(registration.id)
@@ -128,7 +128,7 @@ def refuse(*keys: str) -> Command:
 
 
 def look(*keys: str, seen: Callable[[StoreState], None]) -> Command:
-    """Writes nothing; shows what is held."""
+    """A command that writes nothing and returns the state."""
 
     def decide(held: StoreState) -> Decision:
         seen(held)
@@ -144,7 +144,7 @@ async def held_for(store: Store, *keys: str) -> StoreState:
 
 
 class Listener:
-    """Remembers what a store tells."""
+    """Records the changes that a store reports."""
 
     def __init__(self) -> None:
         self.batches: list[Sequence[CommittedChange]] = []

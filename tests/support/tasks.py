@@ -1,4 +1,4 @@
-"""A service with tasks, the things around it, and an agent that signs its requests."""
+"""A service with tasks, a callback receiver and DNS, and an agent that signs its requests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BOB = "agent:bob.example.com"
 
 
 class Place:
-    """A service, a receiver of callbacks under bob.example.com, and a server of names."""
+    """A service, a callback receiver at bob.example.com, and a DNS server."""
 
     def __init__(self, bench: Bench, taking: Receiver, names: DnsServer) -> None:
         self.bench = bench
@@ -43,7 +43,7 @@ class Place:
         return f"agent:{httpx2.URL(self.bench.application.base_url).host}"
 
     async def work(self) -> None:
-        """Let everything be done that is due now."""
+        """Run all work that is due."""
         runner = self.bench.application.messaging.runner
         for _ in range(4):
             await runner.turn()
@@ -67,7 +67,7 @@ class Place:
 
 
 class SigningClient:
-    """Requests that an agent signs itself (P-5). Each part of a signature can be replaced."""
+    """Requests signed by an agent (P-5). Each part of a signature can be replaced."""
 
     def __init__(self, place: Place, agent: str, key: PrivateKey) -> None:
         self._place = place

@@ -1,4 +1,4 @@
-"""An issuer of tokens, and a forger: tokens are put together byte by byte, so that each part can be wrong."""
+"""A token issuer that can forge: tokens are assembled from parts, so that each can be wrong."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class TokenIssuer:
     # --- Tokens ----------------------------------------------------------------------------------
 
     def claims(self, **changes: Any) -> dict[str, Any]:
-        """A good set of claims; None removes one."""
+        """Valid claims; None removes one."""
         claims: dict[str, Any] = {
             "iss": self.issuer,
             "aud": self.audience,
@@ -99,7 +99,7 @@ class TokenIssuer:
         payload: str | None = None,
         **claims: Any,
     ) -> str:
-        """A signed token; `payload` replaces the claims by a text of its own."""
+        """A signed token; `payload` replaces the claims."""
         algorithm = algorithm or next(iter(self.keys))
         text = json.dumps(self.claims(**claims)) if payload is None else payload
         signed = f"{b64(self.header(algorithm, **(header or {})))}.{b64(text)}"

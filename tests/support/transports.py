@@ -1,4 +1,4 @@
-"""Beds for the contract of transports: each makes ends of one carrier that reach each other, on a clock that the test moves."""
+"""Test beds for the transport contract: each creates connected ends of one transport on a manual clock."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PATIENCE_SECONDS = 60.0
 
 
 class Bed:
-    """Ends of one network. `make` gives the transport of a name, not yet open."""
+    """Ends of one network. `make` returns the transport of a name, not yet open."""
 
     def __init__(self, clock: ManualClock, make: Callable[[str], Transport], *, relays: bool = True) -> None:
         self.clock = clock
@@ -59,7 +59,7 @@ class Bed:
             await transport.close()
 
     def message(self, agent_id: str = A, **members: Any) -> JsonObject:
-        """Signed now, each time under a higher sequence."""
+        """A message signed now, with an increasing sequence number."""
         return signed(self.clock, agent_id, **members)
 
 
@@ -74,7 +74,7 @@ class _Sequence:
 
 
 class Watched:
-    """What a subscriber was told."""
+    """Records the callbacks of a subscription."""
 
     def __init__(self) -> None:
         self.sightings: list[Sighting] = []
@@ -87,7 +87,7 @@ class Watched:
 
 
 async def eventually(holds: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> None:
-    """Waits until something holds; fails when it does not in time."""
+    """Wait until a condition holds; fail after a timeout."""
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -95,7 +95,7 @@ async def eventually(holds: Callable[[], Any], seconds: float = PATIENCE_SECONDS
 
 
 async def asked(end: Transport, query: AgentQuery, wanted: set[str], seconds: float = 1.0) -> list[JsonObject]:
-    """What a query finds; once more while one of those that are wanted is missing, because a busy machine answers late."""
+    """The result of a query; repeated while a wanted agent is missing, because a busy machine is slow."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         found = await end.query(query, timeout=seconds)
@@ -104,12 +104,12 @@ async def asked(end: Transport, query: AgentQuery, wanted: set[str], seconds: fl
 
 
 async def quietly(seconds: float = 0.4) -> None:
-    """Long enough for what must not happen to have happened."""
+    """Wait long enough for an unwanted event to happen."""
     await asyncio.sleep(seconds)
 
 
 def said(message: JsonObject | None) -> JsonObject:
-    """A message without the unsigned members that a carrier may add (ANN-8)."""
+    """A message without the unsigned members that a transport may add (ANN-8)."""
     assert message is not None
     return {name: value for name, value in message.items() if name not in ("ttl", "matched", "query_id")}
 
@@ -127,7 +127,7 @@ async def memory_bed() -> AsyncIterator[Bed]:
 
 @asynccontextmanager
 async def udp_bed() -> AsyncIterator[Bed]:
-    """Broadcast on the loopback interface, on a port of its own."""
+    """Broadcast on the loopback interface, on a free port."""
     clock = ManualClock(time.time())
     port = free_port()
     bed = Bed(clock, lambda name: UdpTransport(["lo"], clock, port=port, random=random.Random(name)))
@@ -139,7 +139,7 @@ async def udp_bed() -> AsyncIterator[Bed]:
 
 @asynccontextmanager
 async def mdns_bed() -> AsyncIterator[Bed]:
-    """Multicast on a loopback interface of its own, and where there is none, under a service of its own."""
+    """Multicast on a private loopback interface, or under a private service type if there is none."""
     clock = ManualClock(time.time())
     service = f"_wp-{secrets.token_hex(4)}._tcp.local."
     bed = Bed(
@@ -154,7 +154,7 @@ async def mdns_bed() -> AsyncIterator[Bed]:
 
 @asynccontextmanager
 async def bus_bed() -> AsyncIterator[Bed]:
-    """A NATS server of its own."""
+    """A private NATS server."""
     clock = ManualClock(time.time())
     with nats_server() as server:
         bed = Bed(clock, lambda name: BusTransport(server.url, clock, random=random.Random(name)))
@@ -166,7 +166,7 @@ async def bus_bed() -> AsyncIterator[Bed]:
 
 @asynccontextmanager
 async def registry_bed(make: Callable[[str, ManualClock], Transport]) -> AsyncIterator[Bed]:
-    """Clients of one registry in this process, on a real socket, and on the clock of the test. `make` is given its URL."""
+    """Clients of one registry in this process, on a real socket and a manual clock. `make` gets its URL."""
     clock = ManualClock(time.time())
     with tempfile.TemporaryDirectory(prefix="waypost-test-") as folder:
         settings = Settings(data=Path(folder), store="memory", embedder="none", open=True, trust_mode="tofu")

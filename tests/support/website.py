@@ -1,4 +1,4 @@
-"""A web server with the files of one folder, for commands that fetch."""
+"""A web server for the files of one folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 @contextmanager
 def website(folder: Path) -> Iterator[str]:
-    """Its address, for as long as the block lasts."""
+    """The URL of a server that runs during the block."""
     handler = functools.partial(_Quiet, directory=str(folder))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)

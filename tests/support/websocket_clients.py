@@ -1,4 +1,4 @@
-"""WebSockets as tests need them: raw frames on a socket, and sessions that speak the announce protocol."""
+"""WebSocket clients for tests: raw frames, and sessions of the announce protocol."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class RawFrame:
 
 
 class RawSocket:
-    """A handshake by hand, then bytes."""
+    """A manual handshake, then raw bytes."""
 
     def __init__(self, url: str, headers: Mapping[str, str | None], path: str = "/ws") -> None:
         parts = urlsplit(url)
@@ -96,7 +96,7 @@ class RawSocket:
         return value
 
     def body(self) -> dict[str, Any]:
-        """Of a refused handshake."""
+        """The status of a refused handshake."""
         value: dict[str, Any] = json.loads(self._bytes(int(self.headers["content-length"])) or b"{}")
         return value
 
@@ -149,7 +149,7 @@ class Session:
         return await self.status()
 
     async def query(self, capability: str = "*", **more: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """The answers, and the STATUS that ends them."""
+        """The responses and the final STATUS."""
         await self.send(2, {"protocol_version": "v1.0", "query": {"capability": capability}, **more})
         answers: list[dict[str, Any]] = []
         while True:
@@ -162,7 +162,7 @@ class Session:
         return await self.query(capability, subscribe=True, **more)
 
     async def closed(self, seconds: float = ANSWER_SECONDS) -> tuple[int | None, str | None]:
-        """The close code and its words, once the other side has closed."""
+        """The close code and reason, once the other side has closed."""
         async with asyncio.timeout(seconds):
             await self.connection.wait_closed()
         return self.connection.close_code, self.connection.close_reason
@@ -170,7 +170,7 @@ class Session:
 
 @dataclass
 class SocketBench:
-    """A service in this process, on a real socket and on the clock of the test."""
+    """A service in this process, on a real socket and a manual clock."""
 
     bench: Bench
     sockets: AnnounceWebSocket

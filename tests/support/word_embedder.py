@@ -1,6 +1,6 @@
-"""An embedder that is small, exact and the same everywhere: each word has a direction of its own, and some words share one.
+"""A small deterministic embedder: each word has its own direction, synonyms share one.
 
-So a test knows what is near what: texts that share words or name the same thing by another word.
+So a test knows which texts are near: those that share words or synonyms.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SAME = {"regen": "rain", "lluvia": "rain", "rechnung": "invoice", "factura": "i
 
 
 class BagOfWords:
-    """Ready from the start unless told otherwise. `during` is called while texts are encoded."""
+    """Ready from the start by default. `during` is called while texts are encoded."""
 
     def __init__(self, name: str = "bag-1", *, is_ready: bool = True) -> None:
         self.name = name
@@ -57,10 +57,10 @@ def _direction(word: str) -> Vectors:
 
 
 def slow_space(embedder: BagOfWords) -> VectorSpace:
-    """Vectors of the whole and of each example, made in the background."""
+    """Vectors of the text and of each example, computed in the background."""
     return VectorSpace(embedder, CoarseQuantizer.single(DIMS), is_quick=False)
 
 
 def quick_space(embedder: BagOfWords) -> VectorSpace:
-    """One vector of the whole, made when an agent is first looked at."""
+    """One vector of the text, computed when an agent is first used."""
     return VectorSpace(embedder, CoarseQuantizer.single(DIMS), is_quick=True, has_examples=False)

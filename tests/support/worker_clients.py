@@ -1,7 +1,7 @@
-"""Clients of a service whose processes are killed one by one: they go on, and know what they may find.
+"""Clients of a service whose processes are killed one by one: they continue, and check what they read.
 
-An answer that did not come, or that says "try later", leaves two states possible: the one before, and the one asked for.
-Once the writer is back, one of them holds for good.
+A missing response, or one that says "try later", leaves two possible states: the previous and the requested one. Once the
+writer is back, one of them is final.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from support.worker_processes import wait_for
 
 
 class PatientClient(Client):
-    """Writes until it is told to stop, through whatever happens to the processes."""
+    """Writes until it is stopped, across restarts of the processes."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -24,7 +24,7 @@ class PatientClient(Client):
     def run_until(self, stop: threading.Event, url: str, headers: dict[str, str]) -> None:
         while not stop.is_set() and not self.complaints:
             try:
-                # A new connection now and then ends up with either process.
+                # New connections reach both processes.
                 with httpx2.Client(base_url=url, headers=headers, timeout=60, verify=False) as http:
                     while not stop.is_set() and not self.complaints and self._choice.random() < 0.9:
                         self._write(http)

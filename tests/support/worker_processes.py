@@ -1,4 +1,4 @@
-"""The processes of one service: how to reach each of them, and how to wait for what one of them does."""
+"""The worker processes of one service: how to reach each, and how to wait for one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CONNECTIONS = 128  # the system deals them out by chance; so many never end up 
 
 
 def wait_for(what: Callable[[], T], seconds: float = PATIENCE_SECONDS) -> T:
-    """Ask until it is so; a service that is away for a moment has not said no."""
+    """Poll until a condition holds; a short outage of the service is tolerated."""
     ends = time.monotonic() + seconds
     while True:
         try:
@@ -34,7 +34,7 @@ def wait_for(what: Callable[[], T], seconds: float = PATIENCE_SECONDS) -> T:
 
 
 def workers(server: RunningServer) -> list[dict[str, Any]]:
-    """As the writer tells of them; [] while it is away."""
+    """The processes as the writer reports them; [] while it is down."""
     answer = httpx2.get(f"{server.url}/api/v1/stats", headers=server.headers, timeout=60, verify=False)
     return answer.json()["workers"] if answer.status_code == 200 else []
 
@@ -45,7 +45,7 @@ def all_ready(server: RunningServer) -> list[dict[str, Any]]:
 
 
 def process_of(answer: httpx2.Response) -> str:
-    """Which process answered: each puts its own name before the numbers of its requests."""
+    """The process that answered, by the prefix of its request ids."""
     return answer.headers["x-request-id"].split("-")[0]
 
 

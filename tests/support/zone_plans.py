@@ -1,4 +1,4 @@
-"""Plans of zones for tests, and their text read by somebody else's reader."""
+"""Zone plans for tests, and their text parsed by dnspython."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def plan(**members: Any) -> ZonePlan:
 
 
 def whole_zone(zone: GeneratedZone, form: str = "bind", origin: str = "example.com") -> str:
-    """The text of an agent inside a zone that a server can load."""
+    """The records of an agent inside a zone that a server can load."""
     return f"$ORIGIN {origin}.\n{APEX}{format_zone(zone, form)}"
 
 
 def read_zone(zone: GeneratedZone, form: str = "bind", origin: str = "example.com") -> dict[tuple[str, str], list[Any]]:
-    """As dnspython reads it: rdata by name and type."""
+    """The zone parsed by dnspython: rdata by name and type."""
     found = dns.zone.from_text(whole_zone(zone, form, origin), origin=f"{origin}.", relativize=False)
     records: dict[tuple[str, str], list[Any]] = {}
     for name, _, rdata in found.iterate_rdatas():
@@ -46,5 +46,5 @@ def zone_of(**members: Any) -> GeneratedZone:
 
 
 def params_of(rdata: Any) -> dict[int, str]:
-    """The parameters of an SVCB record by number, as their text."""
+    """The parameters of an SVCB record as text, by number."""
     return {int(key): "" if value is None else value.to_text().strip('"') for key, value in rdata.params.items()}
