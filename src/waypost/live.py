@@ -240,7 +240,7 @@ class LiveAgent:
         line = self._lines.get(peer)
         if line is None or line.is_over:
             line = self._lines[peer] = PeerConnection(
-                self.me, peer, self.contact, self, tls=self._tls, news=self._news, on_control=self._controlled
+                self.me, peer, self.contact, self, tls=self._tls, on_event=self._news, on_control=self._controlled
             )
         return line
 
@@ -305,9 +305,9 @@ class LiveAgent:
             self.contact,
             self,
             tls=self._tls,
-            news=self._news,
+            on_event=self._news,
             wrap=wrap,
-            opened=attach_to_relay,
+            on_open=attach_to_relay,
             on_control=controlled,
         )
         await line.wait()
@@ -320,7 +320,7 @@ class LiveAgent:
 
     async def _own_registry(self) -> str:
         for source in self._registry_contacts():
-            return (await source.itself()).agent
+            return (await source.registry_contact()).agent
         raise InvalidRequest(
             "No registry is named.", path="registry", hint="Give LiveAgent a registry, or name a relay."
         )

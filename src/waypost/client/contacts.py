@@ -1,4 +1,4 @@
-"""Where an agent can be talked to, and by which key it is known: as somebody said, or as a registry says."""
+"""Sources of contacts: where an agent can be reached for a chat, and by which key it is verified."""
 
 from __future__ import annotations
 
@@ -21,154 +21,185 @@ from waypost.model.resolution import Resolution
 from waypost.trust.checks.adp import FINGERPRINT, parse_full_key
 
 _VERIFIED = "verified"
-_ADDRESSES: Final[tuple[Literal["A"], Literal["AAAA"]]] = ("A", "AAAA")
+_WELL_KNOWN = "/.well-known/agent.json"
+_ADDRESS_TYPES: Final[tuple[Literal["A"], Literal["AAAA"]]] = ("A", "AAAA")
 
 
 class Contact(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an agent can be reached, and its key."""
+
     agent: str
-    url: str | None = None  # None: it can be recognised, but not called
-    address: str | None = None  # where the host of the url is, when somebody else than the system was asked
+    url: str | None = None  # None: the agent can be verified, but not called
+    address: str | None = None  # of the url's host, if it was resolved with another resolver than the system's
     key: PeerIdentity | None = None
     token: str | None = None
 
 
 class Contacts(Protocol):
-    async def find(self, agent: str) -> Contact | None: ...
+    """A source of contacts."""
+
+    async def find(self, agent: str) -> Contact | None:
+        """The contact of an agent; None if this source does not know it.
+
+        Args:
+            agent: The Agent URI.
+        """
+        ...
 
 
 class StaticContacts:
-    """What somebody was told by other means."""
+    """Contacts that the program itself adds."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Contact] = {}
+        self._contacts: dict[str, Contact] = {}
 
     def add(
         self, agent: str, *, url: str | None, fingerprint: str | None, token: str | None = None, by: KeySource = "given"
     ) -> None:
+        """Add or replace a contact.
+
+        Args:
+            agent: The Agent URI.
+            url: Where it can be called.
+            fingerprint: The fingerprint of its key.
+            token: The token for the call.
+            by: Where the key comes from.
+        """
         if fingerprint is not None and not FINGERPRINT.match(fingerprint):
             raise InvalidKey(
-                f"{fingerprint[:60]!r} is no fingerprint.",
+                f"{fingerprint[:60]!r} is not a fingerprint.",
                 path="fingerprint",
                 hint="Write ed25519: and the 43 characters of base64url.",
             )
         key = None
         if fingerprint is not None:
             key = PeerIdentity(agent=agent, fingerprint=fingerprint, by=by, domain=domain_of(agent) or "")
-        self._known[agent] = Contact(agent=agent, url=url, key=key, token=token)
+        self._contacts[agent] = Contact(agent=agent, url=url, key=key, token=token)
 
     async def find(self, agent: str) -> Contact | None:
-        return self._known.get(agent)
+        """The contact that was added for an agent."""
+        return self._contacts.get(agent)
 
 
 class RegistryContacts:
-    """What a registry knows: itself, the domain as it resolves it, then the ADP document that it holds and verified."""
+    """Contacts of a registry: itself, domains that it resolves, and ADP documents that it verified, in this order."""
 
     def __init__(self, client: Client, http: httpx2.AsyncClient, token: str | None = None) -> None:
-        """`http` asks the registry itself, and documents of agents elsewhere; `token` is for the registry alone."""
+        """Use a registry as a source.
+
+        Args:
+            client: A client of the registry.
+            http: Reads documents of the registry and of agents elsewhere.
+            token: The token for chats over the registry; it is sent to no other host.
+        """
         self._client = client
         self._http = http
         self._token = token
 
     async def close(self) -> None:
+        """Close the HTTP connections."""
         await self._http.aclose()
 
     async def find(self, agent: str) -> Contact | None:
-        """Where no DNS leads to an agent, a registry that answers for its domain does: its operator said so."""
-        own = await self._itself(agent)
-        if own is not None:
-            return own
-        resolution = await self._resolution(agent)
-        found = await self._resolved(agent, resolution) or await self._registered(agent)
-        is_led = resolution is not None and resolution.document is not None
-        if found is not None and found.key is not None and (is_led or not _is_on_domain(found.url, domain_of(agent))):
+        """The contact of an agent. A registry that hosts the agent's domain is used if the DNS does not lead to the agent."""
+        registry = await self.registry_contact()
+        if registry.agent == agent:
+            return registry
+        resolution = await self._resolve(agent)
+        found = await self._resolved_contact(agent, resolution) or await self._registered_contact(agent)
+        is_in_dns = resolution is not None and resolution.document is not None
+        if (
+            found is not None
+            and found.key is not None
+            and (is_in_dns or not _is_on_domain(found.url, domain_of(agent)))
+        ):
             return found
-        return await self._hosted(agent) or found
+        return await self._hosted_contact(agent) or found
 
-    async def itself(self) -> Contact:
-        """The registry as an agent."""
+    async def registry_contact(self) -> Contact:
+        """The registry itself as an agent."""
         try:
-            found = await self._http.get("/.well-known/agent.json")
+            response = await self._http.get(_WELL_KNOWN)
         except httpx2.HTTPError as error:
             raise Unavailable(
                 f"{self._http.base_url} cannot be reached ({error}).", path="server", hint="Is the service running?"
             ) from None
-        document = parse_object(found.content)
+        document = parse_object(response.content)
         agent = str((document.get("identity") or {}).get("id"))
         return Contact(
             agent=agent, url=chat_url(document), key=document_key(agent, document, "domain"), token=self._token
         )
 
-    async def _itself(self, agent: str) -> Contact | None:
-        own = await self.itself()
-        return own if own.agent == agent else None
-
-    async def _resolution(self, agent: str) -> Resolution | None:
+    async def _resolve(self, agent: str) -> Resolution | None:
         try:
             return await self._client.resolve(agent) if has_dns_name(agent) else None
         except WaypostError:
             return None
 
-    async def _resolved(self, agent: str, resolution: Resolution | None) -> Contact | None:
+    async def _resolved_contact(self, agent: str, resolution: Resolution | None) -> Contact | None:
         key = None if resolution is None else find_dns_key(agent, resolution)
         if key is None or resolution is None or resolution.document is None:
             return None
-        document = await self._fetched(resolution.document.url, resolution.document.sha256)
+        document = await self._fetch_verified(resolution.document.url, resolution.document.sha256)
         return Contact(agent=agent, url=chat_url(document), key=key)
 
-    async def _fetched(self, url: str, sha256: str) -> JsonObject:
-        """The document that the registry judged, and no other one."""
+    async def _fetch_verified(self, url: str, sha256: str) -> JsonObject:
+        """The document that the registry verified; FetchFailed if it has changed since."""
         try:
-            found = await self._http.get(url, headers={"Accept": "application/vnd.adp+json, application/json"})
+            response = await self._http.get(url, headers={"Accept": "application/vnd.adp+json, application/json"})
         except httpx2.HTTPError as error:
             raise FetchFailed(f"{url} cannot be read ({error}).", path="url", hint="Try again later.") from None
-        if found.status_code != 200 or hashlib.sha256(found.content).hexdigest() != sha256:
-            raise FetchFailed(f"{url} has changed since it was judged.", path="url", hint="Resolve it again.")
-        return parse_object(found.content)
+        if response.status_code != 200 or hashlib.sha256(response.content).hexdigest() != sha256:
+            raise FetchFailed(f"{url} has changed since it was verified.", path="url", hint="Resolve it again.")
+        return parse_object(response.content)
 
-    async def _hosted(self, agent: str) -> Contact | None:
-        """An agent that the registry answers for, also while no DNS leads there."""
-        own, domain = await self.itself(), domain_of(agent)
+    async def _hosted_contact(self, agent: str) -> Contact | None:
+        """An agent whose domain the registry serves, even if the DNS does not point there."""
+        registry, domain = await self.registry_contact(), domain_of(agent)
         if domain is None or not has_dns_name(agent):
             return None
         try:
-            found = await self._http.get("/.well-known/agent.json", headers={"Host": domain})
+            response = await self._http.get(_WELL_KNOWN, headers={"Host": domain})
         except httpx2.HTTPError:
             return None
-        document = parse_object(found.content) if found.status_code == 200 else {}
+        document = parse_object(response.content) if response.status_code == 200 else {}
         key, chat = document_key(agent, document, "registry"), chat_url(document)
         if key is None:
             return None
         if not _is_on_domain(chat, domain):
             return Contact(agent=agent, url=chat, key=key)
-        return Contact(agent=agent, url=own.url, key=key, token=self._token)
+        return Contact(agent=agent, url=registry.url, key=key, token=self._token)
 
-    async def _registered(self, agent: str) -> Contact | None:
+    async def _registered_contact(self, agent: str) -> Contact | None:
         try:
             found = await self._client.document(agent, "adp")
         except NotFound:
             return None
-        document = found.body
-        if found.trust != _VERIFIED:
-            return Contact(agent=agent, url=chat_url(document))
-        return Contact(agent=agent, url=chat_url(document), key=document_key(agent, document, "registry"))
+        key = document_key(agent, found.body, "registry") if found.trust == _VERIFIED else None
+        return Contact(agent=agent, url=chat_url(found.body), key=key)
 
 
 class DomainContacts:
-    """What the domain itself says, asked from here: its DNS, and the document that it leads to."""
+    """Contacts of domains, resolved by this program: DNS records and the documents that they name."""
 
     def __init__(self, resolver: DomainResolver, check: Callable[[str, int], None]) -> None:
-        """`check` refuses addresses that a stranger's DNS may not lead to."""
+        """Use the DNS as a source.
+
+        Args:
+            resolver: Resolves domains.
+            check: Raises for an address and port to which the DNS of others may not lead.
+        """
         self._resolver = resolver
         self._check = check
 
     async def find(self, agent: str) -> Contact | None:
+        """The contact that the domain of an agent states; None if the domain has no key for it."""
         if not has_dns_name(agent):
             return None
         found = await self._resolver.find(agent)
-        told = found.resolution
-        if told.outcome == "failed":
-            raise _resolution_error(told)
-        key = find_dns_key(agent, told)
+        if found.resolution.outcome == "failed":
+            raise _resolution_error(found.resolution)
+        key = find_dns_key(agent, found.resolution)
         if key is None:
             return None
         documents = [each.parsed for each in found.documents if each.parsed is not None]
@@ -176,41 +207,48 @@ class DomainContacts:
         return Contact(agent=agent, url=url, key=key, address=None if url is None else await self._address(url))
 
     async def _address(self, url: str) -> str | None:
-        """The first address of the host that is allowed, asked of the same resolver."""
+        """The first address of the host, from the same resolver. Raises if it is not allowed."""
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port or 443
-        for kind in _ADDRESSES:
-            for record in (await self._resolver.dns.lookup(host, kind)).records:
+        for record_type in _ADDRESS_TYPES:
+            for record in (await self._resolver.dns.lookup(host, record_type)).records:
                 address = str(ipaddress.ip_address(record))
                 self._check(address, port)
                 return address
         return None
 
 
-def _resolution_error(told: Resolution) -> WaypostError:
-    """What a domain that cannot be followed says of its agent: nothing, or that it is not to be trusted."""
-    rung = told.find_verdict("key-verified")
-    if rung is not None and rung.state == "failed":
-        return FingerprintMismatch(f"{told.domain}: {told.reason}.", path="to", hint="`waypost resolve` tells more.")
-    return Unavailable(
-        f"{told.domain} cannot be followed: {told.reason}.", path="to", hint="`waypost resolve` tells more."
-    )
+def _resolution_error(resolution: Resolution) -> WaypostError:
+    """FingerprintMismatch if the key of a domain is wrong: the agent must not be trusted. Otherwise Unavailable."""
+    verdict = resolution.find_verdict("key-verified")
+    hint = "`waypost resolve` shows the steps."
+    if verdict is not None and verdict.state == "failed":
+        return FingerprintMismatch(f"{resolution.domain}: {resolution.reason}.", path="to", hint=hint)
+    return Unavailable(f"{resolution.domain} cannot be resolved: {resolution.reason}.", path="to", hint=hint)
 
 
 def has_dns_name(agent: str) -> bool:
-    """Whether an agent has a name that the DNS may know."""
+    """True if the name of an agent can be in the DNS.
+
+    Args:
+        agent: The Agent URI.
+    """
     return "." in agent and not agent.rpartition(".")[2].isdigit()
 
 
 def chat_url(document: JsonObject) -> str | None:
-    """`endpoints.chat` (ADP-36)."""
+    """`endpoints.chat` of an ADP document (ADP-36).
+
+    Args:
+        document: The document.
+    """
     endpoints: Any = document.get("endpoints")
     chat = endpoints.get("chat") if isinstance(endpoints, dict) else None
     return chat if isinstance(chat, str) else None
 
 
 def _is_on_domain(url: str | None, domain: str | None) -> bool:
-    """Whether an address is that of the domain itself, which a registry may answer for; no address is none elsewhere."""
+    """True if a URL is on the domain itself, which a registry may serve, or if there is no URL."""
     if url is None:
         return True
     parts = urlsplit(url)
@@ -218,6 +256,13 @@ def _is_on_domain(url: str | None, domain: str | None) -> bool:
 
 
 def document_key(agent: str, document: JsonObject, by: KeySource) -> PeerIdentity | None:
+    """The key that an ADP document states for an agent; None if it is of another agent or has no valid key.
+
+    Args:
+        agent: The Agent URI.
+        document: The document.
+        by: Where the document comes from.
+    """
     identity: Any = document.get("identity")
     stated = identity.get("publicKey") if isinstance(identity, dict) else None
     if not isinstance(stated, dict) or str(identity.get("id")).lower() != agent:
