@@ -287,16 +287,8 @@ def need_text(
 
 def find_text(document: Mapping[str, Any], name: str, path: str = "$", *, most: int) -> str | None:
     """Return the string member `name`; None if it is absent or null."""
-    value = document.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, str):
-        raise InvalidDocument(
-            f"{name!r} must be a string, not {kind_of(value)}.",
-            path=member(path, name),
-            hint="Write it as a string, or leave it out.",
-        )
-    return check_length(value, member(path, name), most)
+    value: str | None = _find(document, name, path, str, "a string", "Write it as a string")
+    return None if value is None else check_length(value, member(path, name), most)
 
 
 def find_texts(document: Mapping[str, Any], name: str, path: str = "$", *, most: int, chars: int) -> tuple[str, ...]:
@@ -318,40 +310,29 @@ def find_texts(document: Mapping[str, Any], name: str, path: str = "$", *, most:
 
 
 def find_object(document: Mapping[str, Any], name: str, path: str = "$") -> JsonObject | None:
-    value = document.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, dict):
-        raise InvalidDocument(
-            f"{name!r} must be an object, not {kind_of(value)}.",
-            path=member(path, name),
-            hint="Write it as {…}, or leave it out.",
-        )
+    value: JsonObject | None = _find(document, name, path, dict, "an object", "Write it as {…}")
     return value
 
 
 def find_flag(document: Mapping[str, Any], name: str, path: str = "$") -> bool | None:
-    """Return the boolean member `name`; None if it is absent or null."""
-    value = document.get(name)
-    if value is not None and not isinstance(value, bool):
-        raise InvalidDocument(
-            f"{name!r} must be a boolean, not {kind_of(value)}.",
-            path=member(path, name),
-            hint="Write true or false, or leave it out.",
-        )
+    value: bool | None = _find(document, name, path, bool, "a boolean", "Write true or false")
     return value
 
 
 def find_integer(document: Mapping[str, Any], name: str, path: str = "$") -> int | None:
-    """Return the integer member `name`; None if it is absent or null."""
-    value = document.get(name)
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-        raise InvalidDocument(
-            f"{name!r} must be an integer, not {kind_of(value)}.",
-            path=member(path, name),
-            hint="Write a whole number, or leave it out.",
-        )
+    value: int | None = _find(document, name, path, int, "an integer", "Write a whole number")
     return value
+
+
+def _find(document: Mapping[str, Any], name: str, path: str, kind: type, expected: str, hint: str) -> Any:
+    value = document.get(name)
+    if value is None or (isinstance(value, kind) and (kind is bool or not isinstance(value, bool))):
+        return value
+    raise InvalidDocument(
+        f"{name!r} must be {expected}, not {kind_of(value)}.",
+        path=member(path, name),
+        hint=f"{hint}, or leave it out.",
+    )
 
 
 def find_array(document: Mapping[str, Any], name: str, path: str = "$", *, most: int) -> list[Any]:

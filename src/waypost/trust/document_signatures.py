@@ -194,12 +194,12 @@ def _without_defaults(value: Any, kind: str) -> Any:
     if not isinstance(value, dict):
         return value
     droppable, parts = _DEFAULTED[kind]
-    kept: JsonObject = {}
+    result: JsonObject = {}
     for name, item in value.items():
         if item is None or (name in droppable and item in ("", False, [], {})):
             continue
-        kept[name] = _part(name, item, parts[name]) if name in parts else item
-    return kept
+        result[name] = _part(name, item, parts[name]) if name in parts else item
+    return result
 
 
 def _part(name: str, item: Any, kind: str) -> Any:
@@ -213,9 +213,9 @@ def _part(name: str, item: Any, kind: str) -> Any:
 def _without_empty(value: Any) -> Any:
     """Drop empty strings, arrays and objects at any depth; None if nothing is left."""
     if isinstance(value, dict):
-        return {name: kept for name, item in value.items() if (kept := _without_empty(item)) is not None} or None
+        return {name: part for name, item in value.items() if (part := _without_empty(item)) is not None} or None
     if isinstance(value, list):
-        return [kept for item in value if (kept := _without_empty(item)) is not None] or None
+        return [part for item in value if (part := _without_empty(item)) is not None] or None
     return None if value == "" else value
 
 

@@ -125,7 +125,7 @@ class McpCodec(Codec):
 
 
 def _decode(document: JsonObject, context: DecodeContext) -> Decoded:
-    server, carried = _uncarried(upgrade_server(document))
+    server, carried = _split_carried(upgrade_server(document))
     record = apply_remainder(_with_residue(read_server(server), server), carried, f"$._meta[{CARRY!r}]")
     if not record.bindings:
         raise InvalidDocument(
@@ -140,11 +140,11 @@ def _decode(document: JsonObject, context: DecodeContext) -> Decoded:
 
 def _with_residue(record: AgentRecord, server: JsonObject) -> AgentRecord:
     residue = residue_members(server, _write(record, "localhost"))
-    residue.pop("$schema", None)  # says the form, not the server
+    residue.pop("$schema", None)  # names the format, not the server
     return attach_residue(record, "mcp", residue)
 
 
-def _uncarried(server: JsonObject) -> tuple[JsonObject, Any]:
+def _split_carried(server: JsonObject) -> tuple[JsonObject, Any]:
     meta = find_object(server, "_meta")
     if not meta:
         return unknown_members(server, ("_meta",)), None

@@ -393,5 +393,5 @@ def _find_problem(response: Any, call_id: str) -> str | None:
         return "The response belongs to another call."
     agents = response["result"].get("agents")
     if not isinstance(agents, list) or not all(isinstance(card, dict) and card.get("agent_id") for card in agents):
-        return "The response holds a card without agent_id."
+        return "The response has a card without agent_id."
     return None

@@ -187,8 +187,8 @@ def _check_revoked(request: AdmissionRequest, pin: AgentPin | None, policy: Admi
     if request.agent_id in policy.revoked_agents:
         raise revoked_error(f"The agent {request.agent_id} was revoked.", "$.agent.agent_id")
     key_id = request.key.key_id if request.key is not None else None
-    held = pin.find_key(key_id) if pin is not None and key_id is not None else None
-    if key_id in policy.revoked_keys or (held is not None and held.state == "revoked"):
+    pinned = pin.find_key(key_id) if pin is not None and key_id is not None else None
+    if key_id in policy.revoked_keys or (pinned is not None and pinned.state == "revoked"):
         raise revoked_error("The key of this announcement was revoked.", "$.agent.public_key")
 
 
@@ -246,15 +246,15 @@ def _admit_signed(
     if event == "rotate":
         _check_rotation_proof(request, bound)
         bound = rotate_key(bound, new_pinned_key(key, "rotation", now), now)
-    held = bound.find_key(key.key_id)
-    if held is None:  # cannot happen: `key` is one of the pin's, or was just added
+    pinned = bound.find_key(key.key_id)
+    if pinned is None:  # cannot happen: `key` is one of the pin's, or was just added
         raise _bad_signature_error()
     updated = check_replay(
-        bound, request.stamp, held, now=now, authenticated=policy.authenticated, withdrawn=policy.withdrawn
+        bound, request.stamp, pinned, now=now, authenticated=policy.authenticated, withdrawn=policy.withdrawn
     )
     return AdmissionResult(
         pin=_retire_expired_keys(updated, now),
-        verdicts=_verdicts(request, key, canon, held.via, now),
+        verdicts=_verdicts(request, key, canon, pinned.via, now),
         key_id=key.key_id,
         event=event,
     )
@@ -300,11 +300,11 @@ def _choose_key(
         if active is None or active.key_id in policy.revoked_keys:
             raise revoked_error("The key of this agent was revoked.", "$.agent.public_key")
         return parse_der(active.spki), ""
-    held = bound.find_key(request.key.key_id)
-    if held is not None:
-        if held.state_at(now) == "retired":
+    pinned = bound.find_key(request.key.key_id)
+    if pinned is not None:
+        if pinned.state_at(now) == "retired":
             raise _key_conflict_error("The key was replaced, and its grace period is over.", "retired_key")
-        return parse_der(held.spki), ""
+        return parse_der(pinned.spki), ""
     active = bound.active
     if active is None or active.key_id in policy.revoked_keys:
         raise revoked_error("The key of this agent was revoked; it cannot introduce another one.", "$.agent.public_key")

@@ -58,9 +58,9 @@ def pin_first_key(pin: AgentPin, key: PinnedKey, *, provisioned: bool) -> AgentP
     if known is not None:
         key = msgspec.structs.replace(key, seq=known.seq, digest=known.digest)
     others = tuple(
-        msgspec.structs.replace(held, state="retired", until=None) if held.state in ("active", "retiring") else held
-        for held in pin.keys
-        if held.key_id != key.key_id
+        msgspec.structs.replace(each, state="retired", until=None) if each.state in ("active", "retiring") else each
+        for each in pin.keys
+        if each.key_id != key.key_id
     )
     return msgspec.structs.replace(
         pin, keys=drop_oldest_retired((key, *others)), provisioned=pin.provisioned or provisioned
@@ -70,13 +70,13 @@ def pin_first_key(pin: AgentPin, key: PinnedKey, *, provisioned: bool) -> AgentP
 def rotate_key(pin: AgentPin, key: PinnedKey, now: float) -> AgentPin:
     """Make `key` the active one, with its own sequence. Its predecessor stays valid for the grace period, but cannot
     rotate."""
-    held = tuple(
+    others = tuple(
         msgspec.structs.replace(each, state="retiring", until=now + limits.ROTATION_GRACE_SECONDS)
         if each.state == "active"
         else each
         for each in pin.keys
     )
-    return msgspec.structs.replace(pin, keys=drop_oldest_retired((key, *held)), rotated_at=now)
+    return msgspec.structs.replace(pin, keys=drop_oldest_retired((key, *others)), rotated_at=now)
 
 
 def revoke_pinned_key(pin: AgentPin, key_id: str) -> AgentPin:
@@ -89,13 +89,13 @@ def revoke_pinned_key(pin: AgentPin, key_id: str) -> AgentPin:
 def drop_oldest_retired(keys: tuple[PinnedKey, ...]) -> tuple[PinnedKey, ...]:
     """Drop the oldest retired keys beyond the limit; other keys are never dropped."""
     excess = len(keys) - limits.PINNED_KEYS
-    kept: list[PinnedKey] = []
+    remaining: list[PinnedKey] = []
     for key in reversed(keys):
         if excess > 0 and key.state == "retired":
             excess -= 1
         else:
-            kept.append(key)
-    return tuple(reversed(kept))
+            remaining.append(key)
+    return tuple(reversed(remaining))
 
 
 def is_evictable(pin: AgentPin, now: float) -> bool:

@@ -64,14 +64,8 @@ def verify_record_signature(
         claims = _claims(signed.payload, now)
         _check_names(claims, record)
         covers_params = _covers_params(claims, record)
-    except UnknownKey as error:
-        return SignatureResult(
-            state="unknown", code=NO_KEY, reason=f"the signature of the record is not verified: {error}"
-        )
-    except InvalidJws as error:
-        return SignatureResult(state="failed", code=BAD, reason=f"the signature of the record is invalid: {error}")
-    except _InvalidSignature as wrong:
-        return SignatureResult(state="failed", code=wrong.code, reason=str(wrong))
+    except (InvalidJws, _InvalidSignature) as error:
+        return _result_of_error("record", error)
     evidence = {"covers": "record" if covers_params else "endpoint", "key_id": key.key.key_id, "expires": claims["exp"]}
     return SignatureResult(state="passed", reason="the record is signed by a key of its zone", evidence=evidence)
 
@@ -96,17 +90,23 @@ def verify_entry_signature(
             covers = "manifest"
         else:
             return SignatureResult(state="not_checked", code=UNSIGNED, reason="the entry is not signed")
-    except UnknownKey as error:
-        return SignatureResult(
-            state="unknown", code=NO_KEY, reason=f"the signature of the entry is not verified: {error}"
-        )
-    except InvalidJws as error:
-        return SignatureResult(state="failed", code=BAD, reason=f"the signature of the entry is invalid: {error}")
-    except WaypostError as error:
-        return SignatureResult(state="failed", code=BAD, reason=error.message)
-    except _InvalidSignature as wrong:
-        return SignatureResult(state="failed", code=wrong.code, reason=str(wrong))
+    except (InvalidJws, WaypostError, _InvalidSignature) as error:
+        return _result_of_error("entry", error)
     return SignatureResult(state="passed", evidence={"covers": covers, "key_id": key.key.key_id})
+
+
+def _result_of_error(what: str, error: InvalidJws | WaypostError | _InvalidSignature) -> SignatureResult:
+    match error:
+        case UnknownKey():
+            reason = f"the signature of the {what} is not verified: {error}"
+            return SignatureResult(state="unknown", code=NO_KEY, reason=reason)
+        case InvalidJws():
+            reason = f"the signature of the {what} is invalid: {error}"
+            return SignatureResult(state="failed", code=BAD, reason=reason)
+        case _InvalidSignature():
+            return SignatureResult(state="failed", code=error.code, reason=str(error))
+        case _:
+            return SignatureResult(state="failed", code=BAD, reason=error.message)
 
 
 def _verify_by_any_key(signed: Jws, keys: Sequence[JoseKey]) -> tuple[Jws, JoseKey]:

@@ -154,7 +154,7 @@ def parse_jwk(value: Any, path: str = "jwk") -> PublicKey:
         raise _rejected("A JWK must be an object.", path)
     if "d" in value:
         raise _rejected(
-            "This JWK holds a private key.", path, "Publish it without its private members, and replace it."
+            "This JWK contains a private key.", path, "Publish it without its private members, and replace it."
         )
     match value.get("kty"), value.get("crv"):
         case "OKP", "Ed25519":
