@@ -150,7 +150,7 @@ def _make_agent_framework(context: AppContext, core: Core, apis: Apis) -> AgentF
 def _card_chooser(directory: RegistryDirectory, well_known: WellKnownApi) -> Any:
     async def choose(request: Any, principal: Principal) -> Any:
         """The card of an origin: that of the hosted agent, else of the service."""
-        return directory.card(await well_known.hosted(request) or well_known.service)
+        return directory.card(await well_known.find_by_host(request) or well_known.service)
 
     return choose
 
@@ -183,7 +183,7 @@ def _make_pages(
             renderer=core.renderer,
             service=hosted.service,
             hosting=hosted.documents,
-            hosted=apis.well_known.hosted,
+            hosted=apis.well_known.find_by_host,
             sessions=sessions,
             importer=outbound.importer,
             watch=apis.watch,

@@ -1,1 +1,1 @@
-"""ASGI: one module per face, each of them decode → operation → encode."""
+"""The HTTP server: ASGI layer, authentication, one package per API, and the web pages."""

@@ -1,6 +1,6 @@
-"""Read-only documents at well-known paths. A `Host` that equals a hosted agent's domain selects that agent.
+"""Documents at well-known paths. A `Host` that equals the domain of a hosted agent selects that agent.
 
-An agent that is hosted and not public is answered as one that is not there (ADP-55), unless the request holds an invitation.
+A hosted agent that is not public is treated as unknown (ADP-55), unless the request has an invitation.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from waypost.server.hosted_agents.documents import (
     HostedDocuments,
 )
 from waypost.server.hosted_agents.service_agent import service_a2a_card, service_ard_entry
-from waypost.server.http.asgi import AnyResponse, Request, Response
+from waypost.server.http.asgi import AnyResponse, Headers, Request, Response
 from waypost.server.http.conditional_requests import format_http_date, is_not_modified, strong_etag
 from waypost.server.http.content_negotiation import MediaType, choose_media_type
 from waypost.server.http.openapi import document_schema
@@ -43,7 +43,7 @@ _PRIVATE_HEADER = (b"cache-control", b"private, no-store")
 _AUDIENCE = frozenset((PUBLIC,))
 _ADP_BODY = BodySpec(schema=document_schema("adp"), content_type=get_codec("adp").media_type)
 _DIGEST_PARAMETER = ParameterSpec(
-    name=DIGEST_PARAMETER, description="the one with this digest, as a zone may still name it"
+    name=DIGEST_PARAMETER, description="the digest of an earlier version, as a zone may name it"
 )
 CheckInvitation = Callable[[Request, Registration], Awaitable[bool]]
 
@@ -54,15 +54,15 @@ class WellKnownApi:
         registry: Registry,
         renderer: Renderer,
         service: Registration,
-        hosting: HostedDocuments,
+        documents: HostedDocuments,
         is_invited: CheckInvitation,
     ) -> None:
-        """`is_invited` decides whether the credentials of a request open a private agent."""
+        """`is_invited` tells whether a request has an invitation to a private agent."""
         self._registry = registry
         self._renderer = renderer
         self._entries = ArdEntryWriter(registry, renderer)
         self.service = service
-        self._hosting = hosting
+        self._documents = documents
         self._is_invited = is_invited
         self._catalog: tuple[int, bytes] | None = None
 
@@ -96,7 +96,7 @@ class WellKnownApi:
                 path=PROVIDED_PATH,
                 operation="document",
                 handler=self.provided,
-                summary="ADP document of the agent that is hosted under a domain whose TargetName is this service",
+                summary="ADP document of a hosted agent, for a domain whose TargetName is this service",
                 answers={200: _ADP_BODY},
                 open=True,
             ),
@@ -131,159 +131,133 @@ class WellKnownApi:
             ),
         ]
 
-    async def hosted(self, request: Request) -> Registration | None:
-        """The agent that the Host header names, if the service answers for its domain."""
+    async def find_by_host(self, request: Request) -> Registration | None:
+        """The hosted agent that the Host header names."""
         host = (request.header(b"host") or "").rsplit("]", 1)[-1].split(":", 1)[0]
-        return await self.under(request, host) if host else None
+        return await self.find_by_domain(request, host) if host else None
 
-    async def under(self, request: Request, domain: str) -> Registration | None:
+    async def find_by_domain(self, request: Request, domain: str) -> Registration | None:
         entry = self._registry.hosted(domain)
-        found = await self._registry.registrations((entry.id,)) if entry is not None else []
-        if not found:
+        registrations = await self._registry.registrations((entry.id,)) if entry is not None else []
+        if not registrations:
             return None
-        if not await self._shows(request, found[0]):
+        if not await self._is_visible(request, registrations[0]):
             raise no_such_agent(domain)
-        return found[0]
+        return registrations[0]
 
-    async def selected(self, call: RequestContext) -> Registration:
-        """`?agent=` first, then `Host`, else the service itself."""
-        wanted = call.request.param("agent")
-        if wanted is not None:
-            registration = await self._registry.get(ANONYMOUS, wanted)
-            if registration.visibility != PUBLIC:
-                raise no_such_agent(wanted)
-            return registration
-        return await self.hosted(call.request) or self.service
+    async def _is_visible(self, request: Request, registration: Registration) -> bool:
+        return registration.visibility == PUBLIC or await self._is_invited(request, registration)
+
+    # --- ADP -------------------------------------------------------------------------------------
 
     async def adp(self, call: RequestContext) -> AnyResponse:
-        wanted = call.request.param("agent")
-        if wanted is not None:
-            return await self._named(call, wanted)
-        return self._adp(call, await self.hosted(call.request) or self.service)
+        agent_id = call.request.param("agent")
+        if agent_id is not None:
+            return await self._adp_by_id(call, agent_id)
+        return self._adp_response(call, await self.find_by_host(call.request) or self.service)
 
-    async def _named(self, call: RequestContext, wanted: str) -> Response:
-        """An agent that has no domain here: its document as it came, for everybody or for who is invited."""
-        for entry in self._registry.entries.candidates(wanted):
-            found = await self._registry.registrations((entry.id,)) if entry.id else []
-            if found and await self._shows(call.request, found[0]):
-                rendering = self._renderer.render(found[0], "adp", self._registry.clock.now())
-                return self._answer(call, rendering, is_public=found[0].visibility == PUBLIC)
-        raise no_such_agent(wanted)
-
-    async def _shows(self, request: Request, registration: Registration) -> bool:
-        if registration.visibility == PUBLIC:
-            return True
-        return await self._is_invited(request, registration)
+    async def _adp_by_id(self, call: RequestContext, agent_id: str) -> Response:
+        """The ADP document of any agent that is public or that the request has an invitation to."""
+        for entry in self._registry.entries.candidates(agent_id):
+            registrations = await self._registry.registrations((entry.id,)) if entry.id else []
+            if registrations and await self._is_visible(call.request, registrations[0]):
+                rendering = self._renderer.render(registrations[0], "adp", self._registry.clock.now())
+                return _rendered_response(call, rendering, registrations[0])
+        raise no_such_agent(agent_id)
 
     async def capabilities(self, call: RequestContext) -> AnyResponse:
-        return self._adp(call, await self.hosted(call.request) or self.service, whole=False)
+        return self._adp_response(call, await self.find_by_host(call.request) or self.service, capabilities=True)
 
     async def provided(self, call: RequestContext) -> AnyResponse:
-        return self._adp(call, await self._provided(call), "provider")
+        return self._adp_response(call, await self._get_provided(call), "provider")
 
     async def provided_capabilities(self, call: RequestContext) -> AnyResponse:
-        return self._adp(call, await self._provided(call), "provider", whole=False)
+        return self._adp_response(call, await self._get_provided(call), "provider", capabilities=True)
 
-    async def _provided(self, call: RequestContext) -> Registration:
-        """The agent whose domain points here by its TargetName, so that `Host` names the service (ADP-7, C-7)."""
-        found = await self.under(call.request, call.id)
-        if found is None:
+    async def _get_provided(self, call: RequestContext) -> Registration:
+        """The agent whose domain has this service as its TargetName, so that `Host` names the service (ADP-7, C-7)."""
+        registration = await self.find_by_domain(call.request, call.id)
+        if registration is None:
             raise no_such_agent(call.id)
-        return found
+        return registration
 
-    def _adp(
+    def _adp_response(
         self,
         call: RequestContext,
         registration: Registration,
-        place: DocumentLocation = "domain",
+        location: DocumentLocation = "domain",
         *,
-        whole: bool = True,
+        capabilities: bool = False,
     ) -> Response:
-        hosted = self._hosting.of(registration, self._registry.clock.now(), place)
-        body = hosted.body if whole else self._hosting.capabilities(hosted, call.request.param(DIGEST_PARAMETER))
+        hosted = self._documents.get(registration, self._registry.clock.now(), location)
+        body: bytes | None = hosted.body
+        if capabilities:
+            body = self._documents.find_capabilities(hosted, call.request.param(DIGEST_PARAMETER))
         if body is None:
             raise NotFound(
                 "No capability document of this agent has this digest.",
                 path=DIGEST_PARAMETER,
-                hint="Ask without it for the one that holds now; its zone may be behind.",
+                hint="Omit the parameter for the current document; the zone may be out of date.",
             )
         etag = strong_etag(body, ADP_MEDIA_TYPE)
-        headers = [
-            (b"etag", etag.encode()),
-            (b"last-modified", format_http_date(hosted.changed_at)),
-            (TRUST_HEADER, hosted.trust.encode()),
-            (b"vary", b"Host"),
-            _CACHE_HEADER if registration.visibility == PUBLIC else _PRIVATE_HEADER,
-            _CORS_HEADER,
-        ]
-        if is_not_modified(call.request, etag, hosted.changed_at):
-            return Response(304, headers=headers)
-        return Response(200, body, content_type=ADP_MEDIA_TYPE, headers=headers)
+        headers = [(TRUST_HEADER, hosted.trust.encode()), (b"vary", b"Host")]
+        is_public = registration.visibility == PUBLIC
+        return _response(call, body, ADP_MEDIA_TYPE, etag, hosted.changed_at, headers, is_public=is_public)
+
+    # --- A2A -------------------------------------------------------------------------------------
 
     async def a2a(self, call: RequestContext) -> AnyResponse:
-        registration = await self.selected(call)
+        """`?agent=` first, then `Host`, else the service itself."""
+        agent_id = call.request.param("agent")
+        if agent_id is None:
+            registration = await self.find_by_host(call.request) or self.service
+        else:
+            registration = await self._registry.get(ANONYMOUS, agent_id)
+            if registration.visibility != PUBLIC:
+                raise no_such_agent(agent_id)
         rendering = self._renderer.render(registration, "a2a", self._registry.clock.now())
         if registration is self.service:
             rendering = msgspec.structs.replace(
                 rendering, body=dump_json(service_a2a_card(parse_rendered(rendering.body)))
             )
-        return self._answer(call, rendering, is_public=registration.visibility == PUBLIC)
+        return _rendered_response(call, rendering, registration)
 
-    def _answer(self, call: RequestContext, rendering: RenderedDocument, *, is_public: bool) -> Response:
-        headers = [
-            (b"etag", rendering.etag.encode()),
-            (b"last-modified", format_http_date(rendering.changed_at)),
-            (TRUST_HEADER, rendering.trust.encode()),
-            (b"vary", b"Host"),
-            _CACHE_HEADER if is_public else _PRIVATE_HEADER,
-            _CORS_HEADER,
-        ]
-        if is_not_modified(call.request, rendering.etag, rendering.changed_at):
-            return Response(304, headers=headers)
-        return Response(200, rendering.body, content_type=rendering.content_type, headers=headers)
+    # --- AI Catalog ------------------------------------------------------------------------------
 
     async def catalog(self, call: RequestContext) -> AnyResponse:
-        alone = await self.hosted(call.request)
-        if alone is not None:
-            body = dump_json(
-                build_catalog(
-                    [self._entries.entry(alone)], host_entry(alone.record.name, alone.hosted or self._renderer.host)
-                )
-            )
+        agent = await self.find_by_host(call.request)
+        if agent is not None:
+            host = host_entry(agent.record.name, agent.hosted or self._renderer.host)
+            body = dump_json(build_catalog([self._entries.entry(agent)], host))
         else:
-            body = await self._whole_catalog()
-        chosen = choose_media_type(_CATALOG_TYPES, call.request.header(b"accept")) or _CATALOG_TYPES[0]
-        content_type = str(chosen).encode()
+            body = await self._service_catalog()
+        media_type = choose_media_type(_CATALOG_TYPES, call.request.header(b"accept")) or _CATALOG_TYPES[0]
+        content_type = str(media_type).encode()
         etag = strong_etag(body, content_type)
-        # The service has an entry too: with no other agent, the document is as old as that.
-        changed = max(self.service.changed_at, self._registry.entries.last_modified(_AUDIENCE) or 0.0)
-        headers = [
-            (b"etag", etag.encode()),
-            (b"last-modified", format_http_date(changed)),
-            (b"vary", b"Host, Accept"),
-            _CACHE_HEADER if alone is None or alone.visibility == PUBLIC else _PRIVATE_HEADER,
-            _CORS_HEADER,
-        ]
-        if is_not_modified(call.request, etag, changed):
-            return Response(304, headers=headers)
-        return Response(200, body, content_type=content_type, headers=headers)
+        # The catalog contains the service itself, which is older than any agent.
+        changed_at = max(self.service.changed_at, self._registry.entries.last_modified(_AUDIENCE) or 0.0)
+        is_public = agent is None or agent.visibility == PUBLIC
+        return _response(call, body, content_type, etag, changed_at, [(b"vary", b"Host, Accept")], is_public=is_public)
 
-    async def _whole_catalog(self) -> bytes:
-        """Written anew only when something public has changed."""
+    async def _service_catalog(self) -> bytes:
+        """Built again only after a public agent has changed."""
         generation = self._registry.entries.generation(_AUDIENCE)
         if self._catalog is not None and self._catalog[0] == generation:
             return self._catalog[1]
         entries, _ = self._registry.entries.page(_AUDIENCE, limit=_MAX_CATALOG_ENTRIES)
-        written: list[JsonObject] = [self._own_entry(), registry_entry(self._renderer.base_url, self._renderer.host)]
+        catalog: list[JsonObject] = [
+            self._service_entry(),
+            registry_entry(self._renderer.base_url, self._renderer.host),
+        ]
         ids = [entry.id for entry in entries if entry.status in CATALOG_STATUSES]
         for start in range(0, len(ids), 100):
-            written += map(self._entries.entry, await self._registry.registrations(ids[start : start + 100]))
-        body = dump_json(build_catalog(written, host_entry("Waypost", self._renderer.host)))
+            catalog += map(self._entries.entry, await self._registry.registrations(ids[start : start + 100]))
+        body = dump_json(build_catalog(catalog, host_entry("Waypost", self._renderer.host)))
         self._catalog = (generation, body)
         return body
 
-    def _own_entry(self) -> JsonObject:
-        """The service itself is in no list: its card is where its entry points."""
+    def _service_entry(self) -> JsonObject:
+        """The service is not in the registry, so its entry points to its card."""
         entry = service_ard_entry(self._entries.entry(self.service), self.service.record)
         entry.pop("data", None)
         return {
@@ -291,3 +265,39 @@ class WellKnownApi:
             "type": "application/a2a-agent-card+json",
             "url": f"{self._renderer.base_url}/.well-known/agent-card.json",
         }
+
+
+def _rendered_response(call: RequestContext, rendering: RenderedDocument, registration: Registration) -> Response:
+    headers = [(TRUST_HEADER, rendering.trust.encode()), (b"vary", b"Host")]
+    is_public = registration.visibility == PUBLIC
+    return _response(
+        call,
+        rendering.body,
+        rendering.content_type,
+        rendering.etag,
+        rendering.changed_at,
+        headers,
+        is_public=is_public,
+    )
+
+
+def _response(
+    call: RequestContext,
+    body: bytes,
+    content_type: bytes,
+    etag: str,
+    changed_at: float,
+    headers: Headers,
+    *,
+    is_public: bool,
+) -> Response:
+    headers = [
+        (b"etag", etag.encode()),
+        (b"last-modified", format_http_date(changed_at)),
+        *headers,
+        _CACHE_HEADER if is_public else _PRIVATE_HEADER,
+        _CORS_HEADER,
+    ]
+    if is_not_modified(call.request, etag, changed_at):
+        return Response(304, headers=headers)
+    return Response(200, body, content_type=content_type, headers=headers)

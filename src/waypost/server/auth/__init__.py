@@ -1,1 +1,1 @@
-"""TODO-PACKAGE waypost.server.auth"""
+"""Authentication of callers, rate limits and trusted hosts."""

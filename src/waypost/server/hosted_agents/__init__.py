@@ -1,1 +1,1 @@
-"""TODO-PACKAGE waypost.server.hosted_agents"""
+"""Agents that the service hosts under their own domains, and the service as an agent."""

@@ -1,7 +1,8 @@
-"""Capability documents as they were, by their digest: a zone names the bytes that it was written for, and is read long after.
+"""The ADP document and the capability document of each hosted agent.
 
-Without them every change of an agent would have it refused (AID-14) until its zone is written anew and the old answer of the
-DNS has run out. They are files, so that all processes of a service and the next start have them; the last few are enough.
+A document that was registered as ADP is served as received. Any other is generated from the record, with the key that the
+service holds for the domain. A zone names the digest of the capability document, and a client refuses a document with
+another digest (AID-14), so a generated one contains only members that change with the record.
 """
 
 from __future__ import annotations
@@ -40,25 +41,31 @@ DIGEST_PATTERN = re.compile(r"[A-Za-z0-9_-]{43}\Z")
 
 
 class CapabilityVersions:
+    """Earlier capability documents by digest, as files that all processes and later starts share.
+
+    A zone may name an old digest until it is rewritten and DNS caches have expired; without the old document, clients would
+    refuse the agent for that time.
+    """
+
     def __init__(self, data: Path) -> None:
         self._data = data
 
-    def keep(self, domain: str, digest: str, body: bytes) -> None:
-        """One that cannot be kept is served all the same, while it is the current one."""
+    def save(self, domain: str, digest: str, body: bytes) -> None:
+        """A failure is only logged: the current document is served from memory."""
         try:
             folder = self._folder(domain)
             path = folder / f"{digest}.json"
             if path.exists():
                 return
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            fresh = folder / f".{secrets.token_hex(8)}"
-            fresh.write_bytes(body)
-            fresh.replace(path)
-            self._forget(folder)
+            temporary = folder / f".{secrets.token_hex(8)}"
+            temporary.write_bytes(body)
+            temporary.replace(path)
+            self._prune(folder)
         except InvalidParameter:
-            return  # the service is no domain: nothing leads to it by DNS
+            return  # the service has no domain name, so no zone names it
         except OSError as error:
-            log.warning("a capability document of %s cannot be kept: %s", domain, error)
+            log.warning("cannot save a capability document of %s: %s", domain, error)
 
     def find(self, domain: str, digest: str) -> bytes | None:
         if not DIGEST_PATTERN.match(digest):
@@ -72,20 +79,13 @@ class CapabilityVersions:
     def _folder(self, domain: str) -> Path:
         return self._data / CAPABILITIES_FOLDER / parse_domain(domain, "domain")
 
-    def _forget(self, folder: Path) -> None:
-        kept = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
-        for old in kept[: -limits.CAPABILITY_VERSIONS]:
+    def _prune(self, folder: Path) -> None:
+        versions = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+        for old in versions[: -limits.CAPABILITY_VERSIONS]:
             old.unlink(missing_ok=True)
 
 
-# ---- Documents of the agents that this service answers for: an ADP document with the key that the service holds for the domain,
-# and the capability document whose digest the domain's zone carries.
-#
-# A document that came as ADP is its publisher's alone and is given back as it came. What is written here is written anew from
-# the record; the capability document holds nothing that changes by itself, because a client refuses it when a byte of it did
-# (AID-14).
-
-DocumentLocation = Literal["domain", "provider"]  # under the agent's own name, or under the service's
+DocumentLocation = Literal["domain", "provider"]  # under the agent's domain, or under the service's host
 
 ADP_MEDIA_TYPE = get_codec("adp").media_type.encode()
 
@@ -93,9 +93,8 @@ WELL_KNOWN_PATH = "/.well-known/agent.json"
 
 CAPABILITIES_PATH = "/.well-known/agent-capabilities.json"
 
-PROVIDED_PATH = (
-    "/.well-known/agents/{id}.json"  # where a domain's TargetName is this service, so that Host is not the agent's
-)
+# For a domain whose TargetName is this service, so that Host is not the agent's domain.
+PROVIDED_PATH = "/.well-known/agents/{id}.json"
 
 PROVIDED_CAPABILITIES_PATH = "/.well-known/agent-capabilities/{id}.json"
 
@@ -113,20 +112,20 @@ _SERVICE_ENDPOINTS = (("tasks", "/agent/tasks"), ("swarm", "/agent/swarm/join"),
 
 
 class HostedDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What is served for one agent at one place."""
+    """The documents of one agent at one location."""
 
     domain: str
     body: bytes
-    etag: str  # in its field form
+    etag: str  # quoted
     changed_at: float
     trust: TrustState
     capabilities: bytes
-    fingerprint: str | None = None  # of the key in the document, as far as it tells one
-    is_own: bool = False  # the bytes are the publisher's
+    fingerprint: str | None = None  # of the key in the document
+    is_received: bool = False  # served as its publisher sent it
 
     @property
     def digest(self) -> str:
-        """`cap-sha256`: of the bytes as they are served."""
+        """`cap-sha256`: the digest of the bytes that are served."""
         return encode_base64url(hashlib.sha256(self.capabilities).digest())
 
 
@@ -147,29 +146,29 @@ class HostedDocuments:
         return self._renderer.host
 
     def origin(self, domain: str) -> str:
-        """Where a hosted domain is reached. A service without TLS stands behind something that has it (ADP-52)."""
-        own = urlsplit(self._renderer.base_url)
+        """The origin of a hosted domain. A service without TLS is expected to be behind a proxy with TLS (ADP-52)."""
         if domain == self.own_domain:
             return self._renderer.base_url
-        port = f":{own.port}" if own.scheme == "https" and own.port not in (None, 443) else ""
+        service = urlsplit(self._renderer.base_url)
+        port = f":{service.port}" if service.scheme == "https" and service.port not in (None, 443) else ""
         return f"https://{domain}{port}"
 
-    def of(self, registration: Registration, now: float, place: DocumentLocation = "domain") -> HostedDocument:
+    def get(self, registration: Registration, now: float, location: DocumentLocation = "domain") -> HostedDocument:
         domain = self.domain_of(registration)
         key = self._keys.key_of(domain)
         stamp = (registration.revision, registration.etag, None if key is None else key.public.key_id)
-        name = (registration.id, domain, place)
-        cached = self._cache.get(name)
+        cache_key = (registration.id, domain, location)
+        cached = self._cache.get(cache_key)
         if cached is not None and cached[0] == stamp:
             return cached[1]
-        made = self._make(registration, domain, key, place, now)
+        document = self._make(registration, domain, key, location, now)
         if registration.visibility == PUBLIC:
-            self._versions.keep(domain, made.digest, made.capabilities)
-        self._cache.put(name, (stamp, made))
-        return made
+            self._versions.save(domain, document.digest, document.capabilities)
+        self._cache.put(cache_key, (stamp, document))
+        return document
 
-    def capabilities(self, hosted: HostedDocument, digest: str | None) -> bytes | None:
-        """The capability document with this digest, or as it is now; None for one that is not known."""
+    def find_capabilities(self, hosted: HostedDocument, digest: str | None) -> bytes | None:
+        """The capability document with this digest, or the current one; None if the digest is unknown."""
         if digest is None or digest == hosted.digest:
             return hosted.capabilities
         return self._versions.find(hosted.domain, digest)
@@ -180,51 +179,51 @@ class HostedDocuments:
         return registration.hosted or domain_of(registration.id) or self.own_domain
 
     def _make(
-        self, registration: Registration, domain: str, key: PrivateKey | None, place: DocumentLocation, now: float
+        self, registration: Registration, domain: str, key: PrivateKey | None, location: DocumentLocation, now: float
     ) -> HostedDocument:
         source = registration.source("adp")
-        own = received_document(source) if source is not None else None
+        received = received_document(source) if source is not None else None
         document = self._renderer.document(registration, "adp", now)
-        if own is None:
-            document = self._signed(document, domain, key, place)
-        body = own if own is not None else dump_json(document)
-        stable = (
-            own
-            if own is not None
-            else dump_json({name: document[name] for name in _STABLE_MEMBERS if name in document})
-        )
+        if received is not None:
+            body = capabilities = received
+        else:
+            document = self._for_domain(document, domain, key, location)
+            body = dump_json(document)
+            capabilities = dump_json({name: document[name] for name in _STABLE_MEMBERS if name in document})
         return HostedDocument(
             domain=domain,
             body=body,
             etag=strong_etag(body, ADP_MEDIA_TYPE),
             changed_at=max(registration.changed_at, self._keys.changed_at(domain)),
             trust=level_of(verdicts_of(registration)),
-            capabilities=stable,
-            fingerprint=_fingerprint(document),
-            is_own=own is not None,
+            capabilities=capabilities,
+            fingerprint=_find_fingerprint(document),
+            is_received=received is not None,
         )
 
-    def _signed(self, document: JsonObject, domain: str, key: PrivateKey | None, place: DocumentLocation) -> JsonObject:
-        """The document under its domain: its name, its addresses and, where the service holds it, the domain's key."""
+    def _for_domain(
+        self, document: JsonObject, domain: str, key: PrivateKey | None, location: DocumentLocation
+    ) -> JsonObject:
+        """The document with the domain as its id, its endpoints there and, if the service holds it, the domain's key."""
         identity = {**document["identity"], "id": f"agent:{domain}", "domain": domain}
-        endpoints = {**document["endpoints"], "wellKnown": self._well_known(domain, place)}
-        written = {**document, "identity": identity, "endpoints": endpoints}
+        endpoints = {**document["endpoints"], "wellKnown": self._well_known(domain, location)}
+        result = {**document, "identity": identity, "endpoints": endpoints}
         if key is None:
-            return written
+            return result
         identity["publicKey"] = sign_adp_public_key(key, domain)
         security = document.get("security")
-        written["security"] = _DEFAULT_SECURITY | (security if isinstance(security, dict) else {})
-        if place == "domain":
-            endpoints |= self._acting(domain)
-        return written
+        result["security"] = _DEFAULT_SECURITY | (security if isinstance(security, dict) else {})
+        if location == "domain":
+            endpoints |= self._service_endpoints(domain)
+        return result
 
-    def _well_known(self, domain: str, place: DocumentLocation) -> str:
-        if place == "provider":
+    def _well_known(self, domain: str, location: DocumentLocation) -> str:
+        if location == "provider":
             return self._renderer.base_url + PROVIDED_PATH.replace("{id}", domain)
         return f"{self.origin(domain)}{WELL_KNOWN_PATH}"
 
-    def _acting(self, domain: str) -> JsonObject:
-        """Where the service speaks for the agent: it holds the key, so nobody else can answer by it."""
+    def _service_endpoints(self, domain: str) -> JsonObject:
+        """Where the service acts for the agent: it holds the key, so no other endpoint could prove to be the agent."""
         origin = self.origin(domain)
         chat = f"ws{origin.removeprefix('http')}/agent/chat"
         return {
@@ -234,7 +233,7 @@ class HostedDocuments:
         }
 
 
-def _fingerprint(document: JsonObject) -> str | None:
+def _find_fingerprint(document: JsonObject) -> str | None:
     key = document.get("identity", {}).get("publicKey")
-    told = key.get("fingerprint") if isinstance(key, dict) else None
-    return told if isinstance(told, str) else None
+    fingerprint = key.get("fingerprint") if isinstance(key, dict) else None
+    return fingerprint if isinstance(fingerprint, str) else None

@@ -1,7 +1,7 @@
-"""The keys that this service holds for the domains it answers for: one file each, for its owner alone.
+"""The private keys of hosted domains, one file each with mode 0600.
 
-A key here says that the service may sign for the domain, not that it answers for it now: who asks has looked that up in the
-registry. The service's own name has the service's own key.
+A key here means that the service may sign for the domain; whether it currently hosts the domain is in the registry. The
+service's own host has the service's own key.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from waypost.trust.keys.private_key import (
 log = logging.getLogger("waypost.server")
 
 HOSTED_KEYS_FOLDER = "keys/hosted"
-_KEY_TYPE = "ed25519"  # the only kind that ADP has (ADP-26)
+_KEY_TYPE = "ed25519"  # the only algorithm of ADP (ADP-26)
 _Stamp = tuple[int, int, int]
 
 
 def hosted_key_path(data: Path, domain: str) -> Path:
-    """Where the key of a domain is. The name is checked first: it becomes a path."""
+    """The file of a domain's key. The name is validated because it becomes part of a path."""
     return data / HOSTED_KEYS_FOLDER / f"{parse_domain(domain, 'domain')}.pem"
 
 
@@ -39,10 +39,10 @@ class HostedKeys:
         self._data = data
         self._own = own if isinstance(own, PrivateKey) else from_native_private(own)
         self._own_host = own_host.lower().rstrip(".")
-        self._read: dict[str, tuple[_Stamp, PrivateKey | None]] = {}
+        self._cache: dict[str, tuple[_Stamp, PrivateKey | None]] = {}
 
     def key_of(self, domain: str) -> PrivateKey | None:
-        """The key to sign with for a domain; None when there is none, or none that can be used."""
+        """The key to sign with for a domain; None if there is no usable key."""
         if domain.lower().rstrip(".") == self._own_host:
             return self._own
         try:
@@ -51,15 +51,15 @@ class HostedKeys:
             return None
         stamp = file_stamp(path)
         if stamp is None:
-            self._read.pop(path.name, None)
+            self._cache.pop(path.name, None)
             return None
-        kept = self._read.get(path.name)
-        if kept is None or kept[0] != stamp:
-            kept = self._read[path.name] = (stamp, _load_key_file(path))
-        return kept[1]
+        cached = self._cache.get(path.name)
+        if cached is None or cached[0] != stamp:
+            cached = self._cache[path.name] = (stamp, _load_key_file(path))
+        return cached[1]
 
     def changed_at(self, domain: str) -> float:
-        """When the key of a domain became what it is; 0 for one that is not a file of its own."""
+        """When the key file of a domain was last changed; 0 if there is none."""
         try:
             stamp = file_stamp(hosted_key_path(self._data, domain))
         except InvalidParameter:
@@ -67,7 +67,7 @@ class HostedKeys:
         return 0.0 if stamp is None else stamp[0] / 1e9
 
     def ensure(self, domain: str) -> PrivateKey | None:
-        """The key of a domain, made when there is none. One that is there stays, whatever it is."""
+        """The key of a domain, generated if there is no file. An existing file is never replaced."""
         path = hosted_key_path(self._data, domain)
         if domain.lower().rstrip(".") != self._own_host and not path.exists():
             _create_key_file(path)
@@ -78,21 +78,26 @@ def _load_key_file(path: Path) -> PrivateKey | None:
     try:
         key = load_private_key(path.read_bytes(), str(path))
     except (OSError, InvalidKey) as error:
-        log.warning("the key %s of a hosted domain cannot be used: %s", path.name, error)
+        log.warning("cannot use the key %s of a hosted domain: %s", path.name, error)
         return None
     if key.public.kind != _KEY_TYPE:
-        log.warning("the key %s of a hosted domain is %s; ADP takes %s only", path.name, key.public.kind, _KEY_TYPE)
+        log.warning(
+            "cannot use the key %s of a hosted domain: it is %s, and ADP needs %s",
+            path.name,
+            key.public.kind,
+            _KEY_TYPE,
+        )
         return None
     return key
 
 
 def _create_key_file(path: Path) -> None:
-    """Whole or not at all, and never over one that another process made meanwhile."""
+    """Atomically, and never over a file that another process created meanwhile."""
     try:
         create_atomic(path, new_private_key(_KEY_TYPE, secrets.token_bytes(SEED_BYTES[_KEY_TYPE])).pem())
     except OSError as error:
         raise ConfigurationError(
-            f"The key {path.name} cannot be written: {error.strerror}.",
+            f"Cannot write the key {path.name}: {error.strerror}.",
             path="data",
-            hint="Name a folder that you may write to with --data or WAYPOST_DATA.",
+            hint="Choose a writable folder with --data or WAYPOST_DATA.",
         ) from None

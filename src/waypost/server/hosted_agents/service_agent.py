@@ -1,8 +1,7 @@
-"""The service as an agent: its own record, from which every dialect is written like any other's."""
+"""The service as an agent: its own record, which is rendered in every dialect like any other."""
 
 from __future__ import annotations
 
-import base64
 import hashlib
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -13,13 +12,7 @@ from waypost.model.json import JsonObject
 from waypost.model.record import AgentRecord, Binding, Example
 from waypost.model.registration import Registration
 from waypost.model.times import to_rfc3339
-
-
-def key_fingerprint(key: Ed25519PublicKey) -> str:
-    """`ed25519:` and the base64url SHA-256 of the raw key (adp.md §0)."""
-    raw = key.public_bytes(Encoding.Raw, PublicFormat.Raw)
-    return "ed25519:" + base64.urlsafe_b64encode(hashlib.sha256(raw).digest()).rstrip(b"=").decode()
-
+from waypost.protocols.adp.keys import key_fingerprint
 
 CAPABILITY, CAPABILITY_NAME = "discover", "Discover agents"
 _DESCRIPTION = (
@@ -54,14 +47,18 @@ def service_record(base_url: str, host: str, key: Ed25519PublicKey, started_at: 
             "org.waypost.adp": {
                 "identity": {
                     "domain": host,
-                    "publicKey": {"algorithm": "ed25519", "fingerprint": key_fingerprint(key), "full": pem},
+                    "publicKey": {
+                        "algorithm": "ed25519",
+                        "fingerprint": key_fingerprint(key.public_bytes_raw()),
+                        "full": pem,
+                    },
                 },
                 "endpoints": {
                     "wellKnown": f"{base_url}/.well-known/agent.json",
                     "discovery": f"{base_url}/",
                     "chat": f"ws{base_url.removeprefix('http')}/agent/chat",
                 },
-                "capabilities": [  # the tags and the description above in ADP's words: they are told while both agree
+                "capabilities": [  # encoded as long as they agree with the tags and the description above
                     {
                         "id": CAPABILITY,
                         "name": CAPABILITY_NAME,
@@ -79,19 +76,19 @@ def service_record(base_url: str, host: str, key: Ed25519PublicKey, started_at: 
 
 
 def service_a2a_card(card: JsonObject) -> JsonObject:
-    """A2A's word for a capability is a skill: the service's has the name by which a task asks for it."""
+    """The A2A card with one skill, whose id is the capability that a task names."""
     return card | {"skills": [card["skills"][0] | {"id": CAPABILITY, "name": CAPABILITY_NAME}]}
 
 
 def service_ard_entry(entry: JsonObject, record: AgentRecord) -> JsonObject:
-    """A catalogue entry has room for no key but among its metadata."""
+    """The catalog entry with the key, which ARD can only carry in its metadata."""
     key = record.extra["org.waypost.adp"]["identity"]["publicKey"]["fingerprint"]
     metadata = entry.get("metadata", {}) | {"org.agentdiscovery.key": key}
     return entry | {"capabilities": [CAPABILITY], "metadata": metadata}
 
 
 def service_registration(record: AgentRecord, started_at: float) -> Registration:
-    """Enough of an envelope for a rendering; it is not in the registry and cannot be changed through it."""
+    """A registration to render. It is not in the registry and cannot be changed through it."""
     return Registration(
         record=record,
         owner="admin",

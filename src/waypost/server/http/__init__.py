@@ -1,1 +1,1 @@
-"""TODO-PACKAGE waypost.server.http"""
+"""HTTP: server, application, routing, requests, responses and metrics."""

@@ -174,7 +174,7 @@ class WebPages:
 
     def _document(self, registration: Registration) -> JsonObject:
         """The document as its well-known path serves it."""
-        return parse_rendered(self._parts.hosting.of(registration, self._registry.clock.now()).body)
+        return parse_rendered(self._parts.hosting.get(registration, self._registry.clock.now()).body)
 
     # --- Reads -----------------------------------------------------------------------------------
 
@@ -199,7 +199,7 @@ class WebPages:
         sheet = make_landing_page(alone, self._document(alone), trust_of(alone))
         if alone.visibility != PUBLIC:
             return uncached_response(render_page(sheet), None)
-        changed = self._parts.hosting.of(alone, self._registry.clock.now()).changed_at
+        changed = self._parts.hosting.get(alone, self._registry.clock.now()).changed_at
         return page_response(call, render_page(sheet), None, max(alone.changed_at, changed))
 
     def _catalogue_sheet(self, box: Html, found: Html, visitor: WebUser, title: str) -> WebPage:

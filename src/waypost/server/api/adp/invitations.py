@@ -187,8 +187,8 @@ class InvitationApi:
     def _place(self, registration: Registration) -> tuple[str, str, str]:
         """Return the Agent URI, the address of the document and the key in it."""
         domain = registration.hosted
-        hosted = self._hosting.of(registration, self._registry.clock.now(), "domain")
-        if hosted.fingerprint is None or (domain is None and not hosted.is_own):
+        hosted = self._hosting.get(registration, self._registry.clock.now(), "domain")
+        if hosted.fingerprint is None or (domain is None and not hosted.is_received):
             raise InvalidDocument(
                 "The agent has no key that the invitation could contain.",
                 path="$.agent",
@@ -269,7 +269,7 @@ class InvitationApi:
                 raise invalid_invitation_error()
             if subject is not None:
                 await self._let_in(found[0], subject)
-            document = parse_rendered(self._hosting.of(found[0], self._registry.clock.now(), "domain").body)
+            document = parse_rendered(self._hosting.get(found[0], self._registry.clock.now(), "domain").body)
             if invitation is not None:
                 check_invited_document(document, held.agent, invitation)
         except WaypostError:

@@ -153,7 +153,7 @@ class ZoneApi:
         if not is_hostname(domain) or "." not in domain or _is_address(domain):
             raise _no_domain(domain)
         place: DocumentLocation = "domain" if wishes.target in (None, domain) else "provider"
-        served = self._hosting.of(registration, self._registry.clock.now(), place)
+        served = self._hosting.get(registration, self._registry.clock.now(), place)
         own = urlsplit(self._hosting.origin(domain))
         port = wishes.port or own.port or DEFAULT_PORT
         host = domain if place == "domain" else wishes.target or domain
