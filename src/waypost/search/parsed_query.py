@@ -1,4 +1,4 @@
-"""A question as the signals see it: analysed terms, folded filters, the audience. And what a signal answers."""
+"""A parsed query: analysed terms, clauses, filters, wished tags, and the idf weights of the terms for an audience."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class SearchFilters(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def selects(self) -> bool:
-        """True when passing the filters is reason enough to be an answer, if a weak one."""
+        """Whether passing the filters is enough to be a (weak) result."""
         return bool(self.required) or (not self.terms and bool(self.protocols))
 
     def admits(self, tags: frozenset[str], protocols: frozenset[str]) -> bool:
-        """The hard filters, for one agent."""
+        """Apply the hard filters to one agent."""
         if not tags.issuperset(self.required) or not tags.isdisjoint(self.excluded):
             return False
         return not self.protocols or not protocols.isdisjoint(self.protocols)
@@ -60,188 +60,170 @@ def _folded_tags(tags: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _storable(key: str) -> str:
-    """A key that an index can be asked for. No record holds a lone surrogate, so what stands for it matches nothing."""
+    """Replace lone surrogates, which no record contains, so that the key can be encoded."""
     return key if key.isascii() else key.encode("utf-8", "replace").decode()
 
 
-class Scored(msgspec.Struct, frozen=True, gc=False):
-    """An id with an absolute score in 0..1."""
+_ENOUGH_WEIGHT: Final = 0.9  # of the query's weight, in the selective terms
 
-    id: str
-    score: float
-    deprecated: bool = False
+_MIN_TERMS: Final = 4
 
+_MIN_WEIGHT: Final = 0.6  # of the query's weight, whatever it costs
 
-class RankedAgent(msgspec.Struct, frozen=True):
-    """What a signal found. Nothing that it left unseen belongs before a seen one whose score is above the ceiling."""
-
-    scored: list[Scored]
-    ceiling: float = 0.0
-    is_complete: bool = True  # nothing was left unseen
-    skipped: int = 0  # visible changes too fresh to be looked at in time
-
-
-# ---- A question as the engine works on it: its units, the terms of each, what each term weighs, the tags it is after.
-
-_ENOUGH_WEIGHT: Final = 0.9  # of the question's weight
-
-_LEAST_TERMS: Final = 4
-
-_LEAST_SHARE: Final = 0.6  # of the weight, whatever it costs
-
-_MAX_POSTINGS_READ: Final = 100_000  # rows that hold the terms that choose: some milliseconds
+_MAX_POSTINGS_READ: Final = 100_000  # of the selective terms: some milliseconds
 
 _SAME_WEIGHT_TOLERANCE: Final = 0.02  # of a term's weight
 
-_QUOTED_SHARE: Final = 0.25  # of its weight: a term that the question only quotes
+_QUOTED_SHARE: Final = 0.25  # of the weight of a quoted term
 
-_TAG_CACHE: Final = 4096  # whose spellings are remembered
+_TAG_CACHE: Final = 4096
 
-_MAX_NAME_WORDS: Final = 2  # words in capitals, at most
+_MAX_NAME_WORDS: Final = 2  # so few words in capitals are a name
 
-_MAX_SPELLINGS: Final = 6  # spellings looked up for one tag: the rest are distant relatives
+_MAX_SPELLINGS: Final = 6  # looked up for one tag; the others are only distantly related
 
 Flags = npt.NDArray[np.float32]
 
-_WHOLE: Final[Flags] = np.ones((limits.QUERY_TERMS, 1), dtype=np.float32)  # a text of one unit has all of its terms
+_WHOLE: Final[Flags] = np.ones((limits.QUERY_TERMS, 1), dtype=np.float32)  # flags of a query without clauses
 
 
 class WishedTag(NamedTuple):
-    """One tag that counts in favour: spellings with what each is worth."""
+    """A preferred tag: its spellings with their weights."""
 
     keys: tuple[tuple[int, float], ...]
-    is_asked: bool  # by the caller, not read from the words
+    is_explicit: bool  # named by the caller, not found in the query text
 
 
 class ParsedQuery(NamedTuple):
-    units: tuple[str, ...]  # the whole, then its clauses
-    terms: tuple[int, ...]  # of the whole: every clause has only terms of it
-    shares: tuple[float, ...]  # of each term's weight that counts
-    has: Flags  # [terms, units]: 1 where a unit has the term
+    units: tuple[str, ...]  # the whole text, then its clauses
+    terms: tuple[int, ...]  # of the whole text
+    shares: tuple[float, ...]  # of each term's weight that counts (quoted terms count less)
+    has: Flags  # [terms, units]: 1 if the unit has the term
     wishes: tuple[WishedTag, ...]
 
 
 def parse_query(query: Query, preferred: Sequence[str], taxonomy: Taxonomy) -> ParsedQuery:
     text = _lower_shouting(sanitize_text(query.text[: limits.QUERY_CHARS]))
-    reading = analyze_query(text)
-    words, quoted, parts, _ = reading
+    analyzed = analyze_query(text)
+    words, quoted, parts, _ = analyzed
     return ParsedQuery(
         units=(text, *parts),
         terms=tuple(map(hash_of, words)),
         shares=tuple([_QUOTED_SHARE if word in quoted else 1.0 for word in words]) if quoted else (1.0,) * len(words),
-        has=_flags_of(reading),
+        has=_flags_of(analyzed),
         wishes=_wished_tags(words, preferred, taxonomy),
     )
 
 
 def _lower_shouting(text: str) -> str:
-    """A question in capitals, as it would be said: to a sentence model these are other words. One or two are a name."""
+    """Lower a query in capitals, which a sentence model reads as other words. One or two words are a name."""
     return text.lower() if text.isupper() and len(text.split()) > _MAX_NAME_WORDS else text
 
 
-def _flags_of(reading: AnalyzedQuery) -> Flags:
-    if reading.has is None:
-        return _WHOLE[: len(reading.terms)]
-    return np.frombuffer(reading.has, dtype=np.float32).reshape(len(reading.terms), len(reading.parts) + 1)
+def _flags_of(analyzed: AnalyzedQuery) -> Flags:
+    if analyzed.has is None:
+        return _WHOLE[: len(analyzed.terms)]
+    return np.frombuffer(analyzed.has, dtype=np.float32).reshape(len(analyzed.terms), len(analyzed.parts) + 1)
 
 
 def _wished_tags(words: Sequence[str], preferred: Sequence[str], taxonomy: Taxonomy) -> tuple[WishedTag, ...]:
-    named = [_wished_tag(taxonomy, tag, 1.0, True) for tag in preferred]
-    named += [
+    tags = [_wished_tag(taxonomy, tag, 1.0, True) for tag in preferred]
+    tags += [
         _wished_tag(taxonomy, tag, confidence, False) for tag, confidence in find_tag_names(words, taxonomy).items()
     ]
-    return tuple(named)
+    return tuple(tags)
 
 
 @lru_cache(maxsize=_TAG_CACHE)
-def _wished_tag(taxonomy: Taxonomy, tag: str, confidence: float, is_asked: bool) -> WishedTag:
-    """By the spellings that are looked up for a tag, and what each is worth."""
+def _wished_tag(taxonomy: Taxonomy, tag: str, confidence: float, is_explicit: bool) -> WishedTag:
     keys = sorted(taxonomy.keys_of(tag).items(), key=lambda item: -item[1].weight)[:_MAX_SPELLINGS]
     return WishedTag(
-        tuple((spelling_key(spelling), confidence * expansion.weight) for spelling, expansion in keys), is_asked
+        tuple((spelling_key(spelling), confidence * expansion.weight) for spelling, expansion in keys), is_explicit
     )
 
 
 class TermWeights:
-    """What the terms of a question weigh for an audience: by the records that all of it may see, never by anybody's private
-    ones (but for an admin, who sees them all). `numbers` are the terms' numbers in each segment. Of a crowd (rows of each
-    segment) all but one are left out: copies make no word common."""
+    """The idf weights of query terms for an audience: from records that all of it may see, never from private ones (except for
+    an admin, who sees all). `numbers` are the terms' numbers in each segment. All but one of the near duplicates (rows of
+    each segment) are discounted: copies must not make a word common."""
 
     def __init__(
         self,
-        lives: Sequence[SegmentReader],
+        readers: Sequence[SegmentReader],
         audience: frozenset[str] | None,
-        asked: ParsedQuery,
-        crowd: Sequence[Rows] | None = None,
+        query: ParsedQuery,
+        duplicates: Sequence[Rows] | None = None,
     ) -> None:
         tiers = _visible_tiers(audience)
-        known = [live.counted(asked.terms, tiers) for live in lives]
+        known = [reader.count_documents(query.terms, tiers) for reader in readers]
         self.numbers = [numbers for numbers, _ in known]
-        docs = sum([live.docs[tier] for live in lives for tier in tiers])
-        containing = known[0][1] if len(known) == 1 else _sum_counts([held for _, held in known], len(asked.terms))
-        if crowd is not None:
-            copies, copied = self._counted(lives, crowd, tiers)
+        docs = sum([reader.docs[tier] for reader in readers for tier in tiers])
+        containing = known[0][1] if len(known) == 1 else _sum_counts([counts for _, counts in known], len(query.terms))
+        if duplicates is not None:
+            copies, copied = self._count_duplicates(readers, duplicates, tiers)
             docs -= max(0, copies - 1)
-            containing = [count - max(0, some - 1) for count, some in zip(containing, copied, strict=True)]
+            containing = [
+                count - max(0, copied_count - 1) for count, copied_count in zip(containing, copied, strict=True)
+            ]
         self.weights = [
-            share * _squared_idf(docs, count) for share, count in zip(asked.shares, containing, strict=True)
+            share * _squared_idf(docs, count) for share, count in zip(query.shares, containing, strict=True)
         ]
-        self.known = len(containing) - containing.count(0)  # terms that anybody uses
-        self.heavy = _selective_terms(self.weights, containing)
+        self.known = len(containing) - containing.count(0)  # terms that occur in any record
+        self.selective = _selective_terms(self.weights, containing)
         self.total = sum(self.weights)
 
-    def is_like(self, other: TermWeights) -> bool:
-        """Whether the terms weigh nearly the same: a few copies among very many records change nothing that shows."""
+    def is_close_to(self, other: TermWeights) -> bool:
+        """Whether the weights are nearly equal: a few copies among many records change nothing visible."""
         return all(
             abs(mine - theirs) <= _SAME_WEIGHT_TOLERANCE * theirs
             for mine, theirs in zip(self.weights, other.weights, strict=True)
         )
 
-    def _counted(
-        self, lives: Sequence[SegmentReader], crowd: Sequence[Rows], tiers: Sequence[int]
+    def _count_duplicates(
+        self, readers: Sequence[SegmentReader], duplicates: Sequence[Rows], tiers: Sequence[int]
     ) -> tuple[int, list[int]]:
-        """How many of these rows are counted at all, and how many hold each term."""
+        """How many of these rows are counted at all, and the document frequency of each term in them."""
         count, containing = 0, [0] * len(self.numbers[0])
-        for live, numbers, rows in zip(lives, self.numbers, crowd, strict=True):
-            shared, held = live.segment.table.count_in_rows(rows, numbers, tiers)
-            count += shared
-            containing = [*map(add, containing, held)]
+        for reader, numbers, rows in zip(readers, self.numbers, duplicates, strict=True):
+            counted, frequencies = reader.segment.postings.count_in_rows(rows, numbers, tiers)
+            count += counted
+            containing = [*map(add, containing, frequencies)]
         return count, containing
 
 
 @lru_cache(maxsize=AUDIENCE_CACHE)
 def _visible_tiers(audience: frozenset[str] | None) -> Sequence[int]:
-    """Those of records that all of an audience may see."""
+    """The tiers that all of an audience may see."""
     return [number for number, tier in enumerate(VISIBILITIES) if audience is None or tier in audience]
 
 
-def _sum_counts(held: Sequence[Sequence[int]], terms: int) -> list[int]:
-    return [*map(sum, zip(*held, strict=True))] if held else [0] * terms
+def _sum_counts(counts: Sequence[Sequence[int]], terms: int) -> list[int]:
+    return [*map(sum, zip(*counts, strict=True))] if counts else [0] * terms
 
 
 def _squared_idf(docs: int, containing: int) -> float:
-    """As in a product of two tf·idf vectors. What nobody says tells no more than what one alone says."""
-    held = max(containing, 1)
-    rarity = log1p((docs - held + 0.5) / (held + 0.5))
-    return rarity * rarity
+    """Squared, as in a product of two tf·idf vectors. A document frequency of 0 is weighted as 1."""
+    frequency = max(containing, 1)
+    idf = log1p((docs - frequency + 0.5) / (frequency + 0.5))
+    return idf * idf
 
 
 def _selective_terms(weights: Sequence[float], containing: Sequence[int]) -> Container[int]:
-    """The terms that choose the candidates, by their place: the rarest, of those that anybody uses, that make up most of the
-    weight. A word that everybody uses finds nobody; among very many records less of the weight has to do. A word that no
-    shared record has may still stand in a private one: looking for it costs next to nothing."""
-    if len(weights) <= _LEAST_TERMS and sum(containing) <= _MAX_POSTINGS_READ:
-        return range(len(weights))  # as many as are looked for at least
+    """The places of the terms that select candidates: the rarest known ones that make up most of the weight. Common words
+    select nothing; with very many records, less of the weight has to suffice. Unknown terms are included: they may occur
+    in a private record, and cost next to nothing."""
+    if len(weights) <= _MIN_TERMS and sum(containing) <= _MAX_POSTINGS_READ:
+        return range(len(weights))  # no more than the minimum
     order = [at for at, count in enumerate(containing) if count > 0 and weights[at] > 0]
     order.sort(key=weights.__getitem__, reverse=True)
     whole, taken, read = sum(weight for weight, count in zip(weights, containing, strict=True) if count > 0), 0.0, 0
-    heavy = {at for at, count in enumerate(containing) if not count}
+    selective = {at for at, count in enumerate(containing) if not count}
     for chosen, at in enumerate(order):
-        is_enough = taken >= _ENOUGH_WEIGHT * whole and chosen >= _LEAST_TERMS
-        is_dear = taken >= _LEAST_SHARE * whole and read + containing[at] > _MAX_POSTINGS_READ
-        if is_enough or is_dear:
+        is_enough = taken >= _ENOUGH_WEIGHT * whole and chosen >= _MIN_TERMS
+        is_expensive = taken >= _MIN_WEIGHT * whole and read + containing[at] > _MAX_POSTINGS_READ
+        if is_enough or is_expensive:
             break
-        heavy.add(at)
+        selective.add(at)
         taken += weights[at]
         read += containing[at]
-    return heavy
+    return selective

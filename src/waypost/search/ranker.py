@@ -1,7 +1,10 @@
-"""Recent questions and their answers: the same is asked often, and by many. Bounded, and good only until the index changes.
+"""The ranker: filters, candidates, signals, fusion, calibration, diversity. It implements `registry.ports.Ranker`.
 
-An answer is kept for one audience and one way to tell who lives, and is given again only while all of its agents do. What
-depends on the time of day is no finer than an hour.
+Results are ordered by score; ties always have the same order. A deprecated agent keeps half of its score, a stuffed one what
+`spam` leaves. Near duplicates and floods of one owner are bounded in each window of results (see `diversity`).
+
+A ranking is cached per query and audience until the index changes for that audience, and only used while all of its agents are
+alive. Freshness is computed with the precision of an hour.
 """
 
 from __future__ import annotations
@@ -54,11 +57,19 @@ from waypost.search.text.language import ENGLISH, UNKNOWN, detect_language, is_n
 from waypost.search.text.taxonomy import Taxonomy, standard_taxonomy
 from waypost.search.vectors.embedding import Embedder, Vectors, VectorSpace, find_parts_embedder
 
+try:
+    from waypost.search.kernels.duplicates import diversify_rows
+    from waypost.search.kernels.scoring import rank_by_scores, rank_candidates, read_ids
+except ImportError:
+    from waypost.search.kernels.duplicates_fallback import diversify_rows
+    from waypost.search.kernels.scoring_fallback import read_ids
+    from waypost.search.ranking.scoring import rank_by_scores, rank_candidates
+
 HOUR_SECONDS: Final = 3600.0
 
 _CACHED_RANKINGS: Final = 1024
 
-_MAX_CACHED_LIMIT: Final = 100  # a longer answer is somebody's export, not a question
+_MAX_CACHED_LIMIT: Final = 100  # longer rankings are exports
 
 
 class RankingCache:
@@ -85,43 +96,29 @@ class RankingCache:
 def cache_key(
     query: Query, audience: frozenset[str] | None, alive: Callable[[str], bool], now: float, readiness: Hashable
 ) -> Hashable:
-    """None: not to be remembered. A plain function may test anything; a method tests the same for everybody."""
-    told_by = getattr(alive, "__func__", None)
-    if told_by is None or query.constraints or query.statuses or query.limit > _MAX_CACHED_LIMIT:
+    """None: not cached. A plain `alive` function may depend on anything; a method is the same for every call."""
+    method = getattr(alive, "__func__", None)
+    if method is None or query.constraints or query.statuses or query.limit > _MAX_CACHED_LIMIT:
         return None
-    asked = (query.text, query.required_tags, query.preferred_tags, query.excluded_tags, query.protocols, query.limit)
-    return (*asked, query.include_evidence, query.diversity, audience, told_by, now // HOUR_SECONDS, readiness)
+    parts = (query.text, query.required_tags, query.preferred_tags, query.excluded_tags, query.protocols, query.limit)
+    return (*parts, query.include_evidence, query.diversity, audience, method, now // HOUR_SECONDS, readiness)
 
 
-# ---- The ranker: masks, candidates, signals, fusion, score, spread. The engine knows it by `registry.ports.Ranker`.
-#
-# Order: the score; equals always stand in the same order. A deprecated agent keeps half of its score, a
-# stuffed one what `honesty` leaves. Near
-# duplicates and floods by one owner are spread so that each ten stays open to others (see `spreading`).
+_SCORE_DECIMALS: Final = 4
 
-try:
-    from waypost.search.kernels.duplicates import diversify_rows
-    from waypost.search.kernels.scoring import rank_by_scores, rank_candidates, read_ids
-except ImportError:
-    from waypost.search.kernels.duplicates_fallback import diversify_rows
-    from waypost.search.kernels.ranking_fallback import rank_by_scores, rank_candidates
-    from waypost.search.kernels.scoring_fallback import read_ids
-
-_SCORE_DECIMALS: Final = 4  # that are shown
-
-_SCORE_STEPS: Final = 10.0**_SCORE_DECIMALS  # steps of a score that is shown
-# What these hold was brought by many: an import of the operator's, an open service, the LAN. None of them floods an answer.
+_SCORE_STEPS: Final = 10.0**_SCORE_DECIMALS
+# Agents of these subjects come from many: imports by the operator, an open service, the LAN. They are not one owner's.
 _SHARED_OWNERS: Final = np.array([*map(hash_of, (*sorted(RESERVED_SUBJECTS), LAN_SUBJECT))], dtype=np.uint64)
 
-_DIVERSIFIED: Final = 100  # of the best: those that a flood could fill
+_DIVERSIFIED: Final = 100  # of the best candidates
 
-_SPARE: Final = 24  # candidates beyond the limit that may turn out dead
+_SPARE: Final = 24  # candidates beyond the limit, in place of dead agents
 
 _NO_NAMES: Final = SpaceNames()
 
-_KNOWN_SHARE: Final = 0.25  # of a question's words: with fewer that the index knows, words say nothing
+_KNOWN_SHARE: Final = 0.25  # of the query terms: with fewer in the index, words say nothing
 
-_NOISE_SCORE: Final = 0.003  # the score of an agent of which nothing speaks but a vector that is not very near
+_NOISE_SCORE: Final = 0.003  # below it, an agent without a matching word or tag is noise
 
 
 class HybridRanker:
@@ -137,7 +134,7 @@ class HybridRanker:
         self._weights = weights or SignalWeights()
         self._taxonomy = taxonomy
         self._warnings = tuple(warnings)
-        self._recent = RankingCache()
+        self._cache = RankingCache()
 
     # --- The index -------------------------------------------------------------------------------
 
@@ -185,7 +182,7 @@ class HybridRanker:
     def close(self) -> None:
         self.index.close()
 
-    # --- Questions -------------------------------------------------------------------------------
+    # --- Queries ---------------------------------------------------------------------------------
 
     def rank(
         self,
@@ -199,12 +196,12 @@ class HybridRanker:
         ready = tuple([space.embedder.is_ready for space in self.index.spaces.values()])
         key = None if among is not None else cache_key(query, audience, alive, now, ready)
         generation = self.index.generation(audience)
-        known = self._recent.find(key, generation, alive)
-        if known is not None:
-            return known
-        ranking, is_whole = self._ranked(query, audience, alive, now // HOUR_SECONDS * HOUR_SECONDS, among)
-        if is_whole:
-            self._recent.put(key, generation, ranking)
+        cached = self._cache.find(key, generation, alive)
+        if cached is not None:
+            return cached
+        ranking, is_complete = self._ranked(query, audience, alive, now // HOUR_SECONDS * HOUR_SECONDS, among)
+        if is_complete:
+            self._cache.put(key, generation, ranking)
         return ranking
 
     def _ranked(
@@ -215,71 +212,71 @@ class HybridRanker:
         now: float,
         among: Sequence[str] | None,
     ) -> tuple[Ranking, bool]:
-        """The answer, and whether it is whole: nothing was too fresh to be looked at."""
-        question = parse_filters(query, audience)
-        if not (question.terms or question.required or question.preferred or question.protocols):
-            return Ranking(hits=(), warnings=("The query holds no word to search for.",)), True
-        lives, skipped = self.index.look(audience)
-        moment = self._moment(lives, query, question, None if among is None else id_keys(among))
-        order = _CandidateOrder(moment, now)
-        hits = order.hits(query.limit, alive, is_spread=query.diversity, is_told=query.include_evidence)
-        if question.selects and len(hits) < query.limit:
-            hits += _filter_only_hits(moment, hits, query.limit, alive)
+        """The ranking, and whether it is complete: no recent change was left out."""
+        filters = parse_filters(query, audience)
+        if not (filters.terms or filters.required or filters.preferred or filters.protocols):
+            return Ranking(hits=(), warnings=("The query contains no word to search for.",)), True
+        readers, skipped = self.index.look(audience)
+        context = self._evaluate(readers, query, filters, None if among is None else id_keys(among))
+        order = _CandidateOrder(context, now)
+        hits = order.hits(query.limit, alive, is_diverse=query.diversity, with_signals=query.include_evidence)
+        if filters.selects and len(hits) < query.limit:
+            hits += _filter_only_hits(context, hits, query.limit, alive)
         warnings = (*self._warnings, *self._loading(), *_unindexed_warning(skipped))
         return Ranking(hits=tuple(hits), warnings=warnings), not skipped
 
     def _loading(self) -> tuple[str, ...]:
         is_loading = not all(space.embedder.is_ready for space in self.index.spaces.values())
-        return ("The sentence model is not loaded: words and tags alone are weighed.",) if is_loading else ()
+        return ("The sentence model is not loaded yet: results are by words and tags only.",) if is_loading else ()
 
-    def _moment(
-        self, lives: Sequence[SegmentReader], query: Query, question: SearchFilters, among: Array | None
+    def _evaluate(
+        self, readers: Sequence[SegmentReader], query: Query, filters: SearchFilters, among: Array | None
     ) -> _QueryContext:
         taxonomy = self._taxonomy = standard_taxonomy() if self._taxonomy is None else self._taxonomy
-        asked = parse_query(query, question.preferred, taxonomy)
-        rarity = TermWeights(lives, question.audience, asked)
-        masks = [apply_filters(live, question, among) for live in lives]
-        visible = sum([live.visible(question.audience)[1] for live in lives])
-        vectors = self._vectors(asked) if asked.terms else {}
+        parsed = parse_query(query, filters.preferred, taxonomy)
+        weights = TermWeights(readers, filters.audience, parsed)
+        masks = [apply_filters(reader, filters, among) for reader in readers]
+        visible = sum([reader.visible(filters.audience)[1] for reader in readers])
+        vectors = self._vectors(parsed) if parsed.terms else {}
         wanted = query.limit + _SPARE
-        depth = deep = retrieval_depth(asked, vectors, wanted)
-        words = _weighted_terms(lives, rarity)
+        depth = deep = retrieval_depth(parsed, vectors, wanted)
+        words = _weighted_terms(readers, weights)
 
-        def found(depth: RetrievalDepth) -> list[SegmentHits]:
+        def find(depth: RetrievalDepth) -> list[SegmentHits]:
             return [
-                find_candidates(live, asked, words[place], vectors, mask, count, visible, depth)
-                for place, (live, (mask, count)) in enumerate(zip(lives, masks, strict=True))
+                find_candidates(reader, parsed, words[place], vectors, mask, count, visible, depth)
+                for place, (reader, (mask, count)) in enumerate(zip(readers, masks, strict=True))
             ]
 
-        findings = found(depth)
-        chosen = select_rows(findings, depth)
-        if query.diversity and lives and (crowd := find_duplicates(lives, chosen)) is not None:
-            kin = near_duplicate_rows(findings, crowd)
-            if is_flooded(findings, kin):
-                deep = retrieval_depth(asked, vectors, max(wanted, DEEP_CANDIDATES))
-                findings = found(deep)
-                kin = near_duplicate_rows(findings, crowd)
-            thin = TermWeights(lives, question.audience, asked, kin)
-            if not thin.is_like(rarity):
-                rarity, words = thin, _weighted_terms(lives, thin)
-                findings = [
-                    find_again_by_words(finding, some, mask, count, deep.words)
-                    for finding, some, (mask, count) in zip(findings, words, masks, strict=True)
+        hits = find(depth)
+        selected = select_rows(hits, depth)
+        if query.diversity and readers and (samples := find_duplicates(readers, selected)) is not None:
+            duplicates = near_duplicate_rows(hits, samples)
+            if is_flooded(hits, duplicates):
+                deep = retrieval_depth(parsed, vectors, max(wanted, DEEP_CANDIDATES))
+                hits = find(deep)
+                duplicates = near_duplicate_rows(hits, samples)
+            discounted = TermWeights(readers, filters.audience, parsed, duplicates)
+            if not discounted.is_close_to(weights):
+                weights, words = discounted, _weighted_terms(readers, discounted)
+                hits = [
+                    find_again_by_words(each, terms, mask, count, deep.words)
+                    for each, terms, (mask, count) in zip(hits, words, masks, strict=True)
                 ]
-                kin = near_duplicate_rows(findings, crowd)
-            chosen = select_rows(cap_duplicates(findings, kin, wanted), depth)
+                duplicates = near_duplicate_rows(hits, samples)
+            selected = select_rows(cap_duplicates(hits, duplicates, wanted), depth)
         parts = [
-            measure_signals(place, lives[place], asked, words[place], vectors, rows)
-            for place, rows in enumerate(chosen)
+            measure_signals(place, readers[place], parsed, words[place], vectors, rows)
+            for place, rows in enumerate(selected)
             if len(rows)
         ]
         signals = concatenate_signals(parts) if parts else None
         names = self._names(vectors)
-        return _QueryContext(lives, masks, asked, vectors, signals, names, self._weights, rarity)
+        return _QueryContext(readers, masks, parsed, vectors, signals, names, self._weights, weights)
 
-    def _vectors(self, asked: ParsedQuery) -> Mapping[str, Vectors]:
+    def _vectors(self, query: ParsedQuery) -> Mapping[str, Vectors]:
         return {
-            name: _encode_query(space.embedder, asked.units)
+            name: _encode_query(space.embedder, query.units)
             for name, space in self.index.spaces.items()
             if self._weight_of(space) > 0 and space.embedder.is_ready
         }
@@ -295,131 +292,132 @@ class HybridRanker:
         return SpaceNames(network=network[0] if network else None, static=static[0] if static else None)
 
 
-def _weighted_terms(lives: Sequence[SegmentReader], rarity: TermWeights) -> list[WeightedTerms]:
+def _weighted_terms(readers: Sequence[SegmentReader], terms: TermWeights) -> list[WeightedTerms]:
     return [
-        WeightedTerms(live.segment, rarity.numbers[at], rarity.weights, rarity.heavy) for at, live in enumerate(lives)
+        WeightedTerms(reader.segment, terms.numbers[at], terms.weights, terms.selective)
+        for at, reader in enumerate(readers)
     ]
 
 
 def _encode_query(embedder: Embedder, units: tuple[str, ...]) -> Vectors:
-    """On a grid of whole numbers: products with stored codes, whole numbers too, then add up to the same in any order, so
-    that no figure tells beside how many others a record was measured."""
+    """Encode on an integer grid: products with stored integer codes then add up to the same in any order, so that no digit
+    reveals how many other records were measured."""
     parts = find_parts_embedder(embedder) if len(units) > 1 else None
     made = embedder.encode(units) if parts is None else parts.encode_parts(units[0], units[1:])
     return np.asarray(np.rint(made * QUERY_GRID) / QUERY_GRID, dtype=np.float32)
 
 
 class _QueryContext(NamedTuple):
-    """One question against one state of the index."""
+    """One query against one state of the index."""
 
-    lives: Sequence[SegmentReader]
+    readers: Sequence[SegmentReader]
     masks: Sequence[tuple[Mask, int]]
-    asked: ParsedQuery
+    query: ParsedQuery
     vectors: Mapping[str, Vectors]
     signals: Signals | None
     names: SpaceNames
     weights: SignalWeights
-    rarity: TermWeights
+    terms: TermWeights
 
 
 class _CandidateOrder:
-    """The candidates in order, best first."""
+    """The candidates, best first."""
 
-    def __init__(self, moment: _QueryContext, now: float) -> None:
-        self._moment = moment
-        self._signals = signals = moment.signals
+    def __init__(self, context: _QueryContext, now: float) -> None:
+        self._context = context
+        self._signals = signals = context.signals
         if signals is None:
             return
-        places, figures, rows = self._placed(signals, now)
+        places, figures, rows = self._rank(signals, now)
         self._places = memoryview(places).cast("q")
         self._rows: Rows = np.frombuffer(rows, dtype=np.uint32)
         self.scores: F64 = np.frombuffer(figures, dtype=np.float64)
 
-    def _placed(self, signals: Signals, now: float) -> tuple[bytes, bytes, bytes]:
-        moment, rules = self._moment, scoring.curve_for(self._moment.names)
-        if not moment.asked.terms:
+    def _rank(self, signals: Signals, now: float) -> tuple[bytes, bytes, bytes]:
+        context, rules = self._context, scoring.curve_for(self._context.names)
+        if not context.query.terms:
             return rank_by_scores(scoring.score_by_tags(signals.preferred), signals, rules)
         foreign, doubtful = self._foreign(signals)
         return rank_candidates(
-            signals, moment.names, moment.weights, moment.rarity.total, foreign, doubtful, now, rules
+            signals, context.names, context.weights, context.terms.total, foreign, doubtful, now, rules
         )
 
     def _foreign(self, signals: Signals) -> tuple[Mask | None, Mask | None]:
-        """Candidates of which words say nothing: in another language, or all, when the index knows too few of the words.
-        And those of which that is not plain, because the question or the agent does not show its language. None: nobody."""
-        if self._moment.names.network is None:
+        """Candidates for which words say nothing: those in another language, or all if the index knows too few of the terms.
+        And those for which this is uncertain, because the language of the query or the agent is unknown."""
+        if self._context.names.network is None:
             return None, None
         theirs = signals.language
-        if self._moment.rarity.known < _KNOWN_SHARE * len(self._moment.asked.terms):
+        if self._context.terms.known < _KNOWN_SHARE * len(self._context.query.terms):
             return np.ones(len(theirs), dtype=np.bool_), None
-        question = self._moment.asked.units[0]
-        mine = detect_language(question)
-        if mine == UNKNOWN:
-            if is_not_english(question):
+        text = self._context.query.units[0]
+        own = detect_language(text)
+        if own == UNKNOWN:
+            if is_not_english(text):
                 return None, np.ones(len(theirs), dtype=np.bool_)
             return None, (theirs != UNKNOWN) & (theirs != ENGLISH)
-        return (theirs != mine) & (theirs != UNKNOWN), None if mine == ENGLISH else theirs == UNKNOWN
+        return (theirs != own) & (theirs != UNKNOWN), None if own == ENGLISH else theirs == UNKNOWN
 
-    def hits(self, limit: int, alive: Callable[[str], bool], *, is_spread: bool, is_told: bool) -> list[Hit]:
+    def hits(self, limit: int, alive: Callable[[str], bool], *, is_diverse: bool, with_signals: bool) -> list[Hit]:
         if self._signals is None or limit < 1:
             return []
         found: list[Hit] = []
-        for some in self._spread(limit) if is_spread else self._in_order(limit, frozenset()):
-            for at, agent_id, score in zip(some, *self._called(some), strict=True):
-                if (score >= _NOISE_SCORE or self._is_named(at)) and alive(agent_id):
-                    found.append(Hit(agent_id, score, self._near(at) if is_told else None))
+        for some in self._diversify(limit) if is_diverse else self._in_order(limit, frozenset()):
+            for at, agent_id, score in zip(some, *self._ids_and_scores(some), strict=True):
+                if (score >= _NOISE_SCORE or self._has_match(at)) and alive(agent_id):
+                    found.append(Hit(agent_id, score, self._match_signals(at) if with_signals else None))
                     if len(found) == limit:
                         return found
         return found
 
-    def _near(self, at: int) -> MatchSignals | None:
-        """What was measured of one candidate, by the unit of the question that fits it best."""
-        signals, moment, at = self._signals, self._moment, self._places[at]
-        if signals is None or not moment.asked.terms:
+    def _match_signals(self, at: int) -> MatchSignals | None:
+        """The signals of one candidate, by the unit of the query that fits best."""
+        signals, context, at = self._signals, self._context, self._places[at]
+        if signals is None or not context.query.terms:
             return None
-        words = float(signals.lexical[at].max()) / max(moment.rarity.total, 1e-6)
-        name = moment.names.network
+        words = float(signals.lexical[at].max()) / max(context.terms.total, 1e-6)
+        name = context.names.network
         if name is None or not signals.covered[name][at]:
             return MatchSignals(words=min(1.0, words))
-        live, row = moment.lives[int(signals.place[at])], int(signals.rows[at])
-        example, place = nearest_example(live, name, row, moment.vectors[name])
-        context = float(np.clip(signals.centres[name][at].max(), 0, 1))
-        return MatchSignals(words=min(1.0, words), context=context, example=example, place=place)
+        reader, row = context.readers[int(signals.place[at])], int(signals.rows[at])
+        example, place = nearest_example(reader, name, row, context.vectors[name])
+        centre = float(np.clip(signals.centres[name][at].max(), 0, 1))
+        return MatchSignals(words=min(1.0, words), context=centre, example=example, place=place)
 
-    def _is_named(self, at: int) -> bool:
-        """True when a word or a tag of the question stands in the record: that may be little, but it is no noise."""
+    def _has_match(self, at: int) -> bool:
+        """Whether a word or preferred tag of the query is in the record: then a low score is not noise."""
         signals, at = self._signals, self._places[at]
         return signals is not None and bool(signals.lexical[at, 0] > 0 or signals.preferred[at] > 0)
 
-    def _called(self, some: Sequence[int]) -> tuple[list[str], list[float]]:
-        """The ids of these places, and their scores as they are shown."""
-        signals, lives = self._signals, self._moment.lives
+    def _ids_and_scores(self, some: Sequence[int]) -> tuple[list[str], list[float]]:
+        """The ids of these places, and their rounded scores."""
+        signals, readers = self._signals, self._context.readers
         if not some or signals is None:
             return [], []
-        if len(lives) == 1:
-            arrays = lives[0].segment.arrays
+        if len(readers) == 1:
+            arrays = readers[0].segment.arrays
             return read_ids(arrays["id_bytes"], arrays["id_starts"], self._rows, self.scores, some, _SCORE_STEPS)
-        segments = [lives[int(signals.place[self._places[at]])].segment for at in some]
+        segments = [readers[int(signals.place[self._places[at]])].segment for at in some]
         ids = [segment.id_of(int(self._rows[at])) for segment, at in zip(segments, some, strict=True)]
         return ids, round_scores(self.scores[list(some)], _SCORE_STEPS)
 
-    def _spread(self, limit: int) -> Iterator[Sequence[int]]:
-        """Positions, the best of each ten open to others. Beyond what is shown the order is as it was."""
-        shown = self._spread_to(limit, limit)
+    def _diversify(self, limit: int) -> Iterator[Sequence[int]]:
+        """Positions in diversified order; beyond the results the ranked order."""
+        shown = self._diversified(limit, limit)
         if shown is not None:
             yield shown
-            shown = self._spread_to(limit, limit + _SPARE) or []  # some of them turned out dead
+            shown = self._diversified(limit, limit + _SPARE) or []  # some agents were dead
             yield shown[limit:]
         yield from self._in_order(limit, frozenset(shown or ()))
 
     def _in_order(self, limit: int, seen: frozenset[int]) -> Iterator[Sequence[int]]:
-        """As ranked, without those that were seen: mostly the first few are enough."""
+        """The ranked order without those in `seen`, in pages: mostly the first is enough."""
         for start in range(0, len(self.scores), limit):
             some = range(start, min(start + limit, len(self.scores)))
             yield [at for at in some if at not in seen] if seen else some
 
-    def _spread_to(self, limit: int, count: int) -> list[int] | None:
-        """The first so many; None where the first `limit` are open as they stand."""
+    def _diversified(self, limit: int, count: int) -> list[int] | None:
+        """The first `count` places in diversified order; None if the first `limit` are diverse as ranked."""
         top = max(_DIVERSIFIED, 2 * limit)
         rows, (prints, owners, since) = self._columns(self._rows[:top], ("fingerprint", "owner", "since"))
         return diversify_rows(
@@ -427,8 +425,8 @@ class _CandidateOrder:
         )
 
     def _columns(self, rows: Rows, names: Sequence[str]) -> tuple[Rows, list[npt.NDArray[Any]]]:
-        """Traits of the first candidates, and where they stand in them: of one segment they are read where they are."""
-        segments = [live.segment.arrays for live in self._moment.lives]
+        """Columns of the first candidates, and their positions in them. Columns of a single segment are not copied."""
+        segments = [reader.segment.arrays for reader in self._context.readers]
         if len(segments) == 1 or self._signals is None:
             return rows, [segments[0][name] for name in names]
         segment = self._signals.place.take(np.frombuffer(self._places, dtype=np.int64)[: len(rows)])
@@ -443,18 +441,18 @@ class _CandidateOrder:
 
 
 def _filter_only_hits(
-    moment: _QueryContext, hits: Sequence[Hit], limit: int, alive: Callable[[str], bool]
+    context: _QueryContext, hits: Sequence[Hit], limit: int, alive: Callable[[str], bool]
 ) -> list[Hit]:
-    """What passes the filters but says nothing of the words: by id, with the least score, deprecated ones last."""
+    """Agents that pass the filters without a matching word: by id, with the lowest score, deprecated ones last."""
     seen = {hit.id for hit in hits}
     score = min([_FILTER_ONLY_SCORE, *(hit.score for hit in hits)])
     found: list[Hit] = []
     for is_deprecated in (False, True):
         ids = [
             agent_id
-            for live, (mask, _) in zip(moment.lives, moment.masks, strict=True)
+            for reader, (mask, _) in zip(context.readers, context.masks, strict=True)
             for agent_id in _first_ids(
-                live, mask & (live.segment.deprecated == is_deprecated), limit + len(seen) + _SPARE
+                reader, mask & (reader.segment.deprecated == is_deprecated), limit + len(seen) + _SPARE
             )
         ]
         shown = round(score * scoring.DEPRECATED_FACTOR if is_deprecated else score, _SCORE_DECIMALS)
@@ -464,15 +462,15 @@ def _filter_only_hits(
     return found[: limit - len(hits)]
 
 
-def _first_ids(live: SegmentReader, mask: Mask, count: int) -> list[str]:
+def _first_ids(reader: SegmentReader, mask: Mask, count: int) -> list[str]:
     rows = np.flatnonzero(mask)
     if len(rows) > count:
-        rows = rows[np.argpartition(live.segment.mark[rows], count)[:count]]
-    return [live.segment.id_of(int(row)) for row in rows]
+        rows = rows[np.argpartition(reader.segment.mark[rows], count)[:count]]
+    return [reader.segment.id_of(int(row)) for row in rows]
 
 
-_FILTER_ONLY_SCORE: Final = 0.05  # of an agent that passes the filters and no more
+_FILTER_ONLY_SCORE: Final = 0.05  # of an agent that only passes the filters
 
 
 def _unindexed_warning(skipped: int) -> tuple[str, ...]:
-    return (f"{skipped} agents registered a moment ago are not searched yet.",) if skipped else ()
+    return (f"{skipped} agents were registered a moment ago and are not searched yet.",) if skipped else ()

@@ -81,4 +81,4 @@ def test_what_is_remembered_is_bounded() -> None:
     ranker, house = opened(agent("a", "Weather")), House()
     for number in range(1100):
         ask(ranker, house, Query(text=f"weather {number}"))
-    assert len(ranker._recent) == 1024
+    assert len(ranker._cache) == 1024

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from waypost.search.kernels import ranking_fallback, scoring_fallback
+from waypost.search.kernels import scoring_fallback
+from waypost.search.ranking import scoring as fallback
 from waypost.search.ranking.candidates import Signals
 from waypost.search.ranking.scoring import ScoreCurve, SignalWeights, SpaceNames, curve_for, score_by_tags
 
@@ -53,7 +54,7 @@ def test_signals_become_the_same_places_to_the_last_digit(seed: int, names: Spac
     foreign, doubtful = [None if noise.random() < 0.3 else noise.random(count) < 0.3 for _ in range(2)]
     mass = float(noise.choice([0.0, 7.7, 123.4]))
     given = (signals, names, weights, mass, foreign, doubtful, 1.78e9, curve_for(names))
-    assert scoring.rank_candidates(*given) == ranking_fallback.rank_candidates(*given)
+    assert scoring.rank_candidates(*given) == fallback.rank_candidates(*given)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -67,7 +68,7 @@ def test_scores_become_the_same_places_to_the_last_digit(seed: int) -> None:
         (scores, signals, ScoreCurve(0.2, 0.04)),
         (score_by_tags(signals.preferred), signals, ScoreCurve(0.2, 0.04)),
     ):
-        assert scoring.rank_by_scores(*given) == ranking_fallback.rank_by_scores(*given)
+        assert scoring.rank_by_scores(*given) == fallback.rank_by_scores(*given)
 
 
 @pytest.mark.parametrize("column", ["worth", "mark", "rows", "updated", "preferred", "tags", "deprecated"])

@@ -110,12 +110,12 @@ def test_the_best_rows_are_the_best_rows_whatever_is_pruned() -> None:
             terms = [hash_of(f"w{number}") for number in random.integers(0, spread, size=size)]
             terms = list(dict.fromkeys(terms))
             weights = [float(np.log1p(segment.count / (1 + len(segment.terms.rows_of(term))))) for term in terms]
-            numbers = segment.table.find_terms(terms)
+            numbers = segment.postings.find_terms(terms)
             heavy = range(0, len(terms), 2) if size == 30 else range(len(terms))
             weighted = WeightedTerms(segment, numbers, weights, heavy)
             found, figures, _ = weighted.best(mask, len(admitted), 50)
             every = WeightedTerms(segment, [n if at in heavy else -1 for at, n in enumerate(numbers)], weights, heavy)
-            *_, lexical, _, _, _ = every.measured(0, admitted, np.ones((len(terms), 1), dtype=np.float32), ())
+            *_, lexical, _, _, _ = every.measure(0, admitted, np.ones((len(terms), 1), dtype=np.float32), ())
             scores = lexical[:, 0]
             expected = np.sort(scores)[::-1][:50]
             assert mask[found].all()
@@ -125,12 +125,12 @@ def test_the_best_rows_are_the_best_rows_whatever_is_pruned() -> None:
 
 def test_a_unit_measures_the_same_alone_and_beside_others() -> None:
     segment = build_segment(_many(400))
-    numbers = segment.table.find_terms([hash_of(f"w{number}") for number in range(8)])
+    numbers = segment.postings.find_terms([hash_of(f"w{number}") for number in range(8)])
     weighted = WeightedTerms(segment, numbers, [1.0 + at / 7 for at in range(8)], range(8))
     rows = np.arange(0, 400, 3, dtype=np.uint32)
     whole = np.ones((8, 1), dtype=np.float32)
     units = np.hstack([whole, (np.arange(8) % 3 == 0).astype(np.float32)[:, None]])
-    measured = [weighted.measured(0, rows, has, ()) for has in (whole, units)]
+    measured = [weighted.measure(0, rows, has, ()) for has in (whole, units)]
     for alone, beside in zip(*((lexical, coverage) for *_, lexical, coverage, _, _ in measured), strict=True):
         assert np.array_equal(alone[:, 0], beside[:, 0])
         assert (beside[:, 1] <= beside[:, 0]).all()

@@ -1,1 +1,1 @@
-"""TODO-PACKAGE waypost.search.index"""
+"""The index: documents, segments, near-duplicate hashes and tag bitmaps."""

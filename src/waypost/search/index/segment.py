@@ -118,8 +118,8 @@ class Segment:
         return self.arrays["containing"]
 
     @cached_property
-    def table(self) -> InvertedIndex:
-        """What questions by words are put to. Made by the first of them: what nobody asks is not even looked at."""
+    def postings(self) -> InvertedIndex:
+        """The inverted index, made by the first query: an unused segment is not even read."""
         return InvertedIndex(
             self.arrays, said=IN_DESCRIPTION, unit=_UNIT, gather=_GATHER, prune_from=_PRUNE_FROM, look_up=_LOOK_UP
         )

@@ -77,10 +77,10 @@ class SegmentReader:
 
     # --- Statistics and visibility ---------------------------------------------------------------
 
-    def counted(self, terms: Sequence[int], tiers: Sequence[int]) -> tuple[list[int], list[int]]:
+    def count_documents(self, terms: Sequence[int], tiers: Sequence[int]) -> tuple[list[int], list[int]]:
         """The number of each term, or -1, and how many rows of these tiers hold it."""
         counts = self.segment.containing if self._containing is None else self._containing
-        return self.segment.table.count_documents(counts, terms, tiers)
+        return self.segment.postings.count_documents(counts, terms, tiers)
 
     def visible(self, audience: frozenset[str] | None) -> tuple[Mask, int]:
         """The rows that an audience sees, and how many. Not a copy: read it."""

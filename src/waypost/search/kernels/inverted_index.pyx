@@ -1082,9 +1082,9 @@ cdef class InvertedIndex:
         if not best:
             raise MemoryError
         try:
-            for keys, is_asked in wishes:
-                sums = shares + n if is_asked else shares
-                asked, read = asked + bool(is_asked), read + (not is_asked)
+            for keys, is_explicit in wishes:
+                sums = shares + n if is_explicit else shares
+                asked, read = asked + bool(is_explicit), read + (not is_explicit)
                 memset(best, 0, n * sizeof(float))
                 for key, worth in keys:
                     number = number_of(self._keys, self._key_count, key)

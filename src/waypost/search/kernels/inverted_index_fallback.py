@@ -305,17 +305,17 @@ class InvertedIndex:
         """For each wished tag the weight of the best spelling that a row carries: the mean over the tags found in the query text,
         and over the explicitly preferred ones."""
         read, named = np.zeros((2, len(rows)), dtype=np.float32)
-        for keys, is_asked in wishes:
+        for keys, is_explicit in wishes:
             best = np.zeros(len(rows), dtype=np.float32)
             for number, (_, worth) in zip(_numbers(self._arrays["keys"], [key for key, _ in keys]), keys, strict=True):
                 if number >= 0:
                     np.maximum(best, np.float32(worth), out=best, where=_is_among(rows, self._holders(number)))
-            if is_asked:
+            if is_explicit:
                 named += best
             else:
                 read += best
-        asked_for = sum(is_asked for _, is_asked in wishes)
-        return read / np.float32(max(1, len(wishes) - asked_for)), named / np.float32(max(1, asked_for))
+        preferred_count = sum(is_explicit for _, is_explicit in wishes)
+        return read / np.float32(max(1, len(wishes) - preferred_count)), named / np.float32(max(1, preferred_count))
 
 
 class _SelectiveTerms:

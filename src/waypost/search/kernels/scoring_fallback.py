@@ -1,12 +1,8 @@
-"""The fallback of `scoring.pyx`: the same results, more slowly.
-
-`exp` and powers are those of Python, one by one: numpy's own differ in the last digit on some processors.
-"""
+"""The fallback of `scoring.pyx`, except for `rank_candidates` and `rank_by_scores`, which are in `ranking/scoring.py`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import exp, inf
 
 import numpy as np
 import numpy.typing as npt
@@ -37,43 +33,6 @@ def _best(found: Sequence[Found], marks: Sequence[Marks], count: int) -> list[Ro
     is_kept[np.lexsort((all_marks, -figures))[:count]] = True
     ends = np.cumsum([len(rows) for rows, _ in found])[:-1]
     return [rows[kept] for (rows, _), kept in zip(found, np.split(is_kept, ends), strict=True)]
-
-
-def decay(
-    figures: npt.NDArray[np.float32], updated: npt.NDArray[np.float64], now: float, half_life: float, share: float
-) -> bytes:
-    """The figures, a share of which is halved by every half-life since the record was updated."""
-    ages = np.maximum(0.0, now - updated) / half_life
-    kept = np.array([0.5**age for age in ages.tolist()], dtype=np.float64)
-    return (figures * (1.0 - share + share * kept).astype(np.float32)).tobytes()
-
-
-def logistic(figures: npt.NDArray[np.float32], lift: npt.NDArray[np.float32], middle: float, slope: float) -> bytes:
-    """A score in 0..1 for each figure; `lift` is added to the log odds."""
-    odds = (figures.astype(np.float64) - middle) / slope + lift
-    return np.array([1.0 / (1.0 + _exp(-each)) for each in odds.tolist()], dtype=np.float64).tobytes()
-
-
-def _exp(power: float) -> float:
-    try:
-        return exp(power)
-    except OverflowError:
-        return inf
-
-
-def order_by_score(
-    scores: npt.NDArray[np.float64],
-    worth: npt.NDArray[np.float32],
-    deprecated: npt.NDArray[np.uint8],
-    marks: Marks,
-    kept: float,
-    grid: float,
-) -> tuple[bytes, bytes]:
-    """The places of the candidates, best first, and their final scores: score times worth, of which a deprecated agent keeps a
-    share. Scores are compared in steps of a grid, ties are broken by mark."""
-    figures = scores * (worth * np.where(deprecated, kept, 1.0)).astype(np.float32)
-    order = np.lexsort((marks, -np.rint(figures * grid)))
-    return order.astype(np.int64).tobytes(), figures[order].tobytes()
 
 
 def read_ids(

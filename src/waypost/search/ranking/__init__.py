@@ -1,1 +1,1 @@
-"""TODO-PACKAGE waypost.search.ranking"""
+"""Ranking: candidates, scores, boosts and diversity."""

@@ -1,8 +1,8 @@
-"""How far what was verified moves a score: a little up, or clearly down. Never by what a text says.
+"""Boosts: how trust and the caller's preferences change a score.
 
-`policy` is the component that evidence shows: 1 for an agent that was verified, 0.5 for one that only claims, 0.25 for one whose
-name could be taken for that of somebody else's verified agent, 0 for one that failed a check. It orders near-ties; only a
-failure costs more than a better description could bring.
+`policy`, a component of the evidence, is 1 for a verified agent, 0.5 for a self-asserted one, 0.25 for one with a confusable
+name, 0 for one that failed a check. It orders near-ties; only a failure costs more than a better description can gain.
+Preferences (language, domain and region of `client_context`) never filter: an agent that states nothing only loses ties.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ CONFUSABLE: Final = 0.25
 
 FAILED: Final = 0.0
 
-MAX_VERIFIED_BOOST: Final = 0.02  # of the score, at most, for what was verified
+MAX_VERIFIED_BOOST: Final = 0.02  # of the score, for a verified agent
 
-MAX_FAILED_PENALTY: Final = 0.3  # of the score, at most, for what failed
+MAX_FAILED_PENALTY: Final = 0.3  # of the score, for a failed check
 
 CONFUSABLE_NAME: Final = "confusable_name"
 
@@ -41,16 +41,12 @@ def policy_of(level: TrustState, *, is_confusable: bool = False) -> float:
 
 
 def apply_policy(score: float, policy: float) -> float:
-    """A score with its policy taken in."""
+    """Apply the policy component to a score."""
     share = (policy - CLAIMED) / (VERIFIED - CLAIMED)
     return min(1.0, score * (1.0 + (MAX_VERIFIED_BOOST if share > 0 else MAX_FAILED_PENALTY) * share))
 
 
-# ---- How well an agent suits whoever asks, apart from what is asked: language, domain and region of `client_context`.
-#
-# A preference, never a filter: an agent that states nothing loses nothing but a place among its equals.
-
-MAX_PREFERENCE_BOOST: Final = 0.05  # of the score, at most: it orders near-ties and no more
+MAX_PREFERENCE_BOOST: Final = 0.05  # of the score: it only orders near-ties
 
 _DOMAIN_MEMBERS: Final = ("domain", "domains", "industry")
 
@@ -68,7 +64,7 @@ _NO_PREFERENCES: Final = ClientPreferences()
 
 
 def parse_preferences(context: Mapping[str, Any]) -> ClientPreferences:
-    """What a context says that can be preferred. Other members, and other shapes, say nothing."""
+    """The preferences in a client context. Other members, and values of other types, are ignored."""
     if not context:
         return _NO_PREFERENCES
     languages = texts_of(context.get("language")) or texts_of(context.get("locale"))
@@ -80,21 +76,21 @@ def parse_preferences(context: Mapping[str, Any]) -> ClientPreferences:
 
 
 def preference_share(record: AgentRecord, context: Mapping[str, Any] | ClientPreferences) -> float:
-    """The share of the wishes that the record states to fulfil, in 0..1."""
-    wishes = context if isinstance(context, ClientPreferences) else parse_preferences(context)
+    """The share of the preferences that the record meets, in 0..1."""
+    preferences = context if isinstance(context, ClientPreferences) else parse_preferences(context)
     facts = facts_of(record)
     met: list[bool] = []
-    if wishes.languages:
-        met.append(_any_within(values_of(facts, LANGUAGE), wishes.languages, broader_too=True))
-    if wishes.regions:
-        met.append(_any_within(values_of(facts, REGION), wishes.regions, broader_too=False))
-    if wishes.domains:
-        met.append(not _domains(record).isdisjoint(wishes.domains))
+    if preferences.languages:
+        met.append(_any_within(values_of(facts, LANGUAGE), preferences.languages, broader_too=True))
+    if preferences.regions:
+        met.append(_any_within(values_of(facts, REGION), preferences.regions, broader_too=False))
+    if preferences.domains:
+        met.append(not _domains(record).isdisjoint(preferences.domains))
     return sum(met) / len(met) if met else 0.0
 
 
 def apply_preference(score: float, share: float) -> float:
-    """A score with its preference taken in."""
+    """Apply a share of met preferences to a score."""
     return min(1.0, score * (1.0 + MAX_PREFERENCE_BOOST * share))
 
 

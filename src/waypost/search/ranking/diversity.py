@@ -1,7 +1,7 @@
-"""How an answer stays open to others: floods of one cluster or one owner are spread over the places.
+"""Diversity: bound the share of one cluster of near duplicates, or one owner, in each window of results.
 
-It knows scores, owners, times and who says the same as whom, no fingerprint and no record. An order is told place by place,
-and no further than somebody reads it: what stands behind the ten that are shown is mostly no work.
+Works on scores, owners, registration times and clusters. The order is generated lazily: places behind the first page mostly
+cost nothing.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ class DiversityRules(NamedTuple):
     window: int = limits.DIVERSITY_WINDOW
     per_cluster: int = 2
     per_owner: int = 2
-    comparable: float = 0.9  # of a score: what is this good is as good
-    # Another owner's candidate goes before the third of one owner when it fits too: two fifths as likely to be what is asked
-    # for, and likely enough. Whoever writes many agents for a question scores better than those who wrote theirs for what
-    # they do.
+    comparable: float = 0.9  # of a score: within this ratio, scores are considered equal
+    # A candidate of another owner goes before the third of one owner if it fits too: its score is at least `fits` and two
+    # fifths of the other. An owner who writes many agents for a query scores better than honest descriptions.
     fits_too: float = 0.4
     fits: float = 0.2
-    original: float = 0.1  # of its best copy's score: below it the earliest registration has no claim to be shown
+    original: float = 0.1  # of its best copy's score: below it, the earliest registration is not preferred
 
 
 DIVERSITY_RULES: Final = DiversityRules()
@@ -33,23 +32,23 @@ class RankedCandidates(NamedTuple):
     """Candidates in the order of their ranking, best first."""
 
     scores: list[float]
-    cluster_of: Callable[[int], Sequence[int]]  # all that say the same as one, in order, itself too
-    owners: Sequence[int]  # any number that is the same for the same owner
+    cluster_of: Callable[[int], Sequence[int]]  # the sorted near duplicates of a candidate, including itself
+    owners: Sequence[int]  # equal for equal owners
     registered: Sequence[float]  # smaller is earlier: a revision or a time
 
 
 def diversify(ranked: RankedCandidates, rules: DiversityRules = DIVERSITY_RULES) -> Iterator[int]:
-    """Positions in the order to show: in each ten at most two of a cluster, and of an owner while others fit too.
+    """Positions in the order to show: in each window at most two of a cluster, and two of an owner while others fit too.
 
-    Of a crowded cluster the best is shown and the earliest registration, right behind it or, where it is as good, before it:
-    two hundred copies cannot push out what they were copied from, however they were tuned to the question. The rest is
-    pushed behind the ten, never lost: where nothing else is left, it is shown after all.
-    The owner's bound yields to relevance: it holds only for candidates of other owners that fit too. So in a registry of
-    one owner, or where nobody else does what is asked for, ten different agents are listed as they are ranked.
+    Of a large cluster, the best member and the earliest registration are shown; the latter follows the best, or precedes it
+    if it scores as well. So two hundred copies cannot push out their original, however they were tuned to the query. The
+    others come in later windows, or if nothing else is left.
+    The bound of an owner yields to relevance: it applies only while candidates of other owners fit too. In a registry of one
+    owner, or if no other owner has matching agents, the ranked order stays.
     """
-    ranked = ranked._replace(scores=[*ranked.scores])  # an original becomes as good as the best of its copies
+    ranked = ranked._replace(scores=[*ranked.scores])  # an original gets the score of its best copy
     if len(set(ranked.owners)) == 1:
-        rules = rules._replace(per_owner=len(ranked.owners))  # there is nobody to make room for
+        rules = rules._replace(per_owner=len(ranked.owners))  # no other owner needs room
     queue = _Queue(ranked, rules)
     coming, waiting, turn = iter(queue), list[int](), 0
     while True:
@@ -62,8 +61,8 @@ def diversify(ranked: RankedCandidates, rules: DiversityRules = DIVERSITY_RULES)
 
 
 class _Queue:
-    """The candidates in the order in which they wait: as ranked, but the original of each crowded cluster beside the best of
-    its copies, and as good. And in which window each may be shown first: the best and the original, then by rank."""
+    """The candidates as ranked, but the original of each large cluster next to its best copy, with the same score. Also the
+    first window in which each may be shown: the best and the original, then by rank."""
 
     def __init__(self, ranked: RankedCandidates, rules: DiversityRules) -> None:
         self._ranked, self._rules = ranked, rules
@@ -74,12 +73,12 @@ class _Queue:
         return self._turns.get(at, 0)
 
     def __iter__(self) -> Iterator[int]:
-        beside: list[int] = []  # originals that stand between the one before and this one
+        beside: list[int] = []  # originals between the previous candidate and this one
         for at in range(len(self._ranked.scores)):
             members = self._ranked.cluster_of(at)
             original, is_as_good = at, False
             if len(members) > self._rules.per_cluster and members[0] == at:
-                original, is_as_good = self._found(members)
+                original, is_as_good = self._find_original(members)
             if is_as_good:
                 beside = sorted((*beside, original))
             yield from beside
@@ -88,9 +87,9 @@ class _Queue:
             beside = [] if is_as_good or original == at else [original]
         yield from beside
 
-    def _found(self, members: Sequence[int]) -> tuple[int, bool]:
-        """The original of a crowded cluster, the earliest that has a claim, and whether it goes before the best. Everybody
-        gets a turn."""
+    def _find_original(self, members: Sequence[int]) -> tuple[int, bool]:
+        """The original of a large cluster (the earliest eligible member), and whether it goes before the best. Assigns a window
+        to every member."""
         scores, best = self._ranked.scores, members[0]
         floor = self._rules.original * scores[best]
         original = min(members, key=lambda at: (scores[at] < floor, self._ranked.registered[at], at))
@@ -105,7 +104,7 @@ class _Queue:
 
 
 class _Window:
-    """Ten places, filled in the order of the queue."""
+    """One window of results, filled in the order of the queue."""
 
     def __init__(self, ranked: RankedCandidates, queue: _Queue, turn: int, rules: DiversityRules) -> None:
         self.shown: list[int] = []
@@ -114,12 +113,12 @@ class _Window:
         self._of_owner: dict[int, int] = {}
 
     def fill(self, waiting: list[int], coming: Iterator[int]) -> list[int]:
-        """Take what may be shown, of those left by the window before and those who come; returns who is left now."""
+        """Fill the window from the leftovers of the previous one and the queue; return the new leftovers."""
         scores, owners = self._ranked.scores, self._ranked.owners
-        looked_at: list[int] = []
-        behind: list[int] = []  # more of an owner than the bound, until the others fall off
+        examined: list[int] = []
+        behind: list[int] = []  # beyond the bound of their owner, until the others score too low
         for at in chain(waiting, coming):
-            looked_at.append(at)
+            examined.append(at)
             while behind and not self._fits_too(scores[at], scores[behind[0]]):
                 self._take(behind.pop(0))
             if self._of_owner.get(owners[at], 0) >= self._rules.per_owner:
@@ -131,8 +130,8 @@ class _Window:
         for at in behind:
             self._take(at)
         chosen = set(self.shown)
-        left = [at for at in looked_at if at not in chosen] + waiting[len(looked_at) :]
-        missing = self._rules.window - len(self.shown)  # nothing else is left: more of the same is better than nothing
+        left = [at for at in examined if at not in chosen] + waiting[len(examined) :]
+        missing = self._rules.window - len(self.shown)  # nothing else is left
         self.shown += left[:missing]
         return left[missing:]
 
@@ -140,10 +139,10 @@ class _Window:
         if len(self.shown) >= self._rules.window or self._queue.turn_of(at) > self._turn:
             return
         label, owner = self._ranked.cluster_of(at)[0], self._ranked.owners[at]
-        held = self._of_cluster.get(label, 0)
-        if held < self._rules.per_cluster:
+        count = self._of_cluster.get(label, 0)
+        if count < self._rules.per_cluster:
             self.shown.append(at)
-            self._of_cluster[label] = held + 1
+            self._of_cluster[label] = count + 1
             self._of_owner[owner] = self._of_owner.get(owner, 0) + 1
 
     def _fits_too(self, score: float, better: float) -> bool:

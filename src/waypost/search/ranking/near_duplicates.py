@@ -1,9 +1,8 @@
-"""Crowds among the candidates: many that say the same must not take every place in which a record is looked at.
+"""Near duplicates among the candidates: many copies must not fill the candidate list.
 
-A bounded number of candidates is measured (PRO-31), so two hundred copies could fill it before anything is spread. Where a
-crowd is seen only some of it are kept: its best, and those that were registered first; where it is most of what a signal
-brought, the best are looked for deeper. It knows fingerprints and figures, no record. Nothing depends on how rows are spread
-over segments.
+A bounded number of candidates is measured (PRO-31), so two hundred copies could fill it before diversification. Of each large
+cluster only the best members and the earliest registrations are kept; if a cluster dominates a signal, that signal is searched
+deeper. The result does not depend on how rows are distributed over segments.
 """
 
 from __future__ import annotations
@@ -24,95 +23,96 @@ try:
 except ImportError:
     from waypost.search.kernels.duplicates_fallback import are_members, find_clusters, match_clusters
 
-DEEP_CANDIDATES: Final = 1024  # that are looked through behind a flood
+DEEP_CANDIDATES: Final = 1024  # searched if near duplicates dominate a signal
 _SAMPLE: Final = 64
-_MEMBERS: Final = 8  # of the sample, from which a cluster is a crowd
-_FACES: Final = 8  # of a cluster, by which others of it are known
-_FIRST: Final = 4  # registered earliest: the original is among them
+_MIN_MEMBERS: Final = 8  # of the sample, for a large cluster
+_SAMPLES: Final = 8  # of a cluster, by which other members are found
+_ORIGINALS: Final = 4  # earliest registrations of a cluster: the original is among them
 
 
-def find_duplicates(lives: Sequence[SegmentReader], rows: Sequence[Rows]) -> Simhashes | None:
-    """Some fingerprints of those that crowd the candidates; None when nobody does."""
-    if len(lives) == 1:
-        column, some = lives[0].segment.arrays, rows[0]
+def find_duplicates(readers: Sequence[SegmentReader], rows: Sequence[Rows]) -> Simhashes | None:
+    """Sample simhashes of the large clusters among the candidates; None if there is no such cluster."""
+    if len(readers) == 1:
+        column, some = readers[0].segment.arrays, rows[0]
         marks, prints = column["mark"], column["fingerprint"]
     else:
-        marks, prints = _gathered(lives, rows, "mark"), _gathered(lives, rows, "fingerprint")
+        marks, prints = _gather(readers, rows, "mark"), _gather(readers, rows, "fingerprint")
         some = np.arange(len(marks), dtype=np.uint32)
-    faces = [
-        face
-        for members in find_clusters(marks, prints, some, _SAMPLE, _MEMBERS)
-        for face in _distinct_simhashes(prints[members])
+    samples = [
+        sample
+        for members in find_clusters(marks, prints, some, _SAMPLE, _MIN_MEMBERS)
+        for sample in _distinct_simhashes(prints[members])
     ]
-    return np.array(faces, dtype=np.uint64) if faces else None
+    return np.array(samples, dtype=np.uint64) if samples else None
 
 
 def _distinct_simhashes(prints: Simhashes) -> list[list[int]]:
-    """The first few that differ."""
-    return [*map(list, dict.fromkeys(map(tuple, prints.tolist())))][:_FACES]
+    """The first few distinct ones."""
+    return [*map(list, dict.fromkeys(map(tuple, prints.tolist())))][:_SAMPLES]
 
 
-def near_duplicate_rows(findings: Sequence[SegmentHits], crowd: Simhashes) -> list[Rows]:
-    """The rows of each segment that belong to the crowd, of all that was found, in order."""
+def near_duplicate_rows(hits: Sequence[SegmentHits], samples: Simhashes) -> list[Rows]:
+    """The rows of each segment among all hits that belong to these clusters, sorted."""
     return [
         np.frombuffer(
-            match_clusters(finding.live.segment.arrays["fingerprint"], _rows(finding), crowd), dtype=np.uint32
+            match_clusters(segment_hits.reader.segment.arrays["fingerprint"], _rows(segment_hits), samples),
+            dtype=np.uint32,
         )
-        for finding in findings
+        for segment_hits in hits
     ]
 
 
-def _rows(finding: SegmentHits) -> list[Rows]:
-    return [each.rows for each in _signals(finding)]
+def _rows(segment_hits: SegmentHits) -> list[Rows]:
+    return [each.rows for each in _signals(segment_hits)]
 
 
-def is_flooded(findings: Sequence[SegmentHits], kin: Sequence[Rows]) -> bool:
-    """Whether the crowd is most of what any signal brought."""
-    for found in zip(*map(_signals, findings), strict=True):
-        brought = sum(len(each.rows) for each in found)
-        if 2 * sum(are_members(each.rows, some).count(1) for each, some in zip(found, kin, strict=True)) > brought:
+def is_flooded(hits: Sequence[SegmentHits], duplicates: Sequence[Rows]) -> bool:
+    """Whether near duplicates are most of the hits of any signal."""
+    for found in zip(*map(_signals, hits), strict=True):
+        total = sum(len(each.rows) for each in found)
+        if 2 * sum(are_members(each.rows, some).count(1) for each, some in zip(found, duplicates, strict=True)) > total:
             return True
     return False
 
 
-def _signals(finding: SegmentHits) -> tuple[SignalHits, ...]:
-    return (finding.by_words, finding.by_words_in_use, finding.by_tags, *finding.by_vectors)
+def _signals(segment_hits: SegmentHits) -> tuple[SignalHits, ...]:
+    return (segment_hits.by_words, segment_hits.by_words_in_use, segment_hits.by_tags, *segment_hits.by_vectors)
 
 
-def cap_duplicates(findings: Sequence[SegmentHits], kin: Sequence[Rows], kept: int) -> list[SegmentHits]:
-    """The same with at most `kept` of the crowd by each signal, and the first of it."""
-    by_signal = [_cap_signal(findings, found, kin, kept) for found in zip(*map(_signals, findings), strict=True)]
+def cap_duplicates(hits: Sequence[SegmentHits], duplicates: Sequence[Rows], kept: int) -> list[SegmentHits]:
+    """Keep at most `kept` near duplicates per signal, and the earliest registrations."""
+    by_signal = [_cap_signal(hits, found, duplicates, kept) for found in zip(*map(_signals, hits), strict=True)]
     return [
-        finding._replace(by_words=words, by_words_in_use=in_use, by_tags=tags, by_vectors=vectors)
-        for finding, (words, in_use, tags, *vectors) in zip(findings, zip(*by_signal, strict=True), strict=True)
+        segment_hits._replace(by_words=words, by_words_in_use=in_use, by_tags=tags, by_vectors=vectors)
+        for segment_hits, (words, in_use, tags, *vectors) in zip(hits, zip(*by_signal, strict=True), strict=True)
     ]
 
 
 def _cap_signal(
-    findings: Sequence[SegmentHits], found: Sequence[SignalHits], kin: Sequence[Rows], kept: int
+    hits: Sequence[SegmentHits], found: Sequence[SignalHits], duplicates: Sequence[Rows], kept: int
 ) -> Sequence[SignalHits]:
-    flags = [are_members(each.rows, some) for each, some in zip(found, kin, strict=True)]
+    flags = [are_members(each.rows, some) for each, some in zip(found, duplicates, strict=True)]
     if sum(each.count(1) for each in flags) <= kept:
         return found
-    return _with_the_best(findings, found, [np.frombuffer(each, dtype=np.bool_) for each in flags], kept)
+    return _with_the_best(hits, found, [np.frombuffer(each, dtype=np.bool_) for each in flags], kept)
 
 
 def _with_the_best(
-    findings: Sequence[SegmentHits], found: Sequence[SignalHits], held: Sequence[Mask], kept: int
+    hits: Sequence[SegmentHits], found: Sequence[SignalHits], flags: Sequence[Mask], kept: int
 ) -> Sequence[SignalHits]:
-    lives, rows = [finding.live for finding in findings], [each.rows for each in found]
+    readers, rows = [segment_hits.reader for segment_hits in hits], [each.rows for each in found]
     figures: F32 = np.concatenate([each.figures for each in found])
-    kin = np.flatnonzero(np.concatenate(held))
-    some = [each[flags] for each, flags in zip(rows, held, strict=True)]
-    marks = _gathered(lives, some, "mark")
-    best = kin[np.lexsort((marks, -figures[kin]))[:kept]]
-    first = kin[np.lexsort((marks, _gathered(lives, some, "since")))[:_FIRST]]
+    duplicates = np.flatnonzero(np.concatenate(flags))
+    some = [each[flag] for each, flag in zip(rows, flags, strict=True)]
+    marks = _gather(readers, some, "mark")
+    best = duplicates[np.lexsort((marks, -figures[duplicates]))[:kept]]
+    first = duplicates[np.lexsort((marks, _gather(readers, some, "since")))[:_ORIGINALS]]
     keeps: Mask = np.ones(len(figures), dtype=np.bool_)
-    keeps[kin] = False
+    keeps[duplicates] = False
     keeps[best] = True
     keeps[first] = True
     figures = figures.copy()
-    figures[first] = np.maximum(figures[first], figures[best].max(initial=0.0))  # as good as its best copy
+    figures[first] = np.maximum(figures[first], figures[best].max(initial=0.0))  # scored like its best copy
     ends = np.cumsum([len(each) for each in rows])[:-1]
     return [
         SignalHits(each[keep], some[keep])
@@ -120,6 +120,6 @@ def _with_the_best(
     ]
 
 
-def _gathered(lives: Sequence[SegmentReader], rows: Sequence[Rows], name: str) -> npt.NDArray[Any]:
-    columns = [live.segment.arrays[name][some] for live, some in zip(lives, rows, strict=True)]
+def _gather(readers: Sequence[SegmentReader], rows: Sequence[Rows], name: str) -> npt.NDArray[Any]:
+    columns = [reader.segment.arrays[name][some] for reader, some in zip(readers, rows, strict=True)]
     return columns[0] if len(columns) == 1 else np.concatenate(columns)

@@ -1,1 +1,1 @@
-"""TODO-PACKAGE waypost.search.text"""
+"""Text analysis: tokens, languages, taxonomy, spam."""
