@@ -150,7 +150,7 @@ async def test_damage_in_one_record_leaves_the_others_readable(intact: tuple[Pat
     (tmp_path / "one" / FILE_NAME).write_bytes(data.replace(b'{"name": "3"}', b'{"name": "4"}'))
     store = SqliteStore(tmp_path / "one")
     await store.open(Listener())
-    with pytest.raises(StoreUnavailable, match="the a2a document of 'agent-3' does not have its digest"):
+    with pytest.raises(StoreUnavailable, match="the a2a document of 'agent-3' does not match its digest"):
         await store.fetch(["agent-3"])
     assert await store.fetch(["agent-4"]) == {"agent-4": content.registrations["agent-4"]}
     assert (await store.fetch(["agent-3"], sources=False))["agent-3"].id == "agent-3"

@@ -1,4 +1,4 @@
-"""What every store does alike: the state, the event and the answer that follow from a decision."""
+"""Shared by all stores: the state, event and result that follow from a decision."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from waypost.registry.publication import representation_etag
 
 
 def commit_change(change: RegistrationChange, revision: int) -> CommittedChange:
-    """The change with its revision: the registration after it, and the event that tells of it."""
+    """The change with its revision: the new registration and the event."""
     event = _event_of(change, revision)
     if change.registration is None:
         return CommittedChange(event=event, registration=None)
@@ -25,7 +25,7 @@ def commit_change(change: RegistrationChange, revision: int) -> CommittedChange:
 def _event_of(change: RegistrationChange, revision: int) -> Event:
     subject = change.registration or change.removed
     if subject is None:
-        raise ValueError("A change without a registration must say what it removes.")
+        raise ValueError("A change without a registration must name what it removes.")
     hidden = change.replaced if set(change.before or ()) - set(subject.scopes) else None
     return Event(
         revision=revision,
@@ -44,7 +44,7 @@ def _event_of(change: RegistrationChange, revision: int) -> Event:
 
 
 def _shown_etag(registration: Registration) -> str | None:
-    """The entity tag that a reader is given, or None when it is the content's."""
+    """The entity tag shown to readers, or None if it is that of the content."""
     ends = registration.expires_at
     if ends is None and not registration.is_unhealthy:
         return None
@@ -52,32 +52,32 @@ def _shown_etag(registration: Registration) -> str | None:
 
 
 def to_logged_event(event: Event) -> Event:
-    """The event as the log keeps it. A renewal leaves its record out: renewals are many, and their content is not new."""
+    """The event as stored in the log. Renewals omit the record: they are many, and their content is not new."""
     return msgspec.structs.replace(event, record=None) if event.type == "renewed" else event
 
 
 def from_logged_event(event: Event, current: Registration | None) -> Event:
-    """The event as it was told. A renewal gets its record back while the agent still has that content."""
+    """The event as delivered. A renewal gets its record back while the agent still has that content."""
     if event.type != "renewed" or current is None or current.etag != event.etag:
         return event
     return msgspec.structs.replace(event, record=record_bytes(current.record))
 
 
 def without_documents(registration: Registration) -> Registration:
-    """The sources stay, each with an empty document."""
+    """Keep the sources, with empty documents."""
     sources = tuple(msgspec.structs.replace(source, document=b"") for source in registration.sources)
     return msgspec.structs.replace(registration, sources=sources)
 
 
 def strip_result(answer: CommandResult) -> CommandResult:
-    """What is remembered for an idempotency key: the whole answer, without the documents that the caller has itself."""
+    """What is stored for an idempotency key: the result without the documents, which the caller has."""
     if answer.registration is None:
         return answer
     return msgspec.structs.replace(answer, registration=without_documents(answer.registration))
 
 
 def replay_result(kept: CommandResult, fingerprint: str, idempotency: Idempotency) -> CommandResult:
-    """The first answer again, or a refusal when the key was used for something else."""
+    """Return the stored result, or refuse a key that was used for another request."""
     if fingerprint != idempotency.fingerprint:
         raise IdempotencyConflict(
             "This idempotency key was used for another request.",
@@ -88,7 +88,7 @@ def replay_result(kept: CommandResult, fingerprint: str, idempotency: Idempotenc
 
 
 def is_renewal(before: Registration | None, after: Registration) -> bool:
-    """Whether only the lease differs, so that the registration's own row can stay as it is."""
+    """Whether only the lease differs, so that the registration row need not be rewritten."""
     return before is not None and before == msgspec.structs.replace(
         after,
         revision=before.revision,

@@ -1,4 +1,4 @@
-"""The audit trail in memory: the same tree as in the file."""
+"""The in-memory stores: reference implementations of both ports, without persistence."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from waypost.trust.transparency_log import TILE_WIDTH, Span, TileFrontier, leaf_
 class MemoryAuditLog:
     def __init__(self) -> None:
         self._frontier = TileFrontier()
-        self._leaves: dict[int, bytes] = {}  # by number, without the oldest
+        self._leaves: dict[int, bytes] = {}  # by number, without pruned ones
         self._tiles: dict[tuple[int, int], bytes] = {}
 
     @property
@@ -87,8 +87,6 @@ class MemoryAuditLog:
         return len(gone)
 
 
-# ---- The reference store: everything in dictionaries, nothing after the process. Says by its brevity what a store must do.
-
 _PAGE = 1024
 
 
@@ -97,7 +95,7 @@ class MemoryStore:
         self._registrations: dict[str, Registration] = {}
         self._aliases: dict[str, str] = {}
         self._tombstones: dict[str, Tombstone] = {}
-        self._events: dict[int, Event] = {}  # in the order of revisions
+        self._events: dict[int, Event] = {}  # in order of revision
         self._answers: dict[str, tuple[Idempotency, CommandResult]] = {}
         self._secrets: dict[str, bytes] = {}
         self._revision = 0
@@ -119,7 +117,7 @@ class MemoryStore:
     async def healthy(self) -> bool:
         return self._listener is not None
 
-    # --- Writing ---------------------------------------------------------------------------------
+    # --- Writes ----------------------------------------------------------------------------------
 
     async def execute(self, command: Command) -> CommandResult:
         if self._listener is None:
@@ -171,7 +169,7 @@ class MemoryStore:
         before = self._registrations.pop(event.id, None)
         after = committed.registration
         if before is None and after is None:
-            raise ValueError("A change cannot remove what is not there.")
+            raise ValueError("A change cannot remove an unknown agent.")
         if after is not None:
             self._registrations[event.id] = after
             self._tombstones.pop(event.id, None)
@@ -195,7 +193,7 @@ class MemoryStore:
         ]
 
     def _name(self, agent_id: str, before: Registration | None, after: Registration | None) -> None:
-        """An alias stays with its first holder until that one drops it or is removed."""
+        """An alias belongs to its first holder until that one drops it or is removed."""
         for alias in before.aliases if before is not None else ():
             if self._aliases.get(alias) == agent_id:
                 del self._aliases[alias]
@@ -229,7 +227,7 @@ class MemoryStore:
             self._secrets[name] = make()
         return self._secrets[name]
 
-    # --- Reading ---------------------------------------------------------------------------------
+    # --- Reads -----------------------------------------------------------------------------------
 
     async def revision(self) -> int:
         return self._revision
@@ -279,16 +277,14 @@ class MemoryStore:
         return next(iter(self._events), self._revision + 1)
 
 
-# ---- The reference keeper: a dictionary of sorted keys, nothing after the process. Says by its brevity what a keeper must do.
-
-_SWEEP_EVERY = 256  # commits; what has expired is forgotten then
+_SWEEP_EVERY = 256  # number of commits between two sweeps of expired items
 
 
 class MemoryKeyValueStore:
     def __init__(self) -> None:
         self._things: dict[str, dict[str, KeyValueItem]] = {}
-        self._order: dict[str, list[str]] = {}  # the keys of a kind, since somebody asked for them and nothing changed
-        self._first_end = math.inf  # nothing ends before
+        self._order: dict[str, list[str]] = {}  # sorted keys per kind, cached until the next change
+        self._first_end = math.inf  # no item expires earlier
         self._commits = 0
         self._open = False
 

@@ -1,1 +1,1 @@
-"""TODO-PACKAGE waypost.server.web"""
+"""Web pages for people: catalog, agent, registration, sign-in, landing pages of hosted agents."""

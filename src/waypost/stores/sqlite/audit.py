@@ -1,6 +1,6 @@
-"""The audit trail in the file: entries as they come, hashes in full tiles, the unfinished tiles in memory.
+"""The audit trail in SQLite: entries, hashes in full tiles, incomplete tiles in memory.
 
-Entries of one commit are written together, just before it: one statement for all of them.
+The entries of a group are written with one statement, just before the commit.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ _TILE = "SELECT root, crc, hashes FROM audit_tiles WHERE level = ? AND number = 
 
 
 class AuditTable:
-    """The writer's half. `waiting` are entries that were decided and are not yet written."""
+    """The writing part. `waiting`: decided entries that are not written yet."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self.reset()
 
     def reset(self) -> None:
-        """Read the unfinished tiles from the file: at the start, and after a transaction was lost."""
+        """Load the incomplete tiles: at start, and after a lost transaction."""
         self.waiting: list[AuditEntry] = []
         size = audit_size(self._connection)
         rows = [split_hashes(_unfinished(self._connection, level, size)) for level in range(len(row_lengths(size)))]
         self._frontier = TileFrontier(size, rows)
 
     def flush(self) -> int:
-        """Write what waits; about how many bytes that were."""
+        """Write the waiting entries; returns their approximate size in bytes."""
         entries, self.waiting = self.waiting, []
         leaves: list[tuple[int, bytes, int]] = []
         tiles: list[Tile] = []
@@ -66,7 +66,7 @@ class AuditTable:
         return sum(len(row[1]) for row in leaves) + sum(len(tile.hashes) for tile in tiles)
 
     def prune(self, keep: int, limit: int) -> int:
-        """Drop the oldest contents beyond `keep`, at most `limit` in one turn. Only whole tiles go, for their hashes stay."""
+        """Delete the oldest entries beyond `keep`, at most `limit` at a time, in whole tiles; hashes stay."""
         last = max(0, self._frontier.size - max(keep, 1)) // TILE_WIDTH * TILE_WIDTH
         ((oldest,),) = self._connection.execute("SELECT coalesce(min(number), 0) FROM audit").fetchall()
         last = min(last, oldest - 1 + max(limit, TILE_WIDTH))
@@ -83,7 +83,7 @@ def _root_crc(level: int, number: int, root: bytes) -> int:
     return zlib.crc32(root, zlib.crc32(b"%d %d" % (level, number)))
 
 
-# --- Reading --------------------------------------------------------------------------------------
+# --- Reads ----------------------------------------------------------------------------------------
 
 
 def audit_size(connection: sqlite3.Connection) -> int:
@@ -110,7 +110,7 @@ def audit_page(connection: sqlite3.Connection, query: AuditQuery) -> AuditLogPag
 
 
 def audit_hashes(connection: sqlite3.Connection, spans: Sequence[Span]) -> list[bytes]:
-    """Each tile is read once."""
+    """Read each tile once."""
     tiles: dict[tuple[int, int], bytes] = {}
 
     def tile(level: int, number: int) -> bytes:
@@ -135,7 +135,7 @@ def read_entry(number: int, leaf: bytes, crc: int) -> AuditRecord:
 
 
 def read_tile(connection: sqlite3.Connection, level: int, number: int) -> bytes:
-    """The hashes of a tile: all of a full one, what there is of an unfinished one."""
+    """The hashes of a tile, complete or not."""
     for root, crc, hashes in connection.execute(_TILE, (level, number)).fetchall():
         _check_root(level, number, root, crc)
         if not isinstance(hashes, bytes) or len(hashes) % len(root) or merkle_root(split_hashes(hashes)) != root:
@@ -145,14 +145,14 @@ def read_tile(connection: sqlite3.Connection, level: int, number: int) -> bytes:
 
 
 def _unfinished(connection: sqlite3.Connection, level: int, size: int, number: int | None = None) -> bytes:
-    """What the unfinished tile of a level would hold; `number` is held against what that tile must be called."""
+    """The content of the incomplete tile of a level; `number` must be its number."""
     count = row_lengths(size)[level]
     tile = size >> 8 * (level + 1)
     if number not in (None, tile):
         raise damage_error(f"tile {number} of level {level} of the audit trail is missing")
     hashes = _leaf_hashes(connection, tile, count) if level == 0 else _roots(connection, level, tile, count)
     if len(hashes) != count:
-        raise damage_error(f"tile {tile} of level {level} of the audit trail is not all there")
+        raise damage_error(f"tile {tile} of level {level} of the audit trail is incomplete")
     return b"".join(hashes)
 
 

@@ -1,4 +1,7 @@
-"""What an error of SQLite means: whose fault it is, whether it passes, and what to tell the caller."""
+"""The SQLite file: error classification, connections, schema and migrations.
+
+A migration step is never edited after its release; a schema change is a new step at the end of the list.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,10 @@ from waypost.errors import ConfigurationError, StorageFull, StoreUnavailable, Wa
 
 SqliteFault = Literal["full", "broken", "passing"]
 
-_PRIMARY = 0xFF  # the low byte of an extended result code is the plain one
+_PRIMARY = 0xFF  # the low byte of an extended result code is the primary code
 
 _BROKEN = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_READONLY)
-# The shared-memory file cannot grow: that is a lack of space, reported as an I/O error.
+# The shared-memory file cannot grow: lack of space, reported as an I/O error.
 _NO_SPACE_FOR_INDEX = sqlite3.SQLITE_IOERR_SHMSIZE
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
@@ -27,15 +30,15 @@ _FULL_RETRY_SECONDS = 5
 
 
 def code_of(error: sqlite3.Error) -> int:
-    """The extended result code; 0 for errors that the Python module raises by itself."""
+    """The extended result code; 0 for errors raised by the Python module itself."""
     return int(getattr(error, "sqlite_errorcode", 0))
 
 
 def fault_of(error: sqlite3.Error | OSError) -> SqliteFault:
-    """`full` passes when space is back, `passing` by itself; `broken` does not: nothing may be written after it.
+    """`full` ends when there is space again, `passing` by itself; after `broken` nothing may be written.
 
-    After a failed fsync the kernel may have dropped the pages, and a second fsync would report success for data that is
-    gone. So an I/O error ends all writing; a restart reads what really is on the disk.
+    After a failed fsync the kernel may have dropped dirty pages, and a second fsync would report success for lost data. So
+    an I/O error ends all writing; a restart reads what is on disk.
     """
     if isinstance(error, OSError):
         return "full" if error.errno in _NO_SPACE else "broken"
@@ -46,18 +49,18 @@ def fault_of(error: sqlite3.Error | OSError) -> SqliteFault:
 
 
 def write_error(error: sqlite3.Error | OSError) -> WaypostError:
-    """What a caller is told whose write was not committed."""
+    """The error for a caller whose write was not committed."""
     match fault_of(error):
         case "full":
             return StorageFull(
                 "The disk is full; nothing was written.",
-                hint="Free some space where the data folder is. Reads go on, and writes do so by themselves afterwards.",
+                hint="Free space on the disk of the data folder. Reads continue, and writes resume automatically.",
                 retry_after=_FULL_RETRY_SECONDS,
             )
         case "broken":
             return StoreUnavailable(
-                f"The disk reported an error ({error}); the store is read-only now.",
-                hint="Check the disk, then restart the service: it reads again what is really there.",
+                f"The disk reported an error ({error}); the store is now read-only.",
+                hint="Check the disk, then restart the service: it reloads what is on disk.",
             )
         case "passing":
             return StoreUnavailable(f"The store could not write ({error}).", retry_after=_RETRY_SECONDS)
@@ -65,7 +68,7 @@ def write_error(error: sqlite3.Error | OSError) -> WaypostError:
 
 def queue_full_error() -> StoreUnavailable:
     return StoreUnavailable(
-        "Too many writes are waiting.", hint="Send fewer at once, and try again.", retry_after=_RETRY_SECONDS
+        "Too many writes are queued.", hint="Send fewer concurrent writes and try again.", retry_after=_RETRY_SECONDS
     )
 
 
@@ -78,12 +81,12 @@ def read_error(error: sqlite3.Error) -> StoreUnavailable:
 def damage_error(what: str) -> StoreUnavailable:
     return StoreUnavailable(
         f"The stored data is damaged: {what}.",
-        hint="Stop the service and restore the data folder from a copy. Nothing wrong is served from it.",
+        hint="Stop the service and restore the data folder from a backup. Damaged data is never served.",
     )
 
 
 def open_error(error: sqlite3.Error | OSError, path: str) -> WaypostError:
-    """Why the file cannot be opened."""
+    """The error for a file that cannot be opened."""
     if isinstance(error, sqlite3.Error) and code_of(error) & _PRIMARY in (
         sqlite3.SQLITE_CORRUPT,
         sqlite3.SQLITE_NOTADB,
@@ -92,18 +95,16 @@ def open_error(error: sqlite3.Error | OSError, path: str) -> WaypostError:
     if fault_of(error) == "full":
         return StorageFull(f"The disk is full; {path} cannot be opened.", hint="Free some space.")
     return ConfigurationError(
-        f"{path} cannot be opened ({error}).", path="data", hint="Choose a folder that can be written, with --data."
+        f"{path} cannot be opened ({error}).", path="data", hint="Choose a writable folder with --data."
     )
 
-
-# ---- One connection that threads read in turns. Knows nothing of what is read.
 
 T = TypeVar("T")
 
 
 class ThreadReadLock:
-    """Whoever stops waiting leaves its thread reading: the turn is over only when the thread has ended, so that nobody else
-    reads on the same connection or closes it meanwhile."""
+    """Threads share one connection in turns. A cancelled caller leaves its thread reading: the turn ends when the thread does,
+    so that nobody else uses or closes the connection meanwhile."""
 
     def __init__(self) -> None:
         self.alone = asyncio.Lock()
@@ -119,42 +120,36 @@ class ThreadReadLock:
 
 
 def _consume_exception(task: asyncio.Task[T]) -> None:
-    """A failure that nobody waits for any more is no news."""
+    """Ignore the failure of a read that was cancelled."""
     if not task.cancelled():
         task.exception()
 
 
-# ---- The file: its pragmas, its tables, and the steps from each version of them to the next.
-#
-# A step is never edited once it was released; a change of the tables is a new step at the end of the list.
-
 FILE_NAME = "waypost.sqlite3"
 
-APPLICATION_ID = 0x57415950  # "WAYP": a file of another program is refused
+APPLICATION_ID = 0x57415950  # "WAYP": files of other programs are refused
 
-STATEMENTS = 512  # prepared statements kept for each connection: one for each length of an IN list
+STATEMENTS = 512  # prepared statements per connection: one per length of an IN list
 
 _WRITER_CACHE_KIB = 16 * 1024
 
-_READER_CACHE_KIB = 16 * 1024  # the system caches the file as well; these pages are counted as ours
+_READER_CACHE_KIB = 16 * 1024  # the page cache of this process; the kernel caches the file too
 
-_MAPPED_BYTES = (
-    1024 * 1024 * 1024
-)  # of the file, read without a call for each page; the system's memory, given back at need
+_MAPPED_BYTES = 1024 * 1024 * 1024  # memory-mapped part of the file, reclaimable by the kernel
 
-_LOG_KEPT_BYTES = 48 * 1024 * 1024  # a log that grew beyond it in a burst gives its space back
+_LOG_KEPT_BYTES = 48 * 1024 * 1024  # a WAL that grew beyond this in a burst is truncated
 
-_BUSY_SECONDS = 1.0  # one process writes; only a recovery after a crash can make a reader wait
+_BUSY_SECONDS = 1.0  # seconds a reader waits for a recovery after a crash
 
 Failpoint = Callable[[str], None]
 
 MigrationStep = tuple[str, ...]
 
-# entries        one short row for each agent, in the order of ids: all that a start must read
-# registrations  the whole registration as JSON, the documents of its sources last, so that they are read only when asked for
-# aliases        which agent holds a name
-# events         the change log; a revision is taken together with its row
-# crc            CRC-32 of what stands before it: SQLite does not notice a flipped bit in a row
+# entries        one short row per agent, ordered by id: all that a start must read
+# registrations  the registration as JSON, with the documents last, so that they are read only on demand
+# aliases        alias to agent id
+# events         the change log; a revision is allocated together with its row
+# crc            CRC-32 of the preceding column: SQLite does not detect a flipped bit in a row
 _FIRST: MigrationStep = (
     """CREATE TABLE entries (
         id TEXT PRIMARY KEY, number INTEGER NOT NULL, entry BLOB NOT NULL, crc INTEGER NOT NULL
@@ -178,10 +173,10 @@ _FIRST: MigrationStep = (
     "CREATE TABLE secrets (name TEXT PRIMARY KEY, value BLOB NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID",
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
 )
-# notes          small facts beside the records: pins, rules, marks, revocations
-# audit          who did what: the leaves of a hash tree, numbered from 1 without a gap; the oldest may have gone
-# audit_tiles    the hashes of that tree in full tiles of 256, which stay; their root is the checksum of the hashes
-# history        what an update replaced, by the revision that it had
+# notes          small facts beside the records: pins, rules, revocations
+# audit          leaves of the hash tree, numbered from 1 without gaps; the oldest may be pruned
+# audit_tiles    hashes of that tree in full tiles of 256, never pruned; the root is their checksum
+# history        replaced versions, by their revision
 _SECOND: MigrationStep = (
     "CREATE TABLE notes (name TEXT PRIMARY KEY, value BLOB NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID",
     "CREATE TABLE audit (number INTEGER PRIMARY KEY, leaf BLOB NOT NULL, crc INTEGER NOT NULL)",
@@ -194,14 +189,14 @@ _SECOND: MigrationStep = (
     )""",
     "CREATE INDEX history_by_id ON history (id, revision)",
 )
-# Where a lost row leaves no trace: of a registration the entry tells, of an event the numbers of its neighbours.
+# Tables in which a lost row leaves no trace; lost registrations and events are detected otherwise.
 _QUICK_CHECKED_TABLES = ("entries", "aliases", "tombstones", "answers", "secrets", "meta", "notes")
 
 MIGRATIONS: tuple[MigrationStep, ...] = (_FIRST, _SECOND)
 
 
 def open_writer(path: Path, *, max_pages: int | None = None) -> sqlite3.Connection:
-    """The one connection that writes. It is used by one thread at a time, though not always the same."""
+    """Open the writing connection, used by one thread at a time."""
     connection = sqlite3.connect(
         path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS
     )
@@ -220,12 +215,12 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise ConfigurationError(
-            f"The file system of {path.parent} cannot keep a write-ahead log.",
+            f"The file system of {path.parent} does not support a write-ahead log.",
             path="data",
             hint="Choose a folder on a local disk, with --data.",
         )
     connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA wal_autocheckpoint = 0")  # the writer does it itself, after its callers are answered
+    connection.execute("PRAGMA wal_autocheckpoint = 0")  # the writer checkpoints after answering
     connection.execute(f"PRAGMA journal_size_limit = {_LOG_KEPT_BYTES}")
     connection.execute(f"PRAGMA cache_size = -{_WRITER_CACHE_KIB}")
     connection.execute("PRAGMA secure_delete = OFF")
@@ -242,7 +237,7 @@ def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def open_reader(path: Path, *, mapped: bool = False) -> sqlite3.Connection:
-    """A connection that cannot write. Each statement sees the newest commit. `mapped` is for single rows from anywhere."""
+    """A read-only connection. Each statement sees the newest commit. `mapped`: for single rows at random."""
     connection = sqlite3.connect(
         f"{path.resolve().as_uri()}?mode=ro",
         uri=True,
@@ -263,11 +258,11 @@ def migrate(
     steps: Sequence[MigrationStep] = MIGRATIONS,
     name: str = FILE_NAME,
 ) -> None:
-    """Bring the tables to the newest version, one transaction for each step: a crash leaves the version before it."""
+    """Migrate to the newest schema, one transaction per step: a crash leaves the previous version."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version > len(steps):
         raise ConfigurationError(
-            f"{name} was written by a newer release (its version is {version}, this release knows {len(steps)}).",
+            f"{name} was written by a newer release (schema version {version}, this release knows {len(steps)}).",
             path="data",
             hint="Install that release again, or choose another folder with --data.",
         )
@@ -287,10 +282,10 @@ def migrate(
 
 
 def find_damage(connection: sqlite3.Connection, *, thorough: bool) -> str | None:
-    """What is wrong with the structure of the file; None when nothing is.
+    """Describe structural damage of the file, or return None.
 
-    `thorough` reads every page and compares each index with its table. Without it only the tables are looked at in which a
-    lost row would not be missed; that takes no longer than reading the entries, which a start does anyway.
+    `thorough` reads every page and compares each index with its table. Otherwise only tables in which a lost row would go
+    unnoticed are checked, which takes no longer than reading the entries.
     """
     checks = ["integrity_check(1)"] if thorough else [f"quick_check({table})" for table in _QUICK_CHECKED_TABLES]
     for check in checks:

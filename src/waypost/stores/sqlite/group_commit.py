@@ -1,7 +1,12 @@
-"""A thread that waits for the disk, and does nothing else.
+"""Group commit: the queue of commands, the order in which they are decided, and when they are answered.
 
-It and the event loop share one interpreter: while it runs, the loop stands still. So what it does around each wait is as
-little as can be: no futures, no locks of its own. What it is given must not raise.
+Commands are decided on the event loop, a few per iteration, inside one open transaction. Only the commit, which waits for
+the disk, runs in a thread. Commands that arrive meanwhile share the next commit. A thread that ran the statements would
+compete with the loop for the GIL at each of them (docs/decisions/0008).
+
+    idle → deciding → committing → idle or deciding; then the committed commands are answered
+
+The commit thread does as little as possible around each wait: no futures, no locks. Its work must not raise.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ from waypost.stores.sqlite.transaction import WriteTransaction
 
 
 class DiskThread:
-    """Started with its first work."""
+    """Starts with the first work item."""
 
     def __init__(self, name: str) -> None:
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -38,7 +43,7 @@ class DiskThread:
         self._work.put(work)
 
     def close(self) -> None:
-        """Wait until all that was given is done."""
+        """Wait until all work is done."""
         if self._thread is not None:
             self._work.put(None)
             self._thread.join()
@@ -48,15 +53,6 @@ class DiskThread:
         while (work := self._work.get()) is not None:
             work()
 
-
-# ---- Group commit: who waits, in which order they are decided, and when they are answered.
-#
-# Commands are decided on the event loop, a few in each turn, inside one open transaction; only the commit, which waits for
-# the disk, runs in a thread. While the disk works, the next commands gather, and share the next wait. A statement costs
-# microseconds, and a thread that runs statements would fight the loop for the interpreter at each of them
-# (docs/decisions/0008).
-#
-#     idle → deciding → committing → idle, or deciding again; then those are answered whose commit it was
 
 T = TypeVar("T")
 
@@ -68,26 +64,26 @@ CommitFailure = sqlite3.Error | OSError | None
 
 CommitListener = Callable[[Sequence[CommittedChange]], None]
 
-# Beyond it the log is folded into the file, and who writes waits for that: a fold of a hundred thousand agents' pages takes as
-# long as a thousand registrations. Recovery reads at most a little more than this.
+# Beyond this size the WAL is checkpointed while writers wait: a checkpoint of the pages of 100,000 agents takes as long as
+# a thousand registrations. Recovery reads little more than this.
 _CHECKPOINT_BYTES = 32 * limits.MIB
 
-_LULL_BYTES = 2 * limits.MIB  # likewise when nothing was to be written for a while
+_LULL_BYTES = 2 * limits.MIB  # the same, when nothing was written for a while
 
 _LULL_SECONDS = 0.2
 
 _PAGE_BYTES = 4 * limits.KIB
 
-_PAGES_TOUCHED = 2  # by a usual command, beside the bytes that it writes
+_PAGES_TOUCHED = 2  # WAL bytes of a usual command besides its own rows
 
-_PAGES_OF_GROUP = 10  # what the commands of one commit share: the ends of the tables, and the pages above them
+_PAGES_OF_GROUP = 10  # WAL bytes shared by the commands of one commit: table ends and inner pages
 
 
 def _nothing() -> None: ...
 
 
 class GroupCommitWriter:
-    """Owns the writing connection through `tables`. All methods but `_commit` and `_checkpoint` run on the loop."""
+    """Owns the writing connection through `tables`. All methods except `_commit` and `_checkpoint` run on the loop."""
 
     def __init__(
         self,
@@ -109,18 +105,18 @@ class GroupCommitWriter:
         self._changes_before = 0
         self._logged_bytes = 0  # since the last checkpoint
         self._submitted = 0
-        self._lull: asyncio.TimerHandle | None = None  # who waits for one
+        self._lull: asyncio.TimerHandle | None = None  # waiting for a checkpoint
         self._idle = asyncio.Event()
         self._idle.set()
         self._closed = False
-        self.revision = tables.revision  # the last one that is durable
+        self.revision = tables.revision  # the last durable revision
         self.full = False
         self.broken: CommitFailure = None
 
-    # --- From the callers ------------------------------------------------------------------------
+    # --- Callers ---------------------------------------------------------------------------------
 
     def submit(self, work: Callable[[WriteTransaction], T]) -> asyncio.Future[T]:
-        """Run `work` in the next group. The future is done when its rows are durable, or were refused."""
+        """Run `work` in the next group. The future completes when its rows are durable, or it was refused."""
         if self._closed:
             raise store_closed_error()
         if self.broken is not None:
@@ -136,17 +132,17 @@ class GroupCommitWriter:
         return future
 
     async def close(self) -> None:
-        """Everything that waits is written and answered; nothing new is taken."""
+        """Write and answer everything queued; accept nothing new."""
         self._closed = True
         if self._lull is not None:
             self._lull.cancel()
         await self._idle.wait()
         self._disk.close()
 
-    # --- Deciding --------------------------------------------------------------------------------
+    # --- Decide ----------------------------------------------------------------------------------
 
     def _decide_some(self) -> None:
-        """A slice of the group: the loop gets its turn between two slices."""
+        """Decide a slice of the group; the loop runs other callbacks between slices."""
         try:
             if not self._tables.connection.in_transaction:
                 self._begin()
@@ -174,7 +170,7 @@ class GroupCommitWriter:
 
     @property
     def _wrote(self) -> bool:
-        """Whether there is anything to make durable; entries of the audit trail are written last."""
+        """Whether there is anything to commit; audit entries are written last."""
         return self._tables.connection.total_changes != self._changes_before or bool(self._tables.audit.waiting)
 
     def _decide(self, work: TransactionWork, future: asyncio.Future[Any]) -> None:
@@ -193,7 +189,7 @@ class GroupCommitWriter:
             self._group.append((future, None, error))
 
     def _finish_unwritten(self) -> None:
-        """Nothing to make durable: every decision was a refusal or left all as it is."""
+        """Nothing to commit: every decision was a refusal or changed nothing."""
         try:
             self._tables.connection.execute("COMMIT")
         except sqlite3.Error as error:
@@ -201,7 +197,7 @@ class GroupCommitWriter:
         else:
             self._finish(None)
 
-    # --- On the disk (in the thread) -------------------------------------------------------------
+    # --- Commit (in the thread) ------------------------------------------------------------------
 
     def _commit(self) -> None:
         failure: CommitFailure = None
@@ -214,7 +210,7 @@ class GroupCommitWriter:
         self._tell(self._finish, failure)
 
     def _checkpoint(self) -> None:
-        """Fold the log into the file. Runs when callers have been answered; readers are not held up."""
+        """Checkpoint the WAL after callers were answered; readers are not blocked."""
         failure: CommitFailure = None
         try:
             self._failpoint("during_checkpoint")
@@ -224,10 +220,10 @@ class GroupCommitWriter:
         self._tell(self._checkpointed, failure)
 
     def _tell(self, then: Callable[[CommitFailure], None], failure: CommitFailure) -> None:
-        with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(then, failure)
 
-    # --- Answering -------------------------------------------------------------------------------
+    # --- Answer ----------------------------------------------------------------------------------
 
     def _finish(self, failure: CommitFailure) -> None:
         group, self._group = self._group, []
@@ -259,15 +255,15 @@ class GroupCommitWriter:
             self._go_on_at_once()
 
     def _go_on_at_once(self) -> None:
-        """What waits is decided before what is durable is told and answered: so the disk works meanwhile. A decision knows
-        nothing but what the store holds, and nobody hears of it before its own turn."""
+        """Decide the next group before answering this one, so that the disk works meanwhile. A decision depends only on the
+        store, and its caller is answered after its own commit."""
         if self._waiting and self._logged_bytes < _CHECKPOINT_BYTES:
             self._decide_some()
         else:
             self._go_on(checkpoint=self._logged_bytes >= _CHECKPOINT_BYTES)
 
     def _fail(self, group: list[PendingReply], failure: sqlite3.Error | OSError) -> None:
-        """Nobody in the group is told that it was written: not even those whose own rows went well."""
+        """Fail the whole group: none of it was committed."""
         kind = fault_of(failure)
         if kind == "broken":
             self.broken = failure
@@ -293,7 +289,7 @@ class GroupCommitWriter:
             self._await_lull()
 
     def _await_lull(self) -> None:
-        """In a lull the log is folded before it must be: then nobody waits for that in the next stream of commands."""
+        """Checkpoint during a pause, so that the next burst does not have to wait for it."""
         if self._lull is None and self._logged_bytes >= _LULL_BYTES and not self._closed and self.broken is None:
             self._lull = self._loop.call_later(_LULL_SECONDS, self._fold_in_lull, self._submitted)
 

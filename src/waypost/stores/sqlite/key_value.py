@@ -1,8 +1,7 @@
-"""The durable keeper: one SQLite file beside the store's, `meeting.db` in the data folder.
+"""The durable key-value store: `meeting.db` in the data folder.
 
-Every process of a service opens it, reads it and writes it: its transactions are short, the file's own lock orders them, and a
-commit that another process made is seen by the next statement here. Writers of one process share a commit: whoever comes while
-the disk works gathers in the next group. Reads have connections of their own, and wait for nobody.
+Every process of a service reads and writes it. Transactions are short, and SQLite's lock orders them; a commit of another
+process is visible to the next statement. Writers of one process share commits. Reads have their own connections.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ KEY_VALUE_FILE = "meeting.db"
 T = TypeVar("T")
 _Row = tuple[str, float | None, int, bytes]
 
-# things   a value by its kind and key; in the order of both, which is the order of a scan
-# crc      CRC-32 of the value: SQLite does not notice a flipped bit in a row
+# things   a value by kind and key, in scan order
+# crc      CRC-32 of the value: SQLite does not detect a flipped bit in a row
 _STEPS: tuple[MigrationStep, ...] = (
     (
         """CREATE TABLE things (
@@ -56,15 +55,15 @@ _ROW = "SELECT key, expires_at, crc, value FROM things WHERE kind = ? AND key = 
 _RANGE = "FROM things WHERE kind = ? AND key >= ? AND key < ? AND key > ? AND (expires_at IS NULL OR expires_at > ?)"
 _PUT = "INSERT OR REPLACE INTO things (kind, key, expires_at, crc, value) VALUES (?, ?, ?, ?, ?)"
 _EXPIRED = "SELECT kind, key FROM things WHERE expires_at <= ? LIMIT ?"
-_LAST_CHARACTER = "\U0010ffff"  # no key goes on with it
-_LOCK_SECONDS = 10  # how long another process may hold the file; a commit takes milliseconds
-_SWEPT = 64  # expired rows that a commit takes along
+_LAST_CHARACTER = "\U0010ffff"  # sorts after every key with the prefix
+_LOCK_SECONDS = 10  # lock timeout; a commit takes milliseconds
+_SWEPT = 64  # expired rows deleted per commit
 _CHECKPOINT_BYTES = 4 * limits.MIB
 _PAGE_BYTES = 4 * limits.KIB
 
 
 class _CommitRequest:
-    """One commit that waits for its group."""
+    """A commit waiting for its group."""
 
     __slots__ = ("done", "future", "now", "refusal", "writes")
 
@@ -77,11 +76,11 @@ class _CommitRequest:
 
 
 def _nothing(_: str) -> None:
-    """The failpoint of a keeper that should not fail."""
+    """The default failpoint: does nothing."""
 
 
 class SqliteKeyValueStore:
-    """`max_pages` bounds the file as a full disk would; `failpoint` is called where a crash is tried."""
+    """`max_pages` limits the file like a full disk; `failpoint` is called at points where tests simulate a crash."""
 
     def __init__(self, folder: Path, *, failpoint: Failpoint = _nothing, max_pages: int | None = None) -> None:
         self.path = folder / KEY_VALUE_FILE
@@ -119,7 +118,7 @@ class SqliteKeyValueStore:
             raise
 
     async def close(self) -> None:
-        """What waits is written and answered first."""
+        """Write and answer everything queued first."""
         disk, self._disk = self._disk, None
         if disk is None:
             return
@@ -138,7 +137,7 @@ class SqliteKeyValueStore:
     async def healthy(self) -> bool:
         return self._disk is not None and self.broken is None
 
-    # --- Writing ---------------------------------------------------------------------------------
+    # --- Writes ----------------------------------------------------------------------------------
 
     async def commit(self, writes: Sequence[KeyValueWrite], now: float) -> bool:
         if self._disk is None:
@@ -148,7 +147,7 @@ class SqliteKeyValueStore:
         if len(self._waiting) >= limits.WRITE_QUEUE:
             raise queue_full_error()
         for write in writes:
-            write.key.encode()  # what cannot be written fails here, and takes nobody along
+            write.key.encode()  # encoding errors fail here, without affecting the group
         loop = asyncio.get_running_loop()
         turn = _CommitRequest(writes, now, loop.create_future())
         self._waiting.append(turn)
@@ -157,7 +156,7 @@ class SqliteKeyValueStore:
         return await asyncio.shield(turn.future)
 
     async def _write_groups(self, disk: ThreadPoolExecutor) -> None:
-        """One group after the other until nobody waits."""
+        """Write groups until the queue is empty."""
         loop = asyncio.get_running_loop()
         try:
             while self._waiting:
@@ -187,7 +186,7 @@ class SqliteKeyValueStore:
         return None
 
     def _apply(self, connection: sqlite3.Connection, turn: _CommitRequest) -> bool:
-        """All writes of one commit, or none: what they expect is looked at before the first is made."""
+        """All writes of a commit or none: expectations are checked before the first write."""
         try:
             for write in turn.writes:
                 if (
@@ -195,7 +194,7 @@ class SqliteKeyValueStore:
                     and _value(connection, write.kind, write.key, turn.now) != write.expected
                 ):
                     return False
-        except WaypostError as refusal:  # a damaged row is told to whoever asked for it, not to the group
+        except WaypostError as refusal:  # damage is reported to its caller, not to the group
             turn.refusal = refusal
             return False
         for write in turn.writes:
@@ -217,7 +216,7 @@ class SqliteKeyValueStore:
             self.broken = self.broken or second
 
     def _checkpoint(self) -> None:
-        """Fold the log into the file, when callers have been answered. Readers are not held up."""
+        """Checkpoint the WAL after callers were answered; readers are not blocked."""
         self._logged_bytes = 0
         if self._writer is None:
             return
@@ -226,7 +225,7 @@ class SqliteKeyValueStore:
         except sqlite3.Error as error:
             self._fail(self._writer, error)
 
-    # --- Reading ---------------------------------------------------------------------------------
+    # --- Reads -----------------------------------------------------------------------------------
 
     async def get(self, kind: str, key: str, now: float) -> bytes | None:
         if self._near is None:
@@ -272,19 +271,19 @@ def _value(connection: sqlite3.Connection, kind: str, key: str, now: float) -> b
 def _kept(row: _Row) -> KeyValueItem:
     key, expires_at, crc, value = row
     if zlib.crc32(value) != crc:
-        raise damage_error(f"{KEY_VALUE_FILE}: what is kept as {key!r} was changed")
+        raise damage_error(f"{KEY_VALUE_FILE}: the value of {key!r} is damaged")
     return KeyValueItem(key=key, value=value, expires_at=expires_at)
 
 
 def _sweep(connection: sqlite3.Connection, now: float) -> None:
-    """Forget some of what has expired."""
+    """Delete some expired rows."""
     over = connection.execute(_EXPIRED, (now, _SWEPT)).fetchall()
     if over:
         connection.executemany("DELETE FROM things WHERE kind = ? AND key = ?", over)
 
 
 def _settle(group: Sequence[_CommitRequest], failure: sqlite3.Error | OSError | None) -> None:
-    """Nobody in a group that failed is told that it was written."""
+    """Fail the whole group: none of it was committed."""
     for turn in group:
         if turn.future.done():
             continue

@@ -1,4 +1,8 @@
-"""The statements of reading. Each one is read to its end, so that no old state of the file is held on to for its sake."""
+"""Reads of the SQLite store, for the writer and for followers.
+
+A few rows are read on the event loop, which takes microseconds; more of them in a thread. Every statement is read to its
+end, so that no old snapshot stays open.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,7 @@ _FIELDS = "e.id, e.entry, e.crc, r.registration, r.crc"
 
 _FROM = "FROM entries e LEFT JOIN registrations r USING (number)"
 
-_IN_ONE = 64  # ids in one statement; statements of each length are kept prepared
+_IN_ONE = 64  # ids per statement; a prepared statement is kept for each length
 
 _NUMBER = "SELECT number FROM entries WHERE id = ?"
 
@@ -41,13 +45,13 @@ _NOTES = "SELECT name, value, crc FROM notes WHERE name >= ? AND name < ? ORDER 
 
 _NOTES_AFTER = "SELECT name, value, crc FROM notes WHERE name > ? AND name < ? ORDER BY name LIMIT ?"
 
-_LAST_CHARACTER = "\U0010ffff"  # no name goes on with it
+_LAST_CHARACTER = "\U0010ffff"  # sorts after every name with the prefix
 
 _Row = tuple[str, bytes, int, bytes | None, int, bytes | rows.Bare]
 
 
 class SqliteReader:
-    """A reading connection, as values of the domain. Used by one thread at a time."""
+    """A reading connection. Used by one thread at a time."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
@@ -57,7 +61,7 @@ class SqliteReader:
         if not ids:
             return {}
         wanted = tuple(ids)
-        if len(wanted) <= _IN_ONE:  # a statement sees one state of the file by itself
+        if len(wanted) <= _IN_ONE:  # a single statement sees one snapshot
             found: list[_Row] = self._run(_registrations(len(wanted), sources), wanted).fetchall()
         else:
             with self._one_state():
@@ -68,7 +72,7 @@ class SqliteReader:
         return {row[0]: _registration(row) for row in found}
 
     def document(self, entry: CatalogEntry, dialect: str) -> tuple[str, bytes] | None:
-        """Find the row by its number, else by its id: an entry may be older than its row."""
+        """Find the row by number, else by id: an entry may be older than its row."""
         if entry.number:
             with suppress(LookupError):
                 return self._document(entry.number, entry.id, dialect)
@@ -79,7 +83,7 @@ class SqliteReader:
         return None
 
     def _document(self, number: int, agent_id: str, dialect: str) -> tuple[str, bytes] | None:
-        """Raises `LookupError` where nobody, or somebody else, is kept there."""
+        """Raises `LookupError` if the row is missing or belongs to another agent."""
         for registration, documents in self._run(_DOCUMENTS, (number,)).fetchall():
             return rows.read_document(agent_id, dialect, registration, documents)
         raise LookupError(agent_id)
@@ -121,7 +125,7 @@ class SqliteReader:
 
     @contextmanager
     def _one_state(self) -> Iterator[None]:
-        """All statements within see the same commit."""
+        """All statements inside see the same commit."""
         if self.connection.in_transaction:
             yield
             return
@@ -132,12 +136,12 @@ class SqliteReader:
             self.end()
 
     def begin(self) -> None:
-        """From here on all statements see the same commit, and none has to ask anew which one that is."""
+        """Begin a read transaction: all following statements see the same commit."""
         if not self.connection.in_transaction:
             self._run("BEGIN")
 
     def end(self) -> None:
-        """A fault of the disk may have ended it already."""
+        """A disk error may have ended the transaction already."""
         if self.connection.in_transaction:
             self._run("ROLLBACK")
 
@@ -153,7 +157,7 @@ class SqliteReader:
         return [from_logged_event(event, renewed.get(event.id)) for event in events]
 
     def revision(self) -> int:
-        """The last one that was taken, also when its event is pruned."""
+        """The last allocated revision, also if its event is pruned."""
         ((newest, pruned),) = self._run(
             "SELECT (SELECT max(revision) FROM events), (SELECT value FROM meta WHERE name = 'pruned')"
         ).fetchall()
@@ -180,15 +184,11 @@ def _registration(row: _Row) -> Registration:
     return rows.read_registration(agent_id, (entry, entry_crc), (registration, registration_crc), documents)
 
 
-# ---- Reading from the file, for a store that writes it and for one that does not.
-#
-# A few rows are read where they are asked for, which takes microseconds; more of them in a thread, so that nobody else waits.
-
 T = TypeVar("T")
 
 _TURN_SECONDS = 0.02
 
-_AT_ONCE = 64  # rows that are read on the event loop: at most a few milliseconds
+_AT_ONCE = 64  # rows read on the event loop: at most a few milliseconds
 
 _ENTRIES_PAGE = 8192
 
@@ -212,7 +212,7 @@ class SqliteReadStore(ABC):
         self._near, self._far = SqliteReader(open_reader(path, mapped=True)), SqliteReader(open_reader(path))
 
     def _take_readers(self) -> list[sqlite3.Connection]:
-        """The connections, to be closed; nothing is read after this, and none of them holds on to a state of the file."""
+        """The connections, to be closed; nothing is read afterwards, and no snapshot stays open."""
         readers = [reader for reader in (self._near, self._far) if reader is not None]
         self._near = self._far = None
         for reader in readers:
@@ -221,9 +221,9 @@ class SqliteReadStore(ABC):
         return [reader.connection for reader in readers]
 
     def _held(self) -> SqliteReader:
-        """The reader of the event loop, in a turn of many reads that see one state of the file: to ask for the newest one
-        takes longer than to find a row. The turn is over as soon as this process hears of a commit, and soon in any case:
-        a state that is held on to keeps the log from being written from its start."""
+        """The reader of the event loop, inside a read snapshot that several reads share: opening one takes longer than finding a
+        row. It ends when this process learns of a commit, and soon in any case, because an open snapshot prevents the WAL
+        from being reset."""
         reader = _require_open(self._near)
         if self._turn is None:
             reader.begin()
@@ -235,12 +235,12 @@ class SqliteReadStore(ABC):
         return self._turn is not None
 
     def end_snapshot(self) -> None:
-        """What is read after this sees the newest commit."""
+        """End the shared snapshot: later reads see the newest commit."""
         if self._turn is not None:
             self._turn.cancel()
             self._turn = None
             if self._near is not None:
-                with suppress(sqlite3.Error):  # whoever reads next is told
+                with suppress(sqlite3.Error):  # the next read reports it
                     self._near.end()
 
     def _read_here(self, read: Callable[[SqliteReader], T]) -> T:
@@ -256,11 +256,11 @@ class SqliteReadStore(ABC):
         except sqlite3.Error as error:
             raise read_error(error) from error
         finally:
-            self.end_snapshot()  # who was told here of a commit will see it there
+            self.end_snapshot()  # a commit seen here must be visible there
 
     @abstractmethod
     async def revision(self) -> int:
-        """The last revision that is durable."""
+        """The last durable revision."""
 
     async def fetch(self, ids: Sequence[str], *, sources: bool = True) -> dict[str, Registration]:
         if len(ids) <= _AT_ONCE:

@@ -1,4 +1,4 @@
-"""Rows <-> values. What is read is checked: a row that is not what was written is an error, never an answer."""
+"""Rows <-> values, with checks: a damaged row is an error, never an answer."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from waypost.stores.sqlite.database import damage_error
 
 T = TypeVar("T")
 
-# An entry, and after it what a renewal changes in a registration: renewed_at, ttl_seconds, lease_expires_at.
+# An entry, followed by what a renewal changes: renewed_at, ttl_seconds, lease_expires_at.
 _EntryRow = tuple[CatalogEntry, float, int | None, float | None]
 
 Bare = Literal[0]
-BARE: Bare = 0  # stands where documents would be, when they are not asked for; NULL there is damage
+BARE: Bare = 0  # placeholder for documents that were not requested; NULL would be damage
 
 
 class _GistSource(msgspec.Struct, gc=False):
@@ -35,7 +35,7 @@ class _GistRecord(msgspec.Struct, gc=False):
 
 
 class _Gist(msgspec.Struct, gc=False):
-    """As much of a registration as one document needs; the decoder passes over the rest."""
+    """The part of a registration that one document needs; the decoder skips the rest."""
 
     record: _GistRecord
     etag: str
@@ -57,7 +57,7 @@ _documents_decoder = msgspec.msgpack.Decoder(list[bytes])
 
 
 def _is_intact(data: object, crc: int) -> bool:
-    """A flipped bit can also turn a column into another type, or into NULL."""
+    """A flipped bit can also change the type of a column."""
     return isinstance(data, bytes) and zlib.crc32(data) == crc
 
 
@@ -85,7 +85,7 @@ def entry_row(entry: CatalogEntry, registration: Registration) -> bytes:
 
 
 def read_entries(found: Sequence[tuple[str, bytes, int]]) -> list[CatalogEntry]:
-    """Many at once: a start reads all of them, so they are decoded as one array, not one by one."""
+    """Decode many entries as one array: a start reads all of them."""
     if not found:
         return []
     ids, rows, checksums = zip(*found, strict=True)
@@ -95,7 +95,7 @@ def read_entries(found: Sequence[tuple[str, bytes, int]]) -> list[CatalogEntry]:
             if [entry.id for entry in entries] == list(ids):
                 return entries
     except (TypeError, msgspec.MsgspecError):
-        pass  # some row is not what was written; which one is found out below
+        pass  # some row is damaged; find out which one
     return [_read_entry(*row) for row in found]
 
 
@@ -107,7 +107,7 @@ def _read_entry(agent_id: str, data: bytes, crc: int) -> CatalogEntry:
 
 
 def registration_row(registration: Registration) -> tuple[bytes, bytes]:
-    """The registration without its documents, and these."""
+    """The registration without its documents, and the documents."""
     documents = _documents_encode([source.document for source in registration.sources])
     return _encode(without_documents(registration)), documents
 
@@ -115,7 +115,7 @@ def registration_row(registration: Registration) -> tuple[bytes, bytes]:
 def read_registration(
     agent_id: str, entry: tuple[bytes, int], registration: tuple[bytes | None, int], documents: bytes | Bare
 ) -> Registration:
-    """One registration from its two rows; with its documents unless it is read bare, each held against its digest."""
+    """A registration from its two rows; each document is verified against its digest, unless it is read without them."""
     brief, renewed_at, ttl_seconds, lease_expires_at = checked(_entry_decoder, *entry, f"the entry of {agent_id!r}")
     data, crc = registration
     if data is None:
@@ -135,9 +135,8 @@ def read_registration(
 
 
 def read_document(agent_id: str, dialect: str, registration: bytes, documents: bytes) -> tuple[str, bytes] | None:
-    """One document of a registration, without reading the rest of it; None where it has none of this dialect. It is held
-    against its digest, which is enough: what is damaged beside them is no part of the answer, and a digest that is damaged
-    fits nothing. Raises `LookupError` where the row is another agent's."""
+    """One document of a registration, or None. It is verified against its digest; other damage does not affect the answer.
+    Raises `LookupError` if the row belongs to another agent."""
     try:
         gist = _gist_decoder.decode(registration)
         held = _documents_decoder.decode(documents)
@@ -148,7 +147,7 @@ def read_document(agent_id: str, dialect: str, registration: bytes, documents: b
     for place, source in enumerate(gist.sources):
         if source.dialect == dialect:
             if len(held) != len(gist.sources):
-                raise damage_error(f"the documents of {agent_id!r} are not all there")
+                raise damage_error(f"the documents of {agent_id!r} are incomplete")
             return gist.etag, _matching(agent_id, dialect, source.digest, held[place])
     return None
 
@@ -171,13 +170,13 @@ def _documents(agent_id: str, data: bytes | Bare, count: int) -> list[bytes]:
     except msgspec.MsgspecError as error:
         raise damage_error(f"the documents of {agent_id!r} ({error})") from None
     if len(documents) != count:
-        raise damage_error(f"the documents of {agent_id!r} are not all there")
+        raise damage_error(f"the documents of {agent_id!r} are incomplete")
     return documents
 
 
 def _matching(agent_id: str, dialect: str, digest: str, document: bytes) -> bytes:
     if hashlib.sha256(document).hexdigest() != digest:
-        raise damage_error(f"the {dialect} document of {agent_id!r} does not have its digest")
+        raise damage_error(f"the {dialect} document of {agent_id!r} does not match its digest")
     return document
 
 
@@ -220,7 +219,7 @@ def answer_row(answer: CommandResult) -> tuple[bytes, int]:
 
 
 def read_answer(data: bytes, crc: int) -> CommandResult:
-    return checked(_answer_decoder, data, crc, "a kept answer")
+    return checked(_answer_decoder, data, crc, "a stored answer")
 
 
 def version_row(agent_id: str, version: RecordVersion) -> tuple[int, str, bytes, int]:

@@ -1,8 +1,7 @@
-"""All entries in a few rows, so that a start need not read a hundred thousand of them one by one.
+"""A snapshot of all entries in a few rows, so that a start need not read 100,000 rows.
 
-It is taken at a clean stop and lies in the same file. It is no truth of its own: what the log tells since it was taken is
-read from the entries, and one that is lost, damaged, too old or of another release is passed over. So its table belongs
-to no version of the file, and may be dropped at any time.
+It is written at a clean stop, in the same file, and is only a cache: changes since then are read from the entries, and a
+missing, damaged, outdated or foreign snapshot is ignored. Its table is not part of the schema and may be dropped.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from waypost.registry.catalog.entry_columns import FIELDS, EntryColumns
 from waypost.stores.sqlite import rows
 from waypost.stores.sqlite.database import Failpoint
 
-_PART = 8192  # entries in one row
-_SHARE = 20  # it is taken anew when one in so many entries may have changed since
+_PART = 8192  # entries per row
+_SHARE = 20  # rewritten when one in so many entries may have changed
 _TABLE = """CREATE TABLE IF NOT EXISTS snapshot (
     part INTEGER PRIMARY KEY, parts INTEGER NOT NULL, revision INTEGER NOT NULL, data BLOB NOT NULL, crc INTEGER NOT NULL
 )"""
 _NEWEST = "SELECT (SELECT max(revision) FROM events), (SELECT value FROM meta WHERE name = 'pruned')"
 _NAMES = tuple(field.encode_name for field in FIELDS)
 
-# A column is its values; where many are alike, each once and then their places: they are shared in memory as well. Values
-# that nearly every agent has for itself, and that take long to make, are left as they are until somebody asks for one.
+# A column holds its values; repeated values are stored once with their positions and shared in memory. Values that are
+# mostly unique and costly to decode stay encoded until they are needed.
 _Column = tuple[list[Any], list[int]]
 _LAZY_COLUMNS = frozenset(("tags",))
 _COLUMN_TYPES: Any = tuple(
@@ -42,11 +41,11 @@ _decoder: msgspec.msgpack.Decoder[tuple[tuple[str, ...], tuple[_Column, ...]]] =
 )
 
 
-# --- Taking one -----------------------------------------------------------------------------------
+# --- Write ----------------------------------------------------------------------------------------
 
 
 def take_snapshot(connection: sqlite3.Connection, failpoint: Failpoint) -> None:
-    """Write all entries as they are, unless the last snapshot still serves. Nothing is lost when this fails."""
+    """Write all entries, unless the last snapshot is still good. A failure loses nothing."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         if _is_worth_it(connection):
@@ -86,7 +85,7 @@ def _write(connection: sqlite3.Connection, failpoint: Failpoint) -> None:
 
 
 def _pages(connection: sqlite3.Connection) -> Iterator[list[CatalogEntry]]:
-    """With the numbers of their rows: entries that an earlier release wrote do not tell them."""
+    """With row numbers, which entries of an earlier release lack."""
     after = ""
     statement = "SELECT id, entry, crc, number FROM entries WHERE id > ? ORDER BY id LIMIT ?"
     while found := connection.execute(statement, (after, _PART)).fetchall():
@@ -119,11 +118,11 @@ def _checksum(part: int, revision: int, data: bytes) -> int:
     return zlib.crc32(data, zlib.crc32(b"%d %d" % (part, revision)))
 
 
-# --- Reading one ----------------------------------------------------------------------------------
+# --- Read -----------------------------------------------------------------------------------------
 
 
 class _LazyColumn(Sequence[Any]):
-    """A column whose values are made one by one."""
+    """A column whose values are decoded one by one."""
 
     def __init__(self, type_: Any, raws: list[msgspec.Raw]) -> None:
         self._decode = msgspec.msgpack.Decoder(type_).decode
@@ -140,12 +139,12 @@ class _LazyColumn(Sequence[Any]):
 
 
 def read_snapshot(connection: sqlite3.Connection) -> Sequence[CatalogEntry] | None:
-    """All entries in the order of ids, as they are now; None when they have to be read themselves."""
-    connection.execute("BEGIN")  # one state of the file for all
+    """All entries ordered by id, up to date; None if they must be read one by one."""
+    connection.execute("BEGIN")  # one read snapshot
     try:
         return _read(connection)
     except (sqlite3.Error, StoreUnavailable, msgspec.MsgspecError, LookupError, TypeError, ValueError):
-        return None  # whatever is wrong here is found by whoever needs it
+        return None  # errors are found when the entries are read
     finally:
         connection.execute("ROLLBACK")
 
@@ -188,7 +187,7 @@ def _expand_column(held: list[Any], places: list[int]) -> list[Any]:
 def _apply_changes_since(
     connection: sqlite3.Connection, entries: Sequence[CatalogEntry], revision: int
 ) -> Sequence[CatalogEntry] | None:
-    """With what changed since. None when the log does not reach back, or when reading all would be quicker."""
+    """Apply later changes. None if the log does not reach back, or if reading all entries is faster."""
     newest = _revision(connection)
     if newest == revision:
         return entries

@@ -1,4 +1,8 @@
-"""One process for each data folder. The lock belongs to an open file, so it vanishes with the process, however that ends."""
+"""The default store: one SQLite file in the data folder, durable when a write returns.
+
+Writes go through `GroupWriter`; reads have their own connections (`SqliteReads`). One process writes a data folder: the
+lock belongs to an open file, so it ends with the process. Followers open the file read-only.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +43,7 @@ class FolderLock:
         self._file: int | None = None
 
     def take(self) -> None:
-        """Hold the folder, or say which process does."""
+        """Lock the folder, or report which process holds it."""
         file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -61,24 +65,20 @@ class FolderLock:
             self._file = None
 
 
-# ---- The default store: one SQLite file in the data folder, durable when it answers.
-#
-# Writes go through `GroupWriter`. Reads have connections of their own (`SqliteReads`).
-
-_ROOM_BYTES = 4 * limits.DOCUMENT_BYTES  # the largest document, its record, its event, and some more
+_ROOM_BYTES = 4 * limits.DOCUMENT_BYTES  # the largest document with its record and event, and some reserve
 
 _SMALLEST_FILE = 512
 
-_PROBE_SECONDS = 1.0  # how often a full disk is tried anew for `healthy`
+_PROBE_SECONDS = 1.0  # interval at which `healthy` retries after a full disk
 
 
 def _nothing(_: str) -> None:
-    """The failpoint of a store that should not fail."""
+    """The default failpoint: does nothing."""
 
 
 class SqliteStore(SqliteReadStore):
-    """`check` reads the whole file at the start, even after a clean stop. `failpoint` is called with the name of each
-    place where a crash is tried; `max_pages` bounds the file as a full disk would."""
+    """`check` verifies the whole file at start, even after a clean stop. `failpoint` is called at points where tests
+    simulate a crash; `max_pages` limits the file like a full disk."""
 
     def __init__(
         self, folder: Path, *, check: bool = False, failpoint: Failpoint = _nothing, max_pages: int | None = None
@@ -93,7 +93,7 @@ class SqliteStore(SqliteReadStore):
         self._writer: GroupCommitWriter | None = None
         self._probed_at = 0.0
 
-    # --- Life ------------------------------------------------------------------------------------
+    # --- Lifecycle -------------------------------------------------------------------------------
 
     async def open(
         self, listener: Callable[[Sequence[CommittedChange]], None], noted: NoteListener | None = None
@@ -106,8 +106,8 @@ class SqliteStore(SqliteReadStore):
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock.take()
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
-            if 0 < self.path.stat().st_size < _SMALLEST_FILE:  # SQLite would take it for a new one
-                raise damage_error(f"{self.path} was cut off")
+            if 0 < self.path.stat().st_size < _SMALLEST_FILE:  # SQLite would treat an empty file as new
+                raise damage_error(f"{self.path} was truncated")
             return self._open_tables()
         except (sqlite3.Error, OSError) as error:
             self._lock.release()
@@ -129,7 +129,7 @@ class SqliteStore(SqliteReadStore):
             raise
 
     def _find_damage(self, connection: sqlite3.Connection) -> None:
-        """After a clean stop the numbers must be what they were then; otherwise the structure is looked at."""
+        """After a clean stop compare the counts; otherwise check the structure."""
         noted = dict(connection.execute("SELECT name, value FROM meta").fetchall())
         if noted.get("clean"):
             self._compare(connection, noted)
@@ -140,14 +140,14 @@ class SqliteStore(SqliteReadStore):
 
     def _compare(self, connection: sqlite3.Connection, noted: dict[str, int]) -> None:
         ((page_bytes,),) = connection.execute("PRAGMA page_size").fetchall()
-        if self.path.stat().st_size % page_bytes:  # SQLite itself misses only whole pages
-            raise damage_error(f"{self.path} was cut off")
+        if self.path.stat().st_size % page_bytes:  # SQLite detects truncation in whole pages only
+            raise damage_error(f"{self.path} was truncated")
         for name, value in _numbers(connection).items():
             if noted.get(name, value) != value:
-                raise damage_error(f"{self.path} holds {value} {name}, and held {noted[name]} when it was closed")
+                raise damage_error(f"{self.path} has {value} {name}, but had {noted[name]} when it was closed")
 
     async def close(self) -> None:
-        """What waits is written and answered; then the log is folded into the file."""
+        """Write and answer everything queued, then checkpoint."""
         writer, self._writer = self._writer, None
         if writer is None or self._tables is None:
             return
@@ -156,8 +156,8 @@ class SqliteStore(SqliteReadStore):
             await asyncio.to_thread(self._close_file, self._tables, clean=writer.broken is None)
 
     def _close_file(self, tables: WriteTransaction, *, clean: bool) -> None:
-        """The last connection to close folds the log into the file, unless it is a reading one: after a fault of the disk
-        that must not happen, so then the readers go last."""
+        """The last connection to close checkpoints the WAL, unless it is read-only. After a disk error that must not happen, so
+        readers are closed last."""
         readers = self._take_readers()
         try:
             if clean:
@@ -169,7 +169,7 @@ class SqliteStore(SqliteReadStore):
             self._lock.release()
 
     async def healthy(self) -> bool:
-        """On a full disk: whether there is room again, seen by looking and then by writing."""
+        """After a full disk: whether there is space again, by checking and then by writing."""
         writer = self._writer
         if writer is None or writer.broken is not None:
             return False
@@ -185,7 +185,7 @@ class SqliteStore(SqliteReadStore):
         disk = os.statvfs(self.path.parent)
         return disk.f_bavail * disk.f_frsize >= _ROOM_BYTES
 
-    # --- Writing ---------------------------------------------------------------------------------
+    # --- Writes ----------------------------------------------------------------------------------
 
     def _open_writer(self) -> GroupCommitWriter:
         if self._writer is None:
@@ -214,7 +214,7 @@ class SqliteStore(SqliteReadStore):
 
 
 def _numbers(connection: sqlite3.Connection) -> dict[str, int]:
-    """What a clean stop notes, to be compared at the next start."""
+    """The counts stored at a clean stop and compared at the next start."""
     ((agents, newest, oldest),) = connection.execute(
         "SELECT (SELECT count(*) FROM entries), (SELECT max(revision) FROM events), (SELECT min(revision) FROM events)"
     ).fetchall()
@@ -223,7 +223,7 @@ def _numbers(connection: sqlite3.Connection) -> dict[str, int]:
 
 
 def _note_clean(tables: WriteTransaction) -> None:
-    """Say that all is well and how much there is, then fold the log into the file. A full disk only costs the note."""
+    """Store the counts, then checkpoint. On a full disk only the counts are missing."""
     try:
         for name, value in {**_numbers(tables.connection), "clean": 1}.items():
             tables.mark(name, value)
@@ -232,12 +232,9 @@ def _note_clean(tables: WriteTransaction) -> None:
         return
 
 
-# ---- The file that another process writes, opened for reading only. What was committed there is seen by the next
-# statement, unless it belongs to a turn of reads (`SqliteReads`) that began before.
-
-
 class SqliteFollowerStore(SqliteReadStore):
-    """Its listeners hear nothing by themselves: whoever follows reads the events. The file must be there, and migrated."""
+    """A read-only store for followers. It notifies no listeners: a follower reads the events. The file must exist and be
+    migrated."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -265,7 +262,7 @@ class SqliteFollowerStore(SqliteReadStore):
     async def secret(self, name: str, make: Callable[[], bytes]) -> bytes:
         found = self._read_here(lambda reader: reader.secret(name))
         if found is None:
-            raise StoreUnavailable(f"The secret {name!r} is not made yet.", hint="Start the writing process first.")
+            raise StoreUnavailable(f"The secret {name!r} does not exist yet.", hint="Start the writer process first.")
         return found
 
     async def execute(self, command: Command) -> CommandResult:
@@ -278,4 +275,4 @@ class SqliteFollowerStore(SqliteReadStore):
 
 
 def _reads_only() -> WaypostError:
-    return StoreUnavailable("This process only reads.", hint="Send the write to the process that writes.")
+    return StoreUnavailable("This process is read-only.", hint="Send the write to the writer process.")

@@ -1,6 +1,6 @@
-"""The statements of a write. Runs inside a transaction that somebody else begins and commits; knows no thread and no queue.
+"""The statements of a write, inside a transaction that the caller begins and commits.
 
-The counters here run ahead of the disk while a transaction is open. `settle` takes them over, `reset` reads them again.
+Counters run ahead of the disk while a transaction is open: `settle` confirms them, `reset` reloads them.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from waypost.stores.sqlite import rows
 from waypost.stores.sqlite.audit import AuditTable
 from waypost.stores.sqlite.database import Failpoint
 
-_PRUNE_ROWS = 500  # rows that go in one turn, so that pruning never holds up a write for long
+_PRUNE_ROWS = 500  # rows pruned at a time, so that pruning does not delay writes
 
-# Who is called so, who is also called so, and what lies on the name (without a number), in one statement: each costs as
-# much for being run as for what it finds.
+# The agent with this id, the agent with this alias, and the tombstone (without a number), in one statement: running a
+# statement costs as much as what it finds.
 _BY_NAME = """SELECT e.id, e.number, e.entry, e.crc, r.registration, r.crc, r.documents
     FROM entries e LEFT JOIN registrations r USING (number)
     WHERE e.id IN (?1, (SELECT id FROM aliases WHERE alias = ?1))
@@ -43,7 +43,7 @@ _LARGE_VERSIONS = """DELETE FROM history WHERE revision IN (
         SELECT revision, sum(length(version)) OVER (ORDER BY revision DESC) AS bytes FROM history WHERE id = ?
     ) WHERE bytes > ?
 )"""
-_USUAL_VERSION_BYTES = limits.HISTORY_BYTES // limits.HISTORY_VERSIONS  # so many of these are never too much
+_USUAL_VERSION_BYTES = limits.HISTORY_BYTES // limits.HISTORY_VERSIONS  # below this number no bound is checked
 _FORGET = {
     "tombstones": "DELETE FROM tombstones WHERE id IN (SELECT id FROM tombstones WHERE forget_at <= ? LIMIT ?)",
     "answers": "DELETE FROM answers WHERE key IN (SELECT key FROM answers WHERE forget_at <= ? LIMIT ?)",
@@ -51,7 +51,7 @@ _FORGET = {
 
 
 def _is_new(change: RegistrationChange, keys: Sequence[str], held: StoreState) -> bool:
-    """Whether all that a change writes is an agent that nobody has heard of: no row of before is touched."""
+    """Whether a change only inserts a new agent: no existing row is touched."""
     after = change.registration
     if after is None or after.aliases or change.tombstone is not None or after.id not in keys:
         return False
@@ -59,21 +59,21 @@ def _is_new(change: RegistrationChange, keys: Sequence[str], held: StoreState) -
 
 
 class WriteTransaction:
-    """The writing connection, as the rows of the domain."""
+    """The writing connection, in terms of the domain."""
 
     def __init__(self, connection: sqlite3.Connection, failpoint: Failpoint) -> None:
         self.connection = connection
         self._run = connection.cursor().execute
         self._failpoint = failpoint
-        self._numbers: dict[str, int] = {}  # row numbers of what the running command was shown
-        self.changes: list[CommittedChange] = []  # of the transaction that is open
+        self._numbers: dict[str, int] = {}  # row numbers seen by the current command
+        self.changes: list[CommittedChange] = []  # of the open transaction
         self.noted: dict[str, bytes | None] = {}  # likewise
-        self.written_bytes = 0  # about how much the open transaction adds to the log
+        self.written_bytes = 0  # approximate WAL bytes of the open transaction
         self.audit = AuditTable(connection)
         self._read_counters()
 
     def reset(self) -> None:
-        """Forget a transaction that was lost: all that runs ahead of the disk is read from it again."""
+        """After a lost transaction: reload everything that ran ahead of the disk."""
         self.audit.reset()
         self._read_counters()
 
@@ -95,8 +95,7 @@ class WriteTransaction:
         self._run("BEGIN IMMEDIATE")
 
     def before_commit(self) -> None:
-        """The entries of the audit trail, all at once. The first write since the start takes back that the last stop was
-        clean."""
+        """Write all audit entries. The first write since the start clears the mark of a clean stop."""
         if self.audit.waiting:
             self.written_bytes += self.audit.flush()
             self._failpoint("after_audit")
@@ -110,7 +109,7 @@ class WriteTransaction:
         self.reset()
 
     def settle(self) -> tuple[list[CommittedChange], dict[str, bytes | None]]:
-        """The transaction is on the disk: hand over what it changed and what it noted."""
+        """The transaction is durable: return its changes and notes."""
         changes, self.changes = self.changes, []
         noted = self.noted
         if noted:
@@ -121,7 +120,7 @@ class WriteTransaction:
     # --- One command -----------------------------------------------------------------------------
 
     def execute(self, command: Command) -> CommandResult:
-        """Decide, and write what was decided. Whatever is raised leaves the rows as they were before this command."""
+        """Decide and write. An exception leaves the rows as they were before this command."""
         idempotency = command.idempotency
         if idempotency is not None:
             known = self._known_answer(idempotency)
@@ -130,7 +129,7 @@ class WriteTransaction:
         held = self._held(command.keys, command.notes)
         decision = command.decide(held)
         if decision.refusal is not None:
-            idempotency = None  # whoever was refused may try again
+            idempotency = None  # a refused idempotency key may be used again
         if decision.change is None and not decision.notes:
             answer = self._idle(decision, idempotency)
         else:
@@ -174,8 +173,8 @@ class WriteTransaction:
     def _create(
         self, keys: Sequence[str], held: StoreState, decision: Decision, change: RegistrationChange
     ) -> CommandResult:
-        """Three rows that were not there before. They are taken back by hand where one of them fails: from a savepoint on,
-        every page that is touched is first copied, which is a fifth of the whole write."""
+        """Insert three new rows. On failure they are deleted by hand: a savepoint would copy every touched page, a fifth of the
+        whole write."""
         number, revision = self._number + 1, self.revision + 1
         try:
             return self._change(keys, held, decision, change, None)
@@ -222,7 +221,7 @@ class WriteTransaction:
         self.changes.append(committed)
         return answer
 
-    # --- What is held ----------------------------------------------------------------------------
+    # --- Current state ---------------------------------------------------------------------------
 
     def _held(self, keys: Sequence[str], notes: Sequence[str] = ()) -> StoreState:
         self._numbers.clear()
@@ -232,7 +231,7 @@ class WriteTransaction:
             found = self._run(_BY_NAME, (key,)).fetchall()
             if not found:
                 continue
-            found.sort(key=lambda row: bool(row[0] != key))  # who is called so comes before who is also called so
+            found.sort(key=lambda row: bool(row[0] != key))  # ids take precedence over aliases
             for agent_id, number, entry, crc, data, data_crc, documents in found:
                 if number is None:
                     tombstones[key] = rows.read_tombstone(agent_id, entry, crc)
@@ -284,7 +283,7 @@ class WriteTransaction:
 
     def _remove(self, before: Registration | None, number: int | None) -> None:
         if before is None or number is None:
-            raise ValueError("A change cannot remove what is not there.")
+            raise ValueError("A change cannot remove an unknown agent.")
         self._run("DELETE FROM entries WHERE id = ?", (before.id,))
         self._run("DELETE FROM registrations WHERE number = ?", (number,))
         self._run("DELETE FROM history WHERE id = ?", (before.id,))
@@ -307,7 +306,7 @@ class WriteTransaction:
             self._run("DELETE FROM aliases WHERE alias = ? AND id = ?", (alias, agent_id))
 
     def _bury(self, agent_id: str, tombstone: Tombstone | None, held: StoreState) -> None:
-        """A removal leaves a tombstone; a registration lifts the one that lies on its id."""
+        """A removal writes a tombstone; a registration deletes it."""
         if tombstone is not None:
             self._run("INSERT OR REPLACE INTO tombstones VALUES (?, ?, ?, ?)", rows.tombstone_row(tombstone))
         elif agent_id in held.tombstones:
@@ -346,7 +345,7 @@ class WriteTransaction:
         self._run("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
 
     def prune(self, *, events_before: float, keep_events: int, now: float, keep_audit: int) -> int:
-        """Drop some of what may go; 0 when nothing is left to drop."""
+        """Prune some rows; 0 when nothing is left."""
         count = self._prune_events(events_before, keep_events)
         self._failpoint("during_prune")
         count += self.audit.prune(keep_audit, _PRUNE_ROWS)
@@ -355,7 +354,7 @@ class WriteTransaction:
         return count
 
     def _prune_events(self, events_before: float, keep_events: int) -> int:
-        """Only a beginning of the log goes, so that it never has a gap."""
+        """Prune only the beginning of the log, so that it has no gaps."""
         oldest = self._run("SELECT revision, at FROM events ORDER BY revision LIMIT ?", (_PRUNE_ROWS,)).fetchall()
         last = 0
         for revision, at in oldest:

@@ -1,1 +1,1 @@
-"""TODO-PACKAGE waypost.transports.mdns"""
+"""Announcements by mDNS and DNS-SD."""

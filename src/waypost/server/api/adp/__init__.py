@@ -1,1 +1,1 @@
-"""TODO-PACKAGE waypost.server.api.adp"""
+"""ADP over HTTP: tasks, swarms, invitations."""

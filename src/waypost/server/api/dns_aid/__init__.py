@@ -1,1 +1,1 @@
-"""TODO-PACKAGE waypost.server.api.dns_aid"""
+"""DNS-AID over HTTP: resolution of domains, and the records of an agent."""

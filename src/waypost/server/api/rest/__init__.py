@@ -1,1 +1,1 @@
-"""TODO-PACKAGE waypost.server.api.rest"""
+"""Waypost's own API below /api/v1."""

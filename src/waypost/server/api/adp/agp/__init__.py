@@ -1,1 +1,1 @@
-"""TODO-PACKAGE waypost.server.api.adp.agp"""
+"""AGP conversations over a WebSocket."""
