@@ -82,16 +82,30 @@ class Renderer:
                 path="as",
                 hint="Read it as af or rtfs. Its owner may register it again with an endpoint.",
             )
-        body, losses = self._body(registration, dialect, now)
+        rendering = self._rendering(registration, dialect, self._body(registration, dialect, now))
+        self._cache.put((registration.id, dialect), rendering)
+        return rendering
+
+    def render_current(self, registration: Registration, dialect: str, now: float) -> RenderedDocument:
+        """The document in the current form of its dialect, whatever form was received."""
+        if not self.can_render(registration, dialect):
+            return self.render(registration, dialect, now)  # raises
+        rendering = self._rendering(registration, dialect, self._encode(registration, dialect, now))
+        etag = f'{rendering.etag[:-1]}-current"'
+        headers = tuple((name, etag.encode() if name == b"etag" else value) for name, value in rendering.headers)
+        return msgspec.structs.replace(rendering, etag=etag, headers=headers)
+
+    def _rendering(
+        self, registration: Registration, dialect: str, encoded: tuple[bytes, tuple[MappingLoss, ...]]
+    ) -> RenderedDocument:
+        body, losses = encoded
         expires_at = registration.expires_at
         changed_at = max(registration.changed_at, registration.renewed_at if expires_at is not None else 0.0)
         is_unhealthy = registration.is_unhealthy
         tag = representation_etag(registration.etag, expires_at, _representation(dialect), is_unhealthy=is_unhealthy)
         trust = level_of(verdicts_of(registration))
         health = None if registration.health is None else registration.health.state
-        rendering = _make_rendered(registration.revision, dialect, body, losses, tag, changed_at, trust, health)
-        self._cache.put((registration.id, dialect), rendering)
-        return rendering
+        return _make_rendered(registration.revision, dialect, body, losses, tag, changed_at, trust, health)
 
     def render_agent_profile(self, registration: Registration, now: float) -> RenderedDocument:
         """An `(agent-profile …)` text: as it was registered, else made from the agent's card (rtfs.md §3, reverse)."""
@@ -143,6 +157,9 @@ class Renderer:
             received = received_document(source)
             if received is not None:
                 return received, ()
+        return self._encode(registration, dialect, now)
+
+    def _encode(self, registration: Registration, dialect: str, now: float) -> tuple[bytes, tuple[MappingLoss, ...]]:
         record = registration.record
         if registration.lease_expires_at is not None and record.expires_at is None:
             record = msgspec.structs.replace(record, expires_at=to_rfc3339(registration.lease_expires_at))
@@ -193,6 +210,11 @@ class DocumentReader:
             return self._renderer.render_received(entry, dialect, received)
         registration = await self._registry.get(principal, agent_id)
         return self._renderer.render(registration, dialect, self._registry.clock.now())
+
+    async def get_current(self, principal: Principal, agent_id: str, dialect: str) -> RenderedDocument:
+        """The document in the current form of its dialect, whatever form was received."""
+        registration = await self._registry.get(principal, agent_id)
+        return self._renderer.render_current(registration, dialect, self._registry.clock.now())
 
     async def get_agent_profile(self, principal: Principal, agent_id: str) -> RenderedDocument:
         """The `(agent-profile …)` text of an agent that the caller may see."""

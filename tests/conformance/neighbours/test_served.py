@@ -9,6 +9,7 @@ from urllib.parse import quote
 import jsonschema
 import pytest
 
+from support.older_documents import A2A_0_3
 from support.records import CODECS
 from support.service import NOW, profile, service
 from waypost.model.times import to_rfc3339
@@ -59,3 +60,18 @@ def _undated(dialect: str) -> dict[str, Any]:
     document = CODECS[dialect].examples()[0]
     metadata = {name: value for name, value in document.get("metadata", {}).items() if "stamp" not in name}
     return {**document, **({"metadata": metadata} if "metadata" in document else {})}
+
+
+@pytest.mark.req("A2A-1")
+async def test_a_card_of_an_older_version_is_served_as_received_and_in_the_current_form(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        receipt = (await bench.admin().post("/api/v1/agents", json=A2A_0_3)).json()
+        path = "/api/v1/agents/" + quote(receipt["id"], safe="")
+        received = await bench.admin().get(path, params={"as": "a2a"})
+        current = await bench.admin().get(path, params={"as": "a2a", "form": "current"})
+        refused = await bench.admin().get(path, params={"as": "ard", "form": "current"})
+    assert received.json() == A2A_0_3
+    assert current.json()["supportedInterfaces"][0]["url"] == "https://recipes.example.com/rpc"
+    assert "protocolVersion" not in current.json()
+    assert current.headers["etag"] != received.headers["etag"]
+    assert (refused.status_code, refused.json()["path"]) == (400, "form")

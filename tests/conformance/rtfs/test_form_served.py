@@ -225,4 +225,4 @@ async def test_only_rtfs_has_the_forms_card_and_profile(apis: ServedApis, params
     refused = await apis.subject("alice").http.get("/api/v1/agents/storm", params=params)
     assert (refused.status_code, refused.json()["path"]) == (400, "form")
     ran = await apis.subject("alice").run("get", "storm", "--form", "profile")
-    assert (ran.code, "--form needs --as rtfs." in ran.err) == (64, True)
+    assert (ran.code, "--form needs --as rtfs, a2a or mcp." in ran.err) == (64, True)

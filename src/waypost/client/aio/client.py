@@ -336,7 +336,8 @@ class Client:
         Args:
             id: An id or alias of the agent.
             as_: profile, af, rtfs, announce, adp, a2a, ard, mcp or oasf.
-            form: `profile` with `as_="rtfs"`: `content` is the `(agent-profile …)` text.
+            form: `profile` with `as_="rtfs"`: `content` is the `(agent-profile …)` text. `current` with `as_="a2a"`
+                or `"mcp"`: the current form of the format, whatever was registered.
         """
         request = get_request(agent_path(id), form=form, **{"as": as_})
         return parse_document(await self._connection.send(request), as_)

@@ -87,19 +87,22 @@ def read_dialect(request: Request, name: str = "as", default: str = "profile") -
     return check_dialect(value, name)
 
 
+FORMS = {"rtfs": ("card", "profile"), "a2a": ("current",), "mcp": ("current",)}
 FORM = ParameterSpec(
     name="form",
-    schema={"enum": ["card", "profile"]},
-    description="of rtfs: the agent_card, or the (agent-profile …) text",
+    schema={"enum": ["card", "profile", "current"]},
+    description="of rtfs: the agent_card, or the (agent-profile …) text; of a2a and mcp: today's form of the format",
 )
 
 
 def read_form(request: Request, dialect: str) -> str | None:
     """The form of a document, for dialects that have several; None for the usual one."""
     value = request.param("form")
-    if value is not None and (dialect != "rtfs" or value not in FORM.schema["enum"]):
+    if value is not None and value not in FORMS.get(dialect, ()):
         raise InvalidParameter(
-            f"{dialect} has no form {value[:40]!r}.", path="form", hint="rtfs has the forms card and profile."
+            f"{dialect} has no form {value[:40]!r}.",
+            path="form",
+            hint="rtfs has the forms card and profile, a2a and mcp have current.",
         )
     return value
 

@@ -25,7 +25,9 @@ from waypost.responses.agents import Agent
 @click.argument("id")
 @click.option("--as", "as_", metavar="DIALECT", help="profile, af, rtfs, announce, adp, a2a, ard, mcp or oasf.")
 @click.option(
-    "--form", type=click.Choice(("card", "profile")), help="With --as rtfs: the card, or the (agent-profile …) text."
+    "--form",
+    type=click.Choice(("card", "profile", "current")),
+    help="With --as rtfs: card, or profile for the (agent-profile …) text. With --as a2a or mcp: current.",
 )
 @click.option("--history", is_flag=True, help="List its stored versions, newest first.")
 @click.option("--health", is_flag=True, help="Show the health of its endpoint, if the service checks it.")
@@ -36,8 +38,8 @@ def get(session: Session, id: str, as_: str | None, form: str | None, *, history
     --as shows its document in that dialect; in the dialect of its registration, as it was received.
     """
     printer = session.printer()
-    if form is not None and as_ != "rtfs":
-        raise click.UsageError("--form needs --as rtfs.")
+    if form is not None and as_ is None:
+        raise click.UsageError("--form needs --as rtfs, a2a or mcp.")
     if history or health:
         if as_ is not None or (history and health):
             raise click.UsageError("--history, --health and --as cannot be combined.")

@@ -290,8 +290,11 @@ class AgentsApi:
 
     async def get(self, call: RequestContext) -> AnyResponse:
         dialect = read_dialect(call.request)
-        if read_form(call.request, dialect) == "profile":
+        form = read_form(call.request, dialect)
+        if form == "profile":
             document = await self._documents.get_agent_profile(call.principal, call.id)
+        elif form == "current":
+            document = await self._documents.get_current(call.principal, call.id, dialect)
         else:
             document = await self._documents.get(call.principal, call.id, dialect)
         return document_response(call.request, document)
