@@ -11,9 +11,15 @@ import sys
 from pathlib import Path
 
 import httpx2
+import msgspec
+import pytest
 
 from support.server import clean_environment, running_server
 from support.service import profile
+from support.toy_store import ROW
+from waypost.errors import ConfigurationError
+from waypost.settings import Settings
+from waypost.settings.stores import STORES
 
 ENVIRONMENT = {"PYTHONPATH": os.pathsep.join(sys.path)}
 
@@ -37,3 +43,9 @@ def test_the_command_offers_the_toy(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "support.toy_store", "serve", "--help"]
     shown = subprocess.run(command, cwd=tmp_path, env=clean_environment(ENVIRONMENT), capture_output=True, check=True)
     assert "[sqlite|memory|toy]" in shown.stdout.decode()
+
+
+def test_only_a_durable_store_has_several_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(STORES, "toy", msgspec.structs.replace(ROW, is_durable=False))
+    with pytest.raises(ConfigurationError):
+        Settings(data=tmp_path, store="toy", workers=2)

@@ -1,5 +1,7 @@
-"""The acceptance criteria of the announce protocol over HTTP and by command (announce.md §11), each against a running service.
-On every carrier: `test_announce_criteria.py`."""
+"""The acceptance criteria of the announce protocol over HTTP and with the command (announce.md §11).
+
+`test_announce_criteria.py` checks them on every transport.
+"""
 
 from __future__ import annotations
 

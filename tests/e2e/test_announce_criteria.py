@@ -1,7 +1,7 @@
-"""The acceptance criteria of the announce protocol (announce.md §11) on every carrier, between processes of their own.
+"""The acceptance criteria of the announce protocol (announce.md §11) on every transport, between separate processes.
 
-A registry, a bus and three agents, each on a host of its own (a network namespace; loopback where there are none). The hosts
-are joined by a LAN, for UDP and mDNS, and by a backbone, for HTTP, WebSocket and NATS. Criterion 3 is in `test_rollback.py`.
+A registry, a bus and three agents, each in its own network namespace (on loopback if there are none). The hosts are joined by
+a LAN for UDP and mDNS, and by a backbone for HTTP, WebSocket and NATS. Criterion 3 is in `test_rollback.py`.
 """
 
 from __future__ import annotations

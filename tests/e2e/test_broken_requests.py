@@ -1,4 +1,4 @@
-"""Requests that are none, stop half way or never end, on a real socket: answered where possible, outlived always."""
+"""Malformed, incomplete and endless requests on a real socket: answered if possible, survived always."""
 
 from __future__ import annotations
 

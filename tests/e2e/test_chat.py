@@ -1,4 +1,4 @@
-"""Agents in processes of their own, a service of two processes, and the command: they meet, talk and are recognised."""
+"""Agents in separate processes, a service with two processes, and the command: they connect, chat and verify each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two agents that know nothing of each other but a name: found by the DNS of the development server, verified both ways."""
+"""Two agents that know only names: resolved by the development name server, verified both ways."""
 
 from __future__ import annotations
 

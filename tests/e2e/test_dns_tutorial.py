@@ -1,4 +1,4 @@
-"""What the tutorial on DNS tells a stranger to type, typed: from nothing to an agent that is dane-verified and key-verified."""
+"""The commands of the DNS tutorial: from nothing to an agent that is dane-verified and key-verified."""
 
 from __future__ import annotations
 

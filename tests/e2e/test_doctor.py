@@ -1,4 +1,4 @@
-"""The doctor on three deployments, each a real service: as it starts, open, and hardened."""
+"""The doctor on three deployments: default, open, and hardened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stranger meets who does everything wrong, against a real process: each error says what, where and what to do."""
+"""Mistakes of a new user, against a real process: each error has message, place and hint."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Two agents meet who know nothing of each other but a name, each at home in a service of its own, in processes of their own.
+"""Two agents in separate processes and services, which know only each other's name.
 
-The zone is that of the development nameserver, signed; every name is looked up there and every connection is TLS 1.3. What is
-refused after a handshake, and the edges of each rule, are in tests/conformance/adp/test_agp.py.
+The development name server serves the signed zone; every name is resolved there and every connection is TLS 1.3. Refusals after
+a handshake are tested in tests/conformance/adp/test_agp.py.
 """
 
 from __future__ import annotations

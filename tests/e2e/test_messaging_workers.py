@@ -1,4 +1,4 @@
-"""Tasks, swarms and invitations with several processes: each writes the one file, and none uses a thing twice."""
+"""Tasks, swarms and invitations with several processes: all write one file, and nothing is used twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages in a real Chromium: finding, opening, copying, signing in, registering, watching; small, dark and without script."""
+"""The pages in Chromium: search, open, copy, sign in, register, watch; on a phone, in dark mode and without script."""
 
 from __future__ import annotations
 

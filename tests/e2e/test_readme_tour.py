@@ -1,4 +1,4 @@
-"""What the README and the tutorial tell a stranger to type, typed against a real service."""
+"""The commands of the README and the tutorial, run against a real service."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Criterion 3 of announce.md §11, and the way back to a registry (§6.7), between hosts and with the command as users run it.
+"""Criterion 3 of announce.md §11, and the fallback to a registry (§6.7), between hosts and with the command.
 
-One agent announces strictly (in the registry only while the LAN does not carry), one keeps its entry there alive, one has a
-registry alone. Somebody with both watches all of them while the cable of the first is pulled and the interface of the second
-goes down, and while both come back.
+One agent announces strictly (in the registry only while the LAN fails), one keeps its registration alive, one uses only a
+registry. A listener with both transports watches all of them while the LAN of the first is cut, the interface of the second
+goes down, and both come back.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`scripts/serve` as a stranger starts it: from any folder, with an empty home and nothing on the path."""
+"""`scripts/serve` on a fresh machine: from any folder, with an empty home and a minimal PATH."""
 
 from __future__ import annotations
 

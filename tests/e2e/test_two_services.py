@@ -1,4 +1,4 @@
-"""Two services on one machine, each known to the other by nothing but its domain: a task there and its result back."""
+"""Two services that know only each other's domain: a task, and its result."""
 
 from __future__ import annotations
 

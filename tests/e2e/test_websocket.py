@@ -1,4 +1,4 @@
-"""WebSocket sessions with real services in processes of their own: restarts, several processes, client certificates."""
+"""WebSocket sessions with services in separate processes: restarts, several processes, client certificates."""
 
 from __future__ import annotations
 

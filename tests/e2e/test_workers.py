@@ -1,4 +1,4 @@
-"""Several processes, one service: whatever one of them acknowledged, the next question to any of them knows."""
+"""Several processes, one service: an acknowledged write is visible to the next request in every process."""
 
 from __future__ import annotations
 

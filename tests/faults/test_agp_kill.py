@@ -1,4 +1,4 @@
-"""kill -9 of either side and of the relay in mid-conversation: what was acknowledged is neither lost nor seen twice."""
+"""kill -9 of either side and of the relay during a conversation: no acknowledged message is lost or delivered twice."""
 
 from __future__ import annotations
 

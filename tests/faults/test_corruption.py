@@ -1,4 +1,4 @@
-"""A flipped bit or a cut file (F17): a clear error or the right data, never wrong data."""
+"""A flipped bit or a truncated file (F17): a clear error or the right data, never wrong data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The disk is full (F04): writes are refused, reads go on, nothing is damaged, and it passes without a restart."""
+"""A full disk (F04): writes are refused, reads continue, nothing is damaged, and the service recovers without a restart."""
 
 from __future__ import annotations
 

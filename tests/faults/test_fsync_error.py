@@ -1,4 +1,4 @@
-"""The disk says that it could not keep what was written (F03): nothing is answered after that, and nothing tried again."""
+"""A failed fsync (F03): nothing is acknowledged after it, and it is not retried."""
 
 from __future__ import annotations
 

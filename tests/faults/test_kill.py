@@ -1,6 +1,6 @@
-"""kill -9 at random moments under eight writers (F01): through the front door, with ten thousand agents beside them.
+"""kill -9 at random moments under eight writers (F01), over HTTP, in a registry of ten thousand agents.
 
-How soon a service with many agents is ready again is measured by `python -m bench.registry`.
+`python -m bench.registry` measures the restart time of a service with many agents.
 """
 
 from __future__ import annotations

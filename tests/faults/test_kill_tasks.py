@@ -1,4 +1,4 @@
-"""kill -9 in the middle of tasks and callbacks: whatever was accepted is done and told, and an invitation is used once."""
+"""kill -9 during tasks and callbacks: accepted tasks are done and delivered, and an invitation is used once."""
 
 from __future__ import annotations
 

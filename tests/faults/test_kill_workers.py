@@ -1,4 +1,4 @@
-"""kill -9 of the writer and of a follower, again and again under writers: nothing answered is lost, and all agree."""
+"""kill -9 of the writer and a follower, repeatedly, under load: no acknowledged write is lost, and all processes agree."""
 
 from __future__ import annotations
 

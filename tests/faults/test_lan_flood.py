@@ -1,6 +1,6 @@
-"""A flood on the LAN leaves the registry standing: memory, answers, and those that announce as they should (THREATS L3).
+"""A registry survives a flood on the LAN: memory, responses, and correct announcers (THREATS L3).
 
-How long answers take under it is measured by `python -m bench.announce`; here are the facts that hold on every machine.
+`python -m bench.announce` measures latencies under it; this test checks facts that hold on every machine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The store dies at a random moment (F01) and at each named point (F02); what it had answered is there afterwards."""
+"""The store is killed at a random moment (F01) and at each failpoint (F02); acknowledged writes survive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The A2A SDK reads the cards that we write, and we read the cards that it writes."""
+"""The A2A SDK reads our cards, and we read the cards that it writes."""
 
 from __future__ import annotations
 

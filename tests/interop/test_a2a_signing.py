@@ -1,4 +1,4 @@
-"""Cards that the A2A SDK signs are verified here, and cards that are signed here are verified by it."""
+"""Cards signed by the A2A SDK verify here, and cards signed here verify there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Zones that unbound's authors broke on purpose, served by nsd at the hour they are from: our verdict is unbound's."""
+"""Deliberately broken zones from unbound's tests, served by nsd at their date: our verdict equals unbound's."""
 
 from __future__ import annotations
 

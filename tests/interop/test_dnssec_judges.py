@@ -1,5 +1,4 @@
-"""Zones that are right or wrong in many ways, on real servers: our verdict is the one that unbound, an independent judge,
-gives by the way it answers."""
+"""Valid and broken zones on real servers: our verdict equals that of unbound, an independent validator."""
 
 from __future__ import annotations
 

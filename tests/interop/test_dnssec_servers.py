@@ -1,4 +1,4 @@
-"""Zones of other servers: knot that signs by itself, bind that serves what was signed, and a thousand names at a time."""
+"""Zones of other servers: knot signs automatically, bind serves signed zones; and a thousand names at a time."""
 
 from __future__ import annotations
 

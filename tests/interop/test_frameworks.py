@@ -1,4 +1,4 @@
-"""`Discovery` inside the frameworks that people use, mounted and as middleware, and under a real server."""
+"""`Discovery` inside common frameworks, mounted and as middleware, and under a real server."""
 
 from __future__ import annotations
 

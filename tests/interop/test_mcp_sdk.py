@@ -1,4 +1,4 @@
-"""The MCP SDK finds, reads and registers agents: over HTTP and over stdio, with a handshake and without."""
+"""The MCP SDK finds, reads and registers agents: over HTTP and stdio, with and without a handshake."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The whole ladder on real servers: knot signs and serves the zones, a web server with a certificate has the documents, and the
-command, the service and the SDK resolve, verify and register what is there.
+"""All trust levels on real servers: knot signs and serves the zones, a TLS web server has the documents, and the command, the
+service and the SDK resolve, verify and register.
 """
 
 from __future__ import annotations

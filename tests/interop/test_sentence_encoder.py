@@ -1,4 +1,4 @@
-"""Our network gives what the package that its weights come from gives."""
+"""Our network equals the package that its weights come from."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Zones of ours with servers of others: their checkers read what is written, knot takes what is published, unbound finds what
-is served secure."""
+"""Our zones with other servers: their checkers accept the text, knot accepts updates, and unbound validates the records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The agent whose one example fits is found by its meaning, and every API tells which example it was."""
+"""An agent with one matching example is found by meaning, and every API names that example."""
 
 from __future__ import annotations
 

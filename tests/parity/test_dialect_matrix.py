@@ -1,4 +1,4 @@
-"""Written in one dialect, read in every other: valid, whole but for the losses that are told, and unchanged in its own."""
+"""A document of one dialect in every other: valid, complete except for reported losses, and unchanged in its own."""
 
 from __future__ import annotations
 

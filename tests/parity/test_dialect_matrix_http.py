@@ -1,7 +1,7 @@
-"""The matrix through the front door: written in eight dialects, read in nine, every sample agent and every spec's example.
+"""The dialect matrix over HTTP: written in eight dialects, read in nine, for every sample agent and specification example.
 
-What comes back is valid by the schema that the service serves, unchanged in its own dialect, and tells exactly the losses
-that the codec tells. What nobody knows is still there after a trip through a second registry in any other dialect.
+Results are valid by the served schema, unchanged in their own dialect, and report exactly the losses of the codec. Unknown
+members survive a round trip through a second registry in any other dialect.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Copies of one agent do not fill an answer, by any face, unless they are asked for."""
+"""Copies of one agent do not fill a result, in any API, unless diversity is off."""
 
 from __future__ import annotations
 

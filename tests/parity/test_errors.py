@@ -1,4 +1,4 @@
-"""One error, one row: whatever goes wrong is told by every API as the table of errors says, with what, where and what to do."""
+"""Every API reports an error as the error table says, with message, path and hint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts, suggestions, floors and reasons are the same by HTTP, library and command."""
+"""Counts, suggestions, floors and reasons are the same over HTTP, in the SDK and in the command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of operations is whole: every row has its command and its method, every route and every face has its row."""
+"""The table of operations is complete: every row has a command and a method, every route has a row."""
 
 from __future__ import annotations
 

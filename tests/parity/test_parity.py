@@ -1,4 +1,4 @@
-"""One question, one answer: whatever the face, an agent is the same record, is found, listed and gone alike."""
+"""Every API returns the same records, search results and lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is asked of the AF surface, the answer is a proper one: never a fault, and problems are always problems."""
+"""Any request to the AF API gets a valid response: never a fault, and errors are problem documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of conversations: what is signed comes back as it was, what is changed is refused, nothing breaks the reader."""
+"""Properties of AGP: signed messages survive a round trip, changed ones are refused, no input breaks the parser."""
 
 from __future__ import annotations
 

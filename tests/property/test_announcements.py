@@ -1,8 +1,7 @@
 """No sequence of announcements lets a key that is not bound to an id change its record (P7, C4, C6, C10, C15).
 
-The oracle knows, in as few words as possible, which keys stand behind an id at a moment. Messages are made of every mixture
-of keys, proofs, sequences, times, versions, subjects and faces; whatever the registry takes must have been signed by one of
-those keys, and nothing that was taken before, or is older than what was, may come back.
+The oracle knows the keys of each id at any time. Messages combine keys, proofs, sequences, times, versions, subjects and APIs;
+every accepted message must be signed by one of those keys, and no accepted or older message may be accepted again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is kept at hand of an entry is what the entry says, whatever the record."""
+"""The cached outline of an entry equals the entry, for any record."""
 
 from __future__ import annotations
 

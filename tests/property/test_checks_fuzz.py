@@ -1,4 +1,4 @@
-"""Whatever stands in a document, a check gives a verdict; whatever is given as a key or a token is read or refused."""
+"""For any document a check returns a verdict; any key or token is parsed or refused."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Documents that nobody meant: each is refused with a path, or read into a record that every dialect can write.
+"""Mutated documents: each is refused with a path, or decoded into a record that every dialect can encode.
 
-What is read is also given back as it was sent, so it has to fit the schema of its own dialect.
+A decoded document is also returned unchanged, so it must fit the schema of its dialect.
 """
 
 from __future__ import annotations

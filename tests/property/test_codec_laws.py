@@ -1,4 +1,4 @@
-"""The laws of `waypost.protocols.codec`, over every codec in the table: a codec that is added is tested by being there."""
+"""The laws of `waypost.protocols.codec`, for every codec in the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a resolver sends, it is read or refused; whatever of a signed answer is changed, it is never called secure."""
+"""Any DNS response is parsed or refused; a changed signed response is never secure."""
 
 from __future__ import annotations
 

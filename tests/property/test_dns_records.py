@@ -1,4 +1,4 @@
-"""Whatever bytes a name server sends: a record is read, or it is malformed, and what is written is read again."""
+"""Any bytes of a record are parsed or malformed, and written records are parsed again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a zone says: the way ends, a failure never leads to something weaker, and no rung is reached without its proof."""
+"""For any zone: resolution ends, a failure never leads to a weaker source, and no trust level is reached without proof."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is sent to the nameserver, it answers or is silent, and nothing of its zone changes."""
+"""For any input the name server answers or is silent, and its zone does not change."""
 
 from __future__ import annotations
 

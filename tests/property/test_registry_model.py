@@ -1,7 +1,7 @@
-"""The engine against its oracle: whatever is done in whatever order, by whomever, every reader sees what the rules say.
+"""The registry against its model: for any sequence of operations every reader sees what the rules say.
 
-Lists, the index and what each watcher has put together from the changes it was told of must be the same set at any moment,
-for every audience, on every store, over restarts.
+Lists, the index and the state that each watcher derives from changes must be equal at any time, for every audience, on every
+store, across restarts.
 """
 
 from __future__ import annotations

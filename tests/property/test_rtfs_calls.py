@@ -1,4 +1,4 @@
-"""Whatever is sent as a call or as criteria is understood or refused in words, never a fault."""
+"""Any call or criteria is understood or refused with a message, never a fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""However an index came to its state, it answers as one that was given that state at once."""
+"""The results of an index depend on its contents, not on how it was built."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""S-expressions: what is printed is read again as the same, and no text ends in anything but forms or a clear error."""
+"""Printed S-expressions parse to the same value, and any text gives forms or a clear error."""
 
 from __future__ import annotations
 

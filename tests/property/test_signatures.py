@@ -1,4 +1,4 @@
-"""Whatever is changed in what was signed, it is no longer verified (criterion 1 of announce.md §11)."""
+"""Any change of a signed message invalidates it (criterion 1 of announce.md §11)."""
 
 from __future__ import annotations
 

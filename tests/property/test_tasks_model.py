@@ -1,4 +1,4 @@
-"""Whatever is done to tasks in whatever order: each ends once, and what lies around them fits."""
+"""For any sequence of operations each task ends once, and the stored state is consistent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every bound that an outside caller can reach, at the limit and one past it: the one is served, the other is told why not."""
+"""Every limit that a caller can reach: a request at the limit is served, one past it is refused with the reason."""
 
 from __future__ import annotations
 

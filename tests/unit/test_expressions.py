@@ -1,4 +1,4 @@
-"""What expressions may not be made of, because not every Python that is supported understands it."""
+"""Syntax that not every supported Python version accepts is not used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings: precedence, checks, and the table that everything is read off."""
+"""Settings: precedence, checks, and the table of rows."""
 
 from __future__ import annotations
 

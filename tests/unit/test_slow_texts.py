@@ -1,6 +1,6 @@
-"""H7: fifty kilobytes made to keep a reader busy are read or refused by every reader of text that others send.
+"""H7: fifty kilobytes crafted to be slow are parsed or refused by every parser of foreign text.
 
-Nothing is timed: a reader that goes back over what it has read would not come to its end here.
+Nothing is timed: a parser with quadratic or worse backtracking would not finish here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`waypost audit` and `waypost verify --log` against a real service; a trail that was rewritten is noticed."""
+"""`waypost audit` and `waypost verify --log` against a real service; a rewritten trail is detected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`waypost dns zone`, and the keys of hosted domains, as typed."""
+"""`waypost dns zone`, and the keys of hosted domains."""
 
 from __future__ import annotations
 

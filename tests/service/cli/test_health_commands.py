@@ -1,4 +1,4 @@
-"""`waypost get --health`, `waypost list` and the SDK against a service with several processes that checks endpoints."""
+"""`waypost get --health`, `waypost list` and the SDK against a service with several processes and health checks."""
 
 from __future__ import annotations
 

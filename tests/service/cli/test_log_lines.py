@@ -1,4 +1,4 @@
-"""Lines of the log: one for each thing that is told, whatever a caller put into it (H15)."""
+"""One log line per event, for any caller input (H15)."""
 
 from __future__ import annotations
 

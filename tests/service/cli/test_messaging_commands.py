@@ -1,4 +1,4 @@
-"""`task`, `swarm` and `invite`, as a person uses them."""
+"""The commands `task`, `swarm` and `invite`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`serve` and `demo`: the ready line, the folder, the end."""
+"""`serve` and `demo`: the ready line, the data folder, shutdown."""
 
 from __future__ import annotations
 

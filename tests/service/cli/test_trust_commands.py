@@ -1,4 +1,4 @@
-"""`verify` and `confirm`, as a person uses them."""
+"""The commands `verify` and `confirm`."""
 
 from __future__ import annotations
 

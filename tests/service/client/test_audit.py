@@ -1,4 +1,4 @@
-"""The audit trail and earlier versions through the library."""
+"""The audit trail and earlier versions in the SDK."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks, swarms and invitations from Python, and a worker that does the tasks of an agent."""
+"""Tasks, swarms and invitations in the SDK, and a worker that does the tasks of an agent."""
 
 from __future__ import annotations
 

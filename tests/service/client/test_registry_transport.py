@@ -1,4 +1,4 @@
-"""A registry as a transport, and the pointers of records that lead to one."""
+"""A registry as a transport, and mDNS pointers to a registry."""
 
 from __future__ import annotations
 

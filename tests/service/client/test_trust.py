@@ -1,4 +1,4 @@
-"""What a program sees of trust: levels, held changes, the doctor."""
+"""Trust in the SDK: levels, pending changes, the doctor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One agent, one record: what an organisation lists, what is fetched from addresses and what a domain leads to."""
+"""One agent, one record: entries of an organisation, fetched documents and domains are linked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A domain instead of a document: what is registered, with which verdicts, and what a later look changes."""
+"""Registering a domain instead of a document: the record, its verdicts, and the effect of later checks."""
 
 from __future__ import annotations
 

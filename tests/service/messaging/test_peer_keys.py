@@ -1,4 +1,4 @@
-"""Who says which key an agent has: the domain, then a pin, then a verified document here, then an invitation."""
+"""The key of a peer comes from its domain, then a pin, then a verified document here, then an invitation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Proofs of domains through the whole service: real DNS and HTTPS on loopback, a clock that the test moves."""
+"""Domain proofs through the service: real DNS and HTTPS on loopback, a manual clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A registry that follows the log of another: never behind what was told, never ahead of it."""
+"""A registry that follows the log of another: never behind an acknowledged change, never ahead of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of endpoints through the registry: many at once, what is written, who is told, and what outlasts a restart."""
+"""Health checks through the registry: concurrency, stored states, notifications, and restarts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A verified agent does not move to another place unseen."""
+"""A verified agent does not change its endpoint without confirmation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many agents an owner may have: at the limit and one past it, also for many at once."""
+"""The quota of agents per owner: at the limit and one past it, also for concurrent requests."""
 
 from __future__ import annotations
 

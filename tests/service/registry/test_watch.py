@@ -1,4 +1,4 @@
-"""The change log as watchers see it: ordered, unique, resumable, and silent about what they may not see."""
+"""The change log for watchers: ordered, unique, resumable, and without hidden agents."""
 
 from __future__ import annotations
 

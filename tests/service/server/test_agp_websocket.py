@@ -1,4 +1,4 @@
-"""`/agent/chat`: who may come, what a stranger may cost, whom a Host selects, and what is passed on."""
+"""`/agent/chat`: authentication, limits for strangers, selection by Host, and forwarding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit trail over HTTP: what is in it, who reads it, and that its proofs convince somebody who trusts nobody."""
+"""The audit trail over HTTP: its entries, its readers, and proofs that verify without trusting the service."""
 
 from __future__ import annotations
 

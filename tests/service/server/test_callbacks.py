@@ -1,4 +1,4 @@
-"""Callbacks are the one address that a stranger has this service ask: no way of writing one leads inside (P6, S1-S9)."""
+"""Callbacks are the only addresses that a stranger makes this service call: none leads inside (P6, S1-S9)."""
 
 from __future__ import annotations
 

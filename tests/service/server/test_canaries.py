@@ -1,8 +1,7 @@
-"""Words that stand in hidden records only, looked for wherever something leaves the service (V7).
+"""Words that occur only in hidden records are searched in all output of the service (V7).
 
-One word is in private records, one in internal ones. Whoever may not see a record meets its word nowhere: in no answer of any
-route (they are read off the service, so that a new one is asked too), no event, no packet of the LAN or of a bus, no line of
-the log and no label of a figure.
+One word is in private records, one in internal ones. A caller without access finds it nowhere: in no response of any route
+(routes are read from the service, so new ones are included), no event, no LAN or bus packet, no log line and no metric label.
 """
 
 from __future__ import annotations

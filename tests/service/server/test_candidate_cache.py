@@ -1,4 +1,4 @@
-"""Candidates that were written before are shown again without reading their records, and only as long as they are the same."""
+"""Rendered candidates are reused without reading their records, as long as the records are unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Credentials leave no trace, and answers that depend on them are kept by nobody else (THREATS J11, J14, H9)."""
+"""Credentials leave no trace, and responses that depend on them are not shared by caches (THREATS J11, J14, H9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A document as deep or as large as one may be: every list that holds it is still given, whatever it is written in."""
+"""Documents at the limits of depth and size: every list that contains one is still served, in every dialect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`POST /api/v1/agents:fetch`: what is shown, what is saved, and what is never told."""
+"""`POST /api/v1/agents:fetch`: preview, registration, and what is never revealed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forged tokens (THREATS J1…J10, ANN-60): none is accepted, and none makes the service ask anybody anything."""
+"""Forged tokens (THREATS J1…J10, ANN-60): none is accepted, and none triggers an outgoing request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A crowd of hidden agents, made to be near in every respect, moves no byte of an outsider's answers (THREATS V1)."""
+"""Many similar hidden agents change no byte of an outsider's results (THREATS V1)."""
 
 from __future__ import annotations
 

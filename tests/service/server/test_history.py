@@ -1,4 +1,4 @@
-"""Earlier versions over HTTP: what is kept, and that a version that was hidden stays hidden."""
+"""Earlier versions over HTTP: retention, and hidden versions stay hidden."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys of hosted domains: made once, read again when they are replaced, and never anything else than a file of that name."""
+"""Keys of hosted domains: created once, reloaded when replaced, and only files of that name are read."""
 
 from __future__ import annotations
 

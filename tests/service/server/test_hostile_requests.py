@@ -1,5 +1,4 @@
-"""Requests that try to be more than they are: paths, queries, headers and texts that another layer would read (THREATS H5,
-H6, H8, H12…H15)."""
+"""Hostile requests: paths, queries, headers and texts that another layer would interpret (THREATS H5, H6, H8, H12…H15)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The keys of outside issuers: rotation, outages, and how rarely a token can make us ask (THREATS J5)."""
+"""The keys of external issuers: rotation, outages, and how rarely a token triggers a fetch (THREATS J5)."""
 
 from __future__ import annotations
 

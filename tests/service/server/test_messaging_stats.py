@@ -1,4 +1,4 @@
-"""What an operator sees of tasks, swarms, invitations and conversations: whether they can be kept, and how many there are."""
+"""Metrics and readiness of tasks, swarms, invitations and conversations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""X1, X2: text of records is data on every page and in every document; the headers leave a browser nothing to run."""
+"""X1, X2: texts of records are data on every page and in every document; the headers allow a browser to run nothing else."""
 
 from __future__ import annotations
 

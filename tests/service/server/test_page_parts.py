@@ -1,4 +1,4 @@
-"""What the pages are made of: markup, snippets, lists, changes, and registering with a look before."""
+"""Parts of the pages: markup, snippets, lists, changes, and registration with preview."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signing in on the page: what the cookie is good for, what ends it, and what no page of another site can do with it."""
+"""Page sessions: the scope of the cookie, its end, and protection against other sites."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often a caller may ask: by subject and by address, on every face in its own words (THREATS §2.1, P9)."""
+"""Rate limits by subject and by address, in every API (THREATS §2.1, P9)."""
 
 from __future__ import annotations
 

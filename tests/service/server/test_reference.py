@@ -1,4 +1,4 @@
-"""What does not change while the service runs is dated by its start, and sent once."""
+"""Constant documents are dated by the start of the service, and sent once."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`GET /api/v1/resolve`: what is answered, to whom, how often, and what is never told."""
+"""`GET /api/v1/resolve`: results, access, rate limits, and what is never revealed."""
 
 from __future__ import annotations
 

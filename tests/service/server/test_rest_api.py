@@ -1,4 +1,4 @@
-"""/api/v1: any dialect in, any dialect out, many at once, leases, figures, tokens."""
+"""/api/v1: any dialect in and out, batches, leases, stats, tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A private agent is shared with subjects: lists, searches, facets and watches follow at once, there and back."""
+"""Sharing a private agent with subjects changes lists, searches, facets and watches at once, in both directions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who sees what: a hidden agent leaves no trace, on any face."""
+"""Visibility: a hidden agent leaves no trace in any API."""
 
 from __future__ import annotations
 

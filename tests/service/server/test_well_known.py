@@ -1,4 +1,4 @@
-"""Well-known documents: the service as an agent, hosted agents by `Host`, cards by name, the catalogue."""
+"""Well-known documents: the service as an agent, hosted agents by `Host`, cards by name, the catalog."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark of announcing says what it measured, beside what it should be."""
+"""The report of the announce benchmark shows figures beside their goals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark's corpus is real, endless, and the same every time."""
+"""The benchmark corpus: realistic, of any size, and deterministic."""
 
 from __future__ import annotations
 

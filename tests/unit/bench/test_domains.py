@@ -1,4 +1,4 @@
-"""What is told of the cost of a domain is what was measured, and it is what was promised."""
+"""The documented cost of resolving a domain is the measured one, and meets its goals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark of quality measures what it says, and the documentation shows what was measured."""
+"""The quality benchmark measures correctly, and the documentation shows its results."""
 
 from __future__ import annotations
 

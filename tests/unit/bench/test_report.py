@@ -1,4 +1,4 @@
-"""The figures in the documentation are those that were measured."""
+"""The documentation shows measured figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark of speed works on agents that are like real ones, and the documentation shows what was measured."""
+"""The speed benchmark uses realistic agents, and the documentation shows its results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every command has: help with an example, usage errors, shared options. No service is needed."""
+"""All commands: help with an example, usage errors, shared options. No service is needed."""
 
 from __future__ import annotations
 

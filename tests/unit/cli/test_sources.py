@@ -1,4 +1,4 @@
-"""How documents are packed in files and folders."""
+"""Documents in files and folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts and bars, as they are drawn."""
+"""Text layout and bars."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An agent that shows up by itself."""
+"""`Announcer`: an agent that announces itself."""
 
 from __future__ import annotations
 

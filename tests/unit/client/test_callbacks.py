@@ -1,4 +1,4 @@
-"""What is posted to an agent of one's own: taken when it is signed for it, once, and again when it could not be taken."""
+"""Callbacks to an agent: accepted if signed for it, once, and again if they could not be handled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From an answer to the same leaf of the error tree that the service raised."""
+"""A response is mapped to the error class that the service raised."""
 
 from __future__ import annotations
 

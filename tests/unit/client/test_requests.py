@@ -1,4 +1,4 @@
-"""What the client asks, how often, and what it makes of the answers. The far side is a transport that answers from a script."""
+"""The requests of the client, retries, and results. The server is a scripted transport."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When to try again."""
+"""Retry decisions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines and events out of chunks, wherever the chunks are cut."""
+"""Lines and events from chunks, wherever the chunks are split."""
 
 from __future__ import annotations
 

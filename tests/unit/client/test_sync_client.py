@@ -1,4 +1,4 @@
-"""The sync client is the async one without await."""
+"""The sync client is generated from the async one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a stranger's DNS leads: hints are told and not followed, targets are held against the policy of addresses (D7)."""
+"""Address hints in DNS are reported and not followed; targets are checked against the address policy (D7)."""
 
 from __future__ import annotations
 

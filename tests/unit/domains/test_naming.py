@@ -1,4 +1,4 @@
-"""What may be typed for an agent (D15), and the paths that are followed (D9)."""
+"""Accepted names of agents (D15), and the paths that are followed (D9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `sig` of a record (dns-aid.md §7): judged by the keys of its zone, and told with what it covers."""
+"""The `sig` of a record (dns-aid.md §7): verified by the keys of its zone, reported with what it covers."""
 
 from __future__ import annotations
 

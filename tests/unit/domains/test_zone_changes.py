@@ -1,4 +1,4 @@
-"""What is changed in a zone, and what is left to its other tenants."""
+"""Changes of a zone leave the records of others untouched."""
 
 from __future__ import annotations
 

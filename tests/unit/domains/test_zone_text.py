@@ -1,4 +1,4 @@
-"""Zones as text for different readers."""
+"""Zones in different text formats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choosing, loading and remembering."""
+"""Choosing, loading and caching embedders."""
 
 from __future__ import annotations
 

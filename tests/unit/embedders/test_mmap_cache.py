@@ -1,4 +1,4 @@
-"""Decoded models that are kept beside the index."""
+"""The cache of decoded models beside the index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder with an ONNX sentence model in place of the network."""
+"""An ONNX sentence model instead of the default network."""
 
 from __future__ import annotations
 

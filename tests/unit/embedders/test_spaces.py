@@ -1,4 +1,4 @@
-"""The two default spaces: what their vectors are, whatever comes with them."""
+"""The two default vector spaces: vectors do not depend on the batch."""
 
 from __future__ import annotations
 

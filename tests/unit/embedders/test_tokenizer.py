@@ -1,4 +1,4 @@
-"""Splitting texts into pieces."""
+"""The tokenizer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two agents over one link: they meet, talk, lose the line and meet again."""
+"""Two agents over one link: connect, chat, lose the connection and reconnect."""
 
 from __future__ import annotations
 

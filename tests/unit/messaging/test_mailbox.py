@@ -1,4 +1,4 @@
-"""Mailboxes: what is kept for an agent that is away has bounds of number, size, sender and time."""
+"""Mailboxes of offline agents have limits of number, size, sender and time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signatures that two verify together: in their order, each of them, and without a wait for the helper."""
+"""Signatures verified by two threads: in order, all of them, without waiting for the helper."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept of tasks and swarms is bounded, and of two who change one thing one does."""
+"""Stored tasks and swarms are bounded, and of two concurrent changes one succeeds."""
 
 from __future__ import annotations
 

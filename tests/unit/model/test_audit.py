@@ -1,4 +1,4 @@
-"""The bytes of an entry are its canonical form, whatever it says."""
+"""The bytes of an audit entry are its canonical form."""
 
 from __future__ import annotations
 

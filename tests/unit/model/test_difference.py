@@ -1,4 +1,4 @@
-"""Where two JSON values differ."""
+"""The difference of two JSON values."""
 
 from __future__ import annotations
 

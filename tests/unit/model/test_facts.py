@@ -1,4 +1,4 @@
-"""What is read out of a record that says it in its own way."""
+"""Facts derived from records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows from checks of an endpoint: states, and which answers speak against an agent."""
+"""The health state machine: states, and which responses count against an endpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The strict JSON reader: what it refuses, and where it says the fault is."""
+"""The strict JSON parser: what it refuses, and the reported path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A line of JSON is one line for every reader."""
+"""A JSON line is one line for every reader."""
 
 from __future__ import annotations
 

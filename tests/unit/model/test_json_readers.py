@@ -1,4 +1,4 @@
-"""What the strict reader accepts, other readers read alike: no document means one thing here and another elsewhere."""
+"""Other parsers read what the strict parser accepts in the same way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which addresses are connected to: the deny vectors, and what `allow_cidrs` lifts."""
+"""The address policy: denied addresses, and what `allow_cidrs` allows."""
 
 from __future__ import annotations
 

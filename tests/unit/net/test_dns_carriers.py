@@ -1,4 +1,4 @@
-"""Questions on the wire: what is taken for an answer, and what is not."""
+"""DNS over UDP, TCP, TLS and HTTPS: which responses are accepted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One question to the DNS and what it takes: round trips, memory, failures, and whom to believe."""
+"""A DNS lookup: round trips, caching, failures, and trust."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversations that unbound's authors wrote down: what we make of them is what unbound makes of them."""
+"""Scripts of unbound's own tests: our result equals unbound's."""
 
 from __future__ import annotations
 

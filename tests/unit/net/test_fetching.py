@@ -1,4 +1,4 @@
-"""What a fetch sends, what it reads, and when it gives up (S6-S9)."""
+"""The fetcher: what it sends, what it reads, and its limits (S6-S9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The nameserver for development: what it answers, what it proves, and whose updates it takes."""
+"""The development name server: answers, proofs, and updates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How an endpoint is asked whether it lives: what is sent, what counts as an answer, and what it cannot hold up."""
+"""Probing an endpoint: the request, what counts as a response, and limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is asked for names, and what becomes of the answers."""
+"""The choice of resolvers and the handling of their answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is sent out for others goes the same guarded way as what is fetched (S1-S11), with no redirect at all."""
+"""Outgoing messages use the same SSRF guard as fetches (S1-S11), without redirects."""
 
 from __future__ import annotations
 

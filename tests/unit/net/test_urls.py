@@ -1,4 +1,4 @@
-"""The strict reading of addresses of the web (S3)."""
+"""The strict URL parser (S3)."""
 
 from __future__ import annotations
 

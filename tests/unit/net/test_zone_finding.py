@@ -1,4 +1,4 @@
-"""Who answers for a name: found from the name upward, with every server's addresses."""
+"""Finding the zone of a name and its servers."""
 
 from __future__ import annotations
 

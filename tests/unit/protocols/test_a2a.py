@@ -1,4 +1,4 @@
-"""A2A cards: 1.0 in and out, older ones in, and what is said of a bad one."""
+"""A2A cards: 1.0 in and out, older ones in, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AgentMetadata by the codec itself (agentframework.md §3, §4, §11); the surface's own tests are in conformance."""
+"""The AgentMetadata codec (agentframework.md §3, §4, §11); the API is tested in conformance."""
 
 from __future__ import annotations
 

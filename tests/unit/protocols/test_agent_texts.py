@@ -1,4 +1,4 @@
-"""The texts at `_agent.{domain}`: ADP's and AID's, told apart, and refused where they are ambiguous."""
+"""TXT records at `_agent.{domain}`: ADP and AID are distinguished, ambiguous ones refused."""
 
 from __future__ import annotations
 

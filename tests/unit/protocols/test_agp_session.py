@@ -1,4 +1,4 @@
-"""A session of AGP without a socket: the table, the handshake, what is refused before anything is made of it."""
+"""An AGP session without a socket: the state table, the handshake, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a signature of AGP covers and how it is written."""
+"""The signing input and encoding of AGP signatures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of subjects on a bus, and where answers may go."""
+"""Bus subjects, and where replies may go."""
 
 from __future__ import annotations
 

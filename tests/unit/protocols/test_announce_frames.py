@@ -1,4 +1,4 @@
-"""Frames of the announce protocol: a type byte that agrees with the JSON behind it."""
+"""Frames of the announce protocol: the type byte must match the JSON."""
 
 from __future__ import annotations
 

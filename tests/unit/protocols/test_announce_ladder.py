@@ -1,4 +1,4 @@
-"""The ladder: how an announcement is made to fit, by the kind of its key."""
+"""How an announcement is shortened to fit, by the kind of its key."""
 
 from __future__ import annotations
 

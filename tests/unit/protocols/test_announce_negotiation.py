@@ -1,4 +1,4 @@
-"""Versions: what is processed, of whom is warned, to whom the own major is sent back."""
+"""Protocol versions: what is processed, logged, and answered with our version."""
 
 from __future__ import annotations
 

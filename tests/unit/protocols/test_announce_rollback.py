@@ -1,4 +1,4 @@
-"""The way back to the registry, as a state machine."""
+"""The fallback to the registry, as a state machine."""
 
 from __future__ import annotations
 

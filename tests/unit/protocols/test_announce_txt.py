@@ -1,4 +1,4 @@
-"""The TXT record of an announcement: chunks that add up, or a pointer; nothing that two readers could read differently."""
+"""The TXT record of an announcement: chunks or a pointer, without ambiguity."""
 
 from __future__ import annotations
 

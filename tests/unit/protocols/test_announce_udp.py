@@ -1,4 +1,4 @@
-"""Datagrams: whole messages, fragments put together within bounds, cookies that prove a source."""
+"""Datagrams: whole messages, bounded reassembly of fragments, cookies that prove a source."""
 
 from __future__ import annotations
 

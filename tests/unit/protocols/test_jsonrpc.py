@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0: calls out of bytes, answers into bytes."""
+"""JSON-RPC 2.0: parsing calls and encoding responses."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""MCP server.json: the present form in and out, the older spellings and the registry's envelope in."""
+"""MCP server.json: the current form in and out, older spellings and the registry envelope in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OASF records: modules and locators as endpoints, annotations as the place for what is left."""
+"""OASF records: modules and locators as endpoints, annotations for the rest."""
 
 from __future__ import annotations
 

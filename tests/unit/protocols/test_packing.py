@@ -1,4 +1,4 @@
-"""Documents that hold documents are taken apart byte for byte."""
+"""Documents inside documents are extracted byte for byte."""
 
 from __future__ import annotations
 

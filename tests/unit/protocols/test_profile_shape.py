@@ -1,4 +1,4 @@
-"""The quick look and the reader judge alike: whatever passes the one passes the other."""
+"""The fast check and the decoder agree: a document that passes one passes the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which dialect a document is of, told from its content alone."""
+"""Recognising the dialect of a document by its content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The RTFS codec: cards to records and back, what does not fit, and what was edited by hand."""
+"""The RTFS codec: cards to records and back, losses, and edited cards."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The reader and printer of S-expressions."""
+"""The S-expression parser and printer."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""SVCB records, by the vectors of RFC 9460 and by what its rules call malformed."""
+"""SVCB records: the vectors of RFC 9460, and malformed records."""
 
 from __future__ import annotations
 

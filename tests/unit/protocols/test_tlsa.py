@@ -1,4 +1,4 @@
-"""TLSA records against certificates: usages, selectors, matching types, and what cannot be used."""
+"""TLSA records against certificates: usages, selectors, matching types, and unusable records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A catalogue that was loaded by columns answers as one that was loaded whole, at every point of its preparation."""
+"""A catalog loaded by columns answers like one loaded by entries, at every point of its preparation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facets are exact, whatever way they are counted."""
+"""Facets are exact, however they are counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bitmaps of what agents state, held against a plain reading of the same entries."""
+"""Bitmaps of facts, compared with a scan of the same entries."""
 
 from __future__ import annotations
 

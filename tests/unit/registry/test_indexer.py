@@ -1,4 +1,4 @@
-"""When the index is folded: in a lull, and once more when nothing has changed for a while."""
+"""When the index is compacted: in a pause of writes, and again after a longer idle time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""R5: names that could be taken for that of a verified agent of somebody else."""
+"""R5: names that could be confused with a verified agent of another owner."""
 
 from __future__ import annotations
 

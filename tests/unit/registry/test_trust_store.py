@@ -1,4 +1,4 @@
-"""The operator's side of trust: rules, bound keys and revocations as notes, and what follows from them."""
+"""The trust store: rules, bound keys and revocations as notes, and their effects."""
 
 from __future__ import annotations
 

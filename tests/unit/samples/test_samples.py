@@ -1,4 +1,4 @@
-"""The sample agents are what they claim: enough, varied, valid in their dialect and readable in all the others."""
+"""The sample agents: number, variety, valid in their dialect and readable in all others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays in a file come back as they were, or not at all."""
+"""Arrays in a file are read back unchanged, or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is hidden lies in segments that an outsider's question never opens, so that its time tells nothing (THREATS V2)."""
+"""Hidden agents are in segments that other audiences never open, so that timing reveals nothing (THREATS V2)."""
 
 from __future__ import annotations
 

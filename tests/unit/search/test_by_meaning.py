@@ -1,4 +1,4 @@
-"""Finding by the default sentence model, among the agents of a public set: what must hold whatever the weights are."""
+"""Search by the default sentence model among a public set: properties that hold for any weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The score that is shown: one curve, lifted by preferred tags; and the clauses that are wishes of their own."""
+"""The displayed score: one curve, raised by preferred tags; and the clauses of a query."""
 
 from __future__ import annotations
 

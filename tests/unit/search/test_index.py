@@ -1,4 +1,4 @@
-"""The living index and its folder: nothing is lost, nothing is seen twice, nothing damaged is trusted."""
+"""The search index and its folder: nothing is lost or duplicated, and damaged files are not used."""
 
 from __future__ import annotations
 

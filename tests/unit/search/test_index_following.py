@@ -1,4 +1,4 @@
-"""A reader of an index that another process writes: what was saved, and what came after. Never a miss, never a double."""
+"""A reader of an index that another process writes: saved segments and later changes, without gaps or duplicates."""
 
 from __future__ import annotations
 

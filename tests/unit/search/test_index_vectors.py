@@ -1,4 +1,4 @@
-"""Vectors in the living index: made at once or later, of the newest text, by the embedder that is there now."""
+"""Vectors in the index: computed at once or later, of the newest text, by the current embedder."""
 
 from __future__ import annotations
 

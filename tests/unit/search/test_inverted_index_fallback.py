@@ -1,4 +1,4 @@
-"""Compiled and plain: both answer questions by words alike, and a damaged file is told, not followed."""
+"""The compiled inverted index equals its fallback, and reports damaged files."""
 
 from __future__ import annotations
 

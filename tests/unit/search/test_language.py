@@ -1,4 +1,4 @@
-"""Which language a text is in, and whether a short one leans away from English."""
+"""Language detection, and whether a short text is probably not English."""
 
 from __future__ import annotations
 

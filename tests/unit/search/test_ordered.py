@@ -1,4 +1,4 @@
-"""Values once and in order, as numpy would have them."""
+"""Sorted unique values, as numpy returns them."""
 
 from __future__ import annotations
 

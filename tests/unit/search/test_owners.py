@@ -1,5 +1,7 @@
-"""R2: agents of one owner do not fill an answer while those of others do what is asked for too, and harm nobody where they
-are all there is. By words alone, and with the default model."""
+"""R2: agents of one owner do not fill a result while others match, and are not demoted where there are no others.
+
+With words alone and with the default model.
+"""
 
 from __future__ import annotations
 

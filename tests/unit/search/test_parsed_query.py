@@ -1,4 +1,4 @@
-"""Reading a question: its terms, the tags that it names, and bounds on both."""
+"""Parsing a query: terms, named tags, and their limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gentle preferences: they order near-ties and nothing else."""
+"""Preferences order near-ties and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A question that was asked before is answered from memory, but never with what is no longer true."""
+"""Repeated queries are answered from the cache, but never with outdated results."""
 
 from __future__ import annotations
 

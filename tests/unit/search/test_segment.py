@@ -1,4 +1,4 @@
-"""Segments: the same however they came about, and exact in what they answer."""
+"""Segments do not depend on how they were built, and answer exactly."""
 
 from __future__ import annotations
 

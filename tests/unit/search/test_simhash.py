@@ -1,4 +1,4 @@
-"""Fingerprints of many records at once are those of each."""
+"""Simhashes of many records at once equal those of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tags are like a word."""
+"""Tags similar to a word."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many skills are told from one that is told in many ways, by the vectors of the examples alone."""
+"""Many skills are distinguished from one skill in many words, by the vectors of the examples."""
 
 from __future__ import annotations
 

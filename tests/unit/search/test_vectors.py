@@ -1,4 +1,4 @@
-"""Vectors of one space on one segment: what is nearest, how near it is, and that nothing hidden has a say."""
+"""Vectors of one space in one segment: nearest neighbours, similarities, and no influence of hidden agents."""
 
 from __future__ import annotations
 

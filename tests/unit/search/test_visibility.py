@@ -1,4 +1,4 @@
-"""Hidden records bear on nothing that an outsider sees: no hit, no score, no order, no warning."""
+"""Hidden records affect no hit, score, order or warning of other audiences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entity tags and HTTP dates, as every face compares them."""
+"""Comparison of entity tags and HTTP dates."""
 
 from __future__ import annotations
 

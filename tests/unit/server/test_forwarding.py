@@ -1,4 +1,4 @@
-"""What a process that follows passes on, to the letter; and what the process that writes believes of it."""
+"""Requests that a follower forwards unchanged to the writer, and what the writer trusts of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files are brought into the system's cache, as far as there is room, and nothing depends on it."""
+"""Files are read into the page cache, as far as memory allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit trail in the file: what was lost with its transaction is not in the tree."""
+"""The audit trail in SQLite: a rolled back entry is not in the tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file itself: who may open it, how its tables grow, and what its pragmas are."""
+"""The SQLite file: locking, migrations, and pragmas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a start reads instead of every entry: never anything but what the entries say."""
+"""The snapshot that start-up reads instead of every entry always equals the entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A command that fails in the middle of its rows leaves none of them behind, and takes nobody else along."""
+"""A command that fails in the middle leaves no rows behind, and affects no other command."""
 
 from __future__ import annotations
 

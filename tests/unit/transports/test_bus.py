@@ -1,4 +1,4 @@
-"""The bus itself, over a real NATS server: restarts, hostile messages, groups."""
+"""The bus transport with a real NATS server: restarts, hostile messages, groups."""
 
 from __future__ import annotations
 

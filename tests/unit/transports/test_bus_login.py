@@ -1,4 +1,4 @@
-"""Who one is on a bus: keys, credentials, tokens and certificates of NATS, with a server that asks for them."""
+"""Bus authentication: nkeys, credentials, tokens and certificates with a NATS server that requires them."""
 
 from __future__ import annotations
 

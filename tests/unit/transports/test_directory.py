@@ -1,4 +1,4 @@
-"""What a listener knows: judged as on first use, bounded, gone in time. Pure: the test moves the clock."""
+"""The directory of a listener: trust on first use, limits, expiry. Pure: the test sets the time."""
 
 from __future__ import annotations
 

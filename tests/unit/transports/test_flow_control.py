@@ -1,4 +1,4 @@
-"""How often a source is attended to."""
+"""Rate limits of packet sources."""
 
 from __future__ import annotations
 

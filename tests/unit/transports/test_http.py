@@ -1,4 +1,4 @@
-"""A registry over HTTP, seen from a client: what it says when there is nobody."""
+"""The HTTP transport of a client, without a registry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Interfaces are named, and say who is a neighbour."""
+"""Network interfaces: names, addresses and neighbours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is remembered as believed, and for what."""
+"""Known packet sources, and their limits."""
 
 from __future__ import annotations
 

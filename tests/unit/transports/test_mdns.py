@@ -1,4 +1,4 @@
-"""mDNS from outside: records as other tools see them, and packets that others make up."""
+"""The mDNS transport from outside: records as other tools see them, and forged packets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The network in memory with its faults switched on: what is signed and newer wins, whatever happens on the way."""
+"""The memory network with faults: signed and newer messages win."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the kernel keeps out, and when: real sockets on the loopback interface."""
+"""The kernel packet filter, with real sockets on the loopback interface."""
 
 from __future__ import annotations
 

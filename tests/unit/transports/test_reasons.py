@@ -1,4 +1,4 @@
-"""Why a connection failed."""
+"""Reasons of failed connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages that come twice, and messages that cannot be handled."""
+"""Duplicate messages, and messages that cannot be handled."""
 
 from __future__ import annotations
 

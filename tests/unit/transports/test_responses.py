@@ -1,4 +1,4 @@
-"""Answers to one question, and how long they may be given again."""
+"""Responses to queries, and how long they are cached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Subscribers and own announcements: who is told, and for how long one answers for oneself."""
+"""Subscribers and local announcements."""
 
 from __future__ import annotations
 

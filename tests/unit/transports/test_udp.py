@@ -1,4 +1,4 @@
-"""UDP broadcast, seen from outside: raw datagrams on the loopback interface."""
+"""The UDP transport from outside: raw datagrams on the loopback interface."""
 
 from __future__ import annotations
 

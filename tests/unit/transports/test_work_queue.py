@@ -1,4 +1,4 @@
-"""Work in turns: its order, and that others come in between."""
+"""The work queue: order and fairness."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Admission of announcements as rules over values: who is admitted, which key counts, what is news (announce.md §4, §5)."""
+"""Admission of announcements: who is admitted, which key counts, what is new (announce.md §4, §5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys as announcements bring them along: PEM, certificate, bare base64."""
+"""Keys in announcements: PEM, certificate, base64."""
 
 from __future__ import annotations
 

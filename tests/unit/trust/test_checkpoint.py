@@ -1,4 +1,4 @@
-"""Signed checkpoints: what is written is read, and nothing else is believed."""
+"""Signed checkpoints: written ones verify, changed ones do not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sealed cursors."""
+"""Encrypted cursors."""
 
 from __future__ import annotations
 

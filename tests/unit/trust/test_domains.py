@@ -1,4 +1,4 @@
-"""The line that proves a domain, and the life of a claim."""
+"""The TXT line that proves a domain, and the states of a claim."""
 
 from __future__ import annotations
 

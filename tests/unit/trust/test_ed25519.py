@@ -1,4 +1,4 @@
-"""Ed25519 by libsodium, beside another library and beside the arithmetic of the curve."""
+"""Ed25519 by libsodium, compared with another library and with the curve arithmetic."""
 
 from __future__ import annotations
 

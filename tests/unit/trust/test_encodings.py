@@ -1,4 +1,4 @@
-"""One value has one reading."""
+"""Strict encodings: one value has one spelling."""
 
 from __future__ import annotations
 

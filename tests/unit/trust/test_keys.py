@@ -1,4 +1,4 @@
-"""Public keys: which are read, which are refused, and what they are called (C7, C8 of the threat list)."""
+"""Public keys: which are accepted, which are refused, and their ids (C7, C8 of the threat list)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens: what is minted is accepted, and nothing else is."""
+"""Tokens: minted ones are accepted, others are not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where trust begins, as other validators write it down."""
+"""Trust anchors in the formats of other validators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is not there: proofs that a zone gives, and proofs that somebody would like to use for more than they say."""
+"""Denial of existence: valid proofs, and proofs used for more than they say."""
 
 from __future__ import annotations
 

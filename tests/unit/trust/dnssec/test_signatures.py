@@ -1,5 +1,4 @@
-"""One set of records, its signatures and the keys of its zone: what makes a signature count (RFC 4035 §5.3), and how much
-work a hostile zone can cause (D13)."""
+"""A record set, its signatures and zone keys: when a signature counts (RFC 4035 §5.3), and the work of a hostile zone (D13)."""
 
 from __future__ import annotations
 
