@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The requirements as data: read them, mark them, draw the README's matrix from them.
+"""The requirements as data: read them, mark them, and render the matrix of the README.
 
-    scripts/requirements.py matrix            writes the matrix into README.md, between its markers
-    scripts/requirements.py matrix --check    fails when README.md shows another one
+    scripts/requirements.py matrix            write the matrix into README.md, between its markers
+    scripts/requirements.py matrix --check    exit with 1 if README.md is out of date
     scripts/requirements.py mark done AF-5 AF-6
-    scripts/requirements.py open [WORD]       lists what is planned, of one capability or of all
+    scripts/requirements.py open [WORD]       list planned requirements, of one capability or of all
 
-Knows tests/conformance/<spec>/requirements.toml and the README; nothing of the product. Standard library only.
+Reads tests/conformance/<spec>/requirements.toml and the README. Standard library only.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ END = "<!-- matrix: end -->"
 LEVELS = ("MUST", "SHOULD", "MAY", "PROPOSED", "INFO")
 STATUSES = ("done", "planned", "departed")
 
-# The order of the README, and where each specification is spoken. The counts come from the data.
-SPOKEN = {
+# The order of the README, and where each specification is served. The counts come from the data.
+SERVED_AT = {
     "profile": "`/profile/v1/…`, dialect `profile`",
     "agentframework": "`/.well-known/agentframework/v1/…`, dialect `af`",
     "rtfs": "`/rtfs`, dialect `rtfs`",
@@ -43,7 +43,7 @@ SPOKEN = {
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One rule of one specification, and what the project says about it."""
+    """One rule of one specification and its status."""
 
     spec: str
     id: str
@@ -62,9 +62,9 @@ class Specification:
 
 
 def read_specifications(folder: Path = CONFORMANCE) -> list[Specification]:
-    """Every requirements.toml, in the order in which the README shows them."""
+    """Every requirements.toml, in the order of the README."""
     found = [_read(path) for path in sorted(folder.glob("*/requirements.toml"))]
-    order = list(SPOKEN)
+    order = list(SERVED_AT)
     return sorted(found, key=lambda spec: (order.index(spec.stem) if spec.stem in order else len(order), spec.stem))
 
 
@@ -76,12 +76,12 @@ def _read(path: Path) -> Specification:
 
 
 def render_matrix(specifications: list[Specification]) -> str:
-    """The block between the markers: one row for each specification, and the departures below it."""
+    """The block between the markers: one row per specification, and the departures below."""
     lines = ["| specification | where | done | planned | departed |", "|---|---|--:|--:|--:|"]
     departed: list[Requirement] = []
     for spec in specifications:
         count = Counter(row.status for row in spec.requirements)
-        where = SPOKEN.get(spec.stem, "")
+        where = SERVED_AT.get(spec.stem, "")
         lines.append(f"| {spec.title} | {where} | {count['done']} | {count['planned']} | {count['departed']} |")
         departed += [row for row in spec.requirements if row.status == "departed"]
     if departed:
@@ -91,7 +91,7 @@ def render_matrix(specifications: list[Specification]) -> str:
 
 
 def with_matrix(readme: str, matrix: str) -> str:
-    """The README with the block replaced; a README without markers is an error."""
+    """The README with the block replaced. Raises SystemExit if it has no markers."""
     head, begin, rest = readme.partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not begin or not end:
@@ -100,7 +100,7 @@ def with_matrix(readme: str, matrix: str) -> str:
 
 
 def mark(status: str, ids: list[str], folder: Path = CONFORMANCE) -> list[str]:
-    """Writes a status into the data; returns the ids that no specification knows."""
+    """Write a status into the data; return the unknown ids."""
     unknown = set(ids)
     for path in folder.glob("*/requirements.toml"):
         text = path.read_text(encoding="utf-8")
@@ -115,19 +115,19 @@ def mark(status: str, ids: list[str], folder: Path = CONFORMANCE) -> list[str]:
 
 def _run_matrix(check: bool) -> int:
     readme = README.read_text(encoding="utf-8")
-    wanted = with_matrix(readme, render_matrix(read_specifications()))
+    expected = with_matrix(readme, render_matrix(read_specifications()))
     if check:
-        if wanted != readme:
-            print("README.md shows another matrix than the requirements: run scripts/requirements.py matrix.")
-        return int(wanted != readme)
-    README.write_text(wanted, encoding="utf-8")
+        if expected != readme:
+            print("The matrix in README.md is out of date: run scripts/requirements.py matrix.")
+        return int(expected != readme)
+    README.write_text(expected, encoding="utf-8")
     return 0
 
 
 def _run_mark(status: str, ids: list[str]) -> int:
     unknown = mark(status, ids)
     if unknown:
-        print(f"No specification has {', '.join(unknown)}.")
+        print(f"Unknown requirements: {', '.join(unknown)}.")
     print("Then: scripts/requirements.py matrix, and scripts/reference.py.")
     return int(bool(unknown))
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The list of attacks (tests/threats.toml) as the table in SECURITY.md.
 
-scripts/threats.py            writes it, between the markers of the page
-scripts/threats.py --check    fails when the page says something else than the list
+scripts/threats.py            write the table between the markers of the page
+scripts/threats.py --check    exit with 1 if the page is out of date
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Threat:
     id: str
     attack: str
     tests: tuple[str, ...]  # `tests/…py::test_name`
-    missing: str = ""  # what these do not show
+    missing: str = ""  # what the tests do not cover
 
 
 def read_threats() -> list[Threat]:
@@ -33,7 +33,7 @@ def read_threats() -> list[Threat]:
 
 
 def rewritten(text: str) -> str:
-    """The page with the table as the list has it."""
+    """The page with the current table."""
     lines = ["| | attack | tests | not shown |", "| --- | --- | --- | --- |"]
     lines += [f"| {row.id} | {row.attack} | {len(row.tests)} | {row.missing} |" for row in read_threats()]
     return BLOCK.sub(lambda found: found[1] + "\n".join(lines) + "\n" + found[2], text)

@@ -568,8 +568,7 @@ async def test_a_document_is_that_of_its_agent_however_old_the_entry_is(store: S
 
 
 async def test_a_notified_follower_reads_the_commit(opened: SqliteStore, listener: Listener) -> None:
-    """Reads share a state of the file for a while; a commit ends that, for the process that makes it and for one that
-    is told of it."""
+    """Reads share a snapshot of the file for a while; a commit ends it, in its own process and in a notified one."""
     follower = SqliteFollowerStore(opened.path.parent)
     await follower.open(lambda _: None)
     try:
@@ -587,7 +586,7 @@ async def test_a_notified_follower_reads_the_commit(opened: SqliteStore, listene
 
 
 async def test_a_turn_of_reads_ends_by_itself(opened: SqliteStore, listener: Listener) -> None:
-    """So that a log can be written from its start again, also where nobody commits."""
+    """So that the WAL can be reset, even without further commits."""
     await opened.execute(put(make_registration("agent")))
     entry = listener.changes[-1].entry
     assert entry is not None

@@ -81,7 +81,7 @@ async def test_a_repetition_is_no_news_and_a_change_is(bed: Bed) -> None:
     await alice.announce(message, 30)
     await eventually(lambda: watched.kinds() == ["added"])
     await alice.announce(message, 30)
-    await alice.announce(bed.message(), 30)  # signed anew, the same content
+    await alice.announce(bed.message(), 30)  # signed again, the same content
     changed = bed.message(capabilities={"metrics": "2.1"})
     await alice.announce(changed, 30)
     await eventually(lambda: watched.kinds() == ["added", "updated"])
@@ -122,7 +122,7 @@ async def test_an_announcement_again_in_time_keeps_an_agent(bed: Bed) -> None:
     for turn in range(1, 4):
         await alice.announce(bed.message(), 10)
         await eventually(lambda: watched.kinds() == ["added"])
-        await alice.announce(bed.message(B, metadata={"turn": turn}), 30)  # what is told after it, and is news
+        await alice.announce(bed.message(B, metadata={"turn": turn}), 30)  # later news
         await eventually(lambda turn=turn: len(watched.kinds(B)) == turn)
         await quietly(0.3)
         bed.clock.advance(7)

@@ -35,7 +35,7 @@ def _makers(clock: ManualClock) -> dict[str, Make]:
         "udp": lambda name: UdpTransport([INTERFACE], clock, random=random.Random(name)),
         "udp-v6": lambda name: UdpTransport(
             [INTERFACE], clock, broadcast_address="10.77.0.250", ipv6=True, random=random.Random(name)
-        ),  # nobody has that address: IPv6 alone carries
+        ),  # no host has that address: only IPv6 works
         "udp-limited": lambda name: UdpTransport(
             [INTERFACE], clock, broadcast_address="255.255.255.255", random=random.Random(name)
         ),
@@ -111,7 +111,7 @@ async def test_an_agent_whose_cable_is_cut_is_gone_after_its_ttl(hosts: Hosts, n
 
 
 async def eventually_refused(end: Transport, hosts: Hosts) -> None:
-    """A cut is told to who announces, once the system has noticed."""
+    """A cut connection is reported to the announcer, once the system has noticed."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while (await end.announce(hosts.message(), 10)).accepted:
         assert time.monotonic() < deadline, "the link is down"

@@ -71,7 +71,7 @@ class Home(NamedTuple):
 class Homes(NamedTuple):
     alice: Home
     bob: Home
-    environment: dict[str, str]  # of whoever looks names up
+    environment: dict[str, str]  # of commands that resolve names
 
 
 @contextmanager
@@ -207,7 +207,7 @@ async def they_are_told_what_is_said_in_their_swarm(
 
 
 async def a_third_is_refused(places: Homes) -> None:
-    """Somebody who calls itself Alice, at Bob's."""
+    """An impostor with the name of Alice connects to Bob."""
     now, key, other = time.time(), places.alice.key, new_private_key("ed25519", b"y" * 32)
     async with named_agent(ALICE, other, places.alice.server.url, None, places.environment) as impostor:
         with pytest.raises(FingerprintMismatch):

@@ -335,6 +335,6 @@ def test_hostile_text_stays_text(reader: Window, server: RunningServer, source: 
 
 
 def test_the_pictures_in_the_documents_are_there() -> None:
-    """A run with MAKE_IMAGES=1 makes them anew."""
+    """MAKE_IMAGES=1 creates them again."""
     for name in PICTURES:
         assert (IMAGES / f"{name}.png").stat().st_size > 10_000

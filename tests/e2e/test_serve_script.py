@@ -17,7 +17,7 @@ SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """What is left of the environment of somebody who just logged in."""
+    """The environment of a fresh login."""
     (tmp_path / "home").mkdir()
     return {"HOME": str(tmp_path / "home"), "PATH": SYSTEM_PATH}
 

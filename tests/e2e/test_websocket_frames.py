@@ -98,7 +98,7 @@ def test_a_handshake_that_is_not_welcome_is_refused_before_the_upgrade(server: R
 
 
 def test_refusals_write_no_errors_to_the_log(server: RunningServer) -> None:
-    """H15: whoever is refused again and again does not fill it."""
+    """H15: repeated refusals do not fill the log."""
     for path in ("/ws", "/agent/chat"):
         for _ in range(3):
             with RawSocket(server.url, {"Origin": "https://elsewhere.example"}, path) as raw:

@@ -261,7 +261,7 @@ def test_without_the_writer_reads_are_answered_and_writes_get_retry_after(tmp_pa
     with running_server("--workers", "2") as server, both(server) as (writer, follower):
         register(writer, "kept", "is kept")
         before = workers(server)[0]["pid"]
-        psutil.Process(server.process.pid).suspend()  # nobody starts the writer anew before all of this is seen
+        psutil.Process(server.process.pid).suspend()  # the writer is not restarted during these checks
         try:
             psutil.Process(before).send_signal(signal.SIGKILL)
             refused = wait_for(lambda: _refusal(follower))

@@ -68,7 +68,7 @@ async def test_no_accepted_task_is_lost_by_a_kill_and_every_result_is_delivered(
         senders = Senders(f"https://bob.example.com:{taking.port}/agent/webhook")
         data = tmp_path / "data"
         for _ in range(ROUNDS):
-            taking.answers = [("503 Busy", b"")] * 2  # some are told again, by whoever runs then
+            taking.answers = [("503 Busy", b"")] * 2  # some are delivered again, after a restart
             server = await asyncio.to_thread(start_server, *flags, folder=tmp_path, data=data)
             try:
                 await senders.run(server, enough=chance.randint(5, 30))

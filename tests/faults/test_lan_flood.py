@@ -29,7 +29,7 @@ MDNS = ("224.0.0.251", 5353)
 
 
 class Neighbour:
-    """Somebody who announces as one should: one agent by UDP, one by mDNS, over and over, as agents do."""
+    """A correct announcer: one agent by UDP, one by mDNS, repeated like real agents."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

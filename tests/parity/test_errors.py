@@ -54,7 +54,7 @@ def told_by_rpc(error: dict[str, Any], kind: type[WaypostError]) -> None:
 
 
 async def told_by_clients(caller: Caller, kind: type[WaypostError], ask: Callable[[Any], Any]) -> None:
-    """The same leaf from the async client and from its twin."""
+    """The same error class from the async and the sync client."""
     async with caller.client() as client:
         with pytest.raises(WaypostError) as raised:
             await ask(client)

@@ -76,7 +76,7 @@ async def test_every_route_has_a_row_and_every_row_a_route(tmp_path: Path) -> No
         routes = [*bench.application.http_app.router.routes, *MOUNTED_ROUTES]
         assert {route.operation for route in routes} == set(OPERATIONS)
         open_paths = {route.path for route in routes if route.open or OPERATIONS[route.operation].scope is None}
-        # SURFACE: always open, and beside it only what its pages are made of: each looks itself who asks.
+        # SURFACE: always open, with the assets of the pages; each checks the caller itself.
         assert open_paths == {
             "/",
             "/style.css",
@@ -90,7 +90,7 @@ async def test_every_route_has_a_row_and_every_row_a_route(tmp_path: Path) -> No
             "/sign-in",
             "/sign-out",
             "/agent/connect",
-            "/agent/chat",  # whoever comes proves itself by its hello
+            "/agent/chat",  # a peer authenticates by its hello
             "/.well-known/agent.json",
             "/.well-known/agent-capabilities.json",  # what `cap` of a zone names, and the same under a provider's name:
             "/.well-known/agents/{id}.json",  # who resolves a domain has no token

@@ -29,7 +29,7 @@ AGENT: dict[str, Any] = profile(
 
 
 def essence(registration: Registration) -> dict[str, Any]:
-    """Everything but what must differ: revision, the name made up for announcements, and the face it came by."""
+    """Everything except what must differ: revision, the generated announce id, and the API it came by."""
     return {
         "record": registration.record,
         "owner": registration.owner,
@@ -47,7 +47,7 @@ def essence(registration: Registration) -> dict[str, Any]:
 
 
 async def held(apis: ServedApis, agent_id: str) -> dict[str, Any]:
-    """What the registry holds, which is then withdrawn to make room for the next face."""
+    """The record in the registry, which is then withdrawn for the next API."""
     registration = await apis.bench.registry.get(ADMIN, agent_id)
     await apis.bench.registry.withdraw(ADMIN, agent_id)
     return essence(registration)
@@ -213,7 +213,7 @@ async def test_each_caller_sees_the_same_through_every_api(tmp_path: Path) -> No
 
 
 async def absent(apis: ServedApis, agent_id: str, *, command: bool) -> None:
-    """Nothing of the agent is left on any face."""
+    """No trace of the agent is left in any API."""
     caller = apis.admin
     one_answer({name: agent_id in ids for name, ids in (await caller.listed(command=command)).items()}, False)
     one_answer(await caller.found("narwhal", command=command), set())

@@ -101,7 +101,7 @@ class Announcements(RuleBasedStateMachine):
     @rule(signer=keys)
     def revoke(self, signer: Any) -> None:
         if len(self.revoked) == len(KEYS) - 1:
-            return  # somebody must be left to announce
+            return  # one key must be left to announce
         key_id = signer.public.key_id
         self.run(
             self.registry.trust.revoke(ADMIN, RevocationEntry(kind="key", name=key_id, revoked_at=self.clock.now()))
@@ -174,13 +174,13 @@ class Announcements(RuleBasedStateMachine):
 
     @rule(data=st.data(), subject=others, gated=st.booleans())
     def replay(self, data: Any, subject: Principal, gated: bool) -> None:
-        """Whatever was taken before is sent again, by anybody: it changes no content."""
+        """Replay accepted messages from any subject: no content changes."""
         if not self.taken:
             return
         agent_id, message = data.draw(st.sampled_from(self.taken[-12:]))
         bound, before = self.bound[agent_id], self.show(agent_id)
         if not bound.known:
-            return  # nobody is bound: it counts as a registration of its own
+            return  # no key is bound: it counts as a registration
         self.publish(message, subject, gated=gated)
         after = self.show(agent_id)
         assert after == before or (after is not None and self.words(after) == self.words(message)), "it came back"

@@ -78,7 +78,7 @@ def test_any_change_of_a_message_is_read_or_refused(changes: list[tuple[int, int
 def test_what_was_changed_is_answered_truly_or_not_at_all(
     name: str, hashed: bool, changes: list[tuple[int, int]]
 ) -> None:
-    """A change may hit what is not signed, such as a time to live; then the truth is told all the same."""
+    """A change may hit unsigned data, such as a TTL; then the records must still be right."""
     book = HASHED_BOOK if hashed else PLAIN_BOOK
     true = asyncio.run(ValidatingResolver(Book(book, []), ANCHORS, clock=lambda: NOW).lookup(name, "TXT"))
     assert true.security == "secure"

@@ -47,7 +47,7 @@ visibilities = st.sampled_from((None, "public", "internal", "private"))
 
 
 class Watcher:
-    """Puts together what it is told of, and finds fault with news that cannot be."""
+    """Derives the state from events, and rejects impossible ones."""
 
     def __init__(self, who: Principal, *, renewals: bool = False) -> None:
         self.who = who

@@ -24,7 +24,7 @@ class DnsServer:
         self.port = 0
         self.queries: list[tuple[str, str]] = []
         self.silent = False  # take questions, give no answer
-        self.truncate = False  # over UDP, send whoever asks to TCP
+        self.truncate = False  # over UDP, set TC so that clients use TCP
         self.authenticated = False  # say of every answer that it was validated (AD)
         self.rcode: dns.rcode.Rcode | None = None  # instead of every answer
         self._answers: dict[tuple[str, str], list[Sequence[str]]] = {}

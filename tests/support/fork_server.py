@@ -75,7 +75,7 @@ class Copier:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if not pid:
                 return
-            with self._asked.pop(pid) as asked, suppress(OSError):  # nobody may wait for it any more
+            with self._asked.pop(pid) as asked, suppress(OSError):  # the parent may be gone
                 asked.send(str(os.waitstatus_to_exitcode(status)).encode())
 
     def _copy(self, asked: socket.socket) -> None:

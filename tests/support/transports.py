@@ -44,7 +44,7 @@ class Bed:
 
     def __init__(self, clock: ManualClock, make: Callable[[str], Transport], *, relays: bool = True) -> None:
         self.clock = clock
-        self.relays = relays  # whoever serves can answer for agents that it did not announce
+        self.relays = relays  # an end that serves can answer for agents that it did not announce
         self._make = make
         self._open: list[Transport] = []
 

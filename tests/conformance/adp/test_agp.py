@@ -94,7 +94,7 @@ async def test_another_key_than_the_known_one_is_refused(bench: Bench) -> None:
     async with call(bench) as socket:  # the right fingerprint, the wrong signature
         socket.send(signed(ALICE, OWN, hello_text(ALICE), kind="system", at=now, key=other))
         assert await socket.closed() == (4401, "bad_signature")
-    async with call(bench) as socket:  # nobody told us of this one
+    async with call(bench) as socket:  # an unknown agent
         socket.send(signed(BOB, OWN, hello_text(BOB), kind="system", at=now))
         assert await socket.closed() == (4401, "unknown_peer")
 
@@ -148,9 +148,7 @@ async def test_a_replayed_id_is_refused_in_the_session_and_in_the_next(bench: Be
         await socket.open(ALICE, OWN, now)
         socket.send(frame)
         assert await socket.closed() == (4401, "replay")
-    async with call(
-        bench
-    ) as socket:  # its sender may send it again, signed anew: it is acknowledged and not heard twice
+    async with call(bench) as socket:  # sent again with a new signature: acknowledged, but not delivered twice
         await socket.open(ALICE, OWN, now)
         again = signed(ALICE, OWN, "echo once", at=now + 1, id=json.loads(frame)["id"])
         socket.send(again)
@@ -203,14 +201,14 @@ async def test_a_hello_counts_once_and_its_nonces_prove_that_both_are_there(benc
     async with call(bench) as socket:
         socket.send(hello)
         assert await socket.closed() == (4401, "replay")
-    async with call(bench) as socket:  # whoever says something else first is told to say hello
+    async with call(bench) as socket:  # another first message is answered with a request for hello
         socket.send(signed(ALICE, OWN, "hi", at=now))
         assert (await socket.closed())[0] == 4401
 
 
 @pytest.mark.req("ADP-38", "ADP-48")
 async def test_older_hellos_open_a_session_that_is_capped(bench: Bench) -> None:
-    """P-2: their trust ends at key-verified, since nothing proves that somebody is there now."""
+    """P-2: their trust ends at key-verified, since nothing proves that the peer is present."""
     now, fingerprint = bench.clock.now(), key_of(CAROL).public.fingerprint()
     pem = key_of(CAROL).public.pem()
     document = {

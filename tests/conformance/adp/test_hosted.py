@@ -1,4 +1,4 @@
-"""Documents of hosted agents: signed with the key that the service holds for their domain, or nobody's business."""
+"""Documents of hosted agents: signed with the key that the service has for their domain, or not served."""
 
 from __future__ import annotations
 

@@ -337,7 +337,7 @@ async def test_an_invitation_cannot_replace_the_key_of_another_agent(here: Place
 
 @pytest.mark.req("ADP-56")
 async def test_invitations_cannot_be_used_to_scan_a_network(here: Place) -> None:
-    """S1, S9: denied, closed, missing and refused look alike; readers make the service ask nobody."""
+    """S1, S9: denied, closed, missing and refused look alike; readers trigger no outgoing request."""
     here.bench.application.invitations.discreet_seconds = 0.01
     here.names.set("inner.example.com", "A", ["10.0.0.1"])
     here.taking.answers = [("403 Forbidden", b"")]

@@ -1,4 +1,4 @@
-"""Swarms (ADP-47, P-5): join, leave, who is in it, what is told to all."""
+"""Swarms (ADP-47, P-5): join, leave, members, broadcasts."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ async def test_a_broadcast_is_stored_and_delivered_to_members_with_an_address(he
     stranger = await here.bench.as_("dora").post(f"{path}:broadcast", json={"agent": BOB, "content": "x"})
     assert stranger.status_code == 404
     await here.work()
-    assert len(here.taking.taken) == 1  # nobody is brought what they said themselves
+    assert len(here.taking.taken) == 1  # a sender does not get its own message
 
 
 @pytest.mark.req("ADP-47")

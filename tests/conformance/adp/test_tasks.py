@@ -263,7 +263,7 @@ async def test_a_signed_task_is_accepted_and_its_result_delivered(here: Place) -
 
 @pytest.mark.req("ADP-29")
 async def test_results_of_signed_tasks_go_to_the_domain_of_the_sender_only(here: Place) -> None:
-    """S8: whoever has a domain could otherwise have results brought to anybody."""
+    """S8: otherwise a domain owner could direct results to any host."""
     await here.trust(BOB, key_of())
     for host, status in (("victim.example.com", 403), ("notbob.example.com", 403), ("hooks.bob.example.com", 202)):
         wanted = {"task": "echo", "callback": f"https://{host}/x"}

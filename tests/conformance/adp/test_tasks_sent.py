@@ -136,7 +136,7 @@ async def test_the_webhook_takes_nothing_from_strangers(here: Place) -> None:
         await bring(here, {**said, "taskId": "theirs-2"}),
     ]
     assert [answer.status_code for answer in refused] == [401, 401, 401, 404, 404]
-    assert not [name for name, _ in here.names.queries if "mallory" in name]  # a stranger makes us ask nobody
+    assert not [name for name, _ in here.names.queries if "mallory" in name]  # a stranger triggers no lookup
     assert (await here.bench.as_("alice").get(sent.headers["location"])).json()["status"] == "running"
 
 

@@ -1,4 +1,4 @@
-"""What DNS-AID asks of whoever publishes."""
+"""Requirements of DNS-AID for publishers."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_without_the_right_the_trail_stays_closed(shell: Shell) -> None:
 
 
 def _rewrite(data: Path, number: int) -> None:
-    """What somebody does who can write the file and knows its checksums: another subject did it."""
+    """An attacker with write access to the file, who fixes its checksums: the subject is changed."""
     with sqlite3.connect(data / "waypost.sqlite3") as file:
         ((leaf,),) = file.execute("SELECT leaf FROM audit WHERE number = ?", (number,)).fetchall()
         forged = leaf.replace(b'"subject":"admin"', b'"subject":"mallory"')

@@ -36,7 +36,7 @@ def test_a_zone_is_printed_in_every_format(shell: Shell, hosted: str, agent: dic
     assert bind.code == 0, bind.err
     assert f"{hosted}. 3600 IN SVCB 1 {hosted}. " in bind.out
     assert "key65400=" in bind.out
-    assert "dane-verified" in bind.err  # what is missing is told beside it
+    assert "dane-verified" in bind.err  # missing records are reported on stderr
     managed = shell("dns", "zone", agent["id"], "--format", "managed", "--ttl", "60")
     assert "key65400" not in managed.out
     assert f"{hosted}. 60 IN SVCB" in managed.out

@@ -14,7 +14,7 @@ from support.signing import key_of
 
 @pytest.fixture
 def bob(shell: Shell) -> list[str]:
-    """Flags of somebody who is not the operator."""
+    """Flags of a user who is not the operator."""
     ran = shell("token", "mint", "--sub", "bob", "--scope", "discover:read", "--scope", "discover:write", "--ttl", "1h")
     return ["--token", ran.out.strip()]
 

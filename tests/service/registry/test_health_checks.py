@@ -181,7 +181,7 @@ def test_a_schedule_drops_withdrawn_agents_and_follows_changed_endpoints() -> No
     assert schedule.take(1e9) is None
 
 
-# --- What is told ----------------------------------------------------------------------------------
+# --- Reports ----------------------------------------------------------------------------------------
 
 
 async def test_watchers_see_delisting_and_relisting_only(bench: Bench, site: ExternalServer) -> None:

@@ -351,7 +351,7 @@ async def test_only_an_agent_with_a_record_and_a_bound_key_holds_a_line(bench: B
         await socket.open(stranger, OWN, now)
         socket.send(signed(stranger, OWN, attaching, kind="system", at=now))
         assert await socket.closed() == (4403, "not_authorized")
-    async with call(bench) as socket:  # whom nobody attached is not here
+    async with call(bench) as socket:  # an agent that is not attached is not here
         socket.send(signed(ALICE, "agent:unheard.example.com", hello_text(ALICE), kind="system", at=now))
         assert (await socket.closed())[0] == 4403
 

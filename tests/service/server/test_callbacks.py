@@ -51,7 +51,7 @@ async def test_no_callback_reaches_a_denied_address_or_reveals_the_reason(here: 
 
 
 async def test_denied_closed_and_missing_look_alike(here: Place) -> None:
-    """S1, S9: nobody maps a network by callbacks."""
+    """S1, S9: callbacks cannot be used to scan a network."""
     alice = here.bench.as_("alice")
     here.names.set("inner.test", "A", ["10.0.0.1"])
     told = []

@@ -31,7 +31,7 @@ def visible() -> list[dict[str, Any]]:
 
 
 def hidden(count: int = HIDDEN) -> list[dict[str, Any]]:
-    """Their tags are nearer to the misspelt ones than those that anybody sees, and more frequent."""
+    """Their tags are closer to the misspelt ones than visible tags, and more frequent."""
     near = [tag[:-1] for tag in TAGS] + [f"{tag}s" for tag in TAGS] + ["transaltion", "invioce", "wether"]
     chance = random.Random(13)
     return [

@@ -43,7 +43,7 @@ async def ask_raw(bench: Bench, path: bytes, **headers: str) -> httpx2.Response:
 
 @pytest.mark.parametrize("text", [*SYNTAX, "NAUGHTY"])
 async def test_a_question_is_text_whatever_it_looks_like(bench: Bench, text: str) -> None:
-    """H8: through every face that takes a question, and as a tag."""
+    """H8: through every search API, and as a tag."""
     client = bench.admin()
     for said in naughty_strings() if text == "NAUGHTY" else [text]:
         call = {"jsonrpc": "2.0", "id": 1, "method": "rtfs.registry.discover", "params": {"discovery_tags": [said]}}

@@ -1,5 +1,5 @@
-"""Every route × method × caller: who may not see an agent cannot tell that it is there, through any operation of any face
-(THREATS V3, V4, J8, J12). The routes are read off the service, so that a new one is asked too."""
+"""Every route × method × caller: a caller without access cannot detect an agent, through any operation of any API
+(THREATS V3, V4, J8, J12). Routes are read from the service, so that new ones are included."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ async def rpc(client: httpx2.AsyncClient, method: str, **params: Any) -> str:
 
 
 async def test_taking_a_hidden_id_is_the_same_conflict_as_taking_a_visible_one(tmp_path: Path) -> None:
-    """V4: through every face that registers."""
+    """V4: through every API that registers."""
     async with callers(tmp_path) as made:
         bob = made.by_name["bob"]
         seen = "https://agents.example/id/seen-001"

@@ -1,4 +1,4 @@
-"""An outsider learns nothing about a thousand private agents from any face (THREATS V1, V2, P8).
+"""An outsider learns nothing about a thousand private agents from any API (THREATS V1, V2, P8).
 
 Two services have the same past, keys and clock; one of them then gets a thousand private agents. Whatever an outsider asks
 both is answered with the same bytes, and takes the same steps.

@@ -103,7 +103,7 @@ async def test_an_agent_that_others_serve_is_found_where_its_document_says(bench
     await bench.as_("alice").post("/api/v1/agents", json=ADP.examples()[0])
     zone = await _zone(bench, "/api/v1/agents/alice.example.com:zone")
     (svcb,) = _data(zone, "alice.example.com", "SVCB")
-    assert "key65400" not in svcb  # nobody here knows the bytes that are served there
+    assert "key65400" not in svcb  # the served bytes are unknown here
     assert (
         ADP.examples()[0]["identity"]["publicKey"]["fingerprint"] in _data(zone, "_agent.alice.example.com", "TXT")[0]
     )

@@ -341,7 +341,7 @@ async def test_a_watch_without_a_cursor_does_not_skip_silently() -> None:
     assert len(script.requests) == 1
 
 
-# --- The sync twin -----------------------------------------------------------------------------------------------------
+# --- The sync client ---------------------------------------------------------------------------------------------------
 
 
 def test_the_sync_client_does_the_same_without_await() -> None:

@@ -196,7 +196,7 @@ async def test_a_peer_that_takes_nothing_loses_the_session_and_none_of_its_messa
     calling = asyncio.create_task(alice.converse(near, peer=BOB, opened=told))
     answering = asyncio.create_task(bob.converse(far))
     await asyncio.wait_for(opened.wait(), WAIT_SECONDS)
-    answering.cancel()  # from now on nobody reads
+    answering.cancel()  # no reader from now on
     for number in range(20):
         await alice.send(alice.letter(BOB, MessageContent(text=str(number))))
     with pytest.raises(Unavailable):

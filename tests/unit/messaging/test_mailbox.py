@@ -37,7 +37,7 @@ async def test_what_is_kept_comes_in_order_as_it_is_until_it_is_removed() -> Non
     kept = [await deposit(made, clock, ALICE, number) for number in (3, 1, 2)]
     assert await frames(made) == kept
     assert await frames(Mailboxes(keeper, clock)) == kept  # after a restart
-    again = signed(ALICE, BOB, "3", at=clock.now() + 1, id=f"{ALICE}-3")  # signed anew, it takes its own place
+    again = signed(ALICE, BOB, "3", at=clock.now() + 1, id=f"{ALICE}-3")  # signed again, it replaces itself
     await made.deposit(BOB, parse_message(again), again)
     assert sorted(await frames(made)) == sorted([again, *kept[1:]])
     await made.remove(BOB, ALICE, (f"{ALICE}-3", f"{ALICE}-1"))
@@ -101,7 +101,7 @@ async def test_an_outbox_has_a_bound() -> None:
     await mail.post([AgentMessage(id="other", peer="agent:carol.example.com", content=MessageContent())])
     await mail.acknowledged(["0"])
     await mail.post([AgentMessage(id="more", peer=BOB, content=MessageContent())])
-    clock.advance(limits.AGP_OUTBOX_SECONDS + 1)  # what nobody took is given up
+    clock.advance(limits.AGP_OUTBOX_SECONDS + 1)  # undelivered messages are dropped
     await mail.post([AgentMessage(id=f"later {number}", peer=BOB, content=MessageContent()) for number in range(most)])
 
 

@@ -51,7 +51,7 @@ async def refused(server: str, reason: str, **how: object) -> DnsFailure:
 
 
 async def test_what_is_not_the_answer_is_waited_on() -> None:
-    """Another id, another question, no response at all: anybody can send those."""
+    """Another id, another question, not a response: anyone can send those."""
 
     def behave(asked: Asked) -> None:
         other_id = asked.response("forged")
@@ -228,7 +228,7 @@ async def test_a_connection_that_was_closed_is_opened_again(secured: Authority) 
 async def test_a_resolver_that_cannot_prove_its_name_is_not_asked(secured: Authority) -> None:
     async with raw_dns(lambda asked: asked.answer("x"), secured.server_context("other.test")) as server:
         await refused(over_tls(server), "tls", ca_file=secured.certificate)
-        await refused(over_tls(server, "other.test"), "tls")  # by an authority that nobody named
+        await refused(over_tls(server, "other.test"), "tls")  # by an authority that is not configured
         assert not server.asked
 
 

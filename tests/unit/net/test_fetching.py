@@ -287,7 +287,7 @@ async def test_one_address_is_asked_by_four_at_once_at_most(site: ExternalServer
 
 
 async def test_so_many_may_wait_and_no_more(names: DnsServer, make_fetcher: MakeFetcher) -> None:
-    """At the limit and one past it: names that nobody answers for keep everybody waiting."""
+    """At the limit and one past it: unanswered names occupy all slots."""
     names.silent = True
     fetcher = make_fetcher(hurried=True)
     waiting = [fetcher.fetch(f"http://agent{number}.test/", "card") for number in range(limits.FETCH_WAITING + 1)]

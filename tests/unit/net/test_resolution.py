@@ -150,7 +150,7 @@ async def test_a_name_of_several_aliases_has_the_addresses_at_their_end(names: D
 
 
 def test_unused_network_libraries_are_not_imported() -> None:
-    """A service starts sooner without what it may never need; a mistake in the settings is told at the start all the same."""
+    """Lazy imports speed up the start; settings are still checked at the start."""
     program = (
         "import sys, waypost.app\n"
         "from waypost.net.outbound import OutboundClient, OutboundOptions\n"

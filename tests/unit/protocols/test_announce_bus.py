@@ -57,7 +57,7 @@ def test_what_the_bus_says_of_the_inbox_counts_first_and_the_topic_last() -> Non
     ],
 )
 def test_an_answer_goes_nowhere_else(inbox: str) -> None:
-    """B1: nobody makes a registry publish to subjects of others."""
+    """B1: no message makes a registry publish to other subjects."""
     with pytest.raises(InvalidDocument):
         reply_subject(SUBJECT, inbox, {})
     with pytest.raises(InvalidDocument):

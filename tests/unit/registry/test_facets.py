@@ -99,7 +99,7 @@ def test_every_facet_has_a_place_even_when_nothing_is_there() -> None:
 
 @pytest.mark.parametrize("principal", [NOBODY, ALICE])
 def test_values_of_hidden_agents_neither_lead_nor_lengthen_the_way(principal: Principal) -> None:
-    """V2: over many agents, the values that are looked at are the same whether somebody hides thousands or nobody."""
+    """V2: over many agents, the values that are counted do not depend on thousands of hidden agents."""
     visible = [entry(number, tags=[f"t{number % 250}", f"u{number % 3}"]) for number in range(3000)]
     hidden = [
         entry(number, tags=[f"secret-{number % 400}", "t7"], owner="bob", visibility="private")

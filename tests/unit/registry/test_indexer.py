@@ -22,7 +22,7 @@ class Events:
 
 
 async def kept_at(folder: Path, *loads: int) -> tuple[Indexer, HybridRanker]:
-    """An index that was saved while somebody registered so many at a time."""
+    """An index that was saved in steps of this many registrations."""
     ranker = HybridRanker(folder)
     ranker.open()
     dice = random.Random(4)

@@ -123,7 +123,7 @@ async def test_a_revoked_key_takes_its_records_along(gated: bool) -> None:
 
 
 class UnscannableStore(MemoryStore):
-    """Of which nobody may read every record."""
+    """Too many to read every record."""
 
     def scan(self, ids: Sequence[str] | None = None) -> AsyncIterator[Sequence[Registration]]:
         raise AssertionError("a revocation reads every record")

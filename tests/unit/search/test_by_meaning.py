@@ -170,7 +170,7 @@ def places_of(market: HybridRanker, agent_id: str, asked: list[Question]) -> lis
     return [places.index(agent_id) if agent_id in places else LAST for places in found]
 
 
-# --- What nobody else may see ---------------------------------------------------------------------
+# --- Hidden agents --------------------------------------------------------------------------------
 
 
 def crowd(count: int) -> list[Registration]:

@@ -149,7 +149,7 @@ def test_only_the_last_of_many_changes_counts() -> None:
 
 
 def test_changes_replayed_after_a_crash_are_not_duplicated(folder: Path) -> None:
-    """The log is told again from the revision that was noted, and some of it is in the index already."""
+    """The log is replayed from the saved revision, and some of it is in the index already."""
     ranker, revision = opened_at(folder)
     assert revision == 7
     for _ in range(3):
@@ -331,7 +331,7 @@ def test_writes_and_queries_continue_while_compaction_yields(tmp_path: Path) -> 
     seen: list[list[str]] = []
 
     def give_way() -> bool:
-        """Called in the middle of the fold: whoever held the lock here would wait for ever."""
+        """Called during compaction: a caller that needed the lock here would deadlock."""
         number = len(seen)
         ranker.put(agent(f"b{number}", f"zebra{number}"))
         seen.append(ids(ask(ranker, f"zebra{number}")) + ids(ask(ranker, "mark39")))
@@ -483,7 +483,7 @@ def test_an_index_at_rest_becomes_one_though_little_is_new(tmp_path: Path) -> No
     assert sizes(ranker) == [60, 1]
     assert not ranker.is_apart()
     assert ranker.is_apart(at_rest=True)
-    ranker.maintain(3, lambda: True, at_rest=True)  # somebody is at work again
+    ranker.maintain(3, lambda: True, at_rest=True)  # there are writes again
     assert sizes(ranker) == [60, 1]
     ranker.maintain(3, at_rest=True)
     assert sizes(ranker) == [61]

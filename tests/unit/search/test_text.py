@@ -39,7 +39,7 @@ def test_a_text_gives_these_terms(text: str, terms: str) -> None:
         ("getFoodSecurityData", "get food security data"),
         ("HTTPServer", "http server"),
         ("web_scraper-v2", "web scraper v2"),
-        ("YouTube transcripts", "YouTube transcripts"),  # somebody wrote words
+        ("YouTube transcripts", "YouTube transcripts"),  # words, not an identifier
         ("天气API", "天气API"),
         ("--", "--"),
         ("", ""),

@@ -17,7 +17,7 @@ from waypost.trust.transparency_log import leaf_hash, merkle_root
 
 
 class Trouble:
-    """A disk that refuses once, at a point, when it is told to."""
+    """A disk that fails once, at a failpoint, when armed."""
 
     def __init__(self, point: str) -> None:
         self.point = point

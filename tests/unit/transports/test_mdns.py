@@ -42,7 +42,7 @@ _RESPONSE, _TXT, _IN = 0x8400, 16, 1
 
 @pytest.fixture(autouse=True)
 def _apart() -> Iterator[None]:
-    """Nobody else's packets."""
+    """A private service type, without packets of other tests."""
     with own_loopback():
         yield
 
@@ -81,7 +81,7 @@ async def other() -> AsyncIterator[AsyncZeroconf]:
 
 
 def shout(name: str, text: bytes, ttl: int, *, hops: int = 255) -> None:
-    """A packet that anybody could send."""
+    """An unsigned packet."""
     out = DNSOutgoing(_RESPONSE)
     out.add_answer_at_time(DNSText(name, _TXT, _IN | 0x8000, ttl, text), 0)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:

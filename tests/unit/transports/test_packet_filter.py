@@ -144,7 +144,7 @@ async def test_many_sources_at_once_are_thinned_out_together(made: Made) -> None
 
 
 async def test_known_sources_are_not_dropped_with_spoofed_ones(made: Made) -> None:
-    """L3. And whoever was believed only now is: it may be one of them."""
+    """L3. A source that became known only during the flood is dropped: it may belong to it."""
     listener, honest, late = made(), made(), made()
     time_now = 100.0
     sieve = PacketFilter([listener], lambda source: None, now=lambda: time_now)

@@ -106,5 +106,5 @@ def test_half_of_all_encodings_are_points_and_the_arithmetic_says_the_same() -> 
 
 
 def test_a_point_of_mixed_order_is_a_point() -> None:
-    """Speccheck's fourth case has such a key; it is odd, but nobody else can sign for it."""
+    """Speccheck's fourth case has such a key; it is unusual, but only its owner can sign."""
     assert ed25519.is_point(bytes.fromhex("cdb267ce40c5cd45306fa5d2f29731459387dbf9eb933b7bd5aed9a765b88d4d"))

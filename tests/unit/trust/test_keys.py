@@ -79,7 +79,7 @@ def test_names_of_keys_are_those_of_the_specifications() -> None:
 def test_no_key_of_small_order_is_read(encoded: str) -> None:
     raw = bytes.fromhex(encoded)
     signature = bytes.fromhex(SMALL_ORDER["signature_for_any_message"])
-    assert signature[:32] == bytes.fromhex(SMALL_ORDER["keys"][0])  # what anybody could sign with
+    assert signature[:32] == bytes.fromhex(SMALL_ORDER["keys"][0])  # anyone can produce this signature
     readers = (
         lambda: parse_ed25519_raw(raw),
         lambda: parse_der(der_of(Ed25519PublicKey.from_public_bytes(raw))),

@@ -58,7 +58,7 @@ PEM_PUBLIC = KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPub
 
 
 def hs256(secret: bytes) -> str:
-    """The classic confusion: our public key as somebody's HMAC secret."""
+    """The classic key confusion: our public key as an HMAC secret."""
     signing_input = f"{b64({'alg': 'HS256', 'typ': 'JWT'})}.{b64(CLAIMS)}"
     return f"{signing_input}.{b64(hmac.new(secret, signing_input.encode(), hashlib.sha256).digest())}"
 

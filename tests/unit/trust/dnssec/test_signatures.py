@@ -108,7 +108,7 @@ def test_a_signature_at_the_edge_of_its_time_still_counts() -> None:
 
 
 def test_the_clock_of_signatures_turns_over() -> None:
-    """RFC 4034 §3.1.5: in 2106 the numbers begin anew."""
+    """RFC 4034 §3.1.5: the numbers wrap around in 2106."""
     turn = 2.0**32
     signature = sign(rrset(), inception=int(turn - DAY), expiration=int(turn - 1)).replace(expiration=DAY)
     assert "is invalid" in reason(judged(rrset(), signature, now=turn + 5))  # in time, though not what was signed
