@@ -249,7 +249,7 @@ def test_the_printed_link_signs_in_once_and_a_pasted_card_is_seen_elsewhere(
         assert opened.complaints == []
     with window(browser, server.url) as late:
         page = late.open(link.removeprefix(server.url))
-        expect(page.locator(".state")).to_contain_text("used already")
+        expect(page.locator(".state")).to_contain_text("already used")
 
 
 def test_an_invalid_document_is_reported_beside_the_form(browser: Browser, server: RunningServer) -> None:
