@@ -276,8 +276,8 @@ def test_criterion_5_another_minor_is_read_and_another_major_is_not(world: World
 
 
 def _told(line: str) -> str:
-    """A line of the log from the words on who speaks."""
-    return line[line.rindex(" ", 0, line.index(" speaks")) :]
+    """The part of a log line that names the peer."""
+    return line[line.rindex(" ", 0, line.index(" uses protocol")) :]
 
 
 @pytest.mark.req("ANN-50")
