@@ -174,7 +174,7 @@ async def measure(urls: dict[str, str], size: int, seconds: float, other: psutil
     text = "x" * (size - 1)
     async with agent, echo_of(urls["bare"], size) as echo:
         await agent.talk(ANSWERER)
-        conversation = agent.me.conversations[ANSWERER]
+        conversation = agent.me.connections[ANSWERER]
 
         async def say() -> None:
             await conversation.acknowledgement(await agent.send(ANSWERER, text))

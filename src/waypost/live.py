@@ -1,7 +1,4 @@
-"""`LiveAgent`: an agent in a program of one's own that others can talk to, and that talks to others.
-
-The parts of a conversation are put together here for a program, as `app/` does it for the service.
-"""
+"""`LiveAgent`: an agent in a program that accepts and opens AGP conversations. The composition root of a program, like `app/`."""
 
 from __future__ import annotations
 
@@ -60,7 +57,7 @@ CHAT_PATH = "/agent/chat"
 
 
 class LiveAgent:
-    """An agent that converses (AGP). Use as `async with`.
+    """An agent that converses over AGP. Use it with `async with`.
 
     >>> agent = LiveAgent("agent:alice.example.com", key=Path("alice.pem"))  # doctest: +SKIP
     >>> @agent.on_chat                                                       # doctest: +SKIP
@@ -84,19 +81,19 @@ class LiveAgent:
         timing: AgpTimeouts | None = None,
         news: Callable[[PeerConnectionEvent], None] | None = None,
     ) -> None:
-        """`data`: a folder in which letters outlive this process. `registry`: the address of a service that knows others.
+        """`data`: a folder in which messages survive this process. `registry`: the URL of a registry that knows other agents.
 
-        `resolver`: find others by the DNS of their domains, asked as the setting `resolver` says: "system", "host:port",
-        "tls://…", "https://…". With more to say of the way out (trust anchors, allowed networks), it is an `OutgoingOptions`.
+        `resolver`: find other agents by DNS; a value of the setting `resolver` ("system", "host:port", "tls://…", "https://…"),
+        or `OutboundOptions` with trust anchors, allowed networks and more.
         """
         self.agent = parse_agent(agent, "agent")
         self.key = key if isinstance(key, PrivateKey) else read_key(key)
         if self.key.public.fingerprint() is None:
-            raise InvalidKey("ADP takes Ed25519 keys only.", path="key", hint="Make one with `waypost keys new`.")
+            raise InvalidKey("ADP supports Ed25519 keys only.", path="key", hint="Create one with `waypost keys new`.")
         self._keeper = keeper or (SqliteKeyValueStore(data) if data is not None else MemoryKeyValueStore())
         self._owns_keeper = keeper is None
-        self._given = StaticContacts()
-        self._others = tuple(contacts) if resolver is None else (*contacts, _domain_contacts(resolver, ca))
+        self._static_contacts = StaticContacts()
+        self._other_contacts = tuple(contacts) if resolver is None else (*contacts, _domain_contacts(resolver, ca))
         self._registry = registry
         self._token = token
         self._tls = tls or (tls13_context(ca) if ca is not None else None)
@@ -105,37 +102,33 @@ class LiveAgent:
         self._news = news
         self._client: Client | None = None
         self._http: Any = None
-        self._lines: dict[str, PeerConnection] = {}
+        self._connections: dict[str, PeerConnection] = {}
         self._servers: list[Server] = []
-        self._strangers: Counter[str] = Counter()
+        self._handshakes: Counter[str] = Counter()
         self._on_chat: ChatHandler | None = None
         self._on_task: ChatHandler | None = None
         self._on_reply: LateReplyHandler | None = None
         self._me: AgpEndpoint | None = None
 
-    # --- Handlers --------------------------------------------------------------------------------
-
     def on_chat(self, handler: ChatHandler) -> ChatHandler:
-        """What is answered to a chat: a text, or parts of one as an async generator; None says nothing."""
+        """Register the handler of chats. It returns a text, yields parts of one, or returns None for no answer."""
         self._on_chat = handler
         return handler
 
     def on_task(self, handler: ChatHandler) -> ChatHandler:
-        """The same for messages of the type `task`."""
+        """Register the handler of messages of the type `task`."""
         self._on_task = handler
         return handler
 
     def on_reply(self, handler: LateReplyHandler) -> LateReplyHandler:
-        """Answers that nobody waits for any more, after a restart or a time-out."""
+        """Register the handler of answers that arrive after a restart or a timeout."""
         self._on_reply = handler
         return handler
 
     def callbacks(self, handler: PostedHandler) -> CallbackReceiver:
-        """An ASGI application for the address that tasks and swarms are given as `callback`: what was signed for this agent
-        comes to `handler`, once. Use it while the agent is live."""
+        """An ASGI application for the `callback` URL of tasks and swarms: it passes each message that is signed for this agent to
+        `handler`, once. Use it while the agent is live."""
         return CallbackReceiver(self.agent, self, self._keeper, handler)
-
-    # --- Life ------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
         await self._keeper.open()
@@ -151,21 +144,21 @@ class LiveAgent:
             self,
             SystemClock(),
             SystemRandomness(),
-            chat=self._chat,
-            task=self._task if self._on_task is not None else None,
-            answered=self._late,
-            timing=self._timing,
+            on_chat=self._reply_to_chat,
+            on_task=self._reply_to_task if self._on_task is not None else None,
+            on_late_answer=self._on_late_answer,
+            timeouts=self._timing,
         )
         await self._me.recover()
-        for peer in await self._me.mail.peers():
-            self._line(peer)
+        for peer in await self._me.store.pending_peers():
+            self._connect(peer)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for line in list(self._lines.values()):
-            await line.close()
+        for peer_connection in list(self._connections.values()):
+            await peer_connection.close()
         for server in self._servers:
             server.close()
             await server.wait_closed()
@@ -183,31 +176,29 @@ class LiveAgent:
             raise InvalidRequest("The agent is not live.", path="agent", hint="Use it in `async with`.")
         return self._me
 
-    # --- Talking ---------------------------------------------------------------------------------
-
     def knows(
         self, agent: str, *, url: str | None = None, fingerprint: str | None = None, token: str | None = None
     ) -> None:
-        """Tell where an agent is and which key it has, where nothing else says so."""
-        self._given.add(parse_agent(agent, "agent"), url=url, fingerprint=fingerprint, token=token)
+        """Add the URL and key fingerprint of an agent."""
+        self._static_contacts.add(parse_agent(agent, "agent"), url=url, fingerprint=fingerprint, token=token)
 
     async def talk(self, to: str) -> Verdict | None:
-        """A line to an agent, which stays and is opened again when it is lost. What is known of who is there."""
-        return self.verdict(await self._reached(to))
+        """Connect to an agent, and reconnect whenever the connection is lost. Returns the verdict on the peer."""
+        return self.verdict(await self._ensure_connected(to))
 
-    async def _reached(self, to: str) -> str:
-        if to in self.me.conversations:
+    async def _ensure_connected(self, to: str) -> str:
+        if to in self.me.connections:
             return to
         peer = parse_agent(to, "to")
-        if peer not in self.me.conversations:
-            await self._line(peer).wait()
+        if peer not in self.me.connections:
+            await self._connect(peer).wait()
         return peer
 
     async def chat(self, to: str, text: str, *, timeout: float = limits.AGP_ANSWER_SECONDS) -> Reply:  # noqa: ASYNC109
-        """Say something, and wait for the answer."""
-        peer = await self._reached(to)
-        letters = await self.me.answer(self.me.letter(peer, MessageContent(text=text)), seconds=timeout)
-        parts = tuple(chat_message(letter) for letter in letters)
+        """Send a text, and wait for the answer."""
+        peer = await self._ensure_connected(to)
+        messages = await self.me.request(self.me.make_message(peer, MessageContent(text=text)), seconds=timeout)
+        parts = tuple(chat_message(message) for message in messages)
         return Reply(text="".join(part.text for part in parts), parts=parts, verdict=self.verdict(peer))
 
     async def stream(
@@ -217,57 +208,57 @@ class LiveAgent:
         *,
         timeout: float = limits.AGP_ANSWER_SECONDS,  # noqa: ASYNC109
     ) -> AsyncIterator[ChatMessage]:
-        """Say something, and take the answer part by part."""
-        peer = await self._reached(to)
-        async for letter in self.me.ask(self.me.letter(peer, MessageContent(text=text)), seconds=timeout):
-            yield chat_message(letter)
+        """Send a text, and yield the parts of the answer."""
+        peer = await self._ensure_connected(to)
+        async for message in self.me.stream_answer(
+            self.me.make_message(peer, MessageContent(text=text)), seconds=timeout
+        ):
+            yield chat_message(message)
 
     async def send(self, to: str, text: str, *, kind: str = "chat") -> str:
-        """Leave something; it is delivered once, now or when the other side can be reached. Its id."""
+        """Send a message without waiting; it is delivered once, now or when the peer is reachable. Returns its id."""
         me = self.me
-        peer = to if to in me.conversations else parse_agent(to, "to")
-        letter = me.letter(peer, MessageContent(text=text), kind=kind)
-        await me.send(letter)
-        if peer not in me.conversations:
-            self._line(peer)
-        return letter.id
+        peer = to if to in me.connections else parse_agent(to, "to")
+        message = me.make_message(peer, MessageContent(text=text), kind=kind)
+        await me.send(message)
+        if peer not in me.connections:
+            self._connect(peer)
+        return message.id
 
     def verdict(self, peer: str) -> Verdict | None:
-        conversation = self.me.conversations.get(peer)
-        return None if conversation is None else conversation.verdict()
+        connection = self.me.connections.get(peer)
+        return None if connection is None else connection.verdict()
 
-    def _line(self, peer: str) -> PeerConnection:
-        line = self._lines.get(peer)
-        if line is None or line.is_over:
-            line = self._lines[peer] = PeerConnection(
-                self.me, peer, self.contact, self, tls=self._tls, on_event=self._news, on_control=self._controlled
+    def _connect(self, peer: str) -> PeerConnection:
+        peer_connection = self._connections.get(peer)
+        if peer_connection is None or peer_connection.is_over:
+            peer_connection = self._connections[peer] = PeerConnection(
+                self.me, peer, self.contact, self, tls=self._tls, on_event=self._news, on_control=self._on_control
             )
-        return line
+        return peer_connection
 
-    async def _controlled(self, conversation: AgpConnection, action: JsonObject, message: AgpMessage) -> bool:
-        """A relay says that the other side is away and that it keeps messages: if it is one that we know, it gets them."""
-        if action["action"] != "mailbox" or conversation.is_open:
+    async def _on_control(self, connection: AgpConnection, action: JsonObject, message: AgpMessage) -> bool:
+        """A relay offers a mailbox for a peer that is away. Pending messages are deposited if the relay is known."""
+        if action["action"] != "mailbox" or connection.is_open:
             return False
         relay = await self.key_of(message.sender)
         if relay is None or relay.key is None or not verify(relay.key, message.signature, message.signing_input):
             return False
-        count = await conversation.leave()
+        count = await connection.deposit()
         if self._news is not None:
             seconds = action.get("seconds")
-            reason = f"it is away; {message.sender} keeps {count} messages for {seconds} seconds"
-            self._news(PeerConnectionEvent(peer=conversation.peer, event="kept", reason=reason))
+            reason = f"the agent is away; {message.sender} stores {count} messages for {seconds} seconds"
+            self._news(PeerConnectionEvent(peer=connection.peer, event="kept", reason=reason))
         return True
 
-    # --- Being talked to -------------------------------------------------------------------------
-
     async def listen(self, host: str = "127.0.0.1", port: int = 0, *, tls: ssl.SSLContext | None = None) -> str:
-        """Take calls here. The address to be published as `endpoints.chat`."""
+        """Accept connections. Returns the URL to publish as `endpoints.chat`."""
         if tls is None and not is_loopback(host):
             raise ConfigurationError(
-                "Conversations go over TLS.", path="tls", hint="Give a certificate, or listen on 127.0.0.1."
+                "Conversations need TLS.", path="tls", hint="Pass a certificate, or listen on 127.0.0.1."
             )
         server = await serve(
-            self._taken,
+            self._accept,
             host,
             port,
             ssl=tls,
@@ -284,22 +275,22 @@ class LiveAgent:
         return f"{'ws' if tls is None else 'wss'}://{f'[{host}]' if ':' in host else host}:{bound}{CHAT_PATH}"
 
     async def attach(self, relay: str | None = None) -> str:
-        """Hold a line to a relay, so that others reach this agent through it: the registry's, if none is named. The address
-        to be published as `endpoints.chat`."""
-        peer = parse_agent(relay, "relay") if relay is not None else await self._own_registry()
-        held: list[RelayClient] = []
+        """Attach to a relay, so that others can reach this agent through it; by default the registry. Returns the URL to publish
+        as `endpoints.chat`."""
+        peer = parse_agent(relay, "relay") if relay is not None else await self._registry_agent()
+        clients: list[RelayClient] = []
         attached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def wrap(link: AgpLink) -> AgpLink:
-            held[:] = [RelayClient(link, self.me, peer)]
-            return held[0]
+            clients[:] = [RelayClient(link, self.me, peer)]
+            return clients[0]
 
-        async def controlled(conversation: AgpConnection, action: JsonObject, message: AgpMessage) -> bool:
+        async def on_control(connection: AgpConnection, action: JsonObject, message: AgpMessage) -> bool:
             if action["action"] == "attached" and not attached.done():
                 attached.set_result(None)
-            return await held[0].controlled(conversation, action, message)
+            return await clients[0].on_control(connection, action, message)
 
-        line = self._lines[f"relay {peer}"] = PeerConnection(
+        peer_connection = self._connections[f"relay {peer}"] = PeerConnection(
             self.me,
             peer,
             self.contact,
@@ -308,46 +299,46 @@ class LiveAgent:
             on_event=self._news,
             wrap=wrap,
             on_open=attach_to_relay,
-            on_control=controlled,
+            on_control=on_control,
         )
-        await line.wait()
+        await peer_connection.wait()
         await asyncio.wait(
-            (attached, line.task), timeout=limits.AGP_HANDSHAKE_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            (attached, peer_connection.task), timeout=limits.AGP_HANDSHAKE_SECONDS, return_when=asyncio.FIRST_COMPLETED
         )
         if not attached.done():
-            raise Forbidden(f"{peer} does not hold a line for {self.agent}.", path="relay", hint=line.reason)
+            raise Forbidden(f"{peer} does not relay for {self.agent}.", path="relay", hint=peer_connection.reason)
         return (await self.contact(peer)).url or ""
 
-    async def _own_registry(self) -> str:
+    async def _registry_agent(self) -> str:
         for source in self._registry_contacts():
             return (await source.registry_contact()).agent
         raise InvalidRequest(
-            "No registry is named.", path="registry", hint="Give LiveAgent a registry, or name a relay."
+            "There is no registry.", path="registry", hint="Pass a registry to LiveAgent, or name a relay."
         )
 
-    async def _taken(self, connection: ServerConnection) -> None:
+    async def _accept(self, connection: ServerConnection) -> None:
         address = str((connection.remote_address or ("",))[0])
-        if self._strangers[address] >= limits.AGP_PENDING_HANDSHAKES:
-            await connection.close(4429, "too many handshakes of this address at once")
+        if self._handshakes[address] >= limits.AGP_PENDING_HANDSHAKES:
+            await connection.close(4429, "too many concurrent handshakes of this address")
             return
-        self._strangers[address] += 1
-        is_stranger = True
+        self._handshakes[address] += 1
+        is_handshaking = True
 
         async def opened(_: AgpConnection) -> None:
-            nonlocal is_stranger
-            is_stranger = False
-            self._strangers[address] -= 1
+            nonlocal is_handshaking
+            is_handshaking = False
+            self._handshakes[address] -= 1
 
         try:
-            await self.me.converse(WebSocketLink(connection), opened=opened)
+            await self.me.run_connection(WebSocketLink(connection), opened=opened)
         except (LinkLost, PeerClosed, PeerError, WaypostError):
             return
         finally:
-            if is_stranger:
-                self._strangers[address] -= 1
+            if is_handshaking:
+                self._handshakes[address] -= 1
 
     async def key_of(self, agent: str) -> PeerIdentity | None:
-        """What is known of the key of another agent (a `PeerKeys`)."""
+        """`PeerKeySource` of messaging/peers.py."""
         contact = await self._find(agent)
         return None if contact is None else contact.key
 
@@ -355,29 +346,29 @@ class LiveAgent:
         found = await self._find(agent)
         if found is None:
             raise UnknownPeer(
-                f"Nothing is known of {agent}.",
+                f"{agent} is unknown.",
                 path="to",
-                hint="Name a registry that knows it, or give its address and its fingerprint.",
+                hint="Pass a registry that knows it, or its URL and fingerprint.",
             )
         return found
 
     async def _find(self, agent: str) -> Contact | None:
-        """Where it is and which key it has, each from the first that knows."""
-        found = await self._given.find(agent)
+        """URL and key, each from the first source that knows it."""
+        found = await self._static_contacts.find(agent)
         failure: WaypostError | None = None
-        for source in (*self._others, *self._registry_contacts()):
+        for source in (*self._other_contacts, *self._registry_contacts()):
             if found is not None and found.key is not None and found.url is not None:
                 break
             try:
                 found = _merge_contacts(found, await source.find(agent))
-            except Unavailable as error:  # others may know it
+            except Unavailable as error:  # another source may know it
                 failure = failure or error
         if found is None and failure is not None:
             raise failure
         return self._with_token(found)
 
     def _with_token(self, found: Contact | None) -> Contact | None:
-        """The token is for the registry, by whatever name it is called, and for nobody else."""
+        """Add the token for URLs of the registry only."""
         if found is None or found.url is None or found.token is not None or self._registry is None:
             return found
         if urlsplit(found.url).netloc != urlsplit(self._registry).netloc:
@@ -394,21 +385,19 @@ class LiveAgent:
             self._token = address.token
         return (RegistryContacts(self._client, self._http, self._token),)
 
-    # --- What handlers say -----------------------------------------------------------------------
+    def _reply_to_chat(self, message: AgentMessage, connection: AgpConnection | None) -> AsyncIterator[MessageContent]:
+        return HandlerReplies(self._on_chat, message)
 
-    def _chat(self, letter: AgentMessage, conversation: AgpConnection | None) -> AsyncIterator[MessageContent]:
-        return HandlerReplies(self._on_chat, letter)
+    def _reply_to_task(self, message: AgentMessage, connection: AgpConnection | None) -> AsyncIterator[MessageContent]:
+        return HandlerReplies(self._on_task, message)
 
-    def _task(self, letter: AgentMessage, conversation: AgpConnection | None) -> AsyncIterator[MessageContent]:
-        return HandlerReplies(self._on_task, letter)
-
-    async def _late(self, letter: AgentMessage) -> None:
+    async def _on_late_answer(self, message: AgentMessage) -> None:
         if self._on_reply is not None:
-            await self._on_reply(chat_message(letter))
+            await self._on_reply(chat_message(message))
 
 
 def _domain_contacts(resolver: str | OutboundOptions, ca: Path | None) -> DomainContacts:
-    """What domains themselves say. Where a stranger's DNS leads is not followed into networks that were not allowed."""
+    """Contacts by DNS. Addresses in networks that are not allowed are rejected (SSRF)."""
     options = resolver if isinstance(resolver, OutboundOptions) else OutboundOptions(resolver=resolver, ca_file=ca)
     outgoing, policy = OutboundClient(options), AddressPolicy(options.allow_cidrs)
 
@@ -431,5 +420,5 @@ def _merge_contacts(found: Contact | None, other: Contact | None) -> Contact | N
 
 
 def _subprotocol(connection: ServerConnection, offered: Any) -> Subprotocol | None:
-    """`adp-v1` where it is offered; it is not required (P-2)."""
+    """`adp-v1` if it is offered; it is optional (P-2)."""
     return Subprotocol(SUBPROTOCOL) if SUBPROTOCOL in offered else None

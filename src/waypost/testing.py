@@ -1,4 +1,4 @@
-"""What a test of your own may need: a network in memory that agents announce themselves on, and a clock that you move.
+"""For tests of your own: a network in memory for announcements, and a clock that stands still until it is advanced.
 
 clock = ManualClock()
 network = MemoryNetwork(clock, seed=7, loss=0.1)

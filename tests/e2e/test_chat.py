@@ -167,11 +167,11 @@ def test_the_command_talks_to_the_service_line_by_line(server: RunningServer) ->
 def test_the_command_reports_unknown_agents_and_wrong_keys(server: RunningServer) -> None:
     unknown = run(server, "agent:nobody.example", said="hello\n")
     assert unknown.returncode == 77
-    assert "Nothing is known of agent:nobody.example" in unknown.stderr
+    assert "agent:nobody.example is unknown" in unknown.stderr
     own = httpx2.get(f"{server.url}/.well-known/agent.json", verify=False, timeout=60).json()["identity"]["id"]
     other = run(server, own, "--fingerprint", fingerprint(BOB), said="hello\n")
     assert other.returncode == 77
-    assert "the one that is known is" in other.stderr
+    assert "the known key is" in other.stderr
     plain = run(server, own, "--url", "ws://chat.example.com/", "--fingerprint", fingerprint(BOB), said="hello\n")
     assert plain.returncode == 64
 

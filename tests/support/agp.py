@@ -108,7 +108,7 @@ async def correspondent(
     await keeper.open()
     clock = named.pop("clock", None) or ManualClock()
     return AgpEndpoint(
-        party(agent), keeper, known(*peers), clock, SeededDraws(next(_SEEDS)), **{"timing": AgpTimeouts(), **named}
+        party(agent), keeper, known(*peers), clock, SeededDraws(next(_SEEDS)), **{"timeouts": AgpTimeouts(), **named}
     )
 
 
@@ -132,8 +132,8 @@ class Meeting:
                 opened.set()
 
         self._tasks = [
-            asyncio.create_task(self.caller.converse(near, peer=self.answerer.me.agent, opened=count)),
-            asyncio.create_task(self.answerer.converse(far, opened=count)),
+            asyncio.create_task(self.caller.run_connection(near, peer=self.answerer.me.agent, opened=count)),
+            asyncio.create_task(self.answerer.run_connection(far, opened=count)),
         ]
         waiting = asyncio.create_task(opened.wait())
         await asyncio.wait([*self._tasks, waiting], return_when=asyncio.FIRST_COMPLETED, timeout=WAIT_SECONDS)

@@ -46,8 +46,8 @@ class Place:
         """Run all work that is due."""
         runner = self.bench.application.messaging.runner
         for _ in range(4):
-            await runner.turn()
-            await runner.settled()
+            await runner.run_due()
+            await runner.wait_idle()
 
     async def ended(self, client: httpx2.AsyncClient, location: str) -> dict[str, Any]:
         """The status, once the task has ended."""

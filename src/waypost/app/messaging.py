@@ -9,12 +9,11 @@ from waypost.app.apis import Apis, HostedAgents
 from waypost.app.context import AppContext
 from waypost.app.core import Core
 from waypost.app.outbound import Outbound
-from waypost.messaging.callbacks import DELIVERY_KIND, CallbackQueue, RemoteAgentClient
 from waypost.messaging.invitations import INVITATION_KIND
 from waypost.messaging.peers import PeerKeyChain, PinnedKeys, RegisteredKeys
 from waypost.messaging.request_signatures import AGENT_URI_PREFIX, RequestVerifier
 from waypost.messaging.swarms import SWARM_KIND, SwarmStore
-from waypost.messaging.task_runner import TaskRunner
+from waypost.messaging.task_runner import DELIVERY_KIND, CallbackQueue, RemoteAgentClient, TaskRunner
 from waypost.messaging.tasks import OPEN_TASK_KIND, TaskStore
 from waypost.model.json import dump_json
 from waypost.protocols.adp.agp.messages import JSON, MessageContent, VerifyingKey
@@ -67,7 +66,7 @@ class Messaging:
         self._now = now
         self.agents = AgpAgents(registry, store, hosted.keys, peers, own_id, apis.profile.find)
         self.tasks = TaskStore(store, now)
-        self.swarms = SwarmStore(store, now, self.tasks.news.set, send_to_member)
+        self.swarms = SwarmStore(store, now, self.tasks.wake_up.set, send_to_member)
         signatures = RequestVerifier(key_of, store, now)
         requesters = Requesters(
             registry, core.renderer, hosted.service, signatures, lambda domain: hosted.keys.key_of(domain) is not None

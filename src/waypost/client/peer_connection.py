@@ -232,7 +232,7 @@ class PeerConnection:
     async def close(self) -> None:
         """Close the connection."""
         self._is_closing = True
-        conversation = self._endpoint.conversations.get(self.peer)
+        conversation = self._endpoint.connections.get(self.peer)
         if conversation is not None and not self.task.done():
             await conversation.close("bye")
             await asyncio.wait((self.task,), timeout=limits.AGP_CLOSE_SECONDS)
@@ -280,7 +280,7 @@ class PeerConnection:
         self._is_connected = True
         if self._wrap is not None:
             link = self._wrap(link)
-        await self._endpoint.converse(
+        await self._endpoint.run_connection(
             link, peer=self.peer, peers=self._peers, opened=self._opened, on_control=self._on_control
         )
 

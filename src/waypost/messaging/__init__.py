@@ -1,2 +1,1 @@
-"""What comes after discovery: conversations (AGP), tasks, swarms, invitations. Sockets, pages and databases are elsewhere;
-what it needs of them is a port."""
+"""Messaging between agents: AGP connections, tasks, swarms and invitations. Sockets and storage are ports."""

@@ -1,4 +1,9 @@
-"""What a conversation needs of a socket, whoever opened it."""
+"""An AGP connection over one link: the handshake, then signed messages both ways until either side ends it.
+
+It drives a session (`protocols/adp/agp/session.py`), stores messages in the `MessageStore`, and gets keys from `peers.py`.
+Frames are read one by one; messages that arrive together are stored in one commit and acknowledged together. Every queue is
+bounded, and a full one stops the reading, so that a flood stays on the sender's side (back-pressure).
+"""
 
 from __future__ import annotations
 
@@ -31,9 +36,21 @@ from waypost.protocols.adp.agp.session import (
 )
 from waypost.registry.ports import Clock
 
+log = logging.getLogger("waypost.messaging")
+
+NORMAL_CLOSURE = 1000
+
+_CLEAN_CLOSE_CODES = (NORMAL_CLOSURE, 1001, 1005)  # RFC 6455 §7.4.1
+
+_REASON_BYTES = 120
+
+Job = TypeVar("Job")
+
+Result = TypeVar("Result")
+
 
 class LinkLost(Exception):
-    """The connection is gone; with the code and the words of the other side, where it had any."""
+    """The link is closed, with the code and reason of the other side, if there are any."""
 
     def __init__(self, code: int = 1006, reason: str = "") -> None:
         super().__init__(code, reason)
@@ -43,18 +60,18 @@ class LinkLost(Exception):
 
 class AgpLink(Protocol):
     async def send(self, frame: str) -> None:
-        """Waits while the other side takes nothing. LinkLost."""
+        """Waits while the other side does not read. Raises LinkLost."""
         ...
 
     async def receive(self) -> str | bytes:
-        """LinkLost."""
+        """Raises LinkLost."""
         ...
 
     async def close(self, code: int, reason: str) -> None: ...
 
 
 class PushbackLink:
-    """A link from which the first frame was already taken."""
+    """A link whose first frame was already read."""
 
     def __init__(self, link: AgpLink, first: str | bytes) -> None:
         self._link = link
@@ -73,94 +90,72 @@ class PushbackLink:
         await self._link.close(code, reason)
 
 
-# ---- A second thread that helps with signatures when several wait: libsodium works without the interpreter's lock.
-#
-# Whoever has the work begins it at once and never waits for the helper: what the helper has not finished in the end is done
-# again. So a helper that sleeps, is held up or died in a fork costs nothing but its help, and the order stays with the caller.
+class SharedBatch(Generic[Job, Result]):
+    """Jobs that two threads share: one takes them from the front, the other from the back.
 
-Job = TypeVar("Job")
+    The caller never waits for the helper: it repeats the jobs that the helper has not finished. So a helper that is slow, or
+    was lost in a fork, does no harm.
+    """
 
-Done = TypeVar("Done")
+    __slots__ = ("_jobs", "_remaining", "_results", "_work")
 
-
-class SharedBatch(Generic[Job, Done]):
-    """Jobs that two do together: one takes them from the front, the other from the back."""
-
-    __slots__ = ("_do", "_done", "_jobs", "_left")
-
-    def __init__(self, do: Callable[[Job], Done], jobs: Sequence[Job]) -> None:
-        self._do = do
+    def __init__(self, work: Callable[[Job], Result], jobs: Sequence[Job]) -> None:
+        self._work = work
         self._jobs = jobs
-        self._done: list[Done | None] = [None] * len(jobs)
-        self._left = list(range(len(jobs)))  # only popped: that is one step, whoever does it
+        self._results: list[Result | None] = [None] * len(jobs)
+        self._remaining = list(range(len(jobs)))  # `list.pop` is atomic
 
     def help(self) -> None:
-        self._take(0)
+        self._run(0)
 
-    def finish(self) -> list[Done]:
-        self._take(-1)
-        do = self._do
-        return [do(job) if done is None else done for done, job in zip(self._done, self._jobs, strict=True)]
+    def finish(self) -> list[Result]:
+        self._run(-1)
+        work = self._work
+        return [work(job) if result is None else result for result, job in zip(self._results, self._jobs, strict=True)]
 
-    def _take(self, end: int) -> None:
-        do, jobs, done, pop = self._do, self._jobs, self._done, self._left.pop
-        while self._left:
+    def _run(self, end: int) -> None:
+        work, jobs, results, pop = self._work, self._jobs, self._results, self._remaining.pop
+        while self._remaining:
             try:
-                at = pop(end)
-            except IndexError:  # the other took the last one
+                index = pop(end)
+            except IndexError:  # the other thread took the last one
                 return
-            done[at] = do(jobs[at])
+            results[index] = work(jobs[index])
 
 
 class SignaturePool:
-    """The helper of one process. Its thread begins when there is something to share, and then waits for more."""
+    """A helper thread for signatures: libsodium runs without the GIL. The thread starts with the first batch."""
 
     def __init__(self) -> None:
-        self._handed: SimpleQueue[SharedBatch[object, object]] = SimpleQueue()
+        self._batches: SimpleQueue[SharedBatch[object, object]] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._is_of_use = (os.cpu_count() or 1) > 1
+        self._is_multicore = (os.cpu_count() or 1) > 1
 
-    def do(self, do: Callable[[Job], Done], jobs: Sequence[Job]) -> list[Done]:
-        """What `do` makes of each job, in their order. For what needs no lock of the interpreter and may be done twice."""
-        if len(jobs) < limits.AGP_POOL_MIN_SIGNATURES or not self._is_of_use:
-            return [do(job) for job in jobs]
-        sharing = SharedBatch(do, jobs)
-        self._hand(sharing)  # type: ignore[arg-type]
-        return sharing.finish()
+    def run(self, work: Callable[[Job], Result], jobs: Sequence[Job]) -> list[Result]:
+        """The results of all jobs, in order. `work` should release the GIL, and may run twice for a job."""
+        if len(jobs) < limits.AGP_POOL_MIN_SIGNATURES or not self._is_multicore:
+            return [work(job) for job in jobs]
+        batch = SharedBatch(work, jobs)
+        self._hand_over(batch)  # type: ignore[arg-type]
+        return batch.finish()
 
-    def _hand(self, sharing: SharedBatch[object, object]) -> None:
+    def _hand_over(self, batch: SharedBatch[object, object]) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._help, name="waypost-signatures", daemon=True)
             self._thread.start()
-        if self._handed.empty():  # else it is busy with another's, or gone
-            self._handed.put(sharing)
+        if self._batches.empty():  # otherwise the helper is busy, or lost
+            self._batches.put(batch)
 
     def _help(self) -> None:
         while True:
-            self._handed.get().help()
+            self._batches.get().help()
 
 
 signature_pool = SignaturePool()
 
 
-# ---- One conversation over one link: the handshake, then letters both ways until either side ends it.
-#
-# It drives a session (`protocols/adp/agp/session.py`), keeps letters by `mail.py`, and asks `peers.py` for the key.
-# Frames are read one by
-# one; letters that came together are kept in one commit and acknowledged by one message. Every queue has a bound, and a full one
-# stops the reading, so that a flood waits on the sender's side.
-
-log = logging.getLogger("waypost.messaging")
-
-NORMAL_CLOSURE = 1000
-
-_CLEAN_CLOSE_CODES = (NORMAL_CLOSURE, 1001, 1005)  # how a socket says good-bye (RFC 6455 §7.4.1)
-
-_REASON_BYTES = 120
-
-
 class PeerClosed(Exception):
-    """The peer said that it is over."""
+    """The peer ended the conversation."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -168,7 +163,7 @@ class PeerClosed(Exception):
 
 
 class PeerError(Exception):
-    """The peer refused what we said, and told why."""
+    """The peer rejected a message, and sent an error."""
 
     def __init__(self, code: str, message: str, retryable: bool) -> None:
         super().__init__(code, message)
@@ -185,14 +180,14 @@ class AgpTimeouts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MessageReceiver(Protocol):
-    """Who hears what is said. It outlives the link."""
+    """Receives messages. It outlives the link."""
 
     async def accept(self, messages: Sequence[AgpMessage], *, verified: bool) -> None:
-        """Keep what came, and hand over what was never here before. Afterwards all of it may be acknowledged."""
+        """Store messages and pass new ones on. Afterwards all of them may be acknowledged."""
         ...
 
-    async def room(self, peer: str) -> None:
-        """Waits while too much of what came from there is not yet heard."""
+    async def wait_for_room(self, peer: str) -> None:
+        """Wait while too many messages of the peer are not yet handled."""
         ...
 
 
@@ -201,11 +196,40 @@ ControlHandler = Callable[["AgpConnection", JsonObject, AgpMessage], Awaitable[b
 
 class AgpConnection:
     # fmt: off
-    __slots__ = (  # thousands may be open and silent
-        "_acked", "_acknowledged_last", "_acknowledging", "_arrived", "_beat", "_clock", "_deadline", "_fault",
-        "_flight", "_group", "_heard_at", "_is_keeping", "_is_loaded", "_is_over", "_is_parted", "_is_sending",
-        "_link", "_listener", "_loop", "_mail", "_on_control", "_on_open", "_outgoing", "_parting", "_peers",
-        "_room", "_sending_since", "_sent_at", "_taken", "_timing", "_unacknowledged", "opened", "peer_key",
+    __slots__ = (  # thousands may be open and idle
+        "_ack_ids",
+        "_ack_timer",
+        "_ack_waiters",
+        "_clock",
+        "_closed_waiter",
+        "_deadline",
+        "_failure",
+        "_group",
+        "_has_room",
+        "_heartbeat_timer",
+        "_in_flight",
+        "_inbound",
+        "_inbound_taken",
+        "_is_closed",
+        "_is_loaded",
+        "_is_over",
+        "_is_sending",
+        "_is_storing",
+        "_last_ack_size",
+        "_link",
+        "_loop",
+        "_on_control",
+        "_on_open",
+        "_outbound",
+        "_peers",
+        "_received_at",
+        "_receiver",
+        "_sending_since",
+        "_sent_at",
+        "_store",
+        "_timeouts",
+        "opened",
+        "peer_key",
         "session",
     )
     # fmt: on
@@ -216,10 +240,10 @@ class AgpConnection:
         session: AgpSession,
         *,
         peers: PeerKeySource,
-        mail: MessageStore,
-        listener: MessageReceiver,
+        store: MessageStore,
+        receiver: MessageReceiver,
         clock: Clock,
-        timing: AgpTimeouts | None = None,
+        timeouts: AgpTimeouts | None = None,
         on_open: Callable[[AgpConnection], Awaitable[None]] | None = None,
         on_control: ControlHandler | None = None,
     ) -> None:
@@ -228,31 +252,33 @@ class AgpConnection:
         self.peer_key: PeerIdentity | None = None
         self._link = link
         self._peers = peers
-        self._mail = mail
-        self._listener = listener
+        self._store = store
+        self._receiver = receiver
         self._clock = clock
-        self._timing = timing or AgpTimeouts()
+        self._timeouts = timeouts or AgpTimeouts()
         self._on_open = on_open
         self._on_control = on_control
         self._group = asyncio.TaskGroup()
         self._loop = asyncio.get_running_loop()
-        self._heard_at = self._sent_at = self._loop.time()
+        self._received_at = self._sent_at = self._loop.time()
         self._sending_since: float | None = None
-        self._beat: asyncio.TimerHandle | None = None
-        self._fault: asyncio.Future[None] = self._loop.create_future()
-        self._arrived: list[AgpMessage] = []
-        self._taken: asyncio.Future[None] | None = None  # whoever reads waits for it while too much has arrived
-        self._outgoing: deque[AgentMessage] = deque()
-        self._flight: dict[str, AgentMessage] = {}  # sent, not acknowledged
-        self._acked: dict[str, asyncio.Future[None]] = {}
-        self._unacknowledged: list[str] = []
-        self._acknowledged_last = 0  # how many the last acknowledgement covered
-        self._acknowledging: asyncio.TimerHandle | None = None
-        self._room = asyncio.Event()
+        self._heartbeat_timer: asyncio.TimerHandle | None = None
+        self._failure: asyncio.Future[None] = self._loop.create_future()
+        self._inbound: list[AgpMessage] = []
+        self._inbound_taken: asyncio.Future[None] | None = (
+            None  # the reader waits for it while too many messages are queued
+        )
+        self._outbound: deque[AgentMessage] = deque()
+        self._in_flight: dict[str, AgentMessage] = {}  # sent, but not acknowledged
+        self._ack_waiters: dict[str, asyncio.Future[None]] = {}
+        self._ack_ids: list[str] = []
+        self._last_ack_size = 0  # ids in the last acknowledgement
+        self._ack_timer: asyncio.TimerHandle | None = None
+        self._has_room = asyncio.Event()
         self._deadline: asyncio.Timeout | None = None
-        self._parting: asyncio.Future[None] | None = None
-        self._is_parted = False
-        self._is_sending = self._is_keeping = self._is_loaded = self._is_over = False
+        self._closed_waiter: asyncio.Future[None] | None = None
+        self._is_closed = False
+        self._is_sending = self._is_storing = self._is_loaded = self._is_over = False
 
     @property
     def peer(self) -> str:
@@ -267,87 +293,83 @@ class AgpConnection:
             return None
         return peer_verdict(self.peer_key, verified=self.session.is_verified, now=self._clock.now())
 
-    # --- The whole of it -------------------------------------------------------------------------
-
     async def run(self) -> None:
-        """Until it ends. LinkLost, Ended, PeerFault or the fault of the other side says why."""
+        """Run until the connection ends. Raises LinkLost, PeerClosed, PeerError or a WaypostError."""
         error: Exception | None = None
         try:
             async with self._group:
-                self._group.create_task(self._watched())
+                self._group.create_task(self._wait_for_failure())
                 await self._handshake()
-                self._listen()
-                await self._open()
+                self._schedule_heartbeat()
+                await self._on_opened()
                 await self._read()
         except* (LinkLost, PeerClosed, PeerError, WaypostError) as group:
             error = _first_error(group)
         finally:
             self._is_over = True
-            self._room.set()
-            for timer in (self._beat, self._acknowledging):
+            self._has_room.set()
+            for timer in (self._heartbeat_timer, self._ack_timer):
                 if timer is not None:
                     timer.cancel()
-            self._settle_opened(error)
+            self._cancel_waiters(error)
         if error is not None:
             try:
                 if not _is_cut(error):
-                    await self._mail.left(self._flight.values())
+                    await self._store.drop_answers(self._in_flight.values())
             finally:
-                self._is_parted = True
-                _settle_future(self._parting)
-            await self._end(error)
+                self._is_closed = True
+                _settle_future(self._closed_waiter)
+            await self._send_failure(error)
             raise error
 
-    async def part(self) -> None:
-        """The peer is here anew. Whether it left this conversation in order, or was cut off, may be seen in a moment; then
-        it is not told again what it was told last."""
-        if self._flight and not self._is_parted:
-            self._parting = self._parting or self._loop.create_future()
-            await asyncio.wait((self._parting,), timeout=limits.AGP_RECONNECT_SECONDS)
+    async def wait_closed(self) -> None:
+        """The peer has connected again. Wait a moment to see whether this connection was closed or lost: answers are repeated
+        only after a loss."""
+        if self._in_flight and not self._is_closed:
+            self._closed_waiter = self._closed_waiter or self._loop.create_future()
+            await asyncio.wait((self._closed_waiter,), timeout=limits.AGP_RECONNECT_SECONDS)
 
     async def close(self, reason: str = "") -> None:
-        """Say good-bye, and end."""
+        """Send a disconnect, and end."""
         if self.is_open:
             with suppress(LinkLost):
                 await self._send(self.session.control("disconnect", self._clock.now(), reason=reason or None))
         self._fail(PeerClosed(reason))
 
-    async def _end(self, error: Exception) -> None:
-        """Tell the other side why, if it is our decision, and let go. Then whoever runs it hears the same."""
+    async def _send_failure(self, error: Exception) -> None:
+        """Send the error to the peer, if this side ends the connection, and close the link."""
         if isinstance(error, WaypostError):
             with suppress(LinkLost, WaypostError, TimeoutError):
-                async with asyncio.timeout(self._timing.stall_seconds):
+                async with asyncio.timeout(self._timeouts.stall_seconds):
                     await self._link.send(self.session.fault_frame(error, self._clock.now()))
             await self._link.close(error_codes(error).ws_close, _reason(error.message))
         elif not isinstance(error, LinkLost):
             self.session.end()
             await self._link.close(NORMAL_CLOSURE, "")
 
-    def _settle_opened(self, error: Exception | None = None) -> None:
+    def _cancel_waiters(self, error: Exception | None = None) -> None:
         if not self.opened.done():
             self.opened.set_exception(error or LinkLost())
-            self.opened.exception()  # nobody has to ask
-        for waiting in self._acked.values():
+            self.opened.exception()  # mark as retrieved
+        for waiting in self._ack_waiters.values():
             if not waiting.done():
                 waiting.cancel()
 
-    # --- The handshake ---------------------------------------------------------------------------
-
     async def _handshake(self) -> None:
         try:
-            async with asyncio.timeout(self._timing.handshake_seconds) as self._deadline:
+            async with asyncio.timeout(self._timeouts.handshake_seconds) as self._deadline:
                 if self.session.peer is not None:
                     await self._send(self.session.call(self._clock.now()))
                 while not self.session.is_open:
-                    await self._meet(await self._link.receive())
+                    await self._handle_handshake_frame(await self._link.receive())
         except TimeoutError:
             raise HandshakeTimeout(
-                f"The handshake was not over in {self._timing.handshake_seconds:g} seconds.",
+                f"The handshake took more than {self._timeouts.handshake_seconds:g} seconds.",
                 path="$",
-                hint="Say hello as soon as you are connected, and acknowledge ours.",
+                hint="Send a hello as soon as the connection is open, and acknowledge ours.",
             ) from None
 
-    async def _meet(self, frame: str | bytes) -> None:
+    async def _handle_handshake_frame(self, frame: str | bytes) -> None:
         match self.session.receive(frame, self._clock.now()):
             case HelloReceived(hello):
                 known = await self._peers.key_of(hello.agent)
@@ -357,42 +379,40 @@ class AgpConnection:
                 for answer in self.session.admit(known.matched(hello.raw), self._clock.now()):
                     await self._send(answer)
             case ControlReceived(action, message, verified):
-                await self._controlled(action, message, verified)
+                await self._handle_control(action, message, verified)
             case SessionOpened():
                 pass
 
-    async def _open(self) -> None:
+    async def _on_opened(self) -> None:
         if self._on_open is not None:
             await self._on_open(self)
-        waiting = await self._mail.waiting(self.peer)
-        known = {letter.id for letter in waiting}
-        self._outgoing = deque((*waiting, *(letter for letter in self._outgoing if letter.id not in known)))
+        waiting = await self._store.unacknowledged(self.peer)
+        known = {message.id for message in waiting}
+        self._outbound = deque((*waiting, *(message for message in self._outbound if message.id not in known)))
         self._is_loaded = True
-        self._send_soon()
+        self._start_sending()
         if not self.opened.done():
             self.opened.set_result(None)
-
-    # --- What comes in ---------------------------------------------------------------------------
 
     async def _read(self) -> None:
         while True:
             frame = await self._link.receive()
-            self._heard_at = self._loop.time()
-            await self._take(frame)
+            self._received_at = self._loop.time()
+            await self._handle_frame(frame)
 
-    async def _take(self, frame: str | bytes) -> None:
+    async def _handle_frame(self, frame: str | bytes) -> None:
         match self.session.receive(frame, self._clock.now()):
             case MessageReceived(message):
-                self._arrive(message)
-                while len(self._arrived) >= limits.AGP_QUEUE:
-                    self._taken = self._loop.create_future()
-                    await self._taken
+                self._enqueue(message)
+                while len(self._inbound) >= limits.AGP_QUEUE:
+                    self._inbound_taken = self._loop.create_future()
+                    await self._inbound_taken
             case AckReceived(ids):
-                await self._acknowledged(ids)
+                await self._handle_ack(ids)
             case ControlReceived(action, message, verified):
-                await self._controlled(action, message, verified)
+                await self._handle_control(action, message, verified)
 
-    async def _controlled(self, action: JsonObject, message: AgpMessage, verified: bool) -> None:
+    async def _handle_control(self, action: JsonObject, message: AgpMessage, verified: bool) -> None:
         match action["action"]:
             case "heartbeat" if verified:
                 await self._send(self.session.acknowledge((message.id,), self._clock.now()))
@@ -408,123 +428,124 @@ class AgpConnection:
         if self._on_control is not None:
             await self._on_control(self, action, message)
 
-    def _arrive(self, message: AgpMessage) -> None:
-        self._arrived.append(message)
-        if not self._is_keeping:
-            self._is_keeping = True
-            self._begin(self._keep())
+    def _enqueue(self, message: AgpMessage) -> None:
+        self._inbound.append(message)
+        if not self._is_storing:
+            self._is_storing = True
+            self._start(self._store_inbound())
 
-    async def _keep(self) -> None:
-        """Have kept what came, and acknowledge it. Whatever came meanwhile goes together."""
+    async def _store_inbound(self) -> None:
+        """Store and acknowledge queued messages, in batches."""
         try:
-            while self._arrived:
-                batch = self._arrived[: limits.AGP_ACK_IDS]
-                del self._arrived[: limits.AGP_ACK_IDS]
-                _settle_future(self._taken)
-                # What is kept is handed over as well, also when the line is cut in between.
-                await asyncio.shield(self._listener.accept(batch, verified=self.session.is_verified))
-                self._unacknowledged.extend(message.id for message in batch)
+            while self._inbound:
+                batch = self._inbound[: limits.AGP_ACK_IDS]
+                del self._inbound[: limits.AGP_ACK_IDS]
+                _settle_future(self._inbound_taken)
+                # A stored message must also be passed on, even if the link is lost in between.
+                await asyncio.shield(self._receiver.accept(batch, verified=self.session.is_verified))
+                self._ack_ids.extend(message.id for message in batch)
                 await self._acknowledge()
-                await self._listener.room(self.peer)
+                await self._receiver.wait_for_room(self.peer)
         finally:
-            self._is_keeping = False
+            self._is_storing = False
 
     async def _acknowledge(self) -> None:
-        """At once to who says one thing at a time; in a stream a moment later, since a signature costs more than a wait."""
-        is_stream = len(self._unacknowledged) > 1 or self._acknowledged_last > 1
-        if is_stream and len(self._unacknowledged) < limits.AGP_ACK_BATCH:
-            if self._acknowledging is None:
-                self._acknowledging = self._loop.call_later(
-                    limits.AGP_ACK_SECONDS, lambda: self._begin(self._acknowledge_now())
+        """Acknowledge a single message at once, and a stream in batches: each acknowledgement costs a signature."""
+        is_stream = len(self._ack_ids) > 1 or self._last_ack_size > 1
+        if is_stream and len(self._ack_ids) < limits.AGP_ACK_BATCH:
+            if self._ack_timer is None:
+                self._ack_timer = self._loop.call_later(
+                    limits.AGP_ACK_SECONDS, lambda: self._start(self._acknowledge_now())
                 )
             return
         await self._acknowledge_now()
 
     async def _acknowledge_now(self) -> None:
-        if self._acknowledging is not None:
-            self._acknowledging.cancel()
-            self._acknowledging = None
-        while self._unacknowledged:
-            ids = tuple(self._unacknowledged[: limits.AGP_ACK_IDS])
-            del self._unacknowledged[: limits.AGP_ACK_IDS]
-            self._acknowledged_last = len(ids)
+        if self._ack_timer is not None:
+            self._ack_timer.cancel()
+            self._ack_timer = None
+        while self._ack_ids:
+            ids = tuple(self._ack_ids[: limits.AGP_ACK_IDS])
+            del self._ack_ids[: limits.AGP_ACK_IDS]
+            self._last_ack_size = len(ids)
             await self._send(self.session.acknowledge(ids, self._clock.now()))
 
-    # --- What goes out ---------------------------------------------------------------------------
+    def push(self, message: AgentMessage) -> None:
+        """Send a message that is already stored."""
+        self._outbound.append(message)
+        self._start_sending()
 
-    def push(self, letter: AgentMessage) -> None:
-        """Send a letter that is kept already."""
-        self._outgoing.append(letter)
-        self._send_soon()
-
-    def _send_soon(self) -> None:
-        if self._is_loaded and self._outgoing and not self._is_sending:
+    def _start_sending(self) -> None:
+        if self._is_loaded and self._outbound and not self._is_sending:
             self._is_sending = True
-            self._begin(self._drain())
+            self._start(self._send_outbound())
 
     @property
     def is_full(self) -> bool:
-        """Whether enough waits to be sent."""
-        return len(self._outgoing) > limits.AGP_QUEUE
+        """Whether the outbound queue is full."""
+        return len(self._outbound) > limits.AGP_QUEUE
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         while self.is_full and not self._is_over:
-            self._room.clear()
-            await self._room.wait()
+            self._has_room.clear()
+            await self._has_room.wait()
 
-    def acknowledgement(self, letter_id: str) -> asyncio.Future[None]:
-        """Done when the peer has acknowledged it; cancelled when the conversation ends first."""
-        return self._acked.setdefault(letter_id, self._loop.create_future())
+    def acknowledgement(self, message_id: str) -> asyncio.Future[None]:
+        """Done when the peer acknowledges the message; cancelled if the connection ends first."""
+        return self._ack_waiters.setdefault(message_id, self._loop.create_future())
 
-    async def _drain(self) -> None:
-        """Some at once. Then those are written that are signed, so that the peer verifies them while others are signed."""
+    async def _send_outbound(self) -> None:
+        """Send in slices, so that the peer verifies one slice while the next one is signed."""
         try:
-            while self._outgoing:
-                while len(self._flight) >= limits.AGP_WINDOW:
-                    self._room.clear()
-                    await self._room.wait()
-                letters = self._leaving()
-                for letter, frame in zip(letters, self._written(letters), strict=False):
-                    self._flight[letter.id] = letter
+            while self._outbound:
+                while len(self._in_flight) >= limits.AGP_WINDOW:
+                    self._has_room.clear()
+                    await self._has_room.wait()
+                messages = self._next_messages()
+                for message, frame in zip(messages, self._sign(messages), strict=False):
+                    self._in_flight[message.id] = message
                     await self._send(frame)
-                if self._outgoing:
+                if self._outbound:
                     await asyncio.sleep(0)
         finally:
             self._is_sending = False
 
-    def _leaving(self) -> list[AgentMessage]:
-        """Those that leave now, as far as there is room for them on their way."""
-        count = min(limits.AGP_SIGN_SLICE, limits.AGP_WINDOW - len(self._flight), len(self._outgoing))
-        return [self._outgoing.popleft() for _ in range(count)]
+    def _next_messages(self) -> list[AgentMessage]:
+        """The next slice, within the window of unacknowledged messages."""
+        count = min(limits.AGP_SIGN_SLICE, limits.AGP_WINDOW - len(self._in_flight), len(self._outbound))
+        return [self._outbound.popleft() for _ in range(count)]
 
-    def _written(self, letters: Sequence[AgentMessage]) -> Iterator[str]:
-        now, signing_time = self._clock.now(), self._mail.signing_time
+    def _sign(self, messages: Sequence[AgentMessage]) -> Iterator[str]:
+        now, signing_time = self._clock.now(), self._store.signing_time
         return self.session.write_each(
-            [UnsignedMessage(letter.id, letter.kind, letter.content, signing_time(letter, now)) for letter in letters],
-            signature_pool.do,
+            [
+                UnsignedMessage(message.id, message.kind, message.content, signing_time(message, now))
+                for message in messages
+            ],
+            signature_pool.run,
         )
 
-    async def _acknowledged(self, ids: tuple[str, ...]) -> None:
-        known = [letter_id for letter_id in ids if self._flight.pop(letter_id, None) is not None]
+    async def _handle_ack(self, ids: tuple[str, ...]) -> None:
+        known = [message_id for message_id in ids if self._in_flight.pop(message_id, None) is not None]
         if not known:
             return
-        await self._mail.acknowledged(known)
-        self._room.set()
-        for letter_id in known:
-            waiting = self._acked.pop(letter_id, None)
+        await self._store.acknowledge(known)
+        self._has_room.set()
+        for message_id in known:
+            waiting = self._ack_waiters.pop(message_id, None)
             if waiting is not None and not waiting.done():
                 waiting.set_result(None)
 
-    async def leave(self) -> int:
-        """The peer is away, and its relay keeps messages for it: leave those that wait. They stay ours until it has
-        acknowledged them itself. How many there were."""
+    async def deposit(self) -> int:
+        """The peer is away: send pending messages to the mailbox at its relay; returns how many. They stay stored until the peer
+        itself acknowledges them."""
         if self._deadline is not None:
             self._deadline.reschedule(None)
-        letters = (await self._mail.waiting(self.peer))[: limits.AGP_MAILBOX_PER_SENDER]
-        for letter in letters:
-            at = self._mail.signing_time(letter, self._clock.now())
-            await self._send(self.session.write(letter.kind, letter.content, at, message_id=letter.id))
-        return len(letters)
+        messages = (await self._store.unacknowledged(self.peer))[: limits.AGP_MAILBOX_PER_SENDER]
+        for message in messages:
+            at = self._store.signing_time(message, self._clock.now())
+            await self._send(self.session.write(message.kind, message.content, at, message_id=message.id))
+        return len(messages)
 
     async def control(self, action: str, **members: Any) -> None:
         await self._send(self.session.control(action, self._clock.now(), **members))
@@ -534,40 +555,38 @@ class AgpConnection:
         await self._link.send(frame)
         self._sending_since = None
 
-    # --- The heartbeat ---------------------------------------------------------------------------
+    def _schedule_heartbeat(self) -> None:
+        self._heartbeat_timer = self._loop.call_later(self._timeouts.heartbeat_seconds / 3, self._check_heartbeat)
 
-    def _listen(self) -> None:
-        self._beat = self._loop.call_later(self._timing.heartbeat_seconds / 3, self._look)
-
-    def _look(self) -> None:
+    def _check_heartbeat(self) -> None:
         now = self._loop.time()
-        if self._sending_since is not None and now - self._sending_since > self._timing.stall_seconds:
-            self._fail(Unavailable("The peer takes nothing.", path="link", hint="It is tried again later."))
+        if self._sending_since is not None and now - self._sending_since > self._timeouts.stall_seconds:
+            self._fail(Unavailable("The peer does not read.", path="link", hint="The connection is retried later."))
             return
-        if now - self._heard_at > self._timing.silence_seconds and not self._is_full():
-            self._fail(Unavailable("Nothing was heard of the peer.", path="link", hint="It is tried again later."))
+        if now - self._received_at > self._timeouts.silence_seconds and not self._is_inbound_full():
+            self._fail(Unavailable("The peer is silent.", path="link", hint="The connection is retried later."))
             return
-        if now - self._sent_at >= self._timing.heartbeat_seconds and self._sending_since is None:
-            self._begin(self.control("heartbeat"))
-        self._listen()
+        if now - self._sent_at >= self._timeouts.heartbeat_seconds and self._sending_since is None:
+            self._start(self.control("heartbeat"))
+        self._schedule_heartbeat()
 
-    def _is_full(self) -> bool:
-        """It is we who do not listen."""
-        return len(self._arrived) >= limits.AGP_QUEUE
+    def _is_inbound_full(self) -> bool:
+        """Whether this side does not read."""
+        return len(self._inbound) >= limits.AGP_QUEUE
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Beside the rest, while there is a rest: what ends takes up nothing new."""
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Start a task of this connection; ignored once the connection ends."""
         try:
             self._group.create_task(work)
         except RuntimeError:
             work.close()
 
     def _fail(self, error: Exception) -> None:
-        if not self._fault.done() and not self._is_over:
-            self._fault.set_exception(error)
+        if not self._failure.done() and not self._is_over:
+            self._failure.set_exception(error)
 
-    async def _watched(self) -> None:
-        await self._fault
+    async def _wait_for_failure(self) -> None:
+        await self._failure
 
 
 def _settle_future(waiting: asyncio.Future[None] | None) -> None:
@@ -576,7 +595,7 @@ def _settle_future(waiting: asyncio.Future[None] | None) -> None:
 
 
 def _first_error(group: BaseExceptionGroup[Any]) -> Exception:
-    """Of what ended together, our own decision tells most."""
+    """The most telling of several errors: our own decision first, a lost link last."""
     leaves: list[Exception] = []
     pending: list[BaseException] = [group]
     while pending:
@@ -589,7 +608,7 @@ def _first_error(group: BaseExceptionGroup[Any]) -> Exception:
 
 
 def _is_cut(error: Exception) -> bool:
-    """Whether the peer may have missed what it was sent last: it did not leave, the line did."""
+    """Whether the link was lost, so that the peer may have missed the last messages."""
     return isinstance(error, Unavailable) or (isinstance(error, LinkLost) and error.code not in _CLEAN_CLOSE_CODES)
 
 

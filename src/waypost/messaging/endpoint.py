@@ -1,11 +1,16 @@
-"""Where ids and nonces come from, outside of tests."""
+"""An agent that converses over AGP: its message store, its connections, its handlers and the answers that it waits for.
+
+A service has an endpoint for each domain that it hosts; a program has one. A handler gets a message and yields its answers. The
+id of an answer is derived from the question: a handler that runs again after a crash sends the same answer once, and a relay
+cannot present an answer as one to another question (`replyTo` is not signed, ids are).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import secrets
+import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from hashlib import sha256
@@ -23,45 +28,11 @@ from waypost.protocols.adp.agp.messages import AgpMessage, MessageContent, check
 from waypost.protocols.adp.agp.session import AgpSession, RandomSource, ReplayCache
 from waypost.registry.ports import Clock, KeyValueStore
 
-_IDS_PER_DRAW = 64  # ids for which the system is asked together: a question takes longer than its answer
-
-_ids: list[str] = []  # drawn, and not yet given: only popped, so that nobody gets the same one
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_ids.clear)
-
-
-class SystemRandomness:
-    def message_id(self) -> str:
-        """A UUID of chance (RFC 9562, version 4)."""
-        try:
-            return _ids.pop()
-        except IndexError:
-            drawn = os.urandom(16 * _IDS_PER_DRAW).hex()
-            first, *others = (_uuid(drawn[at : at + 32]) for at in range(0, len(drawn), 32))
-            _ids.extend(others)
-            return first
-
-    def nonce(self) -> bytes:
-        return secrets.token_bytes(24)
-
-
-def _uuid(drawn: str) -> str:
-    variant = "89ab"[int(drawn[16], 16) & 3]
-    return f"{drawn[:8]}-{drawn[8:12]}-4{drawn[13:16]}-{variant}{drawn[17:20]}-{drawn[20:]}"
-
-
-# ---- An agent that converses: its letters, its conversations, what it answers and what it waits for.
-#
-# A service has one for each domain that it answers for, a program one for itself. Handlers get a letter and yield what they
-# answer; ids of answers follow from the question, so that whoever handles it again after a crash says the same thing once, and a
-# relay cannot pass an answer off as one to another question (`replyTo` is not signed, ids are).
-
 log = logging.getLogger("waypost.messaging")
 
 _REPLY_ID_PREFIX = "waypost answer"
 
-_FAILURE_TEXT = "This could not be answered: the agent failed. It knows; please ask again later."
+_FAILURE_TEXT = "The agent failed to answer. The failure was logged; please try again later."
 
 ReplyHandler = Callable[[AgentMessage, AgpConnection | None], AsyncIterator[MessageContent]]
 
@@ -75,39 +46,49 @@ def reply_id(question: str, part: int, *, last: bool) -> str:
     )
 
 
+class SystemRandomness:
+    """`RandomSource` of the operating system."""
+
+    def message_id(self) -> str:
+        return str(uuid.uuid4())
+
+    def nonce(self) -> bytes:
+        return secrets.token_bytes(24)
+
+
 class AgpEndpoint:
     def __init__(
         self,
         me: AgpIdentity,
-        keeper: KeyValueStore,
+        store: KeyValueStore,
         peers: PeerKeySource,
         clock: Clock,
-        draws: RandomSource,
+        random: RandomSource,
         *,
-        chat: ReplyHandler | None = None,
-        task: ReplyHandler | None = None,
-        answered: UnclaimedReplyHandler | None = None,
+        on_chat: ReplyHandler | None = None,
+        on_task: ReplyHandler | None = None,
+        on_late_answer: UnclaimedReplyHandler | None = None,
         on_open: Callable[[AgpConnection], Awaitable[None]] | None = None,
-        timing: AgpTimeouts | None = None,
-        memory: ReplayCache | None = None,
-        keeping: RetentionPolicy | None = None,
+        timeouts: AgpTimeouts | None = None,
+        replay_cache: ReplayCache | None = None,
+        retention: RetentionPolicy | None = None,
     ) -> None:
-        """`answered` gets answers that nobody waits for any more, `on_open` every conversation once both sides are known."""
+        """`on_late_answer` gets answers that no request waits for any more, `on_open` every connection after its handshake."""
         self.me = me
-        self.mail = MessageStore(me.agent, keeper, clock, keeping)
-        self.conversations: dict[str, AgpConnection] = {}
-        self.chat, self.task, self.late = chat, task, answered
+        self.store = MessageStore(me.agent, store, clock, retention)
+        self.connections: dict[str, AgpConnection] = {}
+        self.on_chat, self.on_task, self.on_late_answer = on_chat, on_task, on_late_answer
         self._peers = peers
         self._clock = clock
-        self._draws = draws
+        self._random = random
         self._on_open = on_open
-        self._timing = timing
-        self._memory = memory if memory is not None else ReplayCache()
-        self._asked: dict[str, PendingAnswer] = {}
-        self._hearing: dict[str, InboundQueue] = {}
-        self._working: set[asyncio.Task[None]] = set()
+        self._timeouts = timeouts
+        self._replay_cache = replay_cache if replay_cache is not None else ReplayCache()
+        self._pending: dict[str, PendingAnswer] = {}
+        self._queues: dict[str, InboundQueue] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
 
-    async def converse(
+    async def run_connection(
         self,
         link: AgpLink,
         *,
@@ -116,155 +97,157 @@ class AgpEndpoint:
         on_control: ControlHandler | None = None,
         opened: Callable[[AgpConnection], Awaitable[None]] | None = None,
     ) -> None:
-        """One conversation, until it ends; `peer` is whom we called. Says why by what it raises."""
-        session = AgpSession(self.me, self._draws, peer=peer, calls=peer is not None, memory=self._memory)
+        """Run a connection until it ends; raises the reason. `peer` is set if this side opened it."""
+        session = AgpSession(self.me, self._random, peer=peer, calls=peer is not None, memory=self._replay_cache)
 
-        async def on_open(conversation: AgpConnection) -> None:
-            before = self.conversations.get(conversation.peer)
-            if before is not None and self.mail.forgets_answers:
-                await before.part()
-            self.conversations[conversation.peer] = conversation
-            for told in (self._on_open, opened):
-                if told is not None:
-                    await told(conversation)
+        async def on_open(connection: AgpConnection) -> None:
+            before = self.connections.get(connection.peer)
+            if before is not None and self.store.drops_answers:
+                await before.wait_closed()
+            self.connections[connection.peer] = connection
+            for callback in (self._on_open, opened):
+                if callback is not None:
+                    await callback(connection)
 
-        conversation = AgpConnection(
+        connection = AgpConnection(
             link,
             session,
             peers=peers or self._peers,
-            mail=self.mail,
-            listener=self,
+            store=self.store,
+            receiver=self,
             clock=self._clock,
-            timing=self._timing,
+            timeouts=self._timeouts,
             on_open=on_open,
             on_control=on_control,
         )
         try:
-            await conversation.run()
+            await connection.run()
         finally:
-            if self.conversations.get(conversation.peer) is conversation:
-                del self.conversations[conversation.peer]
+            if self.connections.get(connection.peer) is connection:
+                del self.connections[connection.peer]
 
     async def recover(self) -> None:
-        """Hand over what came before a restart and was not finished."""
-        for letter in await self.mail.unfinished():
-            self._heard(letter)
+        """Handle messages that were received before a restart, and not finished."""
+        for message in await self.store.unfinished():
+            self._dispatch(message)
 
     async def close(self) -> None:
-        """Whatever is not finished is handed over again at the next start."""
-        for task in list(self._working):
+        """Unfinished messages are handled again after the next start."""
+        for task in list(self._tasks):
             task.cancel()
-        await asyncio.gather(*self._working, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def start_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
-        self._working.add(task)
-        task.add_done_callback(self._working.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def accept_relayed(self, frame: str, send: Callable[[str], Awaitable[None]]) -> None:
-        """A message that waited at a relay: signed, but nobody is there to prove that it is there. It counts once all the
-        same: its id is known for longer than its signature holds."""
+        """Accept a message from a mailbox at a relay: it is signed, but its sender is not connected. A replay is detected: ids
+        are kept for longer than a signature is valid."""
         message = parse_message(frame)
         if message.to != self.me.agent or message.type not in ("chat", "task"):
-            raise Forbidden("The message is not for us.", path="$.to", hint="Send it to the agent that it is for.")
+            raise Forbidden("The message is for another agent.", path="$.to", hint="Send it to that agent.")
         check_time(message, self._clock.now())
         known = await self._peers.key_of(message.sender)
         if known is None or known.key is None:
             raise unknown_peer_error(message.sender)
         if not verify(known.key, message.signature, message.signing_input):
-            raise BadSignature("The message is not signed by its sender's key.", path="$.signature", hint="Sign it.")
+            raise BadSignature(
+                "The message is not signed with the key of its sender.", path="$.signature", hint="Sign it."
+            )
         await self.accept([message], verified=False)
-        session = AgpSession(self.me, self._draws, peer=message.sender, calls=True)
+        session = AgpSession(self.me, self._random, peer=message.sender, calls=True)
         await send(session.acknowledge((message.id,), self._clock.now()))
 
-    # --- Asking ----------------------------------------------------------------------------------
+    def make_message(self, peer: str, content: MessageContent, *, kind: str = "chat") -> AgentMessage:
+        return AgentMessage(id=self._random.message_id(), peer=peer, content=content, kind=kind, at=self._clock.now())
 
-    def letter(self, peer: str, content: MessageContent, *, kind: str = "chat") -> AgentMessage:
-        return AgentMessage(id=self._draws.message_id(), peer=peer, content=content, kind=kind, at=self._clock.now())
+    async def send(self, message: AgentMessage) -> None:
+        """Store a message, and send it now or once there is a connection to its receiver."""
+        await self.store.post([message])
+        await self.push(message.peer, [message])
 
-    async def send(self, letter: AgentMessage) -> None:
-        """Keep it; it leaves now, or when there is a conversation with its receiver."""
-        await self.mail.post([letter])
-        await self.push(letter.peer, [letter])
-
-    async def settle(self, peer: str, answers: Sequence[AgentMessage], done: Sequence[AgentMessage]) -> None:
-        """Letters are done, and their answers leave. Who takes no answers gets no more of them."""
+    async def finish(self, peer: str, answers: Sequence[AgentMessage], done: Sequence[AgentMessage]) -> None:
+        """Remove finished messages and send their answers. If the outbox is full, the answers are dropped."""
         try:
-            await self.mail.post(answers, done=done)
+            await self.store.post(answers, done=done)
         except QuotaExceeded as error:
-            log.warning("%s of %s to %s is not kept: %s", len(answers), self.me.agent, peer, error.message)
-            await self.mail.post((), done=done)
+            log.warning("%s answers of %s to %s were dropped: %s", len(answers), self.me.agent, peer, error.message)
+            await self.store.post((), done=done)
             return
         await self.push(peer, answers)
 
-    async def push(self, peer: str, letters: Sequence[AgentMessage]) -> None:
-        """Send what is kept already, if there is a conversation; else it leaves when there is one."""
-        conversation = self.conversations.get(peer)
-        if conversation is None or not conversation.is_open:
+    async def push(self, peer: str, messages: Sequence[AgentMessage]) -> None:
+        """Send stored messages if there is a connection; otherwise they are sent once there is one."""
+        connection = self.connections.get(peer)
+        if connection is None or not connection.is_open:
             return
-        for letter in letters:
-            conversation.push(letter)
-        if conversation.is_full:
-            await conversation.room()
+        for message in messages:
+            connection.push(message)
+        if connection.is_full:
+            await connection.wait_for_room()
 
-    async def ask(
-        self, letter: AgentMessage, *, seconds: float = limits.AGP_ANSWER_SECONDS
+    async def stream_answer(
+        self, message: AgentMessage, *, seconds: float = limits.AGP_ANSWER_SECONDS
     ) -> AsyncIterator[AgentMessage]:
-        """Send a question and yield the parts of its answer."""
-        asked = self._asked[letter.id] = PendingAnswer(letter)
+        """Send a message and yield the parts of its answer."""
+        pending = self._pending[message.id] = PendingAnswer(message)
         try:
-            await self.send(letter)
-            while not asked.is_over:
-                yield await asked.next(seconds)
+            await self.send(message)
+            while not pending.is_complete:
+                yield await pending.next(seconds)
         finally:
-            del self._asked[letter.id]
+            del self._pending[message.id]
 
-    async def answer(self, letter: AgentMessage, *, seconds: float = limits.AGP_ANSWER_SECONDS) -> list[AgentMessage]:
-        """Send a question and wait for its whole answer."""
-        asked = self._asked[letter.id] = PendingAnswer(letter)
+    async def request(self, message: AgentMessage, *, seconds: float = limits.AGP_ANSWER_SECONDS) -> list[AgentMessage]:
+        """Send a message and wait for its complete answer."""
+        pending = self._pending[message.id] = PendingAnswer(message)
         parts = []
         try:
-            await self.send(letter)
-            while not asked.is_over:
-                parts.append(await asked.next(seconds))
+            await self.send(message)
+            while not pending.is_complete:
+                parts.append(await pending.next(seconds))
         finally:
-            del self._asked[letter.id]
+            del self._pending[message.id]
         return parts
 
-    # --- Hearing (a Listener) --------------------------------------------------------------------
+    async def accept(self, received: Sequence[AgpMessage], *, verified: bool) -> None:
+        for message in await self.store.accept(received, verified=verified):
+            self._dispatch(message)
 
-    async def accept(self, messages: Sequence[AgpMessage], *, verified: bool) -> None:
-        for letter in await self.mail.accept(messages, verified=verified):
-            self._heard(letter)
+    async def wait_for_room(self, peer: str) -> None:
+        queue = self._queues.get(peer)
+        if queue is not None:
+            await queue.wait_for_room()
 
-    async def room(self, peer: str) -> None:
-        hearing = self._hearing.get(peer)
-        if hearing is not None:
-            await hearing.room()
-
-    def _heard(self, letter: AgentMessage) -> None:
-        hearing = self._hearing.get(letter.peer)
-        if hearing is None:
-            hearing = self._hearing[letter.peer] = InboundQueue(self, letter.peer)
-        asked = self._asked.get(letter.content.reply_to or "")
-        if asked is not None and asked.take(letter):
-            hearing.finish(letter, [])
+    def _dispatch(self, message: AgentMessage) -> None:
+        queue = self._queues.get(message.peer)
+        if queue is None:
+            queue = self._queues[message.peer] = InboundQueue(self, message.peer)
+        pending = self._pending.get(message.content.reply_to or "")
+        if pending is not None and pending.add(message):
+            queue.finish(message, [])
         else:
-            hearing.put(letter)
+            queue.put(message)
 
-    def forget(self, peer: str) -> None:
-        self._hearing.pop(peer, None)
+    def remove_queue(self, peer: str) -> None:
+        self._queues.pop(peer, None)
 
-    async def hear(self, letter: AgentMessage) -> list[AgentMessage]:
-        """Have it answered. Parts that others follow leave at once; the last one is what comes back, if there is one."""
-        if letter.is_answer:
-            if self.late is not None:
-                await self.late(letter)
+    async def handle(self, message: AgentMessage) -> list[AgentMessage]:
+        """Run the handler. All parts of the answer but the last are sent at once; the last one is returned."""
+        if message.is_answer:
+            if self.on_late_answer is not None:
+                await self.on_late_answer(message)
             return []
-        handler = self.task if letter.kind == "task" else self.chat
+        handler = self.on_task if message.kind == "task" else self.on_chat
         if handler is None:
-            return [self._answer(letter, MessageContent(text=f"{self.me.agent} takes no messages of this kind."), 0)]
-        contents = handler(letter, self.conversations.get(letter.peer))
+            return [
+                self._make_answer(
+                    message, MessageContent(text=f"{self.me.agent} does not accept messages of this kind."), 0
+                )
+            ]
+        contents = handler(message, self.connections.get(message.peer))
         for part in range(limits.AGP_PARTS):
             try:
                 content = await contents.__anext__()
@@ -273,15 +256,15 @@ class AgpEndpoint:
             except WaypostError as error:
                 content = MessageContent(text=str(error))
             except Exception:
-                log.exception("the handler of %s failed on message %s", self.me.agent, letter.id)
+                log.exception("handler of %s failed for message %s", self.me.agent, message.id)
                 content = MessageContent(text=_FAILURE_TEXT)
-            answer = self._answer(letter, content, part)
+            answer = self._make_answer(message, content, part)
             if not content.more:
                 return [answer]
             await self.send(answer)
         return []
 
-    def _answer(self, question: AgentMessage, content: MessageContent, part: int) -> AgentMessage:
+    def _make_answer(self, question: AgentMessage, content: MessageContent, part: int) -> AgentMessage:
         return AgentMessage(
             id=reply_id(question.id, part, last=not content.more),
             peer=question.peer,
@@ -292,86 +275,86 @@ class AgpEndpoint:
 
 
 class InboundQueue:
-    """The letters of one peer on their way to the handler, one after the other, whatever becomes of the line."""
+    """The messages of one peer, handled one after the other, independent of the connection."""
 
-    def __init__(self, correspondent: AgpEndpoint, peer: str) -> None:
-        self._correspondent = correspondent
+    def __init__(self, endpoint: AgpEndpoint, peer: str) -> None:
+        self._endpoint = endpoint
         self._peer = peer
-        self._letters: deque[AgentMessage] = deque()
+        self._messages: deque[AgentMessage] = deque()
         self._finished: list[tuple[AgentMessage, list[AgentMessage]]] = []
-        self._room = asyncio.Event()
-        self._is_hearing = self._is_settling = False
+        self._has_room = asyncio.Event()
+        self._is_handling = self._is_finishing = False
 
-    def put(self, letter: AgentMessage) -> None:
-        self._letters.append(letter)
-        if not self._is_hearing:
-            self._is_hearing = True
-            self._correspondent.begin(self._hear())
+    def put(self, message: AgentMessage) -> None:
+        self._messages.append(message)
+        if not self._is_handling:
+            self._is_handling = True
+            self._endpoint.start_task(self._handle_queue())
 
-    async def room(self) -> None:
-        while len(self._letters) + len(self._finished) >= limits.AGP_QUEUE:
-            self._room.clear()
-            await self._room.wait()
+    async def wait_for_room(self) -> None:
+        while len(self._messages) + len(self._finished) >= limits.AGP_QUEUE:
+            self._has_room.clear()
+            await self._has_room.wait()
 
-    async def _hear(self) -> None:
+    async def _handle_queue(self) -> None:
         try:
-            while self._letters:
-                letter = self._letters[0]
-                last = await self._correspondent.hear(letter)
-                self._letters.popleft()
-                self.finish(letter, last)
-                self._room.set()
+            while self._messages:
+                message = self._messages[0]
+                last = await self._endpoint.handle(message)
+                self._messages.popleft()
+                self.finish(message, last)
+                self._has_room.set()
         finally:
-            self._is_hearing = False
-            self._rest()
+            self._is_handling = False
+            self._remove_if_idle()
 
-    def finish(self, letter: AgentMessage, answers: list[AgentMessage]) -> None:
-        self._finished.append((letter, answers))
-        if not self._is_settling:
-            self._is_settling = True
-            self._correspondent.begin(self._settle())
+    def finish(self, message: AgentMessage, answers: list[AgentMessage]) -> None:
+        self._finished.append((message, answers))
+        if not self._is_finishing:
+            self._is_finishing = True
+            self._endpoint.start_task(self._finish_batches())
 
-    async def _settle(self) -> None:
-        """What was answered and that it is done, in one commit; whatever was finished meanwhile goes together."""
+    async def _finish_batches(self) -> None:
+        """Commit answers together with the end of their messages, in batches."""
         try:
             while self._finished:
                 batch, self._finished = self._finished, []
                 answers = [answer for _, last in batch for answer in last]
-                await self._correspondent.settle(self._peer, answers, [letter for letter, _ in batch])
-                self._room.set()
-        except WaypostError as error:  # it is done at the next start
-            log.warning("what %s was answered could not be kept: %s", self._peer, error)
+                await self._endpoint.finish(self._peer, answers, [message for message, _ in batch])
+                self._has_room.set()
+        except WaypostError as error:  # the messages are handled again after the next start
+            log.warning("cannot store the answers to %s: %s", self._peer, error)
         finally:
-            self._is_settling = False
-            self._rest()
+            self._is_finishing = False
+            self._remove_if_idle()
 
-    def _rest(self) -> None:
-        if not self._is_hearing and not self._is_settling and not self._letters:
-            self._correspondent.forget(self._peer)
+    def _remove_if_idle(self) -> None:
+        if not self._is_handling and not self._is_finishing and not self._messages:
+            self._endpoint.remove_queue(self._peer)
 
 
 class PendingAnswer:
-    """A question that waits for its answer."""
+    """A message that waits for its answer."""
 
-    def __init__(self, letter: AgentMessage) -> None:
-        self.letter = letter
-        self.is_over = False
+    def __init__(self, message: AgentMessage) -> None:
+        self.message = message
+        self.is_complete = False
         self._parts: deque[AgentMessage] = deque()
         self._waiting: asyncio.Future[None] | None = None
         self._count = 0
-        self._is_derived: bool | None = None  # whether the peer makes ids of answers as we do
+        self._is_derived: bool | None = None  # whether the peer derives the ids of answers
 
-    def take(self, letter: AgentMessage) -> bool:
-        """Whether it is a part of the answer. Ids that follow from the question are proof; other peers have none to give."""
-        if letter.peer != self.letter.peer or self._count >= limits.AGP_PARTS:
+    def add(self, message: AgentMessage) -> bool:
+        """Add a part of the answer; returns whether it is one. A derived id proves it; other implementations have no proof."""
+        if message.peer != self.message.peer or self._count >= limits.AGP_PARTS:
             return False
-        derived = letter.id == reply_id(self.letter.id, self._count, last=not letter.content.more)
+        derived = message.id == reply_id(self.message.id, self._count, last=not message.content.more)
         if self._is_derived is None:
             self._is_derived = derived
         if derived != self._is_derived:
             return False
         self._count += 1
-        self._parts.append(letter)
+        self._parts.append(message)
         self._wake()
         return True
 
@@ -380,16 +363,16 @@ class PendingAnswer:
             await self._wait(seconds)
         if not self._parts:
             raise Timeout(
-                f"{self.letter.peer} has not answered in {seconds:g} seconds.",
+                f"{self.message.peer} did not answer within {seconds:g} seconds.",
                 path="to",
-                hint="The message is kept and delivered; ask later, or wait longer with timeout.",
+                hint="The message is stored and will be delivered. Wait longer with timeout.",
             )
         part = self._parts.popleft()
-        self.is_over = not part.content.more
+        self.is_complete = not part.content.more
         return part
 
     async def _wait(self, seconds: float) -> None:
-        """Until a part is here, or the time is over."""
+        """Wait for a part, or until the time is over."""
         loop = asyncio.get_running_loop()
         self._waiting = loop.create_future()
         timer = loop.call_later(seconds, self._wake)

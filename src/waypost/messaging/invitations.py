@@ -1,7 +1,8 @@
-"""Invitations to private agents (ADP-55, ADP-56, P-6), kept: made, shown once, redeemed as often as they allow, revoked.
+"""Invitations to private agents (ADP-55, ADP-56, P-6): create, redeem, revoke, and follow those of other servers.
 
-Of a code only its hash is kept, so nobody who reads the file can use one. A wrong code, one that is used up, one that was revoked
-and one that ran out are all the same to whoever shows it.
+Only the hash of a code is stored, so that nobody who reads the file can use it. A caller cannot distinguish a wrong code from one
+that is used up, revoked or expired. The key of an invited agent is pinned only if the agent's own domain served the document:
+otherwise an invitation could replace the key of another agent.
 """
 
 from __future__ import annotations
@@ -35,18 +36,18 @@ INVITATION_CODE_KIND = "invite-code"  # by the hash of the code
 
 INVITED_AGENT_KIND = "invite-agent"  # by the agent
 
-INVITATION_PIN_KIND = "invite-pin"  # keys of agents that somebody here was invited to
+INVITATION_PIN_KIND = "invite-pin"  # keys of agents on other servers
 
 _MAX_RETRIES = 64
 
-_KEEP_ENDED_SECONDS = 7 * 86_400  # how long one that is over is still listed
+_KEEP_ENDED_SECONDS = 7 * 86_400  # ended invitations stay listed
 
 
 class StoredInvitation(msgspec.Struct, frozen=True, kw_only=True):
-    """An invitation as it is kept, without its code."""
+    """A stored invitation, without its code."""
 
     id: str
-    record: str  # the id of the agent's record
+    record: str  # record id of the agent
     agent: str
     by: str
     created_at: float
@@ -54,7 +55,7 @@ class StoredInvitation(msgspec.Struct, frozen=True, kw_only=True):
     uses: int = 1
     used: int = 0
     revoked_at: float | None = None
-    redeemed: tuple[str, ...] = ()  # by subjects that are known
+    redeemed: tuple[str, ...] = ()  # subjects
 
     def state(self, now: float) -> str:
         if self.revoked_at is not None:
@@ -64,7 +65,7 @@ class StoredInvitation(msgspec.Struct, frozen=True, kw_only=True):
         return "open" if self.used < self.uses else "used"
 
     def view(self, now: float) -> InvitationView:
-        """The invitation as answers show it, without its code."""
+        """The invitation in responses, without its code."""
         return InvitationView(
             id=self.id,
             agent=self.agent,
@@ -91,25 +92,27 @@ _decode_pin = msgspec.msgpack.Decoder(InvitationPin).decode
 
 
 class InvitationStore:
-    def __init__(self, keeper: KeyValueStore, now: Callable[[], float]) -> None:
-        self._keeper = keeper
+    def __init__(self, store: KeyValueStore, now: Callable[[], float]) -> None:
+        self._store = store
         self._now = now
 
-    async def make(self, record: str, agent: str, by: str, uses: int, ttl_seconds: int) -> tuple[StoredInvitation, str]:
-        """The invitation, and its code, which nobody can ask for again."""
+    async def create(
+        self, record: str, agent: str, by: str, uses: int, ttl_seconds: int
+    ) -> tuple[StoredInvitation, str]:
+        """Returns the invitation and its code, which cannot be read again."""
         now = self._now()
         if (
-            await self._keeper.count(INVITED_AGENT_KIND, now, prefix=_agent_prefix(record))
+            await self._store.count(INVITED_AGENT_KIND, now, prefix=_agent_prefix(record))
             >= limits.INVITATIONS_PER_AGENT
         ):
             raise RateLimited(
-                f"An agent has at most {limits.INVITATIONS_PER_AGENT} invitations at a time.",
+                f"The limit of {limits.INVITATIONS_PER_AGENT} invitations of an agent is reached.",
                 path="$.agent",
-                hint="Revoke some, or make one with more uses.",
+                hint="Revoke some, or create one with more uses.",
                 retry_after=60,
             )
         code = secrets.token_hex(limits.INVITATION_CODE_BYTES)
-        held = StoredInvitation(
+        invitation = StoredInvitation(
             id=uuid.uuid4().hex[:16],
             record=record,
             agent=agent,
@@ -118,111 +121,115 @@ class InvitationStore:
             expires_at=float(int(now) + ttl_seconds),
             uses=uses,
         )
-        ends = held.expires_at + _KEEP_ENDED_SECONDS
+        expires_at = invitation.expires_at + _KEEP_ENDED_SECONDS
         writes = (
-            self._write(held, None),
+            self._write(invitation, None),
             KeyValueWrite(
                 kind=INVITATION_CODE_KIND,
                 key=_hash_code(code),
-                value=held.id.encode(),
-                expires_at=held.expires_at,
+                value=invitation.id.encode(),
+                expires_at=invitation.expires_at,
                 expected=None,
             ),
             KeyValueWrite(
                 kind=INVITED_AGENT_KIND,
-                key=f"{_agent_prefix(record)}{held.id}",
-                value=held.id.encode(),
-                expires_at=ends,
+                key=f"{_agent_prefix(record)}{invitation.id}",
+                value=invitation.id.encode(),
+                expires_at=expires_at,
             ),
         )
-        await self._keeper.commit(writes, now)
-        return held, code
+        await self._store.commit(writes, now)
+        return invitation, code
 
-    def _write(self, held: StoredInvitation, kept: bytes | None) -> KeyValueWrite:
-        value = msgspec.msgpack.encode(held)
-        ends = held.expires_at + _KEEP_ENDED_SECONDS
-        return KeyValueWrite(kind=INVITATION_KIND, key=held.id, value=value, expires_at=ends, expected=kept)
+    def _write(self, invitation: StoredInvitation, stored: bytes | None) -> KeyValueWrite:
+        value = msgspec.msgpack.encode(invitation)
+        expires_at = invitation.expires_at + _KEEP_ENDED_SECONDS
+        return KeyValueWrite(
+            kind=INVITATION_KIND, key=invitation.id, value=value, expires_at=expires_at, expected=stored
+        )
 
     async def of(self, record: str) -> list[StoredInvitation]:
-        found = await self._keeper.scan(
+        found = await self._store.scan(
             INVITED_AGENT_KIND, self._now(), prefix=_agent_prefix(record), limit=limits.INVITATIONS_PER_AGENT
         )
-        kept = [await self._keeper.get(INVITATION_KIND, one.value.decode(), self._now()) for one in found]
-        return [_decode_invitation(value) for value in kept if value is not None]
+        values = [await self._store.get(INVITATION_KIND, one.value.decode(), self._now()) for one in found]
+        return [_decode_invitation(value) for value in values if value is not None]
 
     async def all(self, limit: int) -> list[StoredInvitation]:
-        found: list[KeyValueItem] = await self._keeper.scan(INVITATION_KIND, self._now(), limit=limit)
-        return [_decode_invitation(kept.value) for kept in found]
+        found: list[KeyValueItem] = await self._store.scan(INVITATION_KIND, self._now(), limit=limit)
+        return [_decode_invitation(item.value) for item in found]
 
     async def get(self, invitation_id: str) -> StoredInvitation:
-        kept = await self._keeper.get(INVITATION_KIND, invitation_id, self._now()) if len(invitation_id) <= 64 else None
-        if kept is None:
+        stored = (
+            await self._store.get(INVITATION_KIND, invitation_id, self._now()) if len(invitation_id) <= 64 else None
+        )
+        if stored is None:
             raise unknown_invitation_error(invitation_id)
-        return _decode_invitation(kept)
+        return _decode_invitation(stored)
 
     async def revoke(self, invitation_id: str) -> StoredInvitation:
-        """No more use of it; who redeemed it before stays let in."""
+        """End an invitation. Subjects that redeemed it keep their access."""
         for _ in range(_MAX_RETRIES):
-            kept = await self._keeper.get(INVITATION_KIND, invitation_id, self._now())
-            if kept is None:
+            stored = await self._store.get(INVITATION_KIND, invitation_id, self._now())
+            if stored is None:
                 raise invalid_invitation_error()
-            held = _decode_invitation(kept)
-            if held.revoked_at is not None:
-                return held
-            revoked = msgspec.structs.replace(held, revoked_at=self._now())
-            if await self._keeper.commit((self._write(revoked, kept),), self._now()):
+            invitation = _decode_invitation(stored)
+            if invitation.revoked_at is not None:
+                return invitation
+            revoked = msgspec.structs.replace(invitation, revoked_at=self._now())
+            if await self._store.commit((self._write(revoked, stored),), self._now()):
                 return revoked
         raise invalid_invitation_error()
 
     async def find(self, code: str) -> StoredInvitation | None:
-        """The invitation of a code that can be used now."""
-        found = await self._keeper.get(INVITATION_CODE_KIND, _hash_code(code), self._now())
-        kept = None if found is None else await self._keeper.get(INVITATION_KIND, found.decode(), self._now())
-        held = None if kept is None else _decode_invitation(kept)
-        return held if held is not None and held.state(self._now()) in ("open", "used") else None
+        """The valid invitation of a code."""
+        found = await self._store.get(INVITATION_CODE_KIND, _hash_code(code), self._now())
+        stored = None if found is None else await self._store.get(INVITATION_KIND, found.decode(), self._now())
+        invitation = None if stored is None else _decode_invitation(stored)
+        return invitation if invitation is not None and invitation.state(self._now()) in ("open", "used") else None
 
     async def redeem(self, code: str, record: str | None = None, subject: str | None = None) -> StoredInvitation | None:
-        """Take one use of it; None when there is none to take. A subject that redeemed it before takes none."""
+        """Count one use; None if the invitation is not valid or used up. A subject that redeemed it before counts once."""
         for _ in range(_MAX_RETRIES):
             found = await self.find(code)
             if found is None or (record is not None and found.record != record):
                 return None
-            kept = await self._keeper.get(INVITATION_KIND, found.id, self._now())
-            held = found if kept is None else _decode_invitation(kept)
-            if subject is not None and subject in held.redeemed:
-                return held
-            if held.state(self._now()) != "open":
+            stored = await self._store.get(INVITATION_KIND, found.id, self._now())
+            invitation = found if stored is None else _decode_invitation(stored)
+            if subject is not None and subject in invitation.redeemed:
+                return invitation
+            if invitation.state(self._now()) != "open":
                 return None
-            redeemed = held.redeemed if subject is None else (*held.redeemed, subject)
-            used = msgspec.structs.replace(held, used=held.used + 1, redeemed=redeemed)
-            if await self._keeper.commit((self._write(used, kept),), self._now()):
+            redeemed = invitation.redeemed if subject is None else (*invitation.redeemed, subject)
+            used = msgspec.structs.replace(invitation, used=invitation.used + 1, redeemed=redeemed)
+            if await self._store.commit((self._write(used, stored),), self._now()):
                 return used
         return None
 
-    async def give_back(self, invitation_id: str, subject: str | None) -> None:
-        """A use that came to nothing."""
+    async def release(self, invitation_id: str, subject: str | None) -> None:
+        """Undo a use that failed."""
         for _ in range(_MAX_RETRIES):
-            kept = await self._keeper.get(INVITATION_KIND, invitation_id, self._now())
-            if kept is None:
+            stored = await self._store.get(INVITATION_KIND, invitation_id, self._now())
+            if stored is None:
                 return
-            held = _decode_invitation(kept)
-            redeemed = tuple(name for name in held.redeemed if name != subject)
-            freed = msgspec.structs.replace(held, used=max(0, held.used - 1), redeemed=redeemed)
-            if await self._keeper.commit((self._write(freed, kept),), self._now()):
+            invitation = _decode_invitation(stored)
+            redeemed = tuple(name for name in invitation.redeemed if name != subject)
+            released = msgspec.structs.replace(invitation, used=max(0, invitation.used - 1), redeemed=redeemed)
+            if await self._store.commit((self._write(released, stored),), self._now()):
                 return
 
     async def pin(self, agent: str, pin: InvitationPin) -> None:
-        """The key of an agent that somebody was invited to: it stands in for the one of the DNS (P-6)."""
-        await self._keeper.commit(
+        """Pin the key of an invited agent, instead of one from the DNS (P-6)."""
+        await self._store.commit(
             (KeyValueWrite(kind=INVITATION_PIN_KIND, key=agent, value=msgspec.msgpack.encode(pin)),), self._now()
         )
 
     async def key_of(self, agent: str) -> PeerIdentity | None:
-        """`PeerKeys` of peers.py."""
-        kept = await self._keeper.get(INVITATION_PIN_KIND, agent, self._now())
-        if kept is None:
+        """`PeerKeySource` of peers.py."""
+        stored = await self._store.get(INVITATION_PIN_KIND, agent, self._now())
+        if stored is None:
             return None
-        pin = _decode_pin(kept)
+        pin = _decode_pin(stored)
         return PeerIdentity(
             agent=agent,
             fingerprint=pin.fingerprint,
@@ -233,14 +240,12 @@ class InvitationStore:
 
 
 def invalid_invitation_error() -> NotFound:
-    """The same words whatever is wrong with it."""
-    return NotFound(
-        "There is no such invitation, or it is over.", path="code", hint="Ask whoever invited you for a new one."
-    )
+    """The same text for every reason."""
+    return NotFound("There is no such invitation, or it has ended.", path="code", hint="Ask for a new invitation.")
 
 
 def unknown_invitation_error(invitation_id: str) -> NotFound:
-    """For who made invitations; the same words for unknown and foreign."""
+    """For owners of invitations; the same text for unknown ones and those of others."""
     return NotFound(
         f"There is no invitation {invitation_id[:64]!r} of yours.",
         path="id",
@@ -256,17 +261,10 @@ def _agent_prefix(record: str) -> str:
     return f"{hashlib.sha256(record.encode()).hexdigest()[:32]} "
 
 
-# ---- Following an invitation to an agent elsewhere: its document is fetched with the code, and must hold the key that
-# was promised.
-#
-# The key is kept as the agent's only where the agent's own domain gave the document: otherwise whoever writes an invitation could
-# put a key of theirs into the place of another agent's.
-
-
 class InvitedDocument(NamedTuple):
     document: JsonObject
     key: PublicKey
-    is_from_domain: bool  # the agent's own domain gave it
+    is_from_domain: bool  # served by the agent's own domain
 
 
 async def fetch_invited_document(invitation: Invitation, sender: OutboundSender, now: float) -> InvitedDocument:
@@ -274,33 +272,35 @@ async def fetch_invited_document(invitation: Invitation, sender: OutboundSender,
         raise invalid_invitation_error()
     agent = parse_agent_uri(invitation.agent, "$.invitation.invite.agent")
     url = invitation.well_known
-    answer = await sender.send(
+    response = await sender.send(
         url, "descriptor", method="GET", headers=[("Authorization", f"{SCHEME} {invitation.code}")]
     )
-    if not answer.is_success:
+    if not response.is_success:
         raise FetchFailed(
-            f"The agent's server answered {answer.status}.", path="invitation", hint="Is the invitation used up?"
+            f"The agent's server answered {response.status}.", path="invitation", hint="The invitation may be used up."
         )
-    document = parse_object(answer.body, max_bytes=limits.DESCRIPTOR_BYTES)
+    document = parse_object(response.body, max_bytes=limits.DESCRIPTOR_BYTES)
     key = check_invited_document(document, agent, invitation)
     return InvitedDocument(document, key, urlsplit(url).hostname == agent.removeprefix(AGENT_SCHEME))
 
 
 def check_invited_document(document: JsonObject, agent: str, invitation: Invitation) -> PublicKey:
-    """P-6: the fingerprint of the invitation is the one that ADP-51 asks for."""
+    """P-6: the key must match the fingerprint in the invitation (ADP-51)."""
     identity = document.get("identity")
     stated = identity.get("publicKey") if isinstance(identity, dict) else None
     if not isinstance(identity, dict) or identity.get("id") != agent or not isinstance(stated, dict):
         raise InvalidDocument(
-            f"The document is not the one of {agent}.", path="$.identity.id", hint="Ask for a new invitation."
+            f"The document is not of {agent}.", path="$.identity.id", hint="Ask for a new invitation."
         )
     key = parse_full_key(stated.get("full"))
     if key is None or key.fingerprint() != invitation.pubkey:
         raise FingerprintMismatch(
-            f"{agent} shows another key than the one that the invitation names.",
+            f"The key of {agent} does not match the invitation.",
             path="$.identity.publicKey.full",
-            hint="Do not trust it; ask whoever invited you.",
+            hint="Do not trust it; ask the sender of the invitation.",
         )
     if invitation.signature is not None and not invitation.is_signed_by(key):
-        raise BadSignature("The invitation was changed.", path="$.invite.signature", hint="Ask for a new one.")
+        raise BadSignature(
+            "The signature of the invitation is not valid.", path="$.invite.signature", hint="Ask for a new one."
+        )
     return key

@@ -1,7 +1,7 @@
-"""The key of the agent on the other side: who says which one it is, and in which order they are believed.
+"""Sources of a peer's key, in order of precedence, and the `peer-verified` verdict of a conversation.
 
-The domain itself comes first (its DNS and its document), then what an operator pinned, then the verified document in this
-registry, then an invitation. The first that knows the agent is believed; one that knows better than to answer raises.
+The domain itself comes first (DNS and document), then keys that an operator pinned, then the verified document in this
+registry, then an invitation. The first source that knows the agent decides; a source may raise to end the search.
 """
 
 from __future__ import annotations
@@ -26,33 +26,35 @@ from waypost.trust.keys.public_key import PublicKey, parse_der, parse_ed25519_ra
 
 PEER_CHECK = "peer-verified"
 
+_VERDICT_FRESH_SECONDS = 86_400.0
+
 KeySource = Literal["domain", "pin", "registry", "invitation", "given", "token"]
 
 
 class PeerIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of an agent's key, and from whom. Without `key`, the peer shows it and the fingerprint decides."""
+    """The known key of an agent, and its source. Without `key`, the peer sends it, and the fingerprint must match."""
 
     agent: str
     fingerprint: str
     by: KeySource
     key: PublicKey | None = None
     domain: str = ""
-    level: str = ""  # how far the way to it is proven, where that was asked
+    level: str = ""  # the trust level of the resolution, if there was one
 
     def matched(self, shown: bytes | None) -> PublicKey:
-        """The key itself: the one that is known, or the one that the peer shows if it is the same."""
+        """The known key, or the one that the peer sends if its fingerprint matches."""
         if self.key is not None:
             return self.key
         if shown is None:
             raise UnknownPeer(
-                f"The key of {self.agent} is known by its fingerprint only.",
+                f"Only the fingerprint of the key of {self.agent} is known.",
                 path="$.body.content.key",
-                hint="Show the key in the hello, or publish it as publicKey.full.",
+                hint="Send the key in the hello, or publish it as publicKey.full.",
             )
         key = parse_ed25519_raw(shown)
         if key.fingerprint() != self.fingerprint:
             raise FingerprintMismatch(
-                f"{self.agent} shows the key {key.fingerprint()}; the one that is known is {self.fingerprint}.",
+                f"{self.agent} sent the key {key.fingerprint()}; the known key is {self.fingerprint}.",
                 path="$.body.content.key",
                 hint="Use the key that the agent's domain publishes.",
             )
@@ -61,12 +63,12 @@ class PeerIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
 class PeerKeySource(Protocol):
     async def key_of(self, agent: str) -> PeerIdentity | None:
-        """What is known of the key of `agent:{domain}`; None when nothing is."""
+        """The key of `agent:{domain}`; None if it is unknown."""
         ...
 
 
 class PeerKeyChain:
-    """Several sources; the first that knows the agent is believed."""
+    """Several sources; the first that knows the agent decides."""
 
     def __init__(self, sources: Sequence[PeerKeySource]) -> None:
         self._sources = sources
@@ -80,7 +82,7 @@ class PeerKeyChain:
 
 
 class UnrevokedKeys:
-    """Whoever says so: a revoked key, or a revoked agent, is nobody's peer."""
+    """Rejects revoked keys and agents, whatever the source."""
 
     def __init__(self, others: PeerKeySource, registry: Registry) -> None:
         self._others = others
@@ -95,7 +97,7 @@ class UnrevokedKeys:
 
 
 class ObservedKeys:
-    """Tells of each key that is found; between the look and the telling nothing else happens."""
+    """Calls `note` with each key that is found, without a switch to another task in between."""
 
     def __init__(self, others: PeerKeySource, note: Callable[[PublicKey], None]) -> None:
         self._others = others
@@ -109,7 +111,7 @@ class ObservedKeys:
 
 
 class StaticKeys:
-    """Fingerprints that somebody was told by other means."""
+    """Fingerprints that were obtained by other means."""
 
     def __init__(self, fingerprints: Mapping[str, str] | None = None, by: KeySource = "given") -> None:
         self._by: KeySource = by
@@ -123,7 +125,7 @@ class StaticKeys:
 
 
 class PinnedKeys:
-    """Keys that an operator bound to an agent (`waypost keys trust`)."""
+    """Keys that an operator pinned (`waypost keys trust`)."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -140,7 +142,7 @@ class PinnedKeys:
 
 
 class RegisteredKeys:
-    """Keys in ADP documents of this registry, where something binds them to their agent."""
+    """Keys in ADP documents of this registry that are bound to their agent."""
 
     def __init__(self, registry: Registry, reader: Principal) -> None:
         self._registry = registry
@@ -160,21 +162,21 @@ class RegisteredKeys:
 
 
 def find_verified_key(registration: Registration, agent: str) -> PublicKey | None:
-    """The key of the ADP document, if the check that binds it passed; or if nothing else binds one, the document holds
-    together, and it is the one that is served under the agent's own domain: an operator, or who proved the domain, says so."""
+    """The key of the ADP document if its check passed; or if no other key is bound, the document is consistent, and it is
+    hosted here under the agent's own domain: an operator, or the owner of the domain, vouches for it."""
     source = registration.source("adp")
     if source is None:
         return None
     states = {each.check: each.state for each in source.verdicts}
-    is_served = registration.hosted is not None and registration.hosted == domain_of(agent)
-    holds = states.get(KEY_CHECK) == "unknown" and states.get(PROOF_CHECK) != "failed"
-    if states.get(KEY_CHECK) != "passed" and not (is_served and holds):
+    is_hosted = registration.hosted is not None and registration.hosted == domain_of(agent)
+    is_consistent = states.get(KEY_CHECK) == "unknown" and states.get(PROOF_CHECK) != "failed"
+    if states.get(KEY_CHECK) != "passed" and not (is_hosted and is_consistent):
         return None
     return find_declared_key(registration, agent)
 
 
 def find_declared_key(registration: Registration, agent: str) -> PublicKey | None:
-    """The key that the ADP document names, whoever says that it is the agent's."""
+    """The key in the ADP document, whether or not it is bound to the agent."""
     source = registration.source("adp")
     if source is None or source.id.lower() != agent or source.document is None:
         return None
@@ -187,7 +189,7 @@ def find_declared_key(registration: Registration, agent: str) -> PublicKey | Non
 
 
 def find_dns_key(agent: str, found: Resolution) -> PeerIdentity | None:
-    """The key that the DNS of an agent's domain gives, with the one of its document that hashes to it."""
+    """The fingerprint in the DNS of an agent's domain, with the matching key of its document."""
     if not found.is_resolved or found.key is None:
         return None
     return PeerIdentity(
@@ -202,38 +204,33 @@ def find_dns_key(agent: str, found: Resolution) -> PeerIdentity | None:
 
 def unknown_peer_error(agent: str) -> UnknownPeer:
     return UnknownPeer(
-        f"Nothing tells the key of {agent}.",
+        f"The key of {agent} is unknown.",
         path="$.from",
-        hint="Publish it under the domain, have it pinned (`waypost keys trust`), or call with the token of who registered it.",
+        hint="Publish it under the domain, pin it (`waypost keys trust`), or connect with the token of its owner.",
     )
 
 
 def peer_verdict(peer: PeerIdentity, *, verified: bool, now: float) -> Verdict:
-    """`peer-verified`: signatures in both directions and a proof of now, by the key that `by` names."""
+    """`peer-verified`: both sides signed, and the peer proved that it is present, with the key of source `by`."""
     evidence = {"agent": peer.agent, "fingerprint": peer.fingerprint, "key_by": peer.by, "key_level": peer.level}
     return Verdict(
         check=PEER_CHECK,
         state="passed" if verified else "unknown",
-        reason="" if verified else "the peer spoke an older handshake, which does not prove that it is there now",
+        reason="" if verified else "the peer used an older handshake, which does not prove that it is present",
         evidence={name: value for name, value in evidence.items() if value},
         at=to_rfc3339(now),
     )
 
 
-# ---- `peer-verified` on the record of an agent that the service met: signatures both ways, with the key that is known of it.
-#
-# The verdict goes into the source that the key belongs to, the agent's ADP document. It is taken over once a day at most, and
-# falls with the document: another document is another claim.
-
-_VERDICT_FRESH_SECONDS = 86_400.0
-
-
 class PeerVerification:
+    """Records `peer-verified` verdicts on the source that the key belongs to, the agent's ADP document, at most once a day. The
+    verdict is dropped with the document: another document is another claim."""
+
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
-    async def lift(self, agent: str, verdict: Verdict) -> bool:
-        """Whether the record of the agent says something else now."""
+    async def record(self, agent: str, verdict: Verdict) -> bool:
+        """Returns whether the record of the agent changed."""
         entry = self._registry.entries.find_named(agent)
         if entry is None:
             return False
@@ -243,14 +240,14 @@ class PeerVerification:
 
 
 def _decide_verdict(agent_id: str, agent: str, verdict: Verdict, now: float) -> Rule:
-    def decide(held: StoreState) -> Decision:
-        current = held.registrations.get(agent_id)
+    def decide(state: StoreState) -> Decision:
+        current = state.registrations.get(agent_id)
         if current is None:
             return Decision(outcome="gone")
         sources = tuple(_with_verdict(source, agent, verdict, now) for source in current.sources)
         if sources == current.sources:
             return Decision(outcome="unchanged", registration=current)
-        lifted: Registration = msgspec.structs.replace(current, sources=sources, changed_at=now)
+        updated: Registration = msgspec.structs.replace(current, sources=sources, changed_at=now)
         entry = AuditEntry(
             at=now,
             action="judge",
@@ -258,9 +255,9 @@ def _decide_verdict(agent_id: str, agent: str, verdict: Verdict, now: float) -> 
             object=agent_id,
             outcome=f"{PEER_CHECK} {verdict.state}",
             via="agp",
-            etag=lifted.etag,
+            etag=updated.etag,
         )
-        change = RegistrationChange(type="updated", at=now, registration=lifted, before=current.scopes)
+        change = RegistrationChange(type="updated", at=now, registration=updated, before=current.scopes)
         return Decision(outcome="judged", change=change, audit=(entry,))
 
     return decide

@@ -1,7 +1,4 @@
-"""Requests and results that an agent signs itself: the headers of `pubkey` and of a callback (adp.md §7, P-5).
-
-It knows what is covered, how old it may be and that nothing counts twice. Whose key it is, it asks `FindKey`.
-"""
+"""Requests and callbacks that an agent signs itself (adp.md §7, P-5): their headers, age limits and replay protection."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ HeaderList = list[tuple[str, str]]
 
 
 class SignatureHeaders(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands in the headers of a request."""
+    """The signature headers of a request."""
 
     agent: str
     timestamp: str
@@ -41,10 +38,10 @@ class SignatureHeaders(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sign_request(
-    key: SigningKey, signed: tuple[str, str, str], method: str, path: str, now: float, body: bytes
+    key: SigningKey, ids: tuple[str, str, str], method: str, path: str, now: float, body: bytes
 ) -> HeaderList:
-    """The headers of a request; `signed` are its id, from whom it is and to whom. The query is not covered (P-5)."""
-    message_id, from_, to = signed
+    """The headers of a request; `ids` are its id, sender and receiver. The query is not covered (P-5)."""
+    message_id, from_, to = ids
     timestamp = to_rfc3339(now)
     covered = signing_input(message_id, from_, to, f"{method} {path}", timestamp, _digest(body))
     return [
@@ -56,28 +53,28 @@ def sign_request(
 
 
 def sign_result(key: SigningKey, task_id: str, from_: str, to: str, now: float, body: bytes) -> HeaderList:
-    """The headers of a callback: what is covered is the whole body."""
+    """The headers of a callback. They cover the whole body."""
     timestamp = to_rfc3339(now)
     covered = signing_input(task_id, from_, to, _TASK, timestamp, body.decode())
     return [(AGENT_HEADER, from_), (TIMESTAMP_HEADER, timestamp), (SIGNATURE_HEADER, sign(key, covered))]
 
 
 class RequestVerifier:
-    """Judges what others signed. What was taken once is remembered with the other kept things, also after a restart."""
+    """Verifies signed requests. Accepted signatures are stored, so that a replay is detected even after a restart."""
 
-    def __init__(self, find_key: FindVerifyingKey, keeper: KeyValueStore, now: Callable[[], float]) -> None:
+    def __init__(self, find_key: FindVerifyingKey, store: KeyValueStore, now: Callable[[], float]) -> None:
         self._find_key = find_key
-        self._keeper = keeper
+        self._store = store
         self._now = now
 
     async def check_request(self, signed: SignatureHeaders, to: str, method: str, path: str, body: bytes) -> None:
-        """Raises BadSignature for what does not hold, Replayed for what is too old or was taken before."""
+        """Raises BadSignature, or Replayed for a request that is too old or was accepted before."""
         covered = (signed.message_id, to, f"{method} {path}", _digest(body))
         await self._check(signed, covered)
-        await self._remember(signed)
+        await self._check_replay(signed)
 
     async def check_result(self, signed: SignatureHeaders, task_id: str, to: str, body: bytes) -> None:
-        """The same for a callback. One that comes twice is no attack: whoever sent it may have missed our answer."""
+        """The same for a callback. A repeated one is allowed: its sender may have missed our response."""
         try:
             text = body.decode()
         except UnicodeDecodeError:
@@ -87,7 +84,7 @@ class RequestVerifier:
     async def _check(self, signed: SignatureHeaders, covered: tuple[str, str, str, str]) -> None:
         if parse_agent_uri(signed.agent, AGENT_HEADER) != signed.agent:
             raise BadSignature(
-                "The agent is not named in its one form.", path=AGENT_HEADER, hint="Write it in lower case."
+                "The Agent URI is not in canonical form.", path=AGENT_HEADER, hint="Write it in lower case."
             )
         self._check_age(signed.timestamp)
         message_id, to, kind, content = covered
@@ -95,15 +92,15 @@ class RequestVerifier:
         key = await self._find_key(signed.agent)
         if key is None:
             raise BadSignature(
-                f"No key of {signed.agent[:80]!r} is known here.",
+                f"The key of {signed.agent[:80]!r} is unknown.",
                 path=AGENT_HEADER,
-                hint="Publish its ADP document, register it here, or bind its key with `waypost keys trust`.",
+                hint="Publish its ADP document, register it here, or pin its key with `waypost keys trust`.",
             )
         if not verify(key, signed.signature, data):
             raise BadSignature(
-                "The signature does not hold.",
+                "The signature is not valid.",
                 path=SIGNATURE_HEADER,
-                hint=f"It is to cover the id, from, to ({to}), {kind!r}, the timestamp and the content.",
+                hint=f"It must cover the id, from, to ({to}), {kind!r}, the timestamp and the content.",
             )
 
     def _check_age(self, timestamp: str) -> None:
@@ -112,24 +109,24 @@ class RequestVerifier:
             raise Replayed(
                 "The request was signed too long ago, or in the future.",
                 path=TIMESTAMP_HEADER,
-                hint="Set the clock, and sign each request anew.",
+                hint="Check the clock, and sign each request separately.",
             )
 
-    async def _remember(self, signed: SignatureHeaders) -> None:
+    async def _check_replay(self, signed: SignatureHeaders) -> None:
         now = self._now()
-        key = _digest(signed.signature.encode())  # one that is signed anew is no copy, whatever its id is
-        ends = now + limits.SIGNED_KEEP_SECONDS
-        seen = KeyValueWrite(kind=_SEEN_KIND, key=key, value=b"1", expires_at=ends, expected=None)
-        if not await self._keeper.commit((seen,), now):
+        key = _digest(signed.signature.encode())  # a request with a new signature is not a copy, whatever its id
+        expires_at = now + limits.SIGNED_KEEP_SECONDS
+        write = KeyValueWrite(kind=_SEEN_KIND, key=key, value=b"1", expires_at=expires_at, expected=None)
+        if not await self._store.commit((write,), now):
             raise Replayed(
-                "This signed request was taken before.", path=SIGNATURE_HEADER, hint="Sign each request anew."
+                "This signed request was accepted before.", path=SIGNATURE_HEADER, hint="Sign each request separately."
             )
 
 
 def parse_signature_headers(
-    header: Callable[[bytes], str | None], spare_ids: Sequence[bytes] = ()
+    header: Callable[[bytes], str | None], fallback_ids: Sequence[bytes] = ()
 ) -> SignatureHeaders | None:
-    """What a request's headers say; None when they say nothing. A request that has no id of its own goes by another one."""
+    """The signature headers of a request; None if there are none. `fallback_ids` are headers with another id to use."""
     agent, timestamp, signature = (
         header(name.lower().encode()) for name in (AGENT_HEADER, TIMESTAMP_HEADER, SIGNATURE_HEADER)
     )
@@ -137,11 +134,11 @@ def parse_signature_headers(
         return None
     if agent is None or timestamp is None or signature is None:
         raise BadSignature(
-            f"A signed request has the headers {AGENT_HEADER}, {TIMESTAMP_HEADER} and {SIGNATURE_HEADER}.",
+            f"A signed request needs the headers {AGENT_HEADER}, {TIMESTAMP_HEADER} and {SIGNATURE_HEADER}.",
             path=SIGNATURE_HEADER,
             hint="Send all of them, or a bearer token.",
         )
-    ids = (header(name) for name in (MESSAGE_ID_HEADER.lower().encode(), *spare_ids))
+    ids = (header(name) for name in (MESSAGE_ID_HEADER.lower().encode(), *fallback_ids))
     message_id = next((found for found in ids if found is not None), "")
     if len(message_id) > _ID_CHARS:
         raise InvalidDocument(f"An id has at most {_ID_CHARS} characters.", path=MESSAGE_ID_HEADER, hint="Use a UUID.")
@@ -151,7 +148,7 @@ def parse_signature_headers(
 def parse_agent_uri(value: object, path: str) -> str:
     """An Agent URI, `agent:` and a domain (adp.md §0)."""
     if not isinstance(value, str) or not value.startswith(AGENT_URI_PREFIX):
-        raise InvalidDocument("An agent is named by its Agent URI.", path=path, hint="Write agent:alice.example.com.")
+        raise InvalidDocument("This is not an Agent URI.", path=path, hint="Write agent:alice.example.com.")
     return AGENT_URI_PREFIX + parse_domain(value.removeprefix(AGENT_URI_PREFIX), path)
 
 

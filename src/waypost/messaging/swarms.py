@@ -1,8 +1,7 @@
-"""Swarms: agents that work on one task of a host agent together (ADP-47, P-5). Join, leave, see each other, tell all.
+"""Swarms: agents that work together on one task of a host agent (ADP-47, P-5). They join, leave and broadcast messages.
 
-A swarm is one per host and task. Whoever brought a member in answers for it: nobody else changes its role or takes it out, but
-the owner of the host may. What is told to all is kept for those who ask, brought to those who named an address, and said to
-those who hold a line.
+There is one swarm for each host and task. Only the caller that added a member, or the owner of the host, may change or remove
+it. A broadcast is stored for members that poll, posted to members with a callback, and sent to connected members.
 """
 
 from __future__ import annotations
@@ -18,32 +17,32 @@ import msgspec
 
 from waypost import limits
 from waypost.errors import Conflict, Forbidden, InvalidDocument, NotFound, RateLimited
-from waypost.messaging.callbacks import CallbackDelivery
+from waypost.messaging.task_runner import CallbackDelivery
 from waypost.model.json import dump_json
 from waypost.model.times import to_rfc3339, to_rfc3339_millis
 from waypost.registry.ports import KeyValueStore, KeyValueWrite
 from waypost.responses.messaging import SwarmMemberView, SwarmMessage, SwarmView
 
 SWARM_KIND = "swarm"
-MEMBERSHIP_KIND = "swarm-of"  # by who brought the member in
+MEMBERSHIP_KIND = "swarm-of"  # by the caller that added the member
 SWARM_MESSAGE_KIND = "swarm-message"
 DEFAULT_ROLE = "participant"
-LEADER_ROLE = "coordinator"  # only the host's own
-_MAX_RETRIES = 64  # many join at once
+LEADER_ROLE = "coordinator"  # only for the owner of the host
+_MAX_RETRIES = 64  # many may join concurrently
 
 
-SendToMember = Callable[[str, SwarmMessage], Awaitable[None]]  # an agent, and what it is told
+SendToMember = Callable[[str, SwarmMessage], Awaitable[None]]  # agent and message
 
 
 async def _send_nothing(agent: str, message: SwarmMessage) -> None:
-    """Nobody is there: who wants to know asks."""
+    """No member is connected."""
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
     agent: str
     role: str
     joined_at: float
-    by: str  # who brought it in
+    by: str  # the caller that added it
     callback: str | None = None
 
 
@@ -53,14 +52,14 @@ class Swarm(msgspec.Struct, frozen=True, kw_only=True):
     task: str
     created_at: float
     members: tuple[Member, ...] = ()
-    messages: int = 0  # how many were told so far
+    messages: int = 0  # number of broadcasts
 
     def member(self, agent: str) -> Member | None:
         return next((member for member in self.members if member.agent == agent), None)
 
 
 class JoinRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Who wants to be in which swarm. `leads`: the caller speaks for the host."""
+    """A request to join. `leads`: the caller owns the host."""
 
     host: str
     task: str
@@ -77,116 +76,118 @@ _decode_swarm = msgspec.msgpack.Decoder(Swarm).decode
 class SwarmStore:
     def __init__(
         self,
-        keeper: KeyValueStore,
+        store: KeyValueStore,
         now: Callable[[], float],
-        told: Callable[[], None] = lambda: None,
-        speak: SendToMember = _send_nothing,
+        on_message: Callable[[], None] = lambda: None,
+        send: SendToMember = _send_nothing,
     ) -> None:
-        """`told` is called when a message is queued for delivery. `speak` sends it to members that are connected."""
-        self._keeper = keeper
+        """`on_message` is called when a message is queued for delivery. `send` sends it to connected members."""
+        self._store = store
         self._now = now
-        self._told = told
-        self._speak = speak
+        self._on_message = on_message
+        self._send = send
 
-    async def join(self, joining: JoinRequest) -> Swarm:
-        """The swarm with the new member; joining again with the same role changes nothing but the address."""
-        if joining.role == LEADER_ROLE and not joining.leads:
+    async def join(self, request: JoinRequest) -> Swarm:
+        """Add a member; returns the swarm. Joining again with the same role only changes the callback."""
+        if request.role == LEADER_ROLE and not request.leads:
             raise Forbidden(
-                f"The role {LEADER_ROLE!r} is for whoever owns the agent that the swarm is of.",
+                f"The role {LEADER_ROLE!r} is for the owner of the host.",
                 path="$.role",
                 hint=f"Join as {DEFAULT_ROLE}.",
             )
-        swarm_id = _swarm_id(joining.host, joining.task)
+        swarm_id = _swarm_id(request.host, request.task)
         for _ in range(_MAX_RETRIES):
-            kept = await self._keeper.get(SWARM_KIND, swarm_id, self._now())
-            swarm = _decode_swarm(kept) if kept is not None else await self._new(swarm_id, joining)
-            joined = self._with(swarm, joining)
-            membership = self._membership(joining.by, swarm_id, is_in=True)
-            if joined == swarm or await self._keeper.commit((self._write(joined, kept), membership), self._now()):
+            stored = await self._store.get(SWARM_KIND, swarm_id, self._now())
+            swarm = _decode_swarm(stored) if stored is not None else await self._new(swarm_id, request)
+            joined = self._add_member(swarm, request)
+            membership = self._membership(request.by, swarm_id, is_in=True)
+            if joined == swarm or await self._store.commit((self._write(joined, stored), membership), self._now()):
                 return joined
         raise _busy_error()
 
-    async def _new(self, swarm_id: str, joining: JoinRequest) -> Swarm:
-        mine = await self._keeper.count(MEMBERSHIP_KIND, self._now(), prefix=f"{_hash_text(joining.by)} ")
+    async def _new(self, swarm_id: str, request: JoinRequest) -> Swarm:
+        mine = await self._store.count(MEMBERSHIP_KIND, self._now(), prefix=f"{_hash_text(request.by)} ")
         if mine >= limits.SWARMS_PER_CALLER:
-            raise RateLimited(f"You are in {mine} swarms.", path="$.task", hint="Leave some first.", retry_after=60)
-        if await self._keeper.count(SWARM_KIND, self._now()) >= limits.SWARMS:
             raise RateLimited(
-                f"There are {limits.SWARMS} swarms here.", hint="Wait until some are over.", retry_after=60
+                f"You are in {mine} swarms already.", path="$.task", hint="Leave some first.", retry_after=60
             )
-        return Swarm(id=swarm_id, agent=joining.host, task=joining.task, created_at=self._now())
+        if await self._store.count(SWARM_KIND, self._now()) >= limits.SWARMS:
+            raise RateLimited(
+                f"The limit of {limits.SWARMS} swarms is reached.", hint="Try again later.", retry_after=60
+            )
+        return Swarm(id=swarm_id, agent=request.host, task=request.task, created_at=self._now())
 
-    def _with(self, swarm: Swarm, joining: JoinRequest) -> Swarm:
-        before = swarm.member(joining.agent)
-        if before is not None and before.by != joining.by and not joining.leads:
+    def _add_member(self, swarm: Swarm, request: JoinRequest) -> Swarm:
+        before = swarm.member(request.agent)
+        if before is not None and before.by != request.by and not request.leads:
             raise Forbidden(
-                "Somebody else brought this agent into the swarm.", path="$.agent", hint="Ask them to take it out."
+                "Another caller added this agent to the swarm.", path="$.agent", hint="Ask them to remove it."
             )
-        if before is not None and before.role != joining.role:
+        if before is not None and before.role != request.role:
             raise Conflict(
                 f"The agent is in the swarm as {before.role!r}.", path="$.role", hint="Leave first, then join again."
             )
         if before is None and len(swarm.members) >= limits.SWARM_MEMBERS:
             raise Forbidden(f"A swarm has at most {limits.SWARM_MEMBERS} members.", path="$.task", hint="Join another.")
         now = before.joined_at if before is not None else self._now()
-        member = Member(agent=joining.agent, role=joining.role, joined_at=now, by=joining.by, callback=joining.callback)
-        others = tuple(other for other in swarm.members if other.agent != joining.agent)
+        member = Member(agent=request.agent, role=request.role, joined_at=now, by=request.by, callback=request.callback)
+        others = tuple(other for other in swarm.members if other.agent != request.agent)
         return msgspec.structs.replace(
             swarm, members=(*others, member) if before is None else _replace_member(swarm, member)
         )
 
     async def leave(self, swarm_id: str, agent: str, by: str, *, leads: bool = False) -> Swarm:
-        """The swarm without the member. The last one to leave ends it."""
+        """Remove a member; returns the swarm. It ends with its last member."""
         for _ in range(_MAX_RETRIES):
-            swarm, kept = await self._held(swarm_id)
+            swarm, stored = await self._load(swarm_id)
             member = swarm.member(agent)
             if member is None or not (leads or member.by == by):
                 raise unknown_swarm_error(swarm_id)
             left = msgspec.structs.replace(
                 swarm, members=tuple(other for other in swarm.members if other.agent != agent)
             )
-            writes = [self._write(left, kept)]
+            writes = [self._write(left, stored)]
             if not any(other.by == member.by for other in left.members):
                 writes.append(self._membership(member.by, swarm_id, is_in=False))
-            if await self._keeper.commit(writes, self._now()):
+            if await self._store.commit(writes, self._now()):
                 return left
         raise _busy_error()
 
     async def get(self, swarm_id: str, by: str, *, leads: bool = False) -> Swarm:
-        """For its members and its host; to anybody else there is none."""
-        swarm, _ = await self._held(swarm_id)
+        """For members and the host only; to others it does not exist."""
+        swarm, _ = await self._load(swarm_id)
         if not leads and not any(member.by == by for member in swarm.members):
             raise unknown_swarm_error(swarm_id)
         return swarm
 
     async def host_of(self, swarm_id: str) -> str | None:
-        kept = await self._keeper.get(SWARM_KIND, swarm_id, self._now())
-        return None if kept is None else _decode_swarm(kept).agent
+        stored = await self._store.get(SWARM_KIND, swarm_id, self._now())
+        return None if stored is None else _decode_swarm(stored).agent
 
     async def of(self, by: str) -> list[Swarm]:
-        """The swarms in which somebody has members."""
+        """The swarms with members that a caller added."""
         prefix = f"{_hash_text(by)} "
-        found = await self._keeper.scan(MEMBERSHIP_KIND, self._now(), prefix=prefix, limit=limits.PAGE_MAX)
-        kept = [await self._keeper.get(SWARM_KIND, one.key.removeprefix(prefix), self._now()) for one in found]
-        return [_decode_swarm(value) for value in kept if value is not None]
+        found = await self._store.scan(MEMBERSHIP_KIND, self._now(), prefix=prefix, limit=limits.PAGE_MAX)
+        values = [await self._store.get(SWARM_KIND, one.key.removeprefix(prefix), self._now()) for one in found]
+        return [_decode_swarm(value) for value in values if value is not None]
 
     async def broadcast(self, swarm_id: str, sender: tuple[str, str], content: str, content_type: str) -> SwarmMessage:
-        """Tell all members but the one that speaks; `sender` is that one, and who brought it in."""
+        """Send a message to all other members; `sender` is the agent, and the caller that added it."""
         agent, by = sender
         message_id = str(uuid.uuid4())
         for _ in range(_MAX_RETRIES):
-            swarm, kept = await self._held(swarm_id)
+            swarm, stored = await self._load(swarm_id)
             member = swarm.member(agent)
             if member is None or member.by != by:
                 raise unknown_swarm_error(swarm_id)
-            told = msgspec.structs.replace(swarm, messages=swarm.messages + 1)
-            message = self._message(told, message_id, agent, content, content_type)
-            writes = [self._write(told, kept), *self._news(told, message)]
-            if await self._keeper.commit(writes, self._now()):
-                self._told()
-                for other in told.members:
+            updated = msgspec.structs.replace(swarm, messages=swarm.messages + 1)
+            message = self._message(updated, message_id, agent, content, content_type)
+            writes = [self._write(updated, stored), *self._message_writes(updated, message)]
+            if await self._store.commit(writes, self._now()):
+                self._on_message()
+                for other in updated.members:
                     if other.agent != agent and other.callback is None:
-                        await self._speak(other.agent, message)
+                        await self._send(other.agent, message)
                 return message
         raise _busy_error()
 
@@ -202,11 +203,13 @@ class SwarmStore:
             at=to_rfc3339_millis(self._now()),
         )
 
-    def _news(self, swarm: Swarm, message: SwarmMessage) -> list[KeyValueWrite]:
+    def _message_writes(self, swarm: Swarm, message: SwarmMessage) -> list[KeyValueWrite]:
         body, now = dump_json(message), self._now()
-        ends = now + limits.SWARM_MESSAGE_KEEP_SECONDS
+        expires_at = now + limits.SWARM_MESSAGE_KEEP_SECONDS
         writes = [
-            KeyValueWrite(kind=SWARM_MESSAGE_KIND, key=f"{swarm.id} {swarm.messages:012}", value=body, expires_at=ends)
+            KeyValueWrite(
+                kind=SWARM_MESSAGE_KIND, key=f"{swarm.id} {swarm.messages:012}", value=body, expires_at=expires_at
+            )
         ]
         if swarm.messages > limits.SWARM_MESSAGES:
             old = f"{swarm.id} {swarm.messages - limits.SWARM_MESSAGES:012}"
@@ -219,38 +222,41 @@ class SwarmStore:
         return writes
 
     async def messages(self, swarm_id: str, after: int, limit: int) -> list[SwarmMessage]:
-        """What was told after a number, the oldest first."""
+        """The messages after a number, the oldest first."""
         prefix = f"{swarm_id} "
-        found = await self._keeper.scan(
+        found = await self._store.scan(
             SWARM_MESSAGE_KIND, self._now(), prefix=prefix, after=f"{prefix}{after:012}", limit=limit
         )
-        return [msgspec.json.decode(kept.value, type=SwarmMessage) for kept in found]
+        return [msgspec.json.decode(item.value, type=SwarmMessage) for item in found]
 
-    async def _held(self, swarm_id: str) -> tuple[Swarm, bytes]:
-        kept = await self._keeper.get(SWARM_KIND, swarm_id, self._now()) if len(swarm_id) <= 64 else None
-        if kept is None:
+    async def _load(self, swarm_id: str) -> tuple[Swarm, bytes]:
+        stored = await self._store.get(SWARM_KIND, swarm_id, self._now()) if len(swarm_id) <= 64 else None
+        if stored is None:
             raise unknown_swarm_error(swarm_id)
-        return _decode_swarm(kept), kept
+        return _decode_swarm(stored), stored
 
-    def _write(self, swarm: Swarm, kept: bytes | None) -> KeyValueWrite:
+    def _write(self, swarm: Swarm, stored: bytes | None) -> KeyValueWrite:
         value = msgspec.msgpack.encode(swarm) if swarm.members else None
-        ends = self._now() + limits.SWARM_KEEP_SECONDS
-        return KeyValueWrite(kind=SWARM_KIND, key=swarm.id, value=value, expires_at=ends, expected=kept)
+        expires_at = self._now() + limits.SWARM_KEEP_SECONDS
+        return KeyValueWrite(kind=SWARM_KIND, key=swarm.id, value=value, expires_at=expires_at, expected=stored)
 
     def _membership(self, by: str, swarm_id: str, *, is_in: bool) -> KeyValueWrite:
-        ends = self._now() + limits.SWARM_KEEP_SECONDS
+        expires_at = self._now() + limits.SWARM_KEEP_SECONDS
         return KeyValueWrite(
-            kind=MEMBERSHIP_KIND, key=f"{_hash_text(by)} {swarm_id}", value=b"1" if is_in else None, expires_at=ends
+            kind=MEMBERSHIP_KIND,
+            key=f"{_hash_text(by)} {swarm_id}",
+            value=b"1" if is_in else None,
+            expires_at=expires_at,
         )
 
 
-def _callback_recipients(members: Sequence[Member], speaker: str) -> list[tuple[Member, str]]:
-    """Whom a message is brought to: each address once, and only so many on one server."""
+def _callback_recipients(members: Sequence[Member], sender: str) -> list[tuple[Member, str]]:
+    """The members to post a message to: each URL once, with a limit for each server."""
     hosts: Counter[str | None] = Counter()
     reached: dict[str, Member] = {}
     for member in members:
         url = member.callback
-        if url is None or url in reached or member.agent == speaker:
+        if url is None or url in reached or member.agent == sender:
             continue
         host = urlsplit(url).hostname
         hosts[host] += 1
@@ -260,7 +266,7 @@ def _callback_recipients(members: Sequence[Member], speaker: str) -> list[tuple[
 
 
 def _replace_member(swarm: Swarm, member: Member) -> tuple[Member, ...]:
-    """In the place where it was."""
+    """Keep the order of members."""
     return tuple(member if other.agent == member.agent else other for other in swarm.members)
 
 
@@ -269,7 +275,7 @@ def parse_role(value: Any) -> str:
         return DEFAULT_ROLE
     if not isinstance(value, str) or not 0 < len(value) <= limits.SWARM_ROLE_CHARS or not value.isprintable():
         raise InvalidDocument(
-            f"A role is a text of 1 to {limits.SWARM_ROLE_CHARS} characters.",
+            f"A role must have 1 to {limits.SWARM_ROLE_CHARS} printable characters.",
             path="$.role",
             hint=f"Use {DEFAULT_ROLE}.",
         )
@@ -294,12 +300,12 @@ def swarm_view(swarm: Swarm) -> SwarmView:
 
 
 def unknown_swarm_error(swarm_id: str) -> NotFound:
-    """The same words for unknown and foreign."""
+    """The same text for unknown swarms and those of others."""
     return NotFound(f"There is no swarm {swarm_id[:64]!r}.", path="id", hint="Join it first.")
 
 
 def _busy_error() -> Conflict:
-    return Conflict("The swarm changes all the time.", path="id", hint="Try again.")
+    return Conflict("The swarm is being changed concurrently.", path="id", hint="Try again.")
 
 
 def _swarm_id(host: str, task: str) -> str:

@@ -168,7 +168,7 @@ async def test_a_code_that_does_not_hold_looks_like_none(here: Place) -> None:
         for code in ("0" * 40, code_of(revoked), code_of(expired), code_of(used))
     ]
     assert {(answer.status_code, answer.json()["message"]) for answer in redeemed} == {
-        (404, "There is no such invitation, or it is over.")
+        (404, "There is no such invitation, or it has ended.")
     }
 
 

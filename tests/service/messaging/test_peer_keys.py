@@ -131,12 +131,12 @@ async def test_a_meeting_is_noted_on_the_record_once_a_day_and_falls_with_the_do
         def met() -> Verdict:
             return peer_verdict(known, verified=True, now=bench.clock.now())
 
-        assert not await lifting.lift(ALICE, met())  # there is no record
+        assert not await lifting.record(ALICE, met())  # there is no record
         assert (await admin.post("/api/v1/agents", json=document(ALICE))).is_success
-        assert await lifting.lift(ALICE, met())
-        assert not await lifting.lift(ALICE, met())
+        assert await lifting.record(ALICE, met())
+        assert not await lifting.record(ALICE, met())
         bench.clock.advance(90_000)
-        assert await lifting.lift(ALICE, met())
+        assert await lifting.record(ALICE, met())
 
         async def checks() -> list[str]:
             answer = (await admin.get(f"/api/v1/agents/{ALICE}:verify")).json()

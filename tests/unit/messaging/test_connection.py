@@ -39,21 +39,23 @@ from waypost.stores.memory import MemoryKeyValueStore
 
 
 async def test_a_question_is_answered_and_both_sides_are_verified() -> None:
-    alice, bob = await correspondent(ALICE, BOB), await correspondent(BOB, ALICE, chat=echo)
+    alice, bob = await correspondent(ALICE, BOB), await correspondent(BOB, ALICE, on_chat=echo)
     async with Meeting(alice, bob):
-        answer = await text_of(alice.ask(alice.letter(BOB, MessageContent(text="hello"))))
+        answer = await text_of(alice.stream_answer(alice.make_message(BOB, MessageContent(text="hello"))))
         assert answer == "echo: hello"
         for side, peer in ((alice, BOB), (bob, ALICE)):
-            verdict = side.conversations[peer].verdict()
+            verdict = side.connections[peer].verdict()
             assert verdict is not None
             assert (verdict.check, verdict.state) == ("peer-verified", "passed")
             assert verdict.evidence["key_by"] == "given"
 
 
 async def test_the_result_of_a_task_is_a_task_as_its_request_was() -> None:
-    alice, bob = await correspondent(ALICE, BOB), await correspondent(BOB, ALICE, task=echo)
+    alice, bob = await correspondent(ALICE, BOB), await correspondent(BOB, ALICE, on_task=echo)
     async with Meeting(alice, bob):
-        [answer] = [part async for part in alice.ask(alice.letter(BOB, MessageContent(text="{}"), kind="task"))]
+        [answer] = [
+            part async for part in alice.stream_answer(alice.make_message(BOB, MessageContent(text="{}"), kind="task"))
+        ]
         assert (answer.kind, answer.content.text) == ("task", "echo: {}")
 
 
@@ -63,9 +65,12 @@ async def test_an_answer_comes_in_parts() -> None:
             yield MessageContent(text=str(number), more=True)
         yield MessageContent()
 
-    alice, bob = await correspondent(ALICE, BOB), await correspondent(BOB, ALICE, chat=count)
+    alice, bob = await correspondent(ALICE, BOB), await correspondent(BOB, ALICE, on_chat=count)
     async with Meeting(alice, bob):
-        parts = [part.content.text async for part in alice.ask(alice.letter(BOB, MessageContent(text="count")))]
+        parts = [
+            part.content.text
+            async for part in alice.stream_answer(alice.make_message(BOB, MessageContent(text="count")))
+        ]
         assert parts == ["0", "1", "2", ""]
 
 
@@ -78,12 +83,14 @@ async def test_messages_for_an_offline_agent_are_delivered_once_on_its_next_conn
 
     kept = MemoryKeyValueStore(), MemoryKeyValueStore()
     alice = await correspondent(ALICE, BOB, keeper=kept[0])
-    bob = await correspondent(BOB, ALICE, keeper=kept[1], chat=note)
+    bob = await correspondent(BOB, ALICE, keeper=kept[1], on_chat=note)
     for number in range(5):
-        await alice.send(alice.letter(BOB, MessageContent(text=f"early {number}")))
+        await alice.send(alice.make_message(BOB, MessageContent(text=f"early {number}")))
     for line in range(3):
         async with Meeting(alice, bob):
-            assert await text_of(alice.ask(alice.letter(BOB, MessageContent(text=f"line {line}")))) == "ok"
+            assert (
+                await text_of(alice.stream_answer(alice.make_message(BOB, MessageContent(text=f"line {line}")))) == "ok"
+            )
     assert heard == [*(f"early {number}" for number in range(5)), "line 0", "line 1", "line 2"]
 
 
@@ -103,7 +110,7 @@ class Hesitant(MemoryKeyValueStore):
 async def called(bob: AgpEndpoint, now: float) -> tuple[MemoryLink, asyncio.Task[None]]:
     """A line of alice to bob, by hand: she acknowledges nothing that he says."""
     near, far = pair()
-    task = asyncio.create_task(bob.converse(far))
+    task = asyncio.create_task(bob.run_connection(far))
     await near.send(signed(ALICE, BOB, hello_text(ALICE), kind="system", at=now))
     answer = action_of(str(await near.receive()))
     await near.send(signed(ALICE, BOB, answer["nonce"], kind="ack", at=now))
@@ -124,7 +131,9 @@ async def heard(near: MemoryLink, now: float, text: str) -> list[str]:
 
 async def test_a_peer_that_reconnects_after_an_orderly_close_gets_no_duplicate() -> None:
     keeper, clock = Hesitant(), ManualClock()
-    bob = await correspondent(BOB, ALICE, chat=echo, keeper=keeper, clock=clock, keeping=RetentionPolicy(only_cut=True))
+    bob = await correspondent(
+        BOB, ALICE, on_chat=echo, keeper=keeper, clock=clock, retention=RetentionPolicy(only_cut=True)
+    )
     near, first = await called(bob, clock.now())
     assert await heard(near, clock.now(), "one") == ["echo: one"]
     await near.close(1000, "")
@@ -152,9 +161,9 @@ async def test_a_line_that_is_cut_again_and_again_loses_and_repeats_nothing() ->
         late.append(letter.content.reply_to or "")
 
     clock = ManualClock()
-    alice = await correspondent(ALICE, BOB, answered=take_late, clock=clock)
-    bob = await correspondent(BOB, ALICE, chat=note, clock=clock)
-    letters = [alice.letter(BOB, MessageContent(text=str(number))) for number in range(75)]
+    alice = await correspondent(ALICE, BOB, on_late_answer=take_late, clock=clock)
+    bob = await correspondent(BOB, ALICE, on_chat=note, clock=clock)
+    letters = [alice.make_message(BOB, MessageContent(text=str(number))) for number in range(75)]
     sent = 0
     for turn in range(15):
         async with Meeting(alice, bob) as meeting:
@@ -176,32 +185,32 @@ async def test_a_line_that_is_cut_again_and_again_loses_and_repeats_nothing() ->
 
 
 async def test_a_handshake_that_takes_too_long_ends_with_its_code() -> None:
-    bob = await correspondent(BOB, ALICE, timing=AgpTimeouts(handshake_seconds=0.02))
+    bob = await correspondent(BOB, ALICE, timeouts=AgpTimeouts(handshake_seconds=0.02))
     near, far = pair()
     with pytest.raises(HandshakeTimeout):
-        await bob.converse(far)
+        await bob.run_connection(far)
     assert near.closed is not None
     assert near.closed[0] == 4408
 
 
 async def test_a_peer_that_takes_nothing_loses_the_session_and_none_of_its_messages() -> None:
     timing = AgpTimeouts(heartbeat_seconds=0.03, stall_seconds=0.02)
-    alice, bob = await correspondent(ALICE, BOB, timing=timing), await correspondent(BOB, ALICE)
+    alice, bob = await correspondent(ALICE, BOB, timeouts=timing), await correspondent(BOB, ALICE)
     near, far = pair(most=2)
     opened = asyncio.Event()
 
     async def told(_: AgpConnection) -> None:
         opened.set()
 
-    calling = asyncio.create_task(alice.converse(near, peer=BOB, opened=told))
-    answering = asyncio.create_task(bob.converse(far))
+    calling = asyncio.create_task(alice.run_connection(near, peer=BOB, opened=told))
+    answering = asyncio.create_task(bob.run_connection(far))
     await asyncio.wait_for(opened.wait(), WAIT_SECONDS)
     answering.cancel()  # no reader from now on
     for number in range(20):
-        await alice.send(alice.letter(BOB, MessageContent(text=str(number))))
+        await alice.send(alice.make_message(BOB, MessageContent(text=str(number))))
     with pytest.raises(Unavailable):
         await asyncio.wait_for(calling, WAIT_SECONDS)
-    assert len(await alice.mail.waiting(BOB)) == 20
+    assert len(await alice.store.unacknowledged(BOB)) == 20
     await asyncio.gather(answering, return_exceptions=True)
 
 
@@ -213,19 +222,19 @@ async def test_a_flood_waits_on_the_side_of_the_sender() -> None:
         await stuck.wait()
         yield MessageContent(text="ok")
 
-    alice, bob = await correspondent(ALICE, BOB), await correspondent(BOB, ALICE, chat=wait)
+    alice, bob = await correspondent(ALICE, BOB), await correspondent(BOB, ALICE, on_chat=wait)
     count = 4 * limits.AGP_QUEUE
     async with Meeting(alice, bob) as meeting:
         sending = asyncio.create_task(_send_all(alice, count))
         bound = 2 * limits.AGP_QUEUE + limits.AGP_WINDOW + limits.AGP_ACK_IDS
         for _ in range(50):
             await asyncio.sleep(0.002)
-            assert len(await bob.mail.unfinished()) <= bound
-        assert len(await alice.mail.waiting(BOB)) >= count - bound
+            assert len(await bob.store.unfinished()) <= bound
+        assert len(await alice.store.unacknowledged(BOB)) >= count - bound
         stuck.set()
         async with asyncio.timeout(WAIT_SECONDS):
             await sending
-            while await alice.mail.waiting(BOB):
+            while await alice.store.unacknowledged(BOB):
                 await asyncio.sleep(0.01)
         assert meeting.ends[0].closed is None
 
@@ -239,9 +248,9 @@ async def test_in_a_batch_messages_after_a_forged_one_are_neither_delivered_nor_
         yield
 
     clock = ManualClock()
-    bob = await correspondent(BOB, ALICE, chat=note, clock=clock)
+    bob = await correspondent(BOB, ALICE, on_chat=note, clock=clock)
     near, far = pair()
-    conversing = asyncio.create_task(bob.converse(far))
+    conversing = asyncio.create_task(bob.run_connection(far))
     peer = AgpSession(party(ALICE), SeededDraws(7), peer=BOB, calls=True)
     async with asyncio.timeout(WAIT_SECONDS):
         await near.send(peer.call(clock.now()))
@@ -254,7 +263,7 @@ async def test_in_a_batch_messages_after_a_forged_one_are_neither_delivered_nor_
             await near.send(frame)
         with pytest.raises(BadSignature):
             await conversing
-        kept = len([letter for letter in await bob.mail.unfinished() if letter.content.text not in heard]) + len(heard)
+        kept = len([letter for letter in await bob.store.unfinished() if letter.content.text not in heard]) + len(heard)
         while len(heard) < kept:
             await asyncio.sleep(0.01)
     assert near.closed is not None
@@ -268,20 +277,20 @@ async def test_in_a_batch_messages_after_a_forged_one_are_neither_delivered_nor_
 
 async def _send_all(sender: AgpEndpoint, count: int) -> None:
     for number in range(count):
-        await sender.send(sender.letter(BOB, MessageContent(text=str(number))))
+        await sender.send(sender.make_message(BOB, MessageContent(text=str(number))))
 
 
 async def test_silence_is_broken_by_heartbeats_and_ends_without_them() -> None:
     timing = AgpTimeouts(heartbeat_seconds=0.03, silence_seconds=60)
-    alice, bob = await correspondent(ALICE, BOB, timing=timing), await correspondent(BOB, ALICE, timing=timing)
+    alice, bob = await correspondent(ALICE, BOB, timeouts=timing), await correspondent(BOB, ALICE, timeouts=timing)
     async with Meeting(alice, bob) as meeting:
         await _until(lambda: sum('"heartbeat' in frame.replace("\\", "") for frame in meeting.ends[0].sent) > 2)
-        assert bob.conversations[ALICE].is_open
+        assert bob.connections[ALICE].is_open
     near, far = pair()
-    bob = await correspondent(BOB, ALICE, timing=AgpTimeouts(heartbeat_seconds=0.03, silence_seconds=2.0))
-    calling = asyncio.create_task(alice.converse(near, peer=BOB))
-    answering = asyncio.create_task(bob.converse(far))
-    await _until(lambda: BOB in alice.conversations)
+    bob = await correspondent(BOB, ALICE, timeouts=AgpTimeouts(heartbeat_seconds=0.03, silence_seconds=2.0))
+    calling = asyncio.create_task(alice.run_connection(near, peer=BOB))
+    answering = asyncio.create_task(bob.run_connection(far))
+    await _until(lambda: BOB in alice.connections)
     calling.cancel()  # gone without a word, and the line stays
     with pytest.raises(Unavailable):
         await asyncio.wait_for(answering, WAIT_SECONDS)
@@ -300,22 +309,27 @@ async def test_a_handler_that_fails_costs_its_answer_and_nothing_else() -> None:
             raise ValueError("a fault of a handler")
         yield MessageContent(text="fine")
 
-    alice, bob = await correspondent(ALICE, BOB), await correspondent(BOB, ALICE, chat=fail)
+    alice, bob = await correspondent(ALICE, BOB), await correspondent(BOB, ALICE, on_chat=fail)
     async with Meeting(alice, bob):
-        assert "could not be answered" in await text_of(alice.ask(alice.letter(BOB, MessageContent(text="fail"))))
-        assert await text_of(alice.ask(alice.letter(BOB, MessageContent(text="go on")))) == "fine"
+        assert "failed to answer" in await text_of(
+            alice.stream_answer(alice.make_message(BOB, MessageContent(text="fail")))
+        )
+        assert await text_of(alice.stream_answer(alice.make_message(BOB, MessageContent(text="go on")))) == "fine"
 
 
 async def test_a_handler_may_ask_back_in_the_same_conversation() -> None:
     async def ask_back(letter: AgentMessage, conversation: AgpConnection | None) -> AsyncIterator[MessageContent]:
         yield MessageContent(
-            text="bob heard " + await text_of(bob.ask(bob.letter(ALICE, MessageContent(text="what?"))))
+            text="bob heard " + await text_of(bob.stream_answer(bob.make_message(ALICE, MessageContent(text="what?"))))
         )
 
-    alice = await correspondent(ALICE, BOB, chat=echo)
-    bob = await correspondent(BOB, ALICE, chat=ask_back)
+    alice = await correspondent(ALICE, BOB, on_chat=echo)
+    bob = await correspondent(BOB, ALICE, on_chat=ask_back)
     async with Meeting(alice, bob):
-        assert await text_of(alice.ask(alice.letter(BOB, MessageContent(text="hello")))) == "bob heard echo: what?"
+        assert (
+            await text_of(alice.stream_answer(alice.make_message(BOB, MessageContent(text="hello"))))
+            == "bob heard echo: what?"
+        )
 
 
 async def test_what_was_not_finished_before_a_restart_is_handed_over_again_and_says_so() -> None:
@@ -331,12 +345,12 @@ async def test_what_was_not_finished_before_a_restart_is_handed_over_again_and_s
 
     clock = ManualClock()
     alice = await correspondent(ALICE, BOB, clock=clock)
-    bob = await correspondent(BOB, ALICE, keeper=keeper, chat=never, clock=clock)
-    question = alice.letter(BOB, MessageContent(text="are you there?"))
+    bob = await correspondent(BOB, ALICE, keeper=keeper, on_chat=never, clock=clock)
+    question = alice.make_message(BOB, MessageContent(text="are you there?"))
     async with Meeting(alice, bob):
         await alice.send(question)
         async with asyncio.timeout(WAIT_SECONDS):
-            while await alice.mail.waiting(BOB):
+            while await alice.store.unacknowledged(BOB):
                 await asyncio.sleep(0.005)
     await bob.close()
     late: list[str] = []
@@ -345,14 +359,14 @@ async def test_what_was_not_finished_before_a_restart_is_handed_over_again_and_s
         late.append(letter.content.text)
 
     clock.advance(2)
-    alice.late = take
-    again = await correspondent(BOB, ALICE, keeper=keeper, chat=note, clock=clock)
+    alice.on_late_answer = take
+    again = await correspondent(BOB, ALICE, keeper=keeper, on_chat=note, clock=clock)
     await again.recover()
     async with Meeting(alice, again):
         await _until(lambda: bool(late))
     assert heard == [("are you there?", True)]
     assert late == ["at last"]
-    assert await again.mail.unfinished() == []
+    assert await again.store.unfinished() == []
 
 
 async def test_a_relay_cannot_pass_an_answer_off_as_one_to_another_question() -> None:
@@ -363,10 +377,10 @@ async def test_a_relay_cannot_pass_an_answer_off_as_one_to_another_question() ->
     right = AgentMessage(
         id=reply_id("q1", 0, last=False), peer=BOB, content=MessageContent(text="a", reply_to="q1", more=True)
     )
-    assert asked.take(right)
+    assert asked.add(right)
     other = AgentMessage(id=reply_id("q2", 1, last=True), peer=BOB, content=MessageContent(text=second, reply_to="q1"))
-    assert not asked.take(other)
-    assert not PendingAnswer(letter).take(
+    assert not asked.add(other)
+    assert not PendingAnswer(letter).add(
         AgentMessage(id="x", peer=ALICE, content=MessageContent(text="", reply_to="q1"))
     )
 
@@ -379,10 +393,10 @@ async def test_a_question_that_is_not_answered_in_time_says_so_and_its_answer_co
         await gate.wait()
         yield MessageContent(text="late")
 
-    alice, bob = await correspondent(ALICE, BOB, answered=late.put), await correspondent(BOB, ALICE, chat=slow)
+    alice, bob = await correspondent(ALICE, BOB, on_late_answer=late.put), await correspondent(BOB, ALICE, on_chat=slow)
     async with Meeting(alice, bob):
         with pytest.raises(Timeout):
-            await alice.answer(alice.letter(BOB, MessageContent(text="?")), seconds=0.01)
+            await alice.request(alice.make_message(BOB, MessageContent(text="?")), seconds=0.01)
         gate.set()
         async with asyncio.timeout(WAIT_SECONDS):
             assert (await late.get()).content.text == "late"

@@ -81,13 +81,13 @@ async def test_letters_that_wait_are_counted_and_kept_in_order() -> None:
     mail = MessageStore(ALICE, keeper, clock)
     letters = [AgentMessage(id=str(number), peer=BOB, content=MessageContent(text=str(number))) for number in range(5)]
     await mail.post(letters)
-    assert await MessageStore(ALICE, keeper, clock).waiting(BOB) == letters
-    assert await MessageStore(BOB, keeper, clock).waiting(ALICE) == []
-    assert await mail.peers() == [BOB]
-    await mail.acknowledged(["1", "3", "unknown"])
-    assert [letter.id for letter in await mail.waiting(BOB)] == ["0", "2", "4"]
+    assert await MessageStore(ALICE, keeper, clock).unacknowledged(BOB) == letters
+    assert await MessageStore(BOB, keeper, clock).unacknowledged(ALICE) == []
+    assert await mail.pending_peers() == [BOB]
+    await mail.acknowledge(["1", "3", "unknown"])
+    assert [letter.id for letter in await mail.unacknowledged(BOB)] == ["0", "2", "4"]
     clock.advance(limits.AGP_OUTBOX_SECONDS + 1)
-    assert await mail.waiting(BOB) == []
+    assert await mail.unacknowledged(BOB) == []
 
 
 async def test_an_outbox_has_a_bound() -> None:
@@ -99,7 +99,7 @@ async def test_an_outbox_has_a_bound() -> None:
     with pytest.raises(QuotaExceeded):
         await mail.post([AgentMessage(id="more", peer=BOB, content=MessageContent())])
     await mail.post([AgentMessage(id="other", peer="agent:carol.example.com", content=MessageContent())])
-    await mail.acknowledged(["0"])
+    await mail.acknowledge(["0"])
     await mail.post([AgentMessage(id="more", peer=BOB, content=MessageContent())])
     clock.advance(limits.AGP_OUTBOX_SECONDS + 1)  # undelivered messages are dropped
     await mail.post([AgentMessage(id=f"later {number}", peer=BOB, content=MessageContent()) for number in range(most)])
@@ -114,7 +114,7 @@ async def test_a_letter_that_leaves_again_is_signed_with_a_later_time() -> None:
     first = mail.signing_time(letter, clock.now())
     assert mail.signing_time(letter, clock.now()) == first + 1
     restarted = MessageStore(ALICE, keeper, clock)
-    [kept] = await restarted.waiting(BOB)
+    [kept] = await restarted.unacknowledged(BOB)
     assert restarted.signing_time(kept, clock.now()) > first
 
 
@@ -128,4 +128,4 @@ async def test_letters_of_earlier_versions_are_read() -> None:
     mail = MessageStore(ALICE, keeper, clock)
     newer = msgspec.structs.replace(letter, id="2")
     await mail.post([newer])
-    assert await mail.waiting(BOB) == [letter, newer]
+    assert await mail.unacknowledged(BOB) == [letter, newer]

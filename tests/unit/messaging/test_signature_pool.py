@@ -13,7 +13,7 @@ WAIT_SECONDS = 60.0
 def test_what_was_shared_comes_back_in_its_order() -> None:
     hand = SignaturePool()
     for count in (0, 1, limits.AGP_POOL_MIN_SIGNATURES, 200):
-        assert hand.do(lambda job: job * job, range(count)) == [job * job for job in range(count)]
+        assert hand.run(lambda job: job * job, range(count)) == [job * job for job in range(count)]
 
 
 def test_what_the_helper_has_done_is_not_done_again() -> None:

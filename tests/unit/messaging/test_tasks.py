@@ -9,8 +9,8 @@ import pytest
 
 from waypost import limits
 from waypost.errors import Conflict, NotFound, RateLimited
-from waypost.messaging.callbacks import DELIVERY_KIND
 from waypost.messaging.swarms import JoinRequest, SwarmStore
+from waypost.messaging.task_runner import DELIVERY_KIND
 from waypost.messaging.tasks import NewTask, TaskOutcome, TaskStore
 from waypost.net.clock import ManualClock
 from waypost.stores.memory import MemoryKeyValueStore

@@ -174,7 +174,7 @@ class InvitationApi:
             raise no_such_agent(agent)
         uri, well_known, pubkey = self._place(registration)
         by = call.principal.subject or ""
-        held, code = await self._invitations.make(entry.id, uri, by, uses, ttl)
+        held, code = await self._invitations.create(entry.id, uri, by, uses, ttl)
         invitation = self._signed(
             Invitation(code=code, agent=uri, well_known=well_known, pubkey=pubkey, expires=to_rfc3339(held.expires_at))
         )
@@ -273,7 +273,7 @@ class InvitationApi:
             if invitation is not None:
                 check_invited_document(document, held.agent, invitation)
         except WaypostError:
-            await self._invitations.give_back(held.id, subject)
+            await self._invitations.release(held.id, subject)
             raise
         await self._note(call.principal, "redeem", held.record, "redeemed", held.id)
         return RedeemedInvitation(

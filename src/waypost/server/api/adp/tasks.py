@@ -11,13 +11,13 @@ from typing import Any
 
 from waypost import limits
 from waypost.errors import Conflict, InvalidDocument, InvalidParameter, InvalidRequest, Unauthorized
-from waypost.messaging.callbacks import parse_task_input
 from waypost.messaging.request_signatures import (
     SIGNATURE_HEADER,
     RequestVerifier,
     parse_agent_uri,
     parse_signature_headers,
 )
+from waypost.messaging.task_runner import parse_task_input
 from waypost.messaging.tasks import (
     NewTask,
     Task,
@@ -330,7 +330,7 @@ class TaskApi:
             raise InvalidParameter(f"{status[:40]!r} is not a status.", path="status", hint="Use accepted or running.")
         agent = self._senders.worked_for(call.request, call.principal)
         if agent is not None:
-            found, shown = self._tasks.waiting(queue_name(agent)), queued_status
+            found, shown = self._tasks.open_tasks(queue_name(agent)), queued_status
         else:
             found, shown = self._tasks.of_caller(Requester(principal=call.principal).name), sender_status
         chosen: list[TaskStatus] = []
@@ -354,7 +354,7 @@ class TaskApi:
         lease = _parse_lease(asked)
         wait = parse_integer(asked, "wait_seconds", 0, 0, limits.TASK_WAIT_SECONDS)
         taken = await self._tasks.take(queue, limit, lease)
-        if not taken and wait and await self._tasks.arrival(queue, wait):
+        if not taken and wait and await self._tasks.wait_for_task(queue, wait):
             taken = await self._tasks.take(queue, limit, lease)
         return json_response(LeasedTaskList(tasks=tuple(map(leased_task, taken))), headers=[_NOT_STORED])
 
@@ -391,7 +391,7 @@ class TaskApi:
             raise InvalidDocument(
                 "The task id is missing.", path="$.taskId", hint="Send the id that the task was given."
             )
-        task = await self._tasks.sent_as(parse_agent_uri(signed.agent, "ADP-Agent"), task_id)
+        task = await self._tasks.find_sent(parse_agent_uri(signed.agent, "ADP-Agent"), task_id)
         await self._signatures.check_result(signed, task_id, task.sender or self._senders.own, body)
         return json_response(task_status(await self._ended(task, document)), headers=[_NOT_STORED])
 

@@ -96,7 +96,7 @@ class AgpAgents:
         self._keys = keys
         self._guide = ServiceReplies(registry, discover, lambda agent: self.rights.get(agent, ANONYMOUS))
         self._concierge = OfflineReplies(registry)
-        self._lifting = PeerVerification(registry)
+        self._peer_verification = PeerVerification(registry)
         self._memory = ReplayCache()
         self._draws = SystemRandomness()
         self._agents: dict[str, tuple[str, AgpEndpoint]] = {}
@@ -136,7 +136,7 @@ class AgpAgents:
         if service is None or agent not in self.lines:
             return False
         try:
-            await service.send(service.letter(agent, content, kind="task"))
+            await service.send(service.make_message(agent, content, kind="task"))
         except QuotaExceeded:
             return False
         return True
@@ -187,11 +187,11 @@ class AgpAgents:
             self.peers,
             self._registry.clock,
             self._draws,
-            chat=self._guide.answer if is_own else self._concierge.answer,
-            task=self._guide.task if is_own else None,
+            on_chat=self._guide.answer if is_own else self._concierge.answer,
+            on_task=self._guide.task if is_own else None,
             on_open=self._met,
-            memory=self._memory,
-            keeping=RetentionPolicy(
+            replay_cache=self._memory,
+            retention=RetentionPolicy(
                 outbox_seconds=limits.AGP_ANSWERS_SECONDS, seen_seconds=limits.AGP_SERVICE_DEDUP_SECONDS, only_cut=True
             ),
         )
@@ -200,7 +200,7 @@ class AgpAgents:
         """Both sides are verified: mark the record of the peer as `peer-verified`."""
         verdict, peer = conversation.verdict(), conversation.peer_key
         if verdict is not None and peer is not None and verdict.state == "passed" and peer.by in _BINDING_SOURCES:
-            await self._lifting.lift(peer.agent, verdict)
+            await self._peer_verification.record(peer.agent, verdict)
 
 
 def _party(agent: str, key: PrivateKey) -> AgpIdentity:

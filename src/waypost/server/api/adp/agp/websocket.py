@@ -336,7 +336,7 @@ class AgpSocketSession:
             raise
         peers = self._noting(hello, await self._peers(hello, is_invited))
         if relay is not None:
-            await relay.take(self._link, first, to, peers=peers, known=self._know)
+            await relay.relay(self._link, first, to, peers=peers, on_authenticated=self._know)
         elif correspondent is not None:
             await self._begin(correspondent, PushbackLink(self._link, first), peers)
 
@@ -345,7 +345,7 @@ class AgpSocketSession:
         if correspondent.me.agent == own and self._agents.relay is not None:
             await self._meet(correspondent, AttachedLink(link, own), peers)
         else:
-            await correspondent.converse(link, peers=peers, opened=self._opened)
+            await correspondent.run_connection(link, peers=peers, opened=self._opened)
 
     async def _relaying(self, to: str) -> Relay | None:
         """The relay, for an agent that is or recently was connected."""
@@ -434,7 +434,7 @@ class AgpSocketSession:
             return True
 
         try:
-            await correspondent.converse(link, peers=peers, opened=self._opened, on_control=controlled)
+            await correspondent.run_connection(link, peers=peers, opened=self._opened, on_control=controlled)
         finally:
             for agent in attached if relay is not None else ():
                 await relay.detach(link, agent)  # type: ignore[union-attr]
