@@ -32,7 +32,7 @@ from waypost.model.verdict import Verdict, states_of
 from waypost.protocols.codec import Decoded
 from waypost.protocols.dns_aid.txt_records import CompanionTxt
 from waypost.registry.importer import ImportedAgent, Importer, ImportRequest, ImportResult
-from waypost.registry.ports import AuditEntry, Command, Decision, Fetcher, RegistrationChange, StoreState
+from waypost.registry.ports import AuditEntry, Command, Decision, Fetcher, RegistrationChange, Rule, StoreState
 from waypost.registry.publication import DOMAIN_VIA, Publication
 from waypost.registry.record_linkage import (
     DomainHome,
@@ -168,7 +168,7 @@ class DomainImporter(Importer):
         """Publish the documents of a domain and those that its organisation lists for the same agent, as one record."""
         publish = self._save if request.save else self._preview
         own = make_publications(self._registry, principal, found, request)
-        joined = await self._joining.link_domain_documents(found.resolution.domain, own)
+        joined = await self._linker.link_domain_documents(found.resolution.domain, own)
         agents: list[ImportedAgent] = []
         for each in (*joined.publications, *listed):
             if agents and agents[0].receipt is not None and agents[0].receipt.created:
@@ -178,7 +178,7 @@ class DomainImporter(Importer):
             agents.append(msgspec.structs.replace(await _publish_or_error(publish, each), url=each.source_url or ""))
         if request.save and any(agent.receipt is not None for agent in agents):
             if joined.others and not any(agent.error or _is_pending(agent) for agent in agents):
-                await self._joining.fold(joined)
+                await self._linker.merge(joined)
             ids = [agent.receipt.id for agent in agents if agent.receipt is not None]
             await self._rechecks.remember(found.resolution.domain, principal.subject or "", ids)
         return agents
@@ -203,7 +203,7 @@ class DomainImporter(Importer):
         for found in resolved:
             if found.resolution.is_resolved:
                 home = domain_home(self._registry, found)
-                listed = listing.take_linked(home) if self._joining.can_link(principal, home) else ()
+                listed = listing.take_linked(home) if self._linker.can_link(principal, home) else ()
                 agents += await self._publish_documents(principal, request, found, listed)
             elif found is not own and found.resolution.domain in listing.named:
                 agents.append(ImportedAgent(document=b"", error=_resolution_error(found.resolution)))
@@ -226,9 +226,7 @@ class DomainImporter(Importer):
         """Publish the listed documents that belong to no resolved domain."""
         publish = self._save if request.save else self._preview
         return [
-            each
-            if isinstance(each, ImportedAgent)
-            else await _publish_or_error(publish, await self._joining.beside(each))
+            each if isinstance(each, ImportedAgent) else await _publish_or_error(publish, await self._linker.link(each))
             for each in listing.remaining
         ]
 
@@ -426,7 +424,7 @@ class DomainRechecks:
     ) -> None:
         self._registry = registry
         self._resolver = resolver
-        self._joining = RecordLinker(registry)
+        self._linker = RecordLinker(registry)
         self._seconds = seconds
         self._chance = chance
 
@@ -471,7 +469,7 @@ class DomainRechecks:
         """Publish as the owner: a change of a verified agent needs its confirmation, as always."""
         principal = Principal(subject=watched.subject, scopes=frozenset((SCOPE_WRITE,)), via=DOMAIN_VIA)
         publications = make_publications(self._registry, principal, found)
-        linked = await self._joining.link_domain_documents(found.resolution.domain, publications)
+        linked = await self._linker.link_domain_documents(found.resolution.domain, publications)
         for publication in linked.publications:
             try:
                 await self._registry.publish(publication)
@@ -514,7 +512,7 @@ def _gone_verdict(reason: str, at: str) -> Verdict:
     )
 
 
-def _replace_levels(agent_id: str, failed: tuple[Verdict, ...], now: float) -> Callable[[StoreState], Decision]:
+def _replace_levels(agent_id: str, failed: tuple[Verdict, ...], now: float) -> Rule:
     """Replace the trust levels of documents that were imported by domain."""
 
     def decide(state: StoreState) -> Decision:

@@ -1,8 +1,7 @@
-"""What protects a deployment, layer by layer, and what does not: each finding names the setting that changes it.
+"""The doctor: findings about the security of a deployment, layer by layer, each with the setting that changes it.
 
-Pure rules over facts: the settings, what the machine shows of files and disk, and, where a service runs, what it knows of
-itself. `server/api/rest/service.py` gathers the facts. A layer that a deployment does not need (TLS on loopback) is
-told as `info`.
+Pure rules over facts: the settings, files and disk of the machine, and the state of the service if it runs.
+`server/api/rest/service.py` collects the facts. A layer that a deployment does not need, such as TLS on loopback, is `info`.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from waypost.settings import Settings, is_loopback
 
 SEVERITIES: Final[tuple[Severity, ...]] = ("danger", "warning", "info", "ok")
 
-_OTHERS: Final = 0o077
+_OTHERS: Final = 0o077  # mode bits of other users
 _OTHERS_WRITE: Final = 0o022
-_WIDE_V4, _WIDE_V6 = 12, 32  # fewer leading bits than these are no local network
+_WIDE_V4, _WIDE_V6 = 12, 32  # a shorter prefix is no local network
 _DAY: Final = 86_400.0
 
 
 class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What can be seen of the data folder and the files that settings name. None: it is not there, or cannot be seen."""
+    """The data folder and the files that settings name. None: missing or not readable."""
 
     data_mode: int | None = None
     admin_token_mode: int | None = None
@@ -40,14 +39,14 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RuntimeFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a running service knows of itself."""
+    """The state of a running service."""
 
     allow_rules: tuple[str, ...] = ()
-    silent_issuers: tuple[str, ...] = ()  # addresses of key sets that give no keys
+    silent_issuers: tuple[str, ...] = ()  # URLs of key sets without keys
     agents: int = 0
     failed: int = 0  # agents that failed a check
     verified: int = 0
-    waiting: int = 0  # changes that wait for a confirmation
+    pending: int = 0  # changes
 
 
 class Deployment(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,14 +61,14 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def diagnose(deployment: Deployment) -> Diagnosis:
-    """The findings and how many there are of each severity."""
+    """All findings, and their number by severity."""
     findings = tuple(examine(deployment))
     counts = {severity: sum(each.severity == severity for each in findings) for severity in SEVERITIES}
     return Diagnosis(findings=findings, counts=counts, at=to_rfc3339_millis(deployment.now))
 
 
 def examine(deployment: Deployment) -> list[DoctorFinding]:
-    """Every finding, the gravest first."""
+    """All findings, the most severe first."""
     found = [finding for rule in RULES for finding in rule(deployment)]
     return sorted(found, key=lambda finding: SEVERITIES.index(finding.severity))
 
@@ -78,23 +77,23 @@ def _finding(layer: str, severity: Severity, message: str, setting: str | None =
     return DoctorFinding(layer=layer, severity=severity, message=message, setting=setting, hint=hint)
 
 
-# --- Who gets in ----------------------------------------------------------------------------------
+# --- Access ---------------------------------------------------------------------------------------
 
 
 def _transport(deployment: Deployment) -> Iterator[DoctorFinding]:
     settings, layer = deployment.settings, "transport"
-    hint = "Set tls_cert and tls_key, or put a proxy with TLS before it and name it in base_url as https."
+    hint = "Set tls_cert and tls_key, or use a proxy with TLS and set base_url to its https URL."
     if settings.tls_cert is not None:
-        yield _finding(layer, "ok", "TLS 1.3 on the listener.", "tls_cert")
+        yield _finding(layer, "ok", "TLS 1.3 is on.", "tls_cert")
         yield from _certificate(deployment)
     elif deployment.is_local:
         yield _finding(layer, "info", "No TLS; the service listens on this machine only.", "tls_cert", hint)
     elif (settings.base_url or "").startswith("https:"):
-        told = "TLS ends at a proxy before this service; between them everything is readable."
-        yield _finding(layer, "info", told, "base_url", "Keep the way between them private.")
+        message = "TLS ends at a proxy in front of this service; the connection between them is not encrypted."
+        yield _finding(layer, "info", message, "base_url", "Keep that network private.")
     else:
-        told = f"No TLS on {settings.host}: tokens and questions cross the network readable."
-        yield _finding(layer, "danger", told, "tls_cert", hint)
+        message = f"No TLS on {settings.host}: tokens and queries cross the network unencrypted."
+        yield _finding(layer, "danger", message, "tls_cert", hint)
 
 
 def _certificate(deployment: Deployment) -> Iterator[DoctorFinding]:
@@ -102,26 +101,26 @@ def _certificate(deployment: Deployment) -> Iterator[DoctorFinding]:
     if ends is None:
         return
     days = (ends - deployment.now) / _DAY
-    hint = "Replace the file; it is read again."
+    hint = "Replace the file; the service reloads it."
     if days <= 0:
-        yield _finding("certificate", "danger", "The service's certificate has expired.", "tls_cert", hint)
+        yield _finding("certificate", "danger", "The certificate of the service has expired.", "tls_cert", hint)
     elif days < limits.DOCTOR_CERTIFICATE_DAYS:
-        told = f"The service's certificate expires in {int(days)} days."
-        yield _finding("certificate", "warning", told, "tls_cert", hint)
+        message = f"The certificate of the service expires in {int(days)} days."
+        yield _finding("certificate", "warning", message, "tls_cert", hint)
 
 
 def _authentication(deployment: Deployment) -> Iterator[DoctorFinding]:
     if deployment.settings.open:
-        told = "Authentication is off: every program and user of this machine may read, write and administer."
-        yield _finding("authentication", "warning", told, "open", "Leave `open` out and hand out tokens.")
+        message = "Authentication is off: every program and user of this machine may read, write and administer."
+        yield _finding("authentication", "warning", message, "open", "Leave `open` out and issue tokens.")
     else:
         yield _finding("authentication", "ok", "Every write needs a credential.", "open")
 
 
 def _reading(deployment: Deployment) -> Iterator[DoctorFinding]:
     if deployment.settings.anonymous_read:
-        told = "Anyone may read public agents without a token."
-        yield _finding("reading", "info", told, "anonymous_read", "Leave anonymous_read out to ask readers for tokens.")
+        message = "Anyone may read public agents without a token."
+        yield _finding("reading", "info", message, "anonymous_read", "Leave anonymous_read out to require tokens.")
     elif not deployment.settings.open:
         yield _finding("reading", "ok", "Reading needs a token.", "anonymous_read")
 
@@ -129,30 +128,30 @@ def _reading(deployment: Deployment) -> Iterator[DoctorFinding]:
 def _client_certificates(deployment: Deployment) -> Iterator[DoctorFinding]:
     settings, layer = deployment.settings, "client certificates"
     if settings.client_ca is None:
-        told = "No client certificates: tokens alone tell callers apart."
-        yield _finding(layer, "info", told, "client_ca", "Set client_ca to take certificates as credentials.")
+        message = "No client certificates: tokens are the only credentials."
+        yield _finding(layer, "info", message, "client_ca", "Set client_ca to accept certificates as credentials.")
         return
-    yield _finding(layer, "ok", "Client certificates are believed.", "client_ca")
+    yield _finding(layer, "ok", "Client certificates are accepted.", "client_ca")
     if settings.crl is None:
-        told = "No list of revoked certificates: only serials that `waypost keys revoke` names are refused."
-        yield _finding(layer, "info", told, "crl", "Set crl to the list of the authority.")
+        message = "No revocation list: only serials revoked with `waypost keys revoke` are refused."
+        yield _finding(layer, "info", message, "crl", "Set crl to the list of the authority.")
 
 
 def _issuers(deployment: Deployment) -> Iterator[DoctorFinding]:
     layer = "outside issuers"
     for issuer in deployment.settings.external_issuers:
         if issuer.admin:
-            told = f"Tokens of {issuer.issuer!r} may carry the scope admin."
-            yield _finding(layer, "warning", told, "jwks_admin", "Leave it out; mint admin tokens here.")
+            message = f"Tokens of {issuer.issuer!r} may carry the scope admin."
+            yield _finding(layer, "warning", message, "jwks_admin", "Leave it out; issue admin tokens here.")
         if not issuer.prefix:
-            told = f"Subjects of {issuer.issuer!r} are not told apart from those of this service."
-            yield _finding(layer, "info", told, "jwks_prefix", "Set a prefix for them.")
+            message = f"Subjects of {issuer.issuer!r} can have the names of subjects of this service."
+            yield _finding(layer, "info", message, "jwks_prefix", "Set a prefix for them.")
     for url in deployment.running.silent_issuers if deployment.running else ():
-        told = f"No keys could be had from {url}: tokens of that issuer are refused."
-        yield _finding(layer, "warning", told, "jwks", "Is the address right, and reachable from here?")
+        message = f"No keys could be loaded from {url}: tokens of that issuer are refused."
+        yield _finding(layer, "warning", message, "jwks", "Check the URL, and whether it is reachable from here.")
 
 
-# --- Whom it believes -----------------------------------------------------------------------------
+# --- Trust ----------------------------------------------------------------------------------------
 
 
 def _announcements(deployment: Deployment) -> Iterator[DoctorFinding]:
@@ -160,47 +159,55 @@ def _announcements(deployment: Deployment) -> Iterator[DoctorFinding]:
     running = deployment.running
     rules = running.allow_rules if running else ()
     if "*" in rules:
-        told = "The allow-list has the rule *: anyone with a token may announce any new id."
-        yield _finding(layer, "warning", told, None, "`waypost allow remove '*'`, then a rule for each agent.")
+        message = "The allow-list has the rule *: anyone with a token may announce any new id."
+        yield _finding(
+            layer, "warning", message, None, "Run `waypost allow remove '*'`, then add a rule for each agent."
+        )
     elif settings.trust_mode == "tofu" and not rules:
-        told = "trust_mode is tofu without an allow-list: the first key that comes for an id is believed."
-        yield _finding(layer, "warning", told, "trust_mode", "Use allowlist-tofu, and `waypost allow add`.")
+        message = "trust_mode is tofu without an allow-list: the first key of an id is trusted."
+        yield _finding(layer, "warning", message, "trust_mode", "Use allowlist-tofu, and `waypost allow add`.")
     elif running is not None and not rules and settings.trust_mode == "allowlist-tofu":
-        told = "The allow-list is empty: nobody but an admin may announce."
-        yield _finding(layer, "info", told, "trust_mode", "`waypost allow add` admits others, one by one.")
+        message = "The allow-list is empty: only admins may announce."
+        yield _finding(layer, "info", message, "trust_mode", "`waypost allow add` admits others.")
     else:
         known = f"; the allow-list has {len(rules)} rules" if running is not None else ""
         yield _finding(layer, "ok", f"trust_mode is {settings.trust_mode}{known}.", "trust_mode")
     if settings.unsigned_announcements != "reject":
-        told = "Announcements without a signature are admitted, untrusted."
-        yield _finding(layer, "warning", told, "unsigned_announcements", "Set unsigned_announcements to reject.")
+        message = "Announcements without a signature are admitted as untrusted."
+        yield _finding(layer, "warning", message, "unsigned_announcements", "Set unsigned_announcements to reject.")
     if settings.legacy_signatures:
-        told = "Signatures over the JSON of older announcers are taken too; it is not the same for every reader."
-        yield _finding(layer, "warning", told, "legacy_signatures", "Leave it out once all announcers use RFC 8785.")
+        message = (
+            "Signatures over the JSON form of older announcers are accepted; its bytes differ between implementations."
+        )
+        yield _finding(layer, "warning", message, "legacy_signatures", "Leave it out once all announcers use RFC 8785.")
     if not settings.bind_subject:
-        told = "A token may announce any id that the allow-list admits."
-        yield _finding(layer, "info", told, "bind_subject", "Set bind_subject to hold each token to its own agent.")
+        message = "A token may announce any id that the allow-list admits."
+        yield _finding(
+            layer, "info", message, "bind_subject", "Set bind_subject to restrict each token to its own agent."
+        )
 
 
 def _lan(deployment: Deployment) -> Iterator[DoctorFinding]:
     settings, layer = deployment.settings, "LAN"
-    ways = (
-        ("mdns", "mDNS", "any neighbour"),
-        ("udp", "UDP broadcast", "any neighbour"),
-        ("bus", "the bus", "who reaches it"),
+    transports = (
+        ("mdns", "mDNS", "any host on the LAN"),
+        ("udp", "UDP broadcast", "any host on the LAN"),
+        ("bus", "the bus", "any client of the bus"),
     )
-    for name, word, who in ways:
+    for name, label, sender in transports:
         if not getattr(settings, name):
             continue
         if settings.trust_mode == "tofu":
-            told = f"Announcements by {word} are heard, and trust_mode is tofu: {who} may register agents."
-            yield _finding(layer, "warning", told, name, "Use allowlist-tofu, and `waypost allow add`.")
+            message = f"Announcements by {label} are received, and trust_mode is tofu: {sender} may register agents."
+            yield _finding(layer, "warning", message, name, "Use allowlist-tofu, and `waypost allow add`.")
         else:
-            told = f"Announcements by {word} are heard; the gate for all announcements applies."
-            yield _finding(layer, "ok", told, name)
+            message = f"Announcements by {label} are received under the same rules as all others."
+            yield _finding(layer, "ok", message, name)
     if settings.mdns_publish:
-        told = "Public agents are told to the whole LAN by mDNS, also where reading needs a token."
-        yield _finding(layer, "info", told, "mdns_publish", "Leave it out if neighbours should not see them.")
+        message = "Public agents are published to the LAN by mDNS, even if reading needs a token."
+        yield _finding(
+            layer, "info", message, "mdns_publish", "Leave it out if other hosts on the LAN should not see them."
+        )
 
 
 def _verdicts(deployment: Deployment) -> Iterator[DoctorFinding]:
@@ -208,14 +215,14 @@ def _verdicts(deployment: Deployment) -> Iterator[DoctorFinding]:
     if running is None:
         return
     if running.failed:
-        told = f"{running.failed} of {running.agents} agents failed a check."
-        yield _finding("agents", "warning", told, None, "`waypost verify ID` tells why; withdraw what is forged.")
-    if running.waiting:
-        told = f"{running.waiting} changes of verified agents wait for a confirmation."
-        yield _finding("agents", "info", told, None, "`waypost confirm ID` shows each.")
+        message = f"{running.failed} of {running.agents} agents failed a check."
+        yield _finding("agents", "warning", message, None, "`waypost verify ID` shows why; withdraw forged agents.")
+    if running.pending:
+        message = f"{running.pending} changes of verified agents are pending."
+        yield _finding("agents", "info", message, None, "`waypost confirm ID` shows each.")
 
 
-# --- What it bounds -------------------------------------------------------------------------------
+# --- Limits ---------------------------------------------------------------------------------------
 
 
 def _rates(deployment: Deployment) -> Iterator[DoctorFinding]:
@@ -224,10 +231,10 @@ def _rates(deployment: Deployment) -> Iterator[DoctorFinding]:
     severity: Severity = "info" if deployment.is_local else "warning"
     for name in off:
         yield _finding(
-            layer, severity, f"{name} is 0: one caller may use everything.", name, "Leave it out, or set it."
+            layer, severity, f"{name} is 0: one caller may use all capacity.", name, "Leave it out, or set it."
         )
     if not off:
-        yield _finding(layer, "ok", "Callers from elsewhere are held to a rate.", "rate_limit_writes")
+        yield _finding(layer, "ok", "Callers from other machines have a rate limit.", "rate_limit_writes")
 
 
 def _quotas(deployment: Deployment) -> Iterator[DoctorFinding]:
@@ -236,8 +243,8 @@ def _quotas(deployment: Deployment) -> Iterator[DoctorFinding]:
         yield _finding("quotas", "ok", f"An owner may have {most} agents.", "agents_per_owner")
     else:
         severity: Severity = "info" if deployment.is_local else "warning"
-        told = "agents_per_owner is 0: one owner may fill the registry."
-        yield _finding("quotas", severity, told, "agents_per_owner", "Set how many agents an owner may have.")
+        message = "agents_per_owner is 0: one owner may fill the registry."
+        yield _finding("quotas", severity, message, "agents_per_owner", "Set how many agents an owner may have.")
 
 
 def _outgoing(deployment: Deployment) -> Iterator[DoctorFinding]:
@@ -249,91 +256,97 @@ def _outgoing(deployment: Deployment) -> Iterator[DoctorFinding]:
         if network.prefixlen == 0:
             yield _finding(layer, "danger", f"{text} lets callers reach every address from here.", name, hint)
         elif network.prefixlen < wide:
-            yield _finding(layer, "warning", f"{text} is wider than any network of one owner.", name, hint)
+            yield _finding(layer, "warning", f"{text} is wider than any private network.", name, hint)
         elif network.is_loopback:
-            told = f"{text} lets callers reach what listens on this machine alone."
-            yield _finding(layer, "warning", told, name, hint)
+            message = f"{text} lets callers reach services that listen on this machine only."
+            yield _finding(layer, "warning", message, name, hint)
     if not deployment.settings.allow_cidrs:
-        yield _finding(layer, "ok", "Private and reserved addresses are never asked for others.", name)
+        yield _finding(layer, "ok", "The service never connects to private and reserved addresses for callers.", name)
 
 
 def _resolver(deployment: Deployment) -> Iterator[DoctorFinding]:
     resolver = deployment.settings.resolver
     if "," not in resolver:
-        told = "One resolver answers for domain proofs; nobody confirms what it says."
-        yield _finding("resolver", "info", told, "resolver", "Name two, with a comma between them.")
+        message = "One resolver alone decides domain proofs."
+        yield _finding("resolver", "info", message, "resolver", "Name two, separated by a comma.")
     else:
         yield _finding("resolver", "ok", "Two resolvers must agree on domain proofs.", "resolver")
 
 
 def _dnssec(deployment: Deployment) -> Iterator[DoctorFinding]:
     if deployment.settings.trust_ad:
-        told = "What the DNS proves is the resolver's word, not checked here."
-        yield _finding("dnssec", "info", told, "trust_ad", "Leave trust_ad out to validate here.")
+        message = "DNSSEC is validated by the resolver, not here."
+        yield _finding("dnssec", "info", message, "trust_ad", "Leave trust_ad out to validate here.")
     else:
-        begins = "the root's keys" if deployment.settings.trust_anchors is None else "the root's keys and your anchors"
-        yield _finding("dnssec", "ok", f"Answers of the DNS are validated here, from {begins} on.", "trust_anchors")
+        anchors = "the root keys" if deployment.settings.trust_anchors is None else "the root keys and your anchors"
+        yield _finding("dnssec", "ok", f"DNSSEC is validated here, with {anchors}.", "trust_anchors")
 
 
 def _proxies(deployment: Deployment) -> Iterator[DoctorFinding]:
     for text in deployment.settings.trusted_proxies:
         if ipaddress.ip_network(text, strict=False).prefixlen == 0:
-            told = f"trusted_proxies has {text}: anyone may say which address they come from."
-            yield _finding("proxies", "danger", told, "trusted_proxies", "Name your proxies only.")
+            message = f"trusted_proxies has {text}: any caller can fake its address."
+            yield _finding("proxies", "danger", message, "trusted_proxies", "Name your proxies only.")
 
 
-# --- What it keeps --------------------------------------------------------------------------------
+# --- Data -----------------------------------------------------------------------------------------
 
 
 def _files(deployment: Deployment) -> Iterator[DoctorFinding]:
-    machine, layer, sound = deployment.machine, "files", True
+    machine, layer, is_private = deployment.machine, "files", True
     if machine.admin_token_mode is not None and machine.admin_token_mode & _OTHERS:
-        sound = False
-        told = f"admin.token can be read by other users (mode {machine.admin_token_mode:04o})."
-        yield _finding(layer, "danger", told, "data", "chmod 600 it, and replace it: remove it and restart.")
+        is_private = False
+        message = f"admin.token can be read by other users (mode {machine.admin_token_mode:04o})."
+        yield _finding(layer, "danger", message, "data", "Run chmod 600, then replace it: remove the file and restart.")
     for name, mode in machine.key_modes:
         if mode & _OTHERS:
-            sound = False
-            told = f"The private key {name} can be read by other users (mode {mode:04o})."
-            yield _finding(layer, "danger", told, "data", "chmod 600 it, and replace it if others use this machine.")
+            is_private = False
+            message = f"The private key {name} can be read by other users (mode {mode:04o})."
+            yield _finding(
+                layer, "danger", message, "data", "Run chmod 600, and replace the key if others use this machine."
+            )
     if machine.data_mode is not None and machine.data_mode & _OTHERS_WRITE:
-        sound = False
-        told = f"Other users may write to the data folder (mode {machine.data_mode:04o})."
-        yield _finding(layer, "danger", told, "data", "chmod 700 it.")
+        is_private = False
+        message = f"Other users can write to the data folder (mode {machine.data_mode:04o})."
+        yield _finding(layer, "danger", message, "data", "Run chmod 700.")
     elif machine.data_mode is not None and machine.data_mode & _OTHERS:
-        sound = False
-        told = f"Other users may look into the data folder (mode {machine.data_mode:04o})."
-        yield _finding(layer, "warning", told, "data", "chmod 700 it.")
-    if sound and machine.data_mode is not None:
-        yield _finding(layer, "ok", "Data folder, admin token and keys are their owner's alone.", "data")
+        is_private = False
+        message = f"Other users can read the data folder (mode {machine.data_mode:04o})."
+        yield _finding(layer, "warning", message, "data", "Run chmod 700.")
+    if is_private and machine.data_mode is not None:
+        yield _finding(layer, "ok", "Only the owner can read the data folder, the admin token and the keys.", "data")
 
 
 def _disk(deployment: Deployment) -> Iterator[DoctorFinding]:
     free = deployment.machine.free_bytes
     if free is None or not deployment.settings.is_durable:
         return
-    hint = "Free some: on a full disk, writes are refused."
+    hint = "Free some space: on a full disk, writes are refused."
     if free < limits.DOCTOR_DISK_DANGER_BYTES:
-        yield _finding("disk", "danger", f"{free // limits.MIB} MiB are free where the data is.", "data", hint)
+        yield _finding(
+            "disk", "danger", f"{free // limits.MIB} MiB are free on the disk of the data folder.", "data", hint
+        )
     elif free < limits.DOCTOR_DISK_WARNING_BYTES:
-        yield _finding("disk", "warning", f"{free // limits.MIB} MiB are free where the data is.", "data", hint)
+        yield _finding(
+            "disk", "warning", f"{free // limits.MIB} MiB are free on the disk of the data folder.", "data", hint
+        )
     else:
-        yield _finding("disk", "ok", f"{free // limits.MIB} MiB are free where the data is.", "data")
+        yield _finding("disk", "ok", f"{free // limits.MIB} MiB are free on the disk of the data folder.", "data")
 
 
 def _durability(deployment: Deployment) -> Iterator[DoctorFinding]:
     if not deployment.settings.is_durable:
         severity: Severity = "info" if deployment.is_local else "warning"
-        told = "The store is in memory: records, audit trail and bound keys are gone at the end."
-        yield _finding("durability", severity, told, "store", "Use the store sqlite.")
+        message = "The store is in memory: records, audit trail and keys are lost when the service stops."
+        yield _finding("durability", severity, message, "store", "Use the store sqlite.")
     else:
-        yield _finding("durability", "ok", "An acknowledged write survives a crash and a power cut.", "store")
+        yield _finding("durability", "ok", "Acknowledged writes survive a crash and a power failure.", "store")
 
 
 def _clock(deployment: Deployment) -> Iterator[DoctorFinding]:
     if deployment.now < limits.DOCTOR_EARLIEST:
-        told = "The clock is years behind: tokens, leases and certificates are judged wrongly."
-        yield _finding("clock", "danger", told, None, "Set the clock of this machine, and keep it by NTP.")
+        message = "The clock is years behind: tokens, leases and certificates are checked against a wrong time."
+        yield _finding("clock", "danger", message, None, "Set the clock of this machine, and use NTP.")
 
 
 def _kernels(deployment: Deployment) -> Iterator[DoctorFinding]:
@@ -349,13 +362,13 @@ def _kernels(deployment: Deployment) -> Iterator[DoctorFinding]:
 def _general(deployment: Deployment) -> Iterator[DoctorFinding]:
     settings, machine = deployment.settings, deployment.machine
     if settings.workers > machine.cores:
-        told = f"{settings.workers} processes share {machine.cores} cores."
-        yield _finding("workers", "info", told, "workers", "More processes than cores help nobody.")
+        message = f"{settings.workers} processes share {machine.cores} cores."
+        yield _finding("workers", "info", message, "workers", "Use at most one process for each core.")
     if settings.embedder == "none" or not machine.has_embedder:
-        told = "No sentence model: agents are found by their words and tags alone."
-        yield _finding("embedder", "info", told, "embedder", "Install one; see docs/how-to/use-your-own-model.md.")
+        message = "No sentence model: search uses words and tags only."
+        yield _finding("embedder", "info", message, "embedder", "Install one; see docs/how-to/use-your-own-model.md.")
     if settings.log_level == "debug":
-        yield _finding("log", "info", "The log tells more than it needs to.", "log_level", "Set it to info.")
+        yield _finding("log", "info", "The log is verbose.", "log_level", "Set it to info.")
 
 
 RULES: Final[tuple[Callable[[Deployment], Iterator[DoctorFinding]], ...]] = (

@@ -1,8 +1,7 @@
-"""Proving a domain: claim it, publish the line, have it checked; and looking again from time to time.
+"""Proofs of domain ownership: claim a domain, publish a line, have it checked, and rechecks while the proof is in use.
 
-What a claim is and how it lives is said in `trust/domain_claims.py`, what it changes in `proofs.py`; how a line is
-looked up is the
-net's business. Each step is a note in the store, with its entry in the audit trail.
+`trust/domain_claims.py` defines a claim and its states, `domain_proofs.py` what it changes. Each step is a note in the store
+with an entry in the audit trail.
 """
 
 from __future__ import annotations
@@ -40,17 +39,17 @@ from waypost.trust.domain_claims import (
 
 log = logging.getLogger("waypost.domains")
 
-_PERSPECTIVES = (0, 1)  # a line counts when both see it
+_PERSPECTIVES = (0, 1)  # both resolvers must see the line
 
 
 class ProofLookup(Protocol):
     async def lines(self, domain: str, method: ProofMethod, perspective: int) -> list[str]:
-        """What is published where a proof belongs. FetchFailed or AddressDenied when it cannot be read."""
+        """The lines published at the place of a proof. Raises FetchFailed or AddressDenied if it cannot be read."""
         ...
 
 
 class DomainClaimOptions(msgspec.Struct, frozen=True, kw_only=True):
-    service: str  # the name that lines are bound to
+    service: str  # the name of the service in a line
     recheck_seconds: float = limits.PROOF_RECHECK_SECONDS
     discreet_seconds: float = limits.FETCH_DISCREET_SECONDS
 
@@ -70,16 +69,16 @@ class DomainClaims:
         self._options = options
         self._chance = chance
 
-    # --- What callers ask ------------------------------------------------------------------------
+    # --- Operations ------------------------------------------------------------------------------
 
     async def list(self, principal: Principal) -> list[OwnershipClaim]:
-        """One's own claims; an admin sees all."""
+        """The claims of the caller; an admin sees all."""
         notes = [load_claims(value) for _, value in await self._registry.notes(NOTE_PREFIX)]
         claims = [claim for note in notes for claim in note.claims.values()]
         return [claim for claim in claims if principal.is_admin or claim.subject == principal.subject]
 
     async def prove(self, principal: Principal, domain: str, method: ProofMethod) -> OwnershipClaim:
-        """Claim a domain. The same claim again gives the same line, until it has expired."""
+        """Claim a domain. Repeating a claim returns the same line until it expires."""
         subject, now = _subject(principal), self._clock.now()
         nonce = make_nonce(secrets.token_bytes(32), service=self._options.service, domain=domain, subject=subject)
         fresh = OwnershipClaim(
@@ -94,8 +93,8 @@ class DomainClaims:
         self._check_quota(subject, domain)
         made = [fresh]
 
-        def decide(held: StoreState) -> Decision:
-            note = load_claims(held.notes.get(claims_key(domain))).without_expired(now)
+        def decide(state: StoreState) -> Decision:
+            note = load_claims(state.notes.get(claims_key(domain))).without_expired(now)
             known = note.claims.get(subject)
             if known is not None and known.method == method:
                 made[0] = known
@@ -104,24 +103,24 @@ class DomainClaims:
                 raise Conflict(
                     f"{domain} is proven already, by {known.method}.",
                     path="$.method",
-                    hint="Remove that proof first, if the other one should take its place.",
+                    hint="Remove that proof first to use the other method.",
                 )
             if known is None and len(note.claims) >= limits.PROOF_CLAIMS:
                 raise QuotaExceeded("Too many subjects claim this domain.", path="$.domain")
             made[0] = fresh
             entry = audit_entry_by(principal, "claim", now=now, object=domain, outcome="pending", detail=method)
-            return _written(domain, note.with_claim(fresh), "pending", entry)
+            return _write(domain, note.with_claim(fresh), "pending", entry)
 
         await self._execute(domain, decide)
         return made[0]
 
     async def check(self, principal: Principal, domain: str) -> OwnershipClaim:
-        """Look for the line. ProofMissing says where it was looked for."""
+        """Look for the line. ProofMissing names the place that was checked."""
         subject = _subject(principal)
         claim = await self._find(subject, domain)
         if claim is None or claim.is_over(self._clock.now()):
             raise NotFound(
-                f"You do not claim {domain}, or too long ago.", path="$.domain", hint="Claim it, then publish the line."
+                f"You have no open claim of {domain}.", path="$.domain", hint="Claim it, then publish the line."
             )
         began = time.monotonic()
         try:
@@ -137,62 +136,62 @@ class DomainClaims:
         return await self._grant(principal, claim)
 
     async def remove(self, principal: Principal, domain: str, subject: str | None = None) -> None:
-        """Give up a claim; an admin may name whose."""
-        whose, now = subject or _subject(principal), self._clock.now()
-        if whose != principal.subject and not principal.is_admin:
+        """Remove a claim; an admin may name its subject."""
+        claimant, now = subject or _subject(principal), self._clock.now()
+        if claimant != principal.subject and not principal.is_admin:
             raise NotFound(f"You do not claim {domain}.", path="domain")
 
-        def decide(held: StoreState) -> Decision:
-            note = load_claims(held.notes.get(claims_key(domain)))
-            if whose not in note.claims:
-                raise NotFound(f"Nobody of this name claims {domain}.", path="domain")
-            entry = audit_entry_by(principal, "unclaim", now=now, object=domain, outcome="removed", detail=whose)
-            return _written(domain, note.without(whose), "removed", entry)
+        def decide(state: StoreState) -> Decision:
+            note = load_claims(state.notes.get(claims_key(domain)))
+            if claimant not in note.claims:
+                raise NotFound(f"This subject does not claim {domain}.", path="domain")
+            entry = audit_entry_by(principal, "unclaim", now=now, object=domain, outcome="removed", detail=claimant)
+            return _write(domain, note.without(claimant), "removed", entry)
 
         await self._execute(domain, decide)
-        await self._take_over(whose, domain)
+        await self._update_agents(claimant, domain)
 
-    # --- Time ------------------------------------------------------------------------------------
+    # --- Rechecks --------------------------------------------------------------------------------
 
     async def recheck(self) -> None:
-        """Look again at what is due. One failure is an outage, three are the end."""
+        """Check the claims that are due again. One failure may be an outage; three end the proof."""
         now = self._clock.now()
         due = [claim for claim in self._registry.proofs.claims() if _is_due(claim, now)]
         for start in range(0, len(due), limits.PROOF_CONCURRENT_RECHECKS):
             part = due[start : start + limits.PROOF_CONCURRENT_RECHECKS]
-            await asyncio.gather(*(self._look_again(claim, now) for claim in part))
+            await asyncio.gather(*(self._recheck_claim(claim, now) for claim in part))
 
-    async def _look_again(self, claim: OwnershipClaim, now: float) -> None:
+    async def _recheck_claim(self, claim: OwnershipClaim, now: float) -> None:
         try:
             found = has_proof_line(claim, await self._lookup.lines(claim.domain, claim.method, _PERSPECTIVES[0]))
         except (FetchFailed, AddressDenied):
-            if claim.method == "dns" and not self._is_long_unanswered(claim, now):
+            if claim.method == "dns" and not self._is_outage_over(claim, now):
                 await self._replace(
-                    claim, msgspec.structs.replace(claim, next_check_at=self._soon(now)), "unanswered", now
+                    claim, msgspec.structs.replace(claim, next_check_at=self._retry_at(now)), "unanswered", now
                 )
                 return
             found = False
         if found:
-            await self._replace(claim, mark_proven(claim, now, self._later(now)), "seen", now)
+            await self._replace(claim, mark_proven(claim, now, self._next_check(now)), "seen", now)
             return
-        after = mark_missed(claim, self._soon(now))
+        after = mark_missed(claim, self._retry_at(now))
         await self._replace(claim, after, after.state if after.state == "lapsed" else "missed", now)
         if after.state == "lapsed":
             log.warning("the proof of %s for %s has lapsed", claim.domain, claim.subject)
-            await self._take_over(claim.subject, claim.domain)
+            await self._update_agents(claim.subject, claim.domain)
 
-    def _is_long_unanswered(self, claim: OwnershipClaim, now: float) -> bool:
-        """That our own resolver fails says nothing of the domain, but not for ever."""
+    def _is_outage_over(self, claim: OwnershipClaim, now: float) -> bool:
+        """A failing resolver says nothing about the domain, but not without a limit."""
         return now - (claim.checked_at or now) > limits.PROOF_UNANSWERED_PERIODS * self._options.recheck_seconds
 
-    def _later(self, now: float) -> float:
-        """With jitter: what was proven together is not looked at together."""
+    def _next_check(self, now: float) -> float:
+        """With jitter, so that domains proven together are not rechecked together."""
         return now + self._options.recheck_seconds * (0.9 + 0.2 * self._chance())
 
-    def _soon(self, now: float) -> float:
+    def _retry_at(self, now: float) -> float:
         return now + self._options.recheck_seconds / limits.PROOF_RETRY_DIVISOR * (0.9 + 0.2 * self._chance())
 
-    # --- Writing ---------------------------------------------------------------------------------
+    # --- Writes ----------------------------------------------------------------------------------
 
     async def _is_published(self, claim: OwnershipClaim) -> bool:
         for perspective in _PERSPECTIVES:
@@ -202,50 +201,50 @@ class DomainClaims:
 
     async def _grant(self, principal: Principal, claim: OwnershipClaim) -> OwnershipClaim:
         now = self._clock.now()
-        granted = mark_proven(claim, now, self._later(now))
+        granted = mark_proven(claim, now, self._next_check(now))
 
-        def decide(held: StoreState) -> Decision:
-            note = load_claims(held.notes.get(claims_key(claim.domain)))
+        def decide(state: StoreState) -> Decision:
+            note = load_claims(state.notes.get(claims_key(claim.domain)))
             known = note.claims.get(claim.subject)
             if known is None or known.nonce != claim.nonce or known.is_over(now):
                 raise _missing(claim)
             entry = audit_entry_by(
                 principal, "prove", now=now, object=claim.domain, outcome="proven", detail=claim.method
             )
-            return _written(claim.domain, note.with_claim(granted), "proven", entry)
+            return _write(claim.domain, note.with_claim(granted), "proven", entry)
 
         await self._execute(claim.domain, decide)
-        await self._take_over(claim.subject, claim.domain)
+        await self._update_agents(claim.subject, claim.domain)
         return granted
 
     async def _replace(self, before: OwnershipClaim, after: OwnershipClaim, outcome: str, now: float) -> None:
-        """What a look in the background found. Seen again is no news for the trail."""
+        """Store the result of a recheck. Only a change of state gets an audit entry."""
 
-        def decide(held: StoreState) -> Decision:
-            note = load_claims(held.notes.get(claims_key(before.domain)))
+        def decide(state: StoreState) -> Decision:
+            note = load_claims(state.notes.get(claims_key(before.domain)))
             if note.claims.get(before.subject) != before:
                 return Decision(outcome="unchanged")
             entry = AuditEntry(
                 at=now, action="recheck", subject="", object=before.domain, outcome=outcome, detail=before.subject
             )
-            kept = () if outcome in ("seen", "unanswered") else (entry,)
-            return _written(before.domain, note.with_claim(after), outcome, *kept)
+            entries = () if outcome in ("seen", "unanswered") else (entry,)
+            return _write(before.domain, note.with_claim(after), outcome, *entries)
 
         await self._execute(before.domain, decide)
 
-    async def _take_over(self, subject: str, domain: str) -> None:
-        """Records of the subject are judged anew: whether its domain is proven is part of what answers say."""
+    async def _update_agents(self, subject: str, domain: str) -> None:
+        """Update the verdict `domain` of all agents of a subject."""
         ids = [entry.id for entry in self._registry.entries if entry.owner == subject]
         now = self._clock.now()
         for start in range(0, len(ids), limits.GROUP_SLICE):
             part = await self._registry.registrations(ids[start : start + limits.GROUP_SLICE])
             commands = [
                 Command(
-                    keys=(held.id,),
-                    notes=proof_notes(held.record, *(source.id for source in held.sources)),
-                    decide=recheck_domain_proof(held.id, subject, domain, now),
+                    keys=(each.id,),
+                    notes=proof_notes(each.record, *(source.id for source in each.sources)),
+                    decide=recheck_domain_proof(each.id, subject, domain, now),
                 )
-                for held in part
+                for each in part
             ]
             await asyncio.gather(*map(self._registry.execute, commands))
 
@@ -257,16 +256,16 @@ class DomainClaims:
         await self._registry.execute(Command(keys=(), notes=(claims_key(domain),), decide=decide))
 
     def _check_quota(self, subject: str, domain: str) -> None:
-        held = [claim for claim in self._registry.proofs.claims() if claim.subject == subject]
-        if len(held) >= limits.PROOF_DOMAINS and all(claim.domain != domain for claim in held):
+        claims = [claim for claim in self._registry.proofs.claims() if claim.subject == subject]
+        if len(claims) >= limits.PROOF_DOMAINS and all(claim.domain != domain for claim in claims):
             raise QuotaExceeded(
-                f"You claim {len(held)} domains; at most {limits.PROOF_DOMAINS} are taken.",
+                f"You claim {len(claims)} domains; the limit is {limits.PROOF_DOMAINS}.",
                 path="$.domain",
-                hint="Remove those that you do not need.",
+                hint="Remove claims that you do not need.",
             )
 
 
-def _written(domain: str, note: OwnershipClaims, outcome: str, *audit: AuditEntry) -> Decision:
+def _write(domain: str, note: OwnershipClaims, outcome: str, *audit: AuditEntry) -> Decision:
     return Decision(outcome=outcome, notes={claims_key(domain): dump_claims(note)}, audit=audit)
 
 
@@ -285,6 +284,6 @@ def _missing(claim: OwnershipClaim) -> ProofMissing:
     return ProofMissing(
         f"The line that proves {claim.domain} was not found.",
         path="$.domain",
-        hint=f"Publish it as {where}: {claim.line}. A change may take a while to be seen.",
+        hint=f"Publish it as {where}: {claim.line}. It may take a while until a change is visible.",
         details={"place": claim.place, "line": claim.line},
     )

@@ -1,7 +1,7 @@
-"""From an address to agents: fetch, recognise, decode, verify; show what was found, and register it when that is wanted.
+"""Imports of documents from a URL: fetch, recognise, decode, verify, and register on request.
 
-How a document gets here is the fetcher's business. What may be told of a failure is decided here: who is not an admin learns
-only that an address could not be reached, and always equally late, so that nobody maps a network by asking for it.
+A caller who is not an admin learns only that a URL could not be reached, always after the same time, so that imports cannot be
+used to map a network.
 """
 
 from __future__ import annotations
@@ -47,40 +47,38 @@ WELL_KNOWN = (
     "/",
 )
 _CATALOGS = ("ai-catalog.json", "/agents", "/servers")
-# What is told apart only for admins: it says something of a network, not of a document.
+# Reasons that only admins see: they describe a network, not a document.
 _UNREACHABLE = frozenset(("no_address", "refused", "timed_out", "tls", "protocol"))
 
 
 class ImportRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What the caller said of an import."""
-
     url: str
     save: bool = False
     dialect: str | None = None
-    digest: str | None = None  # of what was shown: nothing else is saved
-    organisation: bool = False  # of a domain: everything that it lists
+    digest: str | None = None  # of the preview: only the same content is saved
+    organisation: bool = False  # for a domain: all agents that it lists
     visibility: str | None = None
     ttl_seconds: int | None = None
 
 
 class ImportedAgent(msgspec.Struct, frozen=True, kw_only=True):
-    """One document at the address, or why it is none. `receipt` when it was registered."""
+    """One document at the URL, or the error. It has a `receipt` if it was registered."""
 
     document: bytes
     dialect: str = ""
     decoded: Decoded | None = None
     trust: TrustSummary = TrustSummary(level="self_asserted")
-    existing: ExistingAgent | None = None  # what is registered under its id already
+    existing: ExistingAgent | None = None  # the agent that is registered under its id
     receipt: PublicationReceipt | None = None
     error: WaypostError | None = None
-    url: str = ""  # where it is, when that is not where all of them are
+    url: str = ""  # if it differs from the URL of the import
 
     def agent(self) -> dict[str, Any] | None:
         return record_to_json(self.decoded.record) if self.decoded is not None else None
 
 
 class ImportResult(msgspec.Struct, frozen=True, kw_only=True):
-    url: str  # where the document is, after redirects and well-known paths
+    url: str  # of the document, after redirects and well-known paths
     digest: str
     agents: tuple[ImportedAgent, ...]
 
@@ -92,54 +90,56 @@ class Importer:
         self._registry = registry
         self._fetcher = fetcher
         self._discreet_seconds = discreet_seconds
-        self._joining = RecordLinker(registry)
+        self._linker = RecordLinker(registry)
 
-    async def find(self, principal: Principal, wanted: ImportRequest) -> ImportResult:
-        """Fetch and look; with `save` register what was found. One document of a catalogue that is refused stops no other."""
-        fetched, documents = await self._discreetly(principal, wanted)
+    async def find(self, principal: Principal, request: ImportRequest) -> ImportResult:
+        """Fetch and preview; with `save` register. A refused document of a catalog does not stop the others."""
+        fetched, documents = await self._fetch_discreetly(principal, request)
         digest = hashlib.sha256(fetched.body).hexdigest()
-        if wanted.digest is not None and wanted.digest != digest:
+        if request.digest is not None and request.digest != digest:
             raise PreconditionFailed(
-                "The document has changed since it was shown.", path="$.digest", hint="Fetch it again, and look."
+                "The document has changed since the preview.", path="$.digest", hint="Fetch it again."
             )
-        take = self._save if wanted.save else self._preview
-        agents = [await self._one(principal, wanted, fetched.url, document, take) for document in documents]
+        take = self._save if request.save else self._preview
+        agents = [await self._one(principal, request, fetched.url, document, take) for document in documents]
         if len(agents) == 1 and agents[0].error is not None:
             raise agents[0].error
         return ImportResult(url=fetched.url, digest=digest, agents=tuple(agents))
 
-    async def take(self, principal: Principal, wanted: ImportRequest, document: bytes) -> ImportResult:
-        """The same for one document that is at hand: looked at, or saved if it is what was shown."""
+    async def take(self, principal: Principal, request: ImportRequest, document: bytes) -> ImportResult:
+        """The same for a document that the caller sends."""
         digest = hashlib.sha256(document).hexdigest()
-        if wanted.digest is not None and wanted.digest != digest:
+        if request.digest is not None and request.digest != digest:
             raise PreconditionFailed(
-                "The document is not the one that was shown.", path="$.digest", hint="Look at it again."
+                "The document differs from the preview.", path="$.digest", hint="Preview it again."
             )
-        take = self._save if wanted.save else self._preview
-        found = await self._one(principal, wanted, None, document, take)
+        take = self._save if request.save else self._preview
+        found = await self._one(principal, request, None, document, take)
         if found.error is not None:
             raise found.error
         return ImportResult(url="", digest=digest, agents=(found,))
 
     # --- Fetching --------------------------------------------------------------------------------
 
-    async def _discreetly(self, principal: Principal, wanted: ImportRequest) -> tuple[FetchResponse, Sequence[bytes]]:
+    async def _fetch_discreetly(
+        self, principal: Principal, request: ImportRequest
+    ) -> tuple[FetchResponse, Sequence[bytes]]:
         began = time.monotonic()
         try:
-            return await self._fetch(wanted)
+            return await self._fetch(request)
         except (AddressDenied, FetchFailed) as error:
-            if principal.is_admin or not _reveals_network(error, wanted.url):
+            if principal.is_admin or not _reveals_network(error, request.url):
                 raise
         await asyncio.sleep(max(0.0, began + self._discreet_seconds - time.monotonic()))
         raise FetchFailed(
             "The address could not be reached.",
             path="$.url",
-            hint="Is it up, and public? Private networks are reached when the setting allow_cidrs names them.",
+            hint="Check that it is up and public. The setting allow_cidrs permits private networks.",
             details={"reason": "unreachable"},
         )
 
-    async def _fetch(self, wanted: ImportRequest) -> tuple[FetchResponse, Sequence[bytes]]:
-        candidates = _candidates(wanted.url)
+    async def _fetch(self, request: ImportRequest) -> tuple[FetchResponse, Sequence[bytes]]:
+        candidates = _candidates(request.url)
         if len(candidates) == 1:
             fetched = await self._fetcher.fetch(candidates[0], _purpose(candidates[0]))
             return fetched, _documents(fetched)
@@ -148,46 +148,46 @@ class Importer:
                 fetched = await self._fetcher.fetch(url, _purpose(url))
                 documents = _documents(fetched)
                 if documents:
-                    self._registry.decode(documents[0], dialect=wanted.dialect, source_url=fetched.url)
+                    self._registry.decode(documents[0], dialect=request.dialect, source_url=fetched.url)
                     return fetched, documents
             except FetchFailed as error:
                 if error.details.get("reason") in _UNREACHABLE:
                     raise
             except (UnknownDialect, MalformedJson):
-                continue  # an answer for everything is no document
+                continue  # a server may answer every path with some page
         raise FetchFailed(
-            "None of the well-known documents is there.",
+            "None of the well-known documents was found.",
             path="$.url",
             hint=f"Name a document, or serve one of {', '.join(WELL_KNOWN[:3])}.",
             details={"reason": "not_found"},
         )
 
-    # --- What was found --------------------------------------------------------------------------
+    # --- Documents -------------------------------------------------------------------------------
 
     async def _one(
         self,
         principal: Principal,
-        wanted: ImportRequest,
+        request: ImportRequest,
         url: str | None,
         document: bytes,
         take: Callable[[Publication], Awaitable[ImportedAgent]],
     ) -> ImportedAgent:
         try:
-            publication = self._fetched(principal, wanted, url, document)
-            return await take(await self._joining.beside(publication) if url is not None else publication)
+            publication = self._fetched(principal, request, url, document)
+            return await take(await self._linker.link(publication) if url is not None else publication)
         except WaypostError as error:
             return ImportedAgent(document=document, error=error)
 
-    def _fetched(self, principal: Principal, wanted: ImportRequest, url: str | None, document: bytes) -> Publication:
-        dialect, decoded = self._registry.decode(document, dialect=wanted.dialect, source_url=url)
+    def _fetched(self, principal: Principal, request: ImportRequest, url: str | None, document: bytes) -> Publication:
+        dialect, decoded = self._registry.decode(document, dialect=request.dialect, source_url=url)
         return Publication(
             dialect=dialect,
             document=document,
             decoded=decoded,
             principal=principal,
             via=IMPORT_VIA if url is not None else "page",
-            visibility=wanted.visibility,
-            ttl_seconds=wanted.ttl_seconds,
+            visibility=request.visibility,
+            ttl_seconds=request.ttl_seconds,
             source_url=url,
         )
 
@@ -206,7 +206,7 @@ class Importer:
         )
 
     async def _proof(self, publication: Publication) -> tuple[Verdict, ...]:
-        """Whether the caller has proven the domain of it, whose record it would become."""
+        """The domain verdict that the agent would get with the caller as its owner."""
         registry, record, subject = self._registry, publication.decoded.record, publication.principal.subject or ""
         if not registry.proofs.proven_domains(subject):
             return ()
@@ -228,7 +228,7 @@ def _found(publication: Publication) -> ImportedAgent:
 
 
 def _candidates(url: str) -> list[str]:
-    """The document that is named; for a bare host or origin, where documents usually are."""
+    """The URL itself; for a bare host or origin, the well-known paths."""
     text = url if "://" in url or "." not in url.split("/")[0] else f"https://{url}"
     try:
         parts = urlsplit(text)
@@ -240,17 +240,17 @@ def _candidates(url: str) -> list[str]:
 
 
 def _purpose(url: str) -> FetchPurpose:
-    """A list may be larger than a card."""
+    """A catalog may be larger than a card."""
     return "peer" if url.split("?", 1)[0].endswith(_CATALOGS) else "card"
 
 
 def _documents(fetched: FetchResponse) -> list[bytes]:
-    """The documents in an answer. What cannot be read is told in words of our own: nothing of it is repeated (S9)."""
+    """The documents in a response. Errors quote nothing of an unreadable response (S9)."""
     if not fetched.is_success:
         raise FetchFailed(
             f"The other server answered with status {fetched.status}.",
             path="$.url",
-            hint="Is the document there?",
+            hint="Check that the document exists.",
             details={"reason": "status", "answered": fetched.status},
         )
     if is_sexpr_text(fetched.body):
@@ -259,18 +259,18 @@ def _documents(fetched: FetchResponse) -> list[bytes]:
         packed = unpack_documents(fetched.body)
     except (msgspec.DecodeError, RecursionError):
         raise FetchFailed(
-            "What is there is not a document of any dialect.",
+            "The response is not a document of any dialect.",
             path="$.url",
-            hint="Name the address of a card, a manifest or a catalogue.",
+            hint="Use the URL of a card, a manifest or a catalog.",
             details={"reason": "not_a_document"},
         ) from None
     if packed is None:
         return [_bounded(fetched.body)]
     if len(packed) > limits.FETCH_DOCUMENTS:
         raise TooLarge(
-            f"The catalogue has {len(packed)} entries; at most {limits.FETCH_DOCUMENTS} are taken at once.",
+            f"The catalog has {len(packed)} entries; at most {limits.FETCH_DOCUMENTS} can be imported at once.",
             path="$.url",
-            hint="Save it as a file, and import that.",
+            hint="Save it as a file and import that.",
         )
     return packed
 
@@ -282,7 +282,7 @@ def _bounded(document: bytes) -> bytes:
 
 
 def _reveals_network(error: WaypostError, url: str) -> bool:
-    """Whoever writes an address as a number knows what it is; behind a name there may be something to learn."""
+    """Whether an error reveals something about a network. A URL with an IP address reveals nothing new; a name may."""
     if isinstance(error, AddressDenied):
         host = (urlsplit(url if "://" in url else f"https://{url}").hostname or "").split(".")[-1]
         return not (host.isdecimal() or ":" in host or host == "localhost")

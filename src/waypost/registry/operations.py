@@ -1,4 +1,4 @@
-"""One operation: what it is called everywhere, whom it is for, how it may fail."""
+"""The table of operations: name, scope, errors, command and client method. APIs, SDK, command line and reference read it."""
 
 from __future__ import annotations
 
@@ -71,22 +71,34 @@ TASK_ERRORS = (
 )
 
 
+OWNER_ERRORS = (
+    errors.MalformedJson,
+    errors.TooLarge,
+    errors.InvalidParameter,
+    errors.Unauthorized,
+    errors.MissingScope,
+    errors.RateLimited,
+    errors.NotOwner,
+    errors.NotFound,
+    errors.StorageFull,
+    errors.StoreUnavailable,
+)
+
+
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     summary: str
-    scope: str | None  # None: open to all, shows public agents only
+    scope: str | None  # None: open to all, public agents only
     idempotent: bool
     errors: tuple[type[errors.WaypostError], ...] = ()
     command: str | None = None  # `waypost …`
     method: str | None = None  # `Client.…`
 
 
-# ---- Agents: registered, read, found, renewed, shared, withdrawn; what became of them.
-
 AGENTS = (
     Operation(
         name="register",
-        summary="Register an agent, or update it: one document of any dialect.",
+        summary="Register or update an agent with one document of any dialect.",
         scope=SCOPE_WRITE,
         idempotent=True,
         errors=WRITE_ERRORS,
@@ -104,7 +116,7 @@ AGENTS = (
     ),
     Operation(
         name="fetch",
-        summary="Fetch the documents at an address; look at them, or register them.",
+        summary="Fetch the documents at a URL, to preview or register them.",
         scope=SCOPE_WRITE,
         idempotent=True,
         errors=(
@@ -162,47 +174,25 @@ AGENTS = (
     ),
     Operation(
         name="renew",
-        summary="Let an agent's lease run on.",
+        summary="Extend the lease of an agent.",
         scope=SCOPE_WRITE,
         idempotent=True,
-        errors=(
-            errors.MalformedJson,
-            errors.TooLarge,
-            errors.InvalidParameter,
-            errors.Unauthorized,
-            errors.MissingScope,
-            errors.RateLimited,
-            errors.NotOwner,
-            errors.NotFound,
-            errors.StorageFull,
-            errors.StoreUnavailable,
-        ),
+        errors=OWNER_ERRORS,
         command="renew",
         method="renew",
     ),
     Operation(
         name="share",
-        summary="Let subjects see a private agent, or no longer.",
+        summary="Change the subjects that may see a private agent.",
         scope=SCOPE_WRITE,
         idempotent=True,
-        errors=(
-            errors.MalformedJson,
-            errors.TooLarge,
-            errors.InvalidParameter,
-            errors.Unauthorized,
-            errors.MissingScope,
-            errors.RateLimited,
-            errors.NotOwner,
-            errors.NotFound,
-            errors.StorageFull,
-            errors.StoreUnavailable,
-        ),
+        errors=OWNER_ERRORS,
         command="share",
         method="share",
     ),
     Operation(
         name="host",
-        summary="Answer for an agent under a domain, by the Host header.",
+        summary="Serve an agent under a domain, by the Host header.",
         scope=SCOPE_ADMIN,
         idempotent=True,
         errors=(
@@ -236,7 +226,7 @@ AGENTS = (
     ),
     Operation(
         name="history",
-        summary="The earlier versions of an agent.",
+        summary="List the earlier versions of an agent.",
         scope=SCOPE_READ,
         idempotent=True,
         errors=(*READ_ERRORS, errors.NotFound),
@@ -245,7 +235,7 @@ AGENTS = (
     ),
     Operation(
         name="diff",
-        summary="How two versions of an agent differ.",
+        summary="Compare two versions of an agent.",
         scope=SCOPE_READ,
         idempotent=True,
         errors=(*READ_ERRORS, errors.NotFound),
@@ -254,7 +244,7 @@ AGENTS = (
     ),
     Operation(
         name="agent_health",
-        summary="How the endpoint of an agent answers.",
+        summary="Show the health of an agent's endpoint.",
         scope=SCOPE_READ,
         idempotent=True,
         errors=(*READ_ERRORS, errors.NotFound),
@@ -263,7 +253,7 @@ AGENTS = (
     ),
     Operation(
         name="held",
-        summary="Show the change of a verified agent that waits for its owner.",
+        summary="Show the pending change of a verified agent.",
         scope=SCOPE_WRITE,
         idempotent=True,
         errors=(
@@ -279,7 +269,7 @@ AGENTS = (
     ),
     Operation(
         name="confirm",
-        summary="Let a change pass that waits.",
+        summary="Confirm a pending change.",
         scope=SCOPE_WRITE,
         idempotent=False,
         errors=(*WRITE_ERRORS, errors.NotOwner, errors.NotFound),
@@ -288,7 +278,7 @@ AGENTS = (
     ),
     Operation(
         name="reject",
-        summary="Forget a change that waits.",
+        summary="Reject a pending change.",
         scope=SCOPE_WRITE,
         idempotent=False,
         errors=(
@@ -310,12 +300,10 @@ AGENTS = (
 )
 
 
-# ---- Domains: from a name to an agent, proofs of them, and what is written into a zone.
-
 DOMAINS = (
     Operation(
         name="resolve",
-        summary="From a domain name to an agent: where it is, what it says, and how far that is proven.",
+        summary="Resolve a domain to its agent: endpoint, documents and trust level.",
         scope=SCOPE_READ,
         idempotent=True,
         errors=(*READ_ERRORS, errors.LoopDetected),
@@ -324,7 +312,7 @@ DOMAINS = (
     ),
     Operation(
         name="organisation",
-        summary="The agents that an organisation lists in its DNS.",
+        summary="List the agents that an organisation publishes in its DNS.",
         scope=SCOPE_READ,
         idempotent=True,
         errors=(*READ_ERRORS, errors.LoopDetected),
@@ -333,7 +321,7 @@ DOMAINS = (
     ),
     Operation(
         name="zone",
-        summary="The DNS records that lead to an agent, as text for a zone.",
+        summary="Write the DNS records of an agent as zone text.",
         scope=SCOPE_READ,
         idempotent=True,
         errors=(*READ_ERRORS, errors.NotFound, errors.Conflict),
@@ -342,7 +330,7 @@ DOMAINS = (
     ),
     Operation(
         name="prove_domain",
-        summary="Claim a domain; the answer says what to publish where.",
+        summary="Claim a domain; the response names the line to publish.",
         scope=SCOPE_WRITE,
         idempotent=True,
         errors=(*DOMAIN_ERRORS, errors.MalformedJson, errors.TooLarge, errors.Conflict, errors.QuotaExceeded),
@@ -351,7 +339,7 @@ DOMAINS = (
     ),
     Operation(
         name="check_domain",
-        summary="Look for the proof of a domain that is claimed.",
+        summary="Check the proof of a claimed domain.",
         scope=SCOPE_WRITE,
         idempotent=True,
         errors=(
@@ -376,7 +364,7 @@ DOMAINS = (
     ),
     Operation(
         name="remove_domain",
-        summary="Give up a domain.",
+        summary="Remove the claim of a domain.",
         scope=SCOPE_WRITE,
         idempotent=True,
         errors=(*DOMAIN_ERRORS, errors.NotFound),
@@ -386,12 +374,10 @@ DOMAINS = (
 )
 
 
-# ---- What comes after discovery: conversations, tasks, swarms, invitations.
-
 MESSAGING = (
     Operation(
         name="chat",
-        summary="Talk to an agent: this service, one that is hosted here, or one that holds a line to it.",
+        summary="Talk to an agent: this service, a hosted agent or a connected one.",
         scope=None,
         idempotent=False,
         errors=(
@@ -405,7 +391,7 @@ MESSAGING = (
     ),
     Operation(
         name="send_task",
-        summary="Give an agent a task, or the service itself.",
+        summary="Send a task to an agent or to the service.",
         scope=SCOPE_WRITE,
         idempotent=True,
         errors=(*TASK_ERRORS, errors.Forbidden, errors.AddressDenied, errors.IdempotencyConflict),
@@ -414,7 +400,7 @@ MESSAGING = (
     ),
     Operation(
         name="task_status",
-        summary="Ask how a task goes; its result.",
+        summary="Read the status and the result of a task.",
         scope=SCOPE_READ,
         idempotent=True,
         errors=(*TASK_ERRORS, errors.PreconditionFailed),
@@ -432,7 +418,7 @@ MESSAGING = (
     ),
     Operation(
         name="list_tasks",
-        summary="List tasks that are not done: those that you sent, or those that wait for an agent of yours.",
+        summary="List open tasks: those that you sent, or those for your agents.",
         scope=SCOPE_READ,
         idempotent=True,
         errors=(*TASK_ERRORS, errors.Forbidden),
@@ -441,7 +427,7 @@ MESSAGING = (
     ),
     Operation(
         name="take_tasks",
-        summary="Take tasks that wait for an agent of yours, to work on them.",
+        summary="Take open tasks for one of your agents, to work on them.",
         scope=SCOPE_WRITE,
         idempotent=False,
         errors=(*TASK_ERRORS, errors.Forbidden),
@@ -450,7 +436,7 @@ MESSAGING = (
     ),
     Operation(
         name="report_task",
-        summary="Say that a task which you took goes on, or how it ended.",
+        summary="Report the progress or the result of a task that you took.",
         scope=SCOPE_WRITE,
         idempotent=False,
         errors=(*TASK_ERRORS, errors.Conflict),
@@ -459,14 +445,14 @@ MESSAGING = (
     ),
     Operation(
         name="task_result",
-        summary="Take the signed result of a task that was sent to another agent.",
+        summary="Receive the signed result of a task that was sent to another agent.",
         scope=SCOPE_WRITE,
         idempotent=True,
         errors=TASK_ERRORS,
     ),
     Operation(
         name="join_swarm",
-        summary="Bring an agent into the swarm of a task.",
+        summary="Add an agent to the swarm of a task.",
         scope=SCOPE_WRITE,
         idempotent=True,
         errors=(*TASK_ERRORS, errors.Forbidden, errors.Conflict, errors.AddressDenied),
@@ -475,7 +461,7 @@ MESSAGING = (
     ),
     Operation(
         name="leave_swarm",
-        summary="Take an agent out of a swarm.",
+        summary="Remove an agent from a swarm.",
         scope=SCOPE_WRITE,
         idempotent=False,
         errors=(*TASK_ERRORS, errors.Forbidden),
@@ -484,7 +470,7 @@ MESSAGING = (
     ),
     Operation(
         name="list_swarms",
-        summary="List the swarms that you brought agents into.",
+        summary="List the swarms of your agents.",
         scope=SCOPE_READ,
         idempotent=True,
         errors=TASK_ERRORS,
@@ -502,7 +488,7 @@ MESSAGING = (
     ),
     Operation(
         name="broadcast",
-        summary="Tell all members of a swarm.",
+        summary="Send a message to all members of a swarm.",
         scope=SCOPE_WRITE,
         idempotent=False,
         errors=TASK_ERRORS,
@@ -511,7 +497,7 @@ MESSAGING = (
     ),
     Operation(
         name="swarm_messages",
-        summary="Read what was told in a swarm.",
+        summary="Read the messages of a swarm.",
         scope=SCOPE_READ,
         idempotent=True,
         errors=TASK_ERRORS,
@@ -520,7 +506,7 @@ MESSAGING = (
     ),
     Operation(
         name="invite",
-        summary="Invite to an agent of yours.",
+        summary="Make an invitation to one of your agents.",
         scope=SCOPE_WRITE,
         idempotent=False,
         errors=(*TASK_ERRORS, errors.NotOwner),
@@ -547,7 +533,7 @@ MESSAGING = (
     ),
     Operation(
         name="redeem",
-        summary="Redeem an invitation: see the agent, and keep its key.",
+        summary="Redeem an invitation: read the agent and pin its key.",
         scope=SCOPE_READ,
         idempotent=False,
         errors=(
@@ -563,12 +549,10 @@ MESSAGING = (
 )
 
 
-# ---- The service itself: what changes, how it is, what it says of itself.
-
 SERVICE = (
     Operation(
         name="watch",
-        summary="Follow changes as server-sent events, resumable by cursor.",
+        summary="Watch changes as server-sent events, resumable by cursor.",
         scope=SCOPE_READ,
         idempotent=True,
         errors=(*READ_ERRORS, errors.InvalidCursor, errors.CursorTooOld, errors.Unavailable),
@@ -577,7 +561,7 @@ SERVICE = (
     ),
     Operation(
         name="export",
-        summary="All agents the caller sees, one document a line.",
+        summary="Export all visible agents, one document per line.",
         scope=SCOPE_READ,
         idempotent=True,
         errors=READ_ERRORS,
@@ -586,7 +570,7 @@ SERVICE = (
     ),
     Operation(
         name="stats",
-        summary="Figures over what the caller sees.",
+        summary="Count the visible agents.",
         scope=SCOPE_READ,
         idempotent=True,
         errors=READ_ERRORS,
@@ -594,7 +578,7 @@ SERVICE = (
     ),
     Operation(
         name="doctor",
-        summary="What protects this deployment, and what does not, with the setting that changes it.",
+        summary="Check the security of this deployment, with the setting for each finding.",
         scope=SCOPE_ADMIN,
         idempotent=True,
         errors=READ_ERRORS,
@@ -603,35 +587,35 @@ SERVICE = (
     ),
     Operation(
         name="describe",
-        summary="Schemas, the API description and the table of operations.",
+        summary="Read schemas, the API description and the table of operations.",
         scope=SCOPE_READ,
         idempotent=True,
         errors=(*READ_ERRORS, errors.PreconditionFailed),
     ),
     Operation(
         name="document",
-        summary="A public document: well-known files and schemas.",
+        summary="Read a public document: a well-known file or a schema.",
         scope=None,
         idempotent=True,
         errors=(errors.InvalidParameter, errors.NotFound, errors.PreconditionFailed),
     ),
     Operation(
         name="page",
-        summary="A page for people; whoever signed in on it acts with their own token.",
+        summary="Show a web page; a signed-in visitor acts with their own token.",
         scope=None,
         idempotent=True,
         errors=(errors.InvalidParameter, errors.InvalidRequest, errors.Forbidden, errors.NotFound),
     ),
     Operation(
         name="health",
-        summary="Is the process alive, and does it accept work?",
+        summary="Report whether the process is alive and ready.",
         scope=None,
         idempotent=True,
         errors=(errors.Unavailable,),
     ),
     Operation(
         name="metrics",
-        summary="Figures for Prometheus.",
+        summary="Read the metrics for Prometheus.",
         scope=SCOPE_READ,
         idempotent=True,
         errors=READ_ERRORS,
@@ -639,12 +623,10 @@ SERVICE = (
 )
 
 
-# ---- Trust: signatures, who may announce, whose keys hold, and the trail of it all.
-
 TRUST = (
     Operation(
         name="verify",
-        summary="Check the documents of an agent now: every verdict with its evidence.",
+        summary="Verify the documents of an agent now: every verdict with its evidence.",
         scope=SCOPE_READ,
         idempotent=True,
         errors=(*READ_ERRORS, errors.NotFound),
@@ -653,7 +635,7 @@ TRUST = (
     ),
     Operation(
         name="verify_document",
-        summary="Check a document of any dialect without registering it.",
+        summary="Verify a document of any dialect without registering it.",
         scope=SCOPE_READ,
         idempotent=True,
         errors=(
@@ -669,7 +651,7 @@ TRUST = (
     ),
     Operation(
         name="allow_list",
-        summary="Show the allow-list: who may announce.",
+        summary="List the rules of the allow-list: who may announce.",
         scope=SCOPE_ADMIN,
         idempotent=True,
         errors=READ_ERRORS,
@@ -696,7 +678,7 @@ TRUST = (
     ),
     Operation(
         name="keys_list",
-        summary="Show the trust store: keys by agent, and what was revoked.",
+        summary="List the trust store: keys by agent, and revocations.",
         scope=SCOPE_ADMIN,
         idempotent=True,
         errors=READ_ERRORS,
@@ -723,7 +705,7 @@ TRUST = (
     ),
     Operation(
         name="revocations",
-        summary="Keys and agents that were revoked, for every reader.",
+        summary="List revoked keys and agents.",
         scope=SCOPE_READ,
         idempotent=True,
         errors=READ_ERRORS,
@@ -741,7 +723,7 @@ TRUST = (
     ),
     Operation(
         name="audit_checkpoint",
-        summary="Size and root of the audit trail, signed.",
+        summary="Read the signed size and root of the audit trail.",
         scope=SCOPE_ADMIN,
         idempotent=True,
         errors=(*READ_ERRORS, errors.NotAcceptable),
@@ -750,7 +732,7 @@ TRUST = (
     ),
     Operation(
         name="audit_proof",
-        summary="Prove that an entry is in the audit trail, or that the trail only grew.",
+        summary="Prove that an entry is in the audit trail, or that the trail was only appended to.",
         scope=SCOPE_ADMIN,
         idempotent=True,
         errors=READ_ERRORS,
@@ -759,7 +741,7 @@ TRUST = (
     ),
     Operation(
         name="mint_token",
-        summary="Mint a token for a subject.",
+        summary="Issue a token for a subject.",
         scope=SCOPE_ADMIN,
         idempotent=False,
         errors=(
@@ -775,8 +757,6 @@ TRUST = (
     ),
 )
 
-
-# ---- The one table of operations, by subject. Faces, SDK, command, reference and API description are read off it.
 
 OPERATIONS: dict[str, Operation] = {
     operation.name: operation for operation in (*AGENTS, *DOMAINS, *MESSAGING, *TRUST, *SERVICE)

@@ -1,8 +1,8 @@
-"""What ties documents to the agent of a domain, and what does not.
+"""Record linkage: which documents describe the same agent, so that it gets one record.
 
-A tie rests on what this service fetched itself: the agent's own documents from its domain, and a document or a catalogue of the
-same organisation that is at, or points at, one of their places. What a caller says of a document ties nothing, and neither
-does a catalogue of somebody else. Pure: who holds what is looked up by `joining`.
+A link rests on what this service fetched itself: the documents of the agent from its domain, and a document or a catalog of the
+same organisation that is at, or points to, one of their URLs. Statements of a caller, or a catalog of another organisation,
+link nothing. Only records of the same owner are merged.
 """
 
 from __future__ import annotations
@@ -27,13 +27,15 @@ from waypost.registry.registry import Registry
 from waypost.registry.write_rules import decode_again
 from waypost.trust.domain_claims import registrable_domain
 
-FETCHED_VIA: Final = frozenset((IMPORT_VIA, DOMAIN_VIA))  # how a document came that this service fetched itself
+FETCHED_VIA: Final = frozenset((IMPORT_VIA, DOMAIN_VIA))  # of documents that this service fetched
 
-USUAL_PLACES: Final = ("/.well-known/agent.json", "/.well-known/agent-card.json")
+WELL_KNOWN_PATHS: Final = ("/.well-known/agent.json", "/.well-known/agent-card.json")
+_ANNOUNCE: Final = "announce"
+_ARD: Final = "ard"
 
 
 class LinkageDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A document that was fetched: from where, and what it says."""
+    """A fetched document: its URL, record and names."""
 
     url: str
     record: AgentRecord
@@ -41,13 +43,11 @@ class LinkageDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DomainHome(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of the agent of a domain, from its own documents."""
+    """The agent of a domain, by its own documents."""
 
     domain: str
-    places: frozenset[str] = (
-        frozenset()
-    )  # where documents of it are: those that were fetched, and the usual ones beside them
-    names: frozenset[str] = frozenset()  # ids and endpoints at its own host that its documents give
+    urls: frozenset[str] = frozenset()  # of its documents: the fetched ones and the well-known ones
+    names: frozenset[str] = frozenset()  # ids, endpoints and URLs at its own host
     endpoints: frozenset[str] = frozenset()
 
     @property
@@ -56,66 +56,66 @@ class DomainHome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def home_of(domain: str, documents: Iterable[LinkageDocument]) -> DomainHome:
-    """Of an agent by the documents that its domain led to."""
-    told = list(documents)
-    fetched = {normalize_url(each.url) for each in told if "://" in each.url}
+    """The home of an agent by the documents that its domain led to."""
+    document = list(documents)
+    fetched = {normalize_url(each.url) for each in document if "://" in each.url}
     origins = {f"https://{domain}", *(_origin(url) for url in fetched if host_of(url) == domain)}
     endpoints = {
         normalize_url(binding.endpoint)
-        for each in told
+        for each in document
         for binding in each.record.bindings
         if not binding.extra.get("unresolved") and host_of(binding.endpoint) == domain
     }
-    ids = {name for each in told for name in each.names if domain_of(name) == domain}
+    ids = {name for each in document for name in each.names if domain_of(name) == domain}
     own = {url for url in fetched if host_of(url) == domain}
     return DomainHome(
         domain=domain,
-        places=frozenset((*fetched, *(origin + path for origin in origins for path in USUAL_PLACES))),
+        urls=frozenset((*fetched, *(origin + path for origin in origins for path in WELL_KNOWN_PATHS))),
         names=frozenset((*ids, *endpoints, *own)),
         endpoints=frozenset(endpoints),
     )
 
 
-def find_link(home: DomainHome, told: LinkageDocument, organisation: str | None = None) -> str | None:
-    """Why a document is of the agent of that home; None where nothing ties it. `organisation` stands behind the document, where
-    it is another one than the host that it came from: its DNS led there."""
-    speaker = organisation or host_of(told.url)
-    if speaker is None or not is_of_organisation(speaker, home.domain):
+def find_link(home: DomainHome, document: LinkageDocument, organisation: str | None = None) -> str | None:
+    """Why a document describes the agent of a home; None if nothing links it. `organisation` published the document, if it is
+    not the host of its URL: the DNS of the organisation led there."""
+    publisher = organisation or host_of(document.url)
+    if publisher is None or not is_of_organisation(publisher, home.domain):
         return None
-    if not is_link(told.record):
-        return _find_own_link(home, told)
-    if any(normalize_url(binding.endpoint) in home.places for binding in told.record.bindings):
-        return f"{told.url or speaker} points at the document of {home.domain}"
+    if not is_link(document.record):
+        return _find_own_link(home, document)
+    if any(normalize_url(binding.endpoint) in home.urls for binding in document.record.bindings):
+        return f"{document.url or publisher} points to the document of {home.domain}"
     return None
 
 
-def _find_own_link(home: DomainHome, told: LinkageDocument) -> str | None:
-    """A document that was found where the agent's are, or that gives its endpoints and no others."""
-    if normalize_url(told.url) in home.places:
-        return f"it was found at {told.url}"
-    endpoints = {normalize_url(binding.endpoint) for binding in told.record.bindings}
+def _find_own_link(home: DomainHome, document: LinkageDocument) -> str | None:
+    """A document at a URL of the agent, or one that states its endpoints and no others."""
+    if normalize_url(document.url) in home.urls:
+        return f"it was fetched from {document.url}"
+    endpoints = {normalize_url(binding.endpoint) for binding in document.record.bindings}
     if endpoints & home.endpoints and all(host_of(each) == home.domain for each in endpoints):
-        return f"it gives endpoints that the document of {home.domain} gives"
+        return f"it has the endpoints of the document of {home.domain}"
     return None
 
 
 def is_of_organisation(host: str, domain: str) -> bool:
-    """Whether two names have one owner, as far as names tell."""
+    """Whether two names have the same registrable domain."""
     return registrable_domain(host) == registrable_domain(domain)
 
 
 def hosts_of_record(record: AgentRecord) -> list[str]:
-    """The hosts that a document speaks of, each once."""
+    """The hosts of the endpoints, each once."""
     hosts = (host_of(binding.endpoint) for binding in record.bindings)
     return list(dict.fromkeys(host for host in hosts if host is not None))
 
 
 def pointed_host(record: AgentRecord) -> str | None:
-    """The host whose own document a pointer leads to: one of the usual places there, and nothing else."""
+    """The host of a link, if it leads to a well-known path there."""
     if not is_link(record):
         return None
     endpoint = record.bindings[0].endpoint
-    return host_of(endpoint) if urlsplit(normalize_url(endpoint)).path in USUAL_PLACES else None
+    return host_of(endpoint) if urlsplit(normalize_url(endpoint)).path in WELL_KNOWN_PATHS else None
 
 
 def host_of(url: str) -> str | None:
@@ -126,7 +126,7 @@ def host_of(url: str) -> str | None:
 
 
 def normalize_url(url: str) -> str:
-    """Without what makes no difference: case of scheme and host, the usual port, a fragment."""
+    """A URL with lower-case scheme and host, without default port and fragment."""
     try:
         parts = urlsplit(url.partition("#")[0])
         host, port = parts.hostname or "", parts.port
@@ -143,18 +143,8 @@ def _origin(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-# ---- One agent, one record: what was fetched joins what its caller already holds of the same agent.
-#
-# `kinship` says what ties two documents; here the registrations that may be meant are looked up, and those of one agent are put
-# together. Only records of the caller take part: what another owner holds stays as it is, whatever is said of it.
-
-_ANNOUNCED = "announce"
-
-_POINTING = "ard"
-
-
 class LinkedDocuments(msgspec.Struct, frozen=True, kw_only=True):
-    """The documents of a domain as they are to be registered, the record that they go into, and others of the same agent."""
+    """The documents of a domain as they are registered, the registration that they update, and others of the same agent."""
 
     publications: tuple[Publication, ...]
     into: Registration | None = None
@@ -165,110 +155,110 @@ class RecordLinker:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
-    # --- A document that was fetched joins the agent of a domain ---------------------------------
+    # --- A fetched document and the agent of a domain --------------------------------------------
 
-    async def beside(self, publication: Publication) -> Publication:
-        """With the name of the agent whose domain it speaks of, where the caller holds that one and something ties them."""
+    async def link(self, publication: Publication) -> Publication:
+        """Add the name of the agent that the document is linked to, if the caller owns that agent."""
         publication = await self._with_proof(publication)
-        told = linkage_document(publication)
-        for host in dict.fromkeys((host_of(told.url), *hosts_of_record(told.record))):
-            held = await self._find_own(publication.principal, f"agent:{host}") if host else None
-            if host is None or held is None or held.id in told.names or not self._is_free(publication, held):
+        document = linkage_document(publication)
+        for host in dict.fromkeys((host_of(document.url), *hosts_of_record(document.record))):
+            known = await self._find_own(publication.principal, f"agent:{host}") if host else None
+            if host is None or known is None or known.id in document.names or not self._is_free(publication, known):
                 continue
-            home = home_of(host, _own_documents(held, host))
-            tie = find_link(home, told) if home.names else None
-            if tie is not None:
-                return link_publication(publication, held.id, tie)
+            home = home_of(host, _own_documents(known, host))
+            reason = find_link(home, document) if home.names else None
+            if reason is not None:
+                return link_publication(publication, known.id, reason)
         return publication
 
     async def _with_proof(self, publication: Publication) -> Publication:
-        """The very document that its domain led to is worth as much when it is fetched from its address."""
+        """A document that its domain led to keeps its verdicts if it is fetched from its URL."""
         decoded, digest = publication.decoded, hashlib.sha256(publication.document).hexdigest()
         for name in (decoded.record.id, decoded.source_id, *decoded.aliases):
-            held = await self._find_own(publication.principal, name)
-            source = held.source(publication.dialect) if held is not None else None
+            known = await self._find_own(publication.principal, name)
+            source = known.source(publication.dialect) if known is not None else None
             if source is not None and source.via == DOMAIN_VIA and source.digest == digest:
                 return msgspec.structs.replace(publication, verdicts=_trust_evidence(source))
         return publication
 
     def can_link(self, principal: Principal, home: DomainHome) -> bool:
-        """Whether the agent of that home is nobody's, or the caller's."""
-        return self._holder(home.agent) is None or self._own_entry(principal, home.agent) is not None
+        """Whether the agent of a home does not exist or belongs to the caller."""
+        return self._find_entry(home.agent) is None or self._own_entry(principal, home.agent) is not None
 
     async def _find_own(self, principal: Principal, name: str) -> Registration | None:
         entry = self._own_entry(principal, name)
         return next(iter(await self._registry.registrations([entry.id])), None) if entry is not None else None
 
     def _own_entry(self, principal: Principal, name: str) -> CatalogEntry | None:
-        entry = self._holder(name)
+        entry = self._find_entry(name)
         return entry if entry is not None and entry.owner == (principal.subject or "anonymous") else None
 
     def _own_hosted(self, principal: Principal, domain: str) -> CatalogEntry | None:
-        """The agent that is served here under the domain itself."""
+        """The agent of the caller that is hosted under the domain."""
         entry = self._registry.hosted(domain)
         return entry if entry is not None and entry.owner == (principal.subject or "anonymous") else None
 
-    def _is_free(self, publication: Publication, held: Registration) -> bool:
-        """Whether its own id is nobody's, or that agent's already, and the agent has room for it."""
+    def _is_free(self, publication: Publication, known: Registration) -> bool:
+        """Whether the id of a document is unused or that of the agent, and the agent has no other document of its dialect."""
         decoded = publication.decoded
-        holder = self._holder(decoded.record.id)
-        return (holder is None or holder.id == held.id) and _has_place(held, publication.dialect, decoded.source_id)
+        entry = self._find_entry(decoded.record.id)
+        return (entry is None or entry.id == known.id) and _has_room(known, publication.dialect, decoded.source_id)
 
-    # --- The agent of a domain joins what is known of it -----------------------------------------
+    # --- The documents of a domain and known agents ----------------------------------------------
 
     async def link_domain_documents(self, domain: str, publications: Sequence[Publication]) -> LinkedDocuments:
-        """The documents of a domain, for the one record that the caller holds of its agent. Names that another owner, or another
-        record of the agent, holds are left there. What was written from the DNS alone takes no document's place."""
+        """The documents of a domain, for the one record that the caller owns of its agent. Names of another agent stay with it.
+        A document made from the DNS alone replaces no other."""
         home = home_of(domain, map(linkage_document, publications))
-        known = await self._known(publications[0].principal, home)
-        into = known[0] if known else None
+        same_agent = await self._find_same_agent(publications[0].principal, home)
+        into = same_agent[0] if same_agent else None
         described = _find_described(into) if into is not None else None
         if described is not None and not any(map(_is_fetched, publications)):
             publications = [_republish(described, publications[0].principal, linkage_document(publications[0]).names)]
         mine = [self._for_record(each, into) for each in publications]
-        return LinkedDocuments(publications=tuple(mine), into=into, others=tuple(known[1:]))
+        return LinkedDocuments(publications=tuple(mine), into=into, others=tuple(same_agent[1:]))
 
-    async def fold(self, joined: LinkedDocuments) -> None:
-        """Once the documents of the domain are in: further records of the same agent end, and what they held goes on in the one.
-        Where that would change where a verified agent is reached, they stay."""
-        into, principal = joined.into, joined.publications[0].principal
-        for other in joined.others:
+    async def merge(self, linked: LinkedDocuments) -> None:
+        """Merge further records of the same agent into one, after the documents of the domain are registered. A record stays if
+        merging it would change the endpoint of a verified agent."""
+        into, principal = linked.into, linked.publications[0].principal
+        for other in linked.others:
             now = await self._registry.registrations([into.id]) if into is not None else []
             if not now or not _can_merge(other, now[0]):
                 continue
             await self._registry.withdraw(principal, other.id, via=DOMAIN_VIA)
             names = (other.id, *other.aliases)
-            for each in _carry_over(other, now[0], principal) or joined.publications[:1]:
+            for each in _carry_over(other, now[0], principal) or linked.publications[:1]:
                 await self._registry.publish(_also_named(_with_id(each, now[0].id), *names))
 
     def _for_record(self, publication: Publication, into: Registration | None) -> Publication:
-        """`source_id` stays what the document says; as what it is registered is decided here."""
+        """Set the id under which a document is registered; its `source_id` stays."""
         decoded, owner = publication.decoded, publication.principal.subject or "anonymous"
         agent_id = into.id if into is not None else decoded.record.id
         free = [
             name
             for name in (decoded.record.id, *decoded.aliases)
-            if (holder := self._holder(name)) is None or (holder.owner == owner and holder.id == agent_id)
+            if (entry := self._find_entry(name)) is None or (entry.owner == owner and entry.id == agent_id)
         ]
         return _with_aliases(_with_id(publication, agent_id), tuple(name for name in free if name != agent_id))
 
-    def _holder(self, name: str) -> CatalogEntry | None:
+    def _find_entry(self, name: str) -> CatalogEntry | None:
         return self._registry.entries.find_named(name)
 
-    async def _known(self, principal: Principal, home: DomainHome) -> list[Registration]:
-        """What the caller holds of that agent: what is served under the domain, else what has its name, then the oldest."""
+    async def _find_same_agent(self, principal: Principal, home: DomainHome) -> list[Registration]:
+        """Registrations of the caller that describe the agent: first the hosted one or the one with its name, then the oldest."""
         ids = [entry.id for name in sorted(home.names) if (entry := self._own_entry(principal, name)) is not None]
         own = self._own_hosted(principal, home.domain) or self._own_entry(principal, home.agent)
         maybe = [agent_id async for agent_id in self._of_organisation(principal, home.domain)]
-        called = self._own_entry(principal, home.agent)
-        named = {*ids, *(entry.id for entry in (own, called) if entry is not None)}
-        wanted = list(dict.fromkeys((*named, *maybe)))[: limits.LINKAGE_CANDIDATES]
-        held = await self._registry.registrations(wanted)
-        found = [each for each in held if each.id in named or _is_same_agent(each, home)]
+        by_name = self._own_entry(principal, home.agent)
+        named = {*ids, *(entry.id for entry in (own, by_name) if entry is not None)}
+        candidates = list(dict.fromkeys((*named, *maybe)))[: limits.LINKAGE_CANDIDATES]
+        registrations = await self._registry.registrations(candidates)
+        found = [each for each in registrations if each.id in named or _is_same_agent(each, home)]
         return sorted(found, key=lambda each: (own is None or each.id != own.id, each.created_at, each.id))
 
     async def _of_organisation(self, principal: Principal, domain: str) -> AsyncIterator[str]:
-        """Ids of the caller that are of the organisation. Many agents are passed over in small turns."""
+        """Ids of the caller with a domain of the organisation, searched in slices."""
         organisation, ids = registrable_domain(domain), self._registry.entries.ids()
         for start in range(0, len(ids), limits.LINKAGE_SLICE):
             for agent_id in ids[start : start + limits.LINKAGE_SLICE]:
@@ -285,17 +275,17 @@ def linkage_document(publication: Publication) -> LinkageDocument:
     return LinkageDocument(url=publication.source_url or "", record=decoded.record, names=names)
 
 
-def link_publication(publication: Publication, agent_id: str, tie: str) -> Publication:
-    """As a further document of an agent, and why."""
+def link_publication(publication: Publication, agent_id: str, reason: str) -> Publication:
+    """Register a publication as a further document of an agent, with the reason as a warning."""
     named = _also_named(publication, agent_id)
-    warning = f"It is taken for {agent_id}: {tie}."
+    warning = f"It is linked to {agent_id}: {reason}."
     decoded = msgspec.structs.replace(named.decoded, warnings=(*named.decoded.warnings, warning))
     return msgspec.structs.replace(named, decoded=decoded)
 
 
-def _has_place(held: Registration, dialect: str, source_id: str) -> bool:
-    """A record has one document of each dialect: another entry of a catalogue does not take the place of the first."""
-    source = held.source(dialect)
+def _has_room(known: Registration, dialect: str, source_id: str) -> bool:
+    """A record has one document of each dialect: another catalog entry does not replace the first."""
+    source = known.source(dialect)
     return source is None or source.id == source_id
 
 
@@ -318,11 +308,11 @@ def _with_aliases(publication: Publication, aliases: tuple[str, ...]) -> Publica
     return msgspec.structs.replace(publication, decoded=decoded)
 
 
-def _own_documents(held: Registration, domain: str) -> list[LinkageDocument]:
-    """Those that this service fetched from the domain, or was led to by it."""
+def _own_documents(known: Registration, domain: str) -> list[LinkageDocument]:
+    """Documents that this service fetched from the domain, or found through it."""
     return [
         each
-        for source in held.sources
+        for source in known.sources
         if source.via == DOMAIN_VIA or (source.via in FETCHED_VIA and source.dialect == "adp")
         for each in (_source_document(source),)
         if source.via == DOMAIN_VIA or (host_of(each.url) == domain == domain_of(source.id))
@@ -334,21 +324,21 @@ def _source_document(source: SourceDocument) -> LinkageDocument:
     return LinkageDocument(url=source.url or "", record=decoded.record, names=(decoded.record.id, *decoded.aliases))
 
 
-def _is_same_agent(held: Registration, home: DomainHome) -> bool:
-    return any(source.via in FETCHED_VIA and find_link(home, _source_document(source)) for source in held.sources)
+def _is_same_agent(known: Registration, home: DomainHome) -> bool:
+    return any(source.via in FETCHED_VIA and find_link(home, _source_document(source)) for source in known.sources)
 
 
 def _can_merge(other: Registration, into: Registration) -> bool:
-    """Nothing is shown to others than before, nothing that is signed for its own id or served here is moved, and what is proven
-    of an agent is not lent to endpoints that its domain does not give."""
-    alike = (other.visibility, other.invitees, other.owner) == (into.visibility, into.invitees, into.owner)
-    if not alike or other.hosted is not None or any(source.dialect == _ANNOUNCED for source in other.sources):
+    """Whether merging shows nothing to other callers, moves no announced or hosted agent, and does not lend the verdicts of an
+    agent to endpoints that its domain does not name."""
+    is_same_audience = (other.visibility, other.invitees, other.owner) == (into.visibility, into.invitees, into.owner)
+    if not is_same_audience or other.hosted is not None or any(source.dialect == _ANNOUNCE for source in other.sources):
         return False
     verified = level_of(verdicts_of(into)) == "verified"
     return all(
-        _has_place(into, source.dialect, source.id) if is_link(_source_document(source).record) else not verified
+        _has_room(into, source.dialect, source.id) if is_link(_source_document(source).record) else not verified
         for source in other.sources
-        if into.source(source.dialect) is None or source.dialect == _POINTING
+        if into.source(source.dialect) is None or source.dialect == _ARD
     )
 
 
@@ -357,7 +347,7 @@ def _carry_over(other: Registration, into: Registration, principal: Principal) -
 
 
 def _trust_evidence(source: SourceDocument) -> tuple[Verdict, ...]:
-    """What was found of it elsewhere than in the document."""
+    """Verdicts from outside the document."""
     return tuple(verdict for verdict in source.verdicts if verdict.check in (*VERIFIED_LEVELS, SIGNATURE))
 
 
@@ -365,14 +355,14 @@ def _is_fetched(publication: Publication) -> bool:
     return "://" in (publication.source_url or "")
 
 
-def _find_described(held: Registration) -> SourceDocument | None:
-    """The newest document of an agent that somebody wrote: not made of the DNS, and not an announcement, which comes again."""
-    written = (each for each in held.sources if each.via != DOMAIN_VIA or "://" in (each.url or ""))
-    return next((each for each in written if each.dialect != _ANNOUNCED), None)
+def _find_described(known: Registration) -> SourceDocument | None:
+    """The newest document that its publisher wrote: not made from the DNS, and no announcement, which is repeated."""
+    written = (each for each in known.sources if each.via != DOMAIN_VIA or "://" in (each.url or ""))
+    return next((each for each in written if each.dialect != _ANNOUNCE), None)
 
 
 def _republish(source: SourceDocument, principal: Principal, names: tuple[str, ...] = ()) -> Publication:
-    """A document as it came, with what its domain proved of it, and further names."""
+    """Publish a stored document again, with its domain verdicts and further names."""
     decoded = decode_again(source.document, source.dialect, source.url, source.received_at)
     aliases = tuple(dict.fromkeys((*decoded.aliases, *names)))
     return Publication(

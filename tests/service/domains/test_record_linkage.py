@@ -138,7 +138,7 @@ async def test_what_would_be_one_record_is_shown_before_it_is(bench: Bench, regi
     listed = next(each.decoded for each in shown.agents if each.dialect == "ard")
     assert listed is not None
     assert AGENT in listed.aliases
-    assert "points at the document of alice.example.com" in listed.warnings[-1]
+    assert "points to the document of alice.example.com" in listed.warnings[-1]
     assert len(registering.registry.entries) == 0
 
 

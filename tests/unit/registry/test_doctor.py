@@ -123,7 +123,7 @@ def test_an_expiring_certificate_is_reported_in_time(days: int, severity: str | 
 
 def test_what_runs_is_judged() -> None:
     running = RuntimeFacts(
-        allow_rules=("*",), silent_issuers=("https://id.example/keys",), agents=9, failed=2, waiting=1
+        allow_rules=("*",), silent_issuers=("https://id.example/keys",), agents=9, failed=2, pending=1
     )
     assert missing(SOUND, running) == {
         ("warning", "announcements", None),

@@ -1,7 +1,8 @@
-"""When which endpoint is checked. Pure: time and chance are arguments, nobody is asked here.
+"""Health checks of agents' endpoints, by the process that writes.
 
-Agents that name one endpoint share its checks. Each check draws the next time, so that many are spread; what stays dead is
-asked ever more seldom.
+Agents with the same endpoint share its checks. Each check picks the time of the next one with jitter, so that checks are spread;
+endpoints that stay dead are checked less and less often. The number of concurrent checks is limited and each has a deadline, so
+dead endpoints slow nothing down. `model.health` defines the states; a state is written only when it changes.
 """
 
 from __future__ import annotations
@@ -42,28 +43,37 @@ from waypost.registry.ports import (
 from waypost.registry.publication import Publication
 from waypost.registry.registry import Registry
 
+log = logging.getLogger("waypost.health")
+
+HEALTH_VIA = "health"
+DENIED = "address_denied"
+_OWN = "own"  # the reason for denying an address of this service
 _NEVER = float("-inf")
+_TICK_SECONDS = 1.0
+_LOAD_BATCH = 256  # registrations, at the start
 
 
 class CheckedEndpoint(msgspec.Struct, kw_only=True):
-    """One endpoint, and the agents that name it."""
+    """One endpoint, and the agents that use it."""
 
     endpoint: str
     standing: EndpointHealth
     agents: set[str]
     due: float
     checked_at: float = _NEVER
-    is_running: bool = False  # a check of it is under way
+    is_running: bool = False
 
 
 class HealthSchedule:
+    """When each endpoint is checked next. Pure: time and randomness are arguments."""
+
     def __init__(self, seconds: float, chance: Callable[[], float]) -> None:
         self._seconds = seconds
         self._chance = chance
         self._watched: dict[str, CheckedEndpoint] = {}
         self._endpoints: dict[str, str] = {}  # by agent
-        self._queue: list[tuple[float, str]] = []  # may hold times that no longer count
-        self.up = 0  # endpoints that have lived
+        self._queue: list[tuple[float, str]] = []  # may hold outdated times
+        self.up = 0  # endpoints that have been healthy
         self.failing = 0  # those of them that fail now
 
     def __len__(self) -> int:
@@ -73,13 +83,13 @@ class HealthSchedule:
         return iter(self._watched.values())
 
     def find(self, agent_id: str) -> str | None:
-        """The endpoint of an agent that is watched."""
+        """The endpoint of an agent, if it is checked."""
         return self._endpoints.get(agent_id)
 
     # --- Agents ----------------------------------------------------------------------------------
 
     def watch(self, agent_id: str, endpoint: str | None, health: Health | None, due: float) -> None:
-        """Check the endpoint of an agent at `due`, or sooner; not sooner than a pause after its last check."""
+        """Check the endpoint of an agent at `due` at the latest, but not too soon after its last check."""
         if self._endpoints.get(agent_id) != endpoint:
             self.forget(agent_id)
         if endpoint is None:
@@ -107,7 +117,7 @@ class HealthSchedule:
             self._drop(watched)
 
     def drop(self, watched: CheckedEndpoint) -> None:
-        """Not checked any more, until an agent names it anew."""
+        """Stop checking an endpoint until an agent is registered with it."""
         for agent_id in [*watched.agents]:
             self.forget(agent_id)
 
@@ -116,10 +126,10 @@ class HealthSchedule:
             del self._watched[watched.endpoint]
             self._count(watched.standing, -1)
 
-    # --- Time ------------------------------------------------------------------------------------
+    # --- Times -----------------------------------------------------------------------------------
 
     def take(self, now: float) -> CheckedEndpoint | None:
-        """The next endpoint that is due, if there is one; it is not due again before `done`."""
+        """The next endpoint that is due, if any. It is not due again before `done`."""
         while self._queue and self._queue[0][0] <= now:
             due, endpoint = heapq.heappop(self._queue)
             watched = self._watched.get(endpoint)
@@ -136,19 +146,19 @@ class HealthSchedule:
         self._put(watched, now + self._pause(standing))
 
     def postpone(self, watched: CheckedEndpoint, seconds: float, now: float) -> None:
-        """It could not be checked now; nothing is known of it that was not known before."""
+        """Check it later: nothing was learned."""
         watched.is_running = False
         self._put(watched, now + seconds + self._seconds * limits.HEALTH_JITTER * self._chance())
 
     def first_due_time(self, now: float) -> float:
-        """A first time for one of many: spread over a whole round."""
+        """The first time of one of many endpoints: spread over a round."""
         return now + self._seconds * self._chance()
 
     def _pause(self, standing: EndpointHealth) -> float:
-        seldom = 1.0
+        backoff = 1.0
         if standing.state == UNHEALTHY and standing.failures:
-            seldom = min(2.0 ** (standing.failures - limits.HEALTH_FAILURES), limits.HEALTH_BACKOFF)
-        return self._seconds * seldom * (1.0 + limits.HEALTH_JITTER * (2.0 * self._chance() - 1.0))
+            backoff = min(2.0 ** (standing.failures - limits.HEALTH_FAILURES), limits.HEALTH_BACKOFF)
+        return self._seconds * backoff * (1.0 + limits.HEALTH_JITTER * (2.0 * self._chance() - 1.0))
 
     def _put(self, watched: CheckedEndpoint, due: float) -> None:
         watched.due = due
@@ -165,18 +175,12 @@ class HealthSchedule:
             self.failing += number if standing.failures else 0
 
 
-# ---- What a check of an endpoint changes in a registration, pure: the store calls these rules inside its transaction.
-#
-# Watchers hear of it when an agent leaves the lists or comes back. That it is suspect, or healthy for the first time, changes no
-# list; it is kept beside the lease and is told with renewals alone. What was checked while the agent moved elsewhere is not said
-# of it.
-
-HEALTH_VIA = "health"
-
-
 def record_health(agent_id: str, endpoint: str, health: Health, *, now: float) -> Rule:
-    def decide(held: StoreState) -> Decision:
-        current = held.registrations.get(agent_id)
+    """Store the health of an agent's endpoint. It is an event for watchers only if the agent leaves the lists or returns;
+    otherwise it counts as a renewal. It is dropped if the agent has another endpoint by now."""
+
+    def decide(state: StoreState) -> Decision:
+        current = state.registrations.get(agent_id)
         if current is None or endpoint_of(current) != endpoint or _state_of(current) == health.state:
             return Decision(outcome="unchanged", registration=current)
         after = msgspec.structs.replace(current, health=health)
@@ -186,21 +190,27 @@ def record_health(agent_id: str, endpoint: str, health: Health, *, now: float) -
         after = msgspec.structs.replace(after, changed_at=now)
         change = RegistrationChange(type="updated", at=now, registration=after, before=current.scopes)
         entry = AuditEntry(
-            at=now, action="check", subject="", object=agent_id, outcome=health.state, via=HEALTH_VIA, etag=current.etag,
+            at=now,
+            action="check",
+            subject="",
+            object=agent_id,
+            outcome=health.state,
+            via=HEALTH_VIA,
+            etag=current.etag,
             detail=health.reason,
-        )  # fmt: skip
+        )
         return Decision(outcome="noted", change=change, audit=(entry,))
 
     return decide
 
 
 def evict(agent_id: str, endpoint: str, *, seconds: float, now: float) -> Rule:
-    """Remove an agent whose endpoint has been dead for so long, unless its owner was heard of in that time: health alone
-    withdraws nobody (THREATS T5)."""
+    """Remove an agent whose endpoint has been dead for `seconds`, unless its owner changed or renewed it meanwhile: bad health
+    alone removes no agent (THREATS T5)."""
 
-    def decide(held: StoreState) -> Decision:
-        current = held.registrations.get(agent_id)
-        if current is None or not _may_go(current, endpoint, now - seconds):
+    def decide(state: StoreState) -> Decision:
+        current = state.registrations.get(agent_id)
+        if current is None or not _may_evict(current, endpoint, now - seconds):
             return Decision(outcome="unchanged", registration=current)
         change = RegistrationChange(
             type="expired", at=now, removed=current, tombstone=_tombstone(current, now), before=current.scopes
@@ -217,16 +227,16 @@ def _state_of(registration: Registration) -> str:
     return "unknown" if registration.health is None else registration.health.state
 
 
-def _may_go(current: Registration, endpoint: str, before: float) -> bool:
+def _may_evict(current: Registration, endpoint: str, before: float) -> bool:
     health = current.health
     if health is None or health.state != UNHEALTHY or endpoint_of(current) != endpoint:
         return False
-    heard_of = max(current.renewed_at, *(source.received_at for source in current.sources), 0.0)
-    return health.since <= before and heard_of <= before
+    last_contact = max(current.renewed_at, *(source.received_at for source in current.sources), 0.0)
+    return health.since <= before and last_contact <= before
 
 
 def _tombstone(current: Registration, now: float) -> Tombstone:
-    """Its owner may register it again at once; nobody else may take its id for a while."""
+    """Without freshness marks: the owner may register the same document again. The id is reserved for a while."""
     return Tombstone(
         id=current.id,
         owner=current.owner,
@@ -238,26 +248,9 @@ def _tombstone(current: Registration, now: float) -> Tombstone:
     )
 
 
-# ---- Whether agents live: their endpoints are asked from time to time, by the process that writes.
-#
-# Many dead endpoints slow nothing down: so many checks run at once and no more, each with a deadline, in places of their own;
-# nothing waits for them. What is asked and how is the prober's business, when is `health_schedule`'s, what follows is
-# `model.health`'s; a state is written when it changes, and only then.
-
-log = logging.getLogger("waypost.health")
-
-_TICK_SECONDS = 1.0
-
-_READ_AT_ONCE = 256  # registrations, at the start
-
-_OWN = "own"  # why an address is denied that is this service's
-
-DENIED = "address_denied"
-
-
 class HealthOptions(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = limits.HEALTH_SECONDS
-    evict_seconds: float = limits.HEALTH_EVICT_SECONDS  # 0: nobody is removed
+    evict_seconds: float = limits.HEALTH_EVICT_SECONDS  # 0: never
 
 
 class EndpointCheck:
@@ -293,9 +286,9 @@ class HealthChecks:
         self._prober = prober
         self._options = options or HealthOptions()
         self._schedule = HealthSchedule(self._options.seconds, chance)
-        self._written: set[str] = set()  # agents of which something is being written here: no news of theirs
+        self._writing: set[str] = set()  # agents whose health is being written: their commits are no news
         self._is_loaded = False
-        self._held_since: float | None = None  # when it was first seen that too many fail at once
+        self._outage_since: float | None = None  # since when too many endpoints fail at once
         self.checks = 0
         registry.subscribe(self._on_commit)
 
@@ -307,24 +300,24 @@ class HealthChecks:
     def watched(self) -> HealthSchedule:
         return self._schedule
 
-    # --- Who is checked --------------------------------------------------------------------------
+    # --- Endpoints -------------------------------------------------------------------------------
 
     def _on_commit(self, committed: CommittedChange) -> None:
-        """A registration or a heartbeat is a reason to look at once; it clears nothing by itself."""
+        """A registration or a heartbeat triggers a check; it changes no state by itself."""
         agent_id, registration = committed.event.id, committed.registration
         if registration is None:
             self._schedule.forget(agent_id)
             return
         endpoint = endpoint_of(registration)
-        if agent_id in self._written and self._schedule.find(agent_id) == endpoint:
+        if agent_id in self._writing and self._schedule.find(agent_id) == endpoint:
             return
         self._schedule.watch(agent_id, endpoint, registration.health, self._clock.now())
 
     async def _load(self) -> None:
-        """Those that were there before the start, spread over a round."""
+        """Schedule the agents from before the start, spread over a round."""
         ids = self._registry.entries.ids()
-        for start in range(0, len(ids), _READ_AT_ONCE):
-            part = ids[start : start + _READ_AT_ONCE]
+        for start in range(0, len(ids), _LOAD_BATCH):
+            part = ids[start : start + _LOAD_BATCH]
             for registration in await self._registry.registrations(part, sources=False, cached=False):
                 if self._schedule.find(registration.id) is None and self._registry.entries.is_alive(registration.id):
                     due = self._schedule.first_due_time(self._clock.now())
@@ -332,10 +325,10 @@ class HealthChecks:
             await asyncio.sleep(0)
         self._is_loaded = True
 
-    # --- Checking --------------------------------------------------------------------------------
+    # --- Checks ----------------------------------------------------------------------------------
 
     async def check_due(self) -> None:
-        """Check whatever is due, so many at once."""
+        """Check all endpoints that are due, with limited concurrency."""
         if not self._is_loaded:
             await self._load()
         gate = asyncio.Semaphore(limits.HEALTH_CONCURRENCY)
@@ -349,25 +342,25 @@ class HealthChecks:
                 task = group.create_task(self._check_in(gate, watched))
                 running.add(task)
                 task.add_done_callback(running.discard)
-                if len(running) > limits.HEALTH_UNPACED_CHECKS:  # what begins together times out together
+                if len(running) > limits.HEALTH_UNPACED_CHECKS:  # checks that start together time out together
                     await asyncio.sleep(limits.HEALTH_PACE_SECONDS)
 
     async def _check_in(self, gate: asyncio.Semaphore, watched: CheckedEndpoint) -> None:
         try:
             await self._check(watched)
-        except WaypostError as error:  # the disk is full, say: it is tried again
-            log.warning("the health of %s could not be noted: %s", watched.endpoint[:64], error.message)
+        except WaypostError as error:  # for example a full disk: the next check tries again
+            log.warning("cannot store the health of %s: %s", watched.endpoint[:64], error.message)
         finally:
             watched.is_running = False
             gate.release()
 
     async def _check(self, watched: CheckedEndpoint) -> None:
         try:
-            failure = await self._ask(watched.endpoint)
+            failure = await self._probe(watched.endpoint)
         except RateLimited as error:
             self._schedule.postpone(watched, error.retry_after or 1, self._clock.now())
             return
-        except AddressDenied:  # this very service
+        except AddressDenied:  # an endpoint of this service
             self._schedule.drop(watched)
             return
         now = self._clock.now()
@@ -375,12 +368,14 @@ class HealthChecks:
         if failure is None:
             standing = health_after_success(watched.standing, now)
         else:
-            standing = health_after_failure(watched.standing, failure, now, hold=self._may_be_us(watched.standing, now))
+            standing = health_after_failure(
+                watched.standing, failure, now, hold=self._is_own_outage(watched.standing, now)
+            )
         self._schedule.done(watched, standing, now)
-        await self._tell(watched, standing, now)
+        await self._store_health(watched, standing, now)
 
-    async def _ask(self, endpoint: str) -> str | None:
-        """What speaks against it, in a word. Raises RateLimited when it is not the time, AddressDenied for this service."""
+    async def _probe(self, endpoint: str) -> str | None:
+        """The reason of a failure, or None. Raises RateLimited if it is too soon, AddressDenied for this service."""
         try:
             return failure_of(endpoint, await self._prober.probe(endpoint))
         except AddressDenied as error:
@@ -391,23 +386,23 @@ class HealthChecks:
             return str(error.details.get("reason", "failed"))
         except RateLimited:
             raise
-        except WaypostError:  # an address that nobody would ask
+        except WaypostError:  # an invalid address
             return DENIED
 
-    def _may_be_us(self, standing: EndpointHealth, now: float) -> bool:
-        """Whether so many of those that lived fail now that our own network is the likelier cause."""
+    def _is_own_outage(self, standing: EndpointHealth, now: float) -> bool:
+        """Whether so many healthy endpoints fail at once that our own network is the likely cause."""
         failing, up = self._schedule.failing, self._schedule.up
         if failing < limits.OUTAGE_MIN_ENDPOINTS or 2 * failing <= up:
-            self._held_since = None
+            self._outage_since = None
             return False
-        if self._held_since is None:
-            self._held_since = now
-            log.warning("%d of %d endpoints that answered do not: nobody is delisted for it yet", failing, up)
-        return standing.was_up and now - self._held_since < limits.OUTAGE_HOLD_SECONDS
+        if self._outage_since is None:
+            self._outage_since = now
+            log.warning("%d of %d healthy endpoints fail: assuming an outage here, delisting none yet", failing, up)
+        return standing.was_up and now - self._outage_since < limits.OUTAGE_HOLD_SECONDS
 
-    # --- What follows ----------------------------------------------------------------------------
+    # --- Writes ----------------------------------------------------------------------------------
 
-    async def _tell(self, watched: CheckedEndpoint, standing: EndpointHealth, now: float) -> None:
+    async def _store_health(self, watched: CheckedEndpoint, standing: EndpointHealth, now: float) -> None:
         for agent_id in [*watched.agents]:
             entry = self._registry.entries.find(agent_id)
             if entry is not None and entry.health != standing.state:
@@ -423,8 +418,8 @@ class HealthChecks:
             await self._write(Command(keys=(agent_id,), decide=decide), agent_id)
 
     async def _write(self, command: Command, agent_id: str) -> None:
-        self._written.add(agent_id)
+        self._writing.add(agent_id)
         try:
             await self._registry.execute(command)
         finally:
-            self._written.discard(agent_id)
+            self._writing.discard(agent_id)

@@ -236,7 +236,7 @@ class DoctorApi:
             agents=len(registry.entries),
             failed=registry.entries.count_trust("failed"),
             verified=registry.entries.count_trust("verified"),
-            waiting=await registry.count_pending(),
+            pending=await registry.count_pending(),
         )
 
 
