@@ -1,22 +1,25 @@
-"""What an announcer says: its agent, signed anew in time, in the size that a carrier takes. Time is an argument."""
+"""`Announcer`: announces an agent on several transports until it is stopped.
+
+It signs and repeats announcements, chooses between LAN and registry (`Rollback` in `protocols/announce/messages.py`), and
+sends a goodbye. A failure on one transport is shown in `states` and retried; the other transports are not affected.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random as randomness
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress as suppressed
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeAlias
 
 import msgspec
 
 from waypost import limits
 from waypost.client.identity import Identity, MemorySequence, SequenceSource, load_identity
-from waypost.client.identity import SequenceSource as Counter
 from waypost.errors import TooLarge, WaypostError
 from waypost.model.json import JsonObject, dump_json
 from waypost.model.times import to_rfc3339
@@ -27,11 +30,24 @@ from waypost.transports.port import Ack, ReceivesEchoes, Transport, TransportClo
 from waypost.trust.announce.signed_announcement import sign_announcement
 from waypost.trust.keys.private_key import PrivateKey
 
+log = logging.getLogger("waypost.announcer")
+
+AnnounceState: TypeAlias = Literal["waiting", "announced", "failed", "withdrawn"]
+StateCallback: TypeAlias = Callable[["TransportState"], None]
+
 _SIZE_LIMITED = ("mdns", "udp")
-
 _DESCRIPTION_CHARS = 200
+_REUSE_SHARE = 0.8  # of the time between two signatures: the next announcement may be a little late
+_JITTER = (1 - limits.ANNOUNCE_JITTER, 1 + limits.ANNOUNCE_JITTER)
+_MAX_DOUBLINGS = 8
 
-_REUSE_PART = 0.8  # of the time between two signatures: the next turn may come a little late
+
+class WallClock:
+    """The time of the system."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return time.time()
 
 
 class _SignedMessage(msgspec.Struct, frozen=True):
@@ -40,6 +56,8 @@ class _SignedMessage(msgspec.Struct, frozen=True):
 
 
 class AnnouncementSigner:
+    """Signs the announcements of an agent, in the size that a transport can carry."""
+
     def __init__(
         self,
         agent: JsonObject,
@@ -47,113 +65,124 @@ class AnnouncementSigner:
         sequence: SequenceSource,
         *,
         previous: PrivateKey | None,
-        carriers: Iterable[str],
-        older: bool = False,
+        transports: Iterable[str],
+        legacy_salt: bool = False,
     ) -> None:
-        """`carriers`: the names of the transports that it goes out by. `older`: with the salt that the first implementation
-        asks for."""
+        """Sign for an agent.
+
+        Args:
+            agent: The `agent` object.
+            key: Its private key.
+            sequence: Its sequence numbers.
+            previous: The key before, while the rotation is announced.
+            transports: The names of the transports.
+            legacy_salt: Sign RSA with the salt of the protocol's first implementation.
+        """
         self._agent = agent
         self._key = key
         self._previous = previous
         self._sequence = sequence
-        names = set(carriers)
-        self._tight = sorted(names & set(_SIZE_LIMITED))
-        self._prefers_small = names == {
-            "udp"
-        }  # nobody else hears it, so one datagram is what it should fit into (P-23)
-        self._for_older = older
-        self._kept: _SignedMessage | None = None
+        names = set(transports)
+        self._size_limited = sorted(names & set(_SIZE_LIMITED))
+        self._prefers_small = names == {"udp"}  # one datagram should be enough (P-23)
+        self._legacy_salt = legacy_salt
+        self._cached: _SignedMessage | None = None
 
     @property
     def agent_id(self) -> str:
+        """The agent_id in lower case."""
         return str(self._agent["agent_id"]).lower()
 
     def change(self, agent: JsonObject) -> None:
+        """Announce another content from now on.
+
+        Args:
+            agent: The `agent` object.
+        """
         self._agent = agent
         self.refresh()
 
     def refresh(self) -> None:
-        """What is said next is signed anew."""
-        self._kept = None
+        """Sign the next announcement anew."""
+        self._cached = None
 
-    def message(self, carrier: str, now: float) -> JsonObject:
-        """Signed within the last minute, for a registry each time: there it must be newer than what was heard elsewhere. All
-        carriers with little room say the same, so that nobody hears two contents."""
-        if carrier not in _SIZE_LIMITED:
+    def message(self, transport: str, now: float) -> JsonObject:
+        """The announcement for a transport.
+
+        For a registry it is signed each time, because it must be newer than what the registry heard elsewhere. All transports
+        with limited size share one that is up to a minute old, so that receivers do not see two contents.
+
+        Args:
+            transport: The name of the transport.
+            now: The time.
+        """
+        if transport not in _SIZE_LIMITED:
             return self._sign(self._agent, now)
-        kept = self._kept
-        if kept is None or not 0 <= now - kept.signed_at < limits.RESIGN_SECONDS * _REUSE_PART:
-            kept = self._kept = _SignedMessage(self._fitting(now), now)
-        return kept.message
+        cached = self._cached
+        if cached is None or not 0 <= now - cached.signed_at < limits.RESIGN_SECONDS * _REUSE_SHARE:
+            cached = self._cached = _SignedMessage(self._fitting(now), now)
+        return cached.message
 
     def goodbye(self, now: float) -> JsonObject:
-        """P-19: signed, under a sequence of its own, and short."""
-        bare = compact_agent(self._agent)
-        return self._sign({**bare, "metadata": {**bare.get("metadata", {}), "__state": "shutdown"}}, now)
+        """A signed, short goodbye with its own sequence number (P-19).
+
+        Args:
+            now: The time.
+        """
+        agent = compact_agent(self._agent)
+        return self._sign({**agent, "metadata": {**agent.get("metadata", {}), "__state": "shutdown"}}, now)
 
     def _fitting(self, now: float) -> JsonObject:
-        """The whole agent, or one without what only registries use, or a compact one."""
+        """The whole agent, or one without metadata that only registries use, or a compact one."""
         for agent in (self._agent, drop_metadata(self._agent)):
             message = self._sign(agent, now)
             is_large = len(dump_json(message)) > limits.DATAGRAM_BYTES
-            if not (self._prefers_small and is_large) and all(_fits(message, carrier) for carrier in self._tight):
+            if not (self._prefers_small and is_large) and all(_fits(message, name) for name in self._size_limited):
                 return message
         return fit_announcement(self._agent, lambda agent: self._sign(agent, now), "udp").message
 
     def _sign(self, agent: JsonObject, now: float) -> JsonObject:
         stamps = {"__seq": self._sequence.next(now), "__iat": to_rfc3339(now)}
-        said = {**agent, "metadata": {**(agent.get("metadata") or {}), **stamps}}
-        return sign_announcement(said, self._key, self._previous, older_readers=self._for_older)
+        stamped = {**agent, "metadata": {**(agent.get("metadata") or {}), **stamps}}
+        return sign_announcement(stamped, self._key, self._previous, older_readers=self._legacy_salt)
 
 
 def drop_metadata(agent: JsonObject) -> JsonObject:
-    """With its name and the head of its description, which people look for; without the rest of its metadata."""
-    bare = {name: value for name, value in agent.items() if name != "metadata"}
+    """An agent whose metadata is the start of its description, for which people search.
+
+    Args:
+        agent: The `agent` object.
+    """
+    members = {name: value for name, value in agent.items() if name != "metadata"}
     description = (agent.get("metadata") or {}).get("description")
     if not isinstance(description, str):
-        return bare
-    return {**bare, "metadata": {"description": description[:_DESCRIPTION_CHARS]}}
+        return members
+    return {**members, "metadata": {"description": description[:_DESCRIPTION_CHARS]}}
 
 
-def _fits(message: JsonObject, carrier: str) -> bool:
+def _fits(message: JsonObject, transport: str) -> bool:
     data = dump_json(message)
     try:
-        if carrier == "udp":
+        if transport == "udp":
             return bool(split_datagrams(data))
         return bool(write_txt_message(data, str(message["agent"]["agent_id"]), str(message["protocol_version"])))
     except TooLarge:
         return False
 
 
-# ---- `Announcer`: an agent that shows up by itself, on every transport that it is given, until it is stopped.
-#
-# It signs, repeats in time, follows the way back to the registry (`protocols/announce/messages.py`), and says goodbye.
-# What fails on
-# one transport is told in `states` and tried again; the others do not notice.
-
-log = logging.getLogger("waypost.announcer")
-
-StateCallback = Callable[["TransportState"], None]
-
-_JITTER = (1 - limits.ANNOUNCE_JITTER, 1 + limits.ANNOUNCE_JITTER)
-
-
-class WallClock:
-    def now(self) -> float:
-        return time.time()
-
-
 class TransportState(msgspec.Struct, frozen=True, kw_only=True):
-    """How it stands on one transport."""
+    """The state of an agent on one transport."""
 
     transport: str
-    state: Literal["waiting", "announced", "failed", "withdrawn"]
+    state: AnnounceState
     at: float
     expires_at: float | None = None
     reason: str = ""
 
 
 class Announcer:
+    """Announces an agent on transports. Use it with `async with`; leaving the block withdraws the agent."""
+
     def __init__(
         self,
         agent: Mapping[str, Any],
@@ -161,7 +190,7 @@ class Announcer:
         transports: Sequence[Transport],
         *,
         previous: PrivateKey | None = None,
-        sequence: Counter | None = None,
+        sequence: SequenceSource | None = None,
         ttl: int | None = None,
         suppress: Suppress = "keepalive",
         legacy_salt: bool = False,
@@ -170,23 +199,41 @@ class Announcer:
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
         on_state: StateCallback | None = None,
     ) -> None:
-        """`ttl`: seconds; without it 10 on a LAN, 120 in a registry. `suppress`: what becomes of the entry in the registry
-        while the LAN carries: `keepalive`, or `strict` to take it away. `legacy_salt`: RSA as the first implementation of the
-        protocol wants it."""
+        """Prepare the announcements of an agent.
+
+        Args:
+            agent: The `agent` object, with its agent_id.
+            key: Its private key.
+            transports: Where to announce it.
+            previous: The key before, while the rotation is announced.
+            sequence: Its sequence numbers. Default: from the clock.
+            ttl: The lease in seconds. Default: 10 on a LAN, 120 in a registry.
+            suppress: The registry entry while the LAN works: `keepalive` keeps it, `strict` withdraws it.
+            legacy_salt: Sign RSA with the salt of the protocol's first implementation.
+            clock: The clock.
+            random: Jitters the pauses.
+            pause: Waits between announcements.
+            on_state: Called when the state on a transport changes.
+        """
         self.rollback: Rollback = initial_rollback(suppress)
         self.states: dict[str, TransportState] = {}
         self._clock = clock or WallClock()
         self._random = random or randomness.SystemRandom()
         self._pause = pause
         self._on_state = on_state
-        names = [transport.name for transport in transports]
-        self._signed = AnnouncementSigner(
-            dict(agent), key, sequence or MemorySequence(), previous=previous, carriers=names, older=legacy_salt
+        self._signer = AnnouncementSigner(
+            dict(agent),
+            key,
+            sequence or MemorySequence(),
+            previous=previous,
+            transports=[transport.name for transport in transports],
+            legacy_salt=legacy_salt,
         )
-        self._lanes = _make_runs(transports, ttl)
-        self._rolls = {lane.is_lan for lane in self._lanes} == {True, False}
-        self._guide = next((lane for lane in self._lanes if lane.transport.name == "mdns"), None) or next(
-            (lane for lane in self._lanes if lane.is_lan), None
+        self._runs = _make_runs(transports, ttl)
+        self._has_rollback = {run.is_lan for run in self._runs} == {True, False}
+        # Echoes on this transport show whether the LAN works.
+        self._echo_run = next((run for run in self._runs if run.transport.name == "mdns"), None) or next(
+            (run for run in self._runs if run.is_lan), None
         )
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -198,24 +245,42 @@ class Announcer:
         *,
         data: Path | None = None,
         key: Path | None = None,
-        **more: Any,
+        **options: Any,
     ) -> Self:
-        """Of a document in any dialect, with the key and the agent_id that are kept in the data folder, or made there."""
-        identity = load_identity(_document_bytes(document), data or data_folder(), key=key)
-        return cls.of(identity, transports, **more)
+        """An announcer for a document, with the key and the agent_id of this machine; both are created if missing.
+
+        Args:
+            document: A document of any dialect: a mapping, bytes, or the path of a file.
+            transports: Where to announce it.
+            data: The data folder.
+            key: The file of the key. Default: a key in the data folder.
+            **options: Further arguments of `Announcer`.
+        """
+        if isinstance(document, Path):
+            content = document.read_bytes()
+        else:
+            content = document if isinstance(document, bytes) else dump_json(dict(document))
+        return cls.of(load_identity(content, data or data_folder(), key=key), transports, **options)
 
     @classmethod
-    def of(cls, identity: Identity, transports: Sequence[Transport], **more: Any) -> Self:
+    def of(cls, identity: Identity, transports: Sequence[Transport], **options: Any) -> Self:
+        """An announcer for an identity.
+
+        Args:
+            identity: The agent, its keys and its sequence numbers.
+            transports: Where to announce it.
+            **options: Further arguments of `Announcer`.
+        """
         return cls(
             identity.agent,
             identity.key,
             transports,
             previous=identity.previous,
             sequence=identity.sequence,
-            **more,
+            **options,
         )
 
-    # --- Life ------------------------------------------------------------------------------------
+    # --- Lifecycle -------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -228,159 +293,166 @@ class Announcer:
 
     @property
     def agent_id(self) -> str:
-        return self._signed.agent_id
+        """The agent_id in lower case."""
+        return self._signer.agent_id
 
     async def start(self) -> None:
-        """Announce on every transport, and go on doing so in the background."""
+        """Announce on every transport, and repeat it in the background."""
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._keep(lane), name=f"announce {lane.name}") for lane in self._lanes]
+        self._tasks = [loop.create_task(self._repeat(run), name=f"announce {run.name}") for run in self._runs]
 
     async def stop(self) -> None:
-        """Withdraw everywhere, and close the transports."""
+        """Withdraw the agent everywhere, and close the transports."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
         self._tasks = []
-        await asyncio.gather(*(self._leave(lane) for lane in self._lanes))
+        await asyncio.gather(*(self._leave(run) for run in self._runs))
 
     def change(self, agent: Mapping[str, Any]) -> None:
-        """Announce this from now on, at once. Its agent_id stays."""
-        self._signed.change({**agent, "agent_id": self.agent_id})
+        """Announce another content, at once. The agent_id stays.
+
+        Args:
+            agent: The `agent` object.
+        """
+        self._signer.change({**agent, "agent_id": self.agent_id})
         self._wake_all()
 
     # --- One transport ---------------------------------------------------------------------------
 
-    async def _keep(self, lane: _TransportRun) -> None:
+    async def _repeat(self, run: _TransportRun) -> None:
         while True:
-            lane.wake.clear()
-            seconds = await self._turn(lane)
+            run.wake.clear()
+            seconds = await self._announce_once(run)
             if seconds > 0:
-                await self._wait(lane, seconds * self._random.uniform(*_JITTER))
+                await self._wait(run, seconds * self._random.uniform(*_JITTER))
 
-    async def _turn(self, lane: _TransportRun) -> float:
-        """One announcement, or none where the state says so. How long until the next."""
-        if self._rolls and not lane.is_lan and not self.rollback.uses_registry:
-            await self._suppress(lane)
-            return lane.period
-        echoed_before = lane.echoed_at()
-        ack = await self._announce(lane)
+    async def _announce_once(self, run: _TransportRun) -> float:
+        """Announce, unless the rollback state forbids it. Returns the seconds until the next announcement."""
+        if self._has_rollback and not run.is_lan and not self.rollback.uses_registry:
+            await self._suppress(run)
+            return run.period
+        echoed_before = run.echoed_at()
+        ack = await self._announce(run)
         if ack.accepted:
-            lane.failures = 0
-            self._note(lane, "announced", ack)
-            seconds = self._period(lane, ack)
-            is_followed = self._rolls and lane is self._guide
-            return await self._listen_back(lane, echoed_before, seconds) if is_followed else seconds
-        lane.failures += 1
-        self._note(lane, "failed", ack)
-        self._roll(lane, failed=True)
-        return min(lane.period, limits.ANNOUNCE_RETRY_SECONDS * 2.0 ** min(lane.failures - 1, 8))
+            run.failures = 0
+            self._set_state(run, "announced", ack)
+            seconds = self._period(run, ack)
+            awaits_echo = self._has_rollback and run is self._echo_run
+            return await self._await_echo(run, echoed_before, seconds) if awaits_echo else seconds
+        run.failures += 1
+        self._set_state(run, "failed", ack)
+        self._roll(run, failed=True)
+        return min(run.period, limits.ANNOUNCE_RETRY_SECONDS * 2.0 ** min(run.failures - 1, _MAX_DOUBLINGS))
 
-    async def _announce(self, lane: _TransportRun) -> Ack:
+    async def _announce(self, run: _TransportRun) -> Ack:
         try:
-            if not lane.is_open:
-                await lane.transport.open()
-                lane.is_open = True
-            message = self._signed.message(lane.transport.name, self._clock.now())
-            return await lane.transport.announce(message, lane.ttl)
-        except WaypostError as error:  # with what to do about it: whoever reads the states sees no other word of it
+            if not run.is_open:
+                await run.transport.open()
+                run.is_open = True
+            message = self._signer.message(run.transport.name, self._clock.now())
+            return await run.transport.announce(message, run.ttl)
+        except WaypostError as error:  # with the hint: `states` is the only place where it is shown
             return Ack(False, reason=f"{error.message} {error.hint}" if error.hint else error.message)
         except OSError as error:
             return Ack(False, reason=error.strerror or str(error))
 
-    async def _suppress(self, lane: _TransportRun) -> None:
-        """`strict`: the entry is taken away, once."""
-        state = self.states.get(lane.name)
+    async def _suppress(self, run: _TransportRun) -> None:
+        """`strict`: withdraw the registry entry, once."""
+        state = self.states.get(run.name)
         if state is not None and state.state == "announced":
-            with suppressed(WaypostError):
-                await lane.transport.withdraw(self.agent_id)
+            with contextlib.suppress(WaypostError):
+                await run.transport.withdraw(self.agent_id)
         if state is None or state.state != "withdrawn":
-            self._note(lane, "withdrawn", Ack(True))
+            self._set_state(run, "withdrawn", Ack(True))
 
-    async def _leave(self, lane: _TransportRun) -> None:
-        if lane.is_open:
+    async def _leave(self, run: _TransportRun) -> None:
+        if run.is_open:
             try:
-                await self._say_goodbye(lane)
+                await self._say_goodbye(run)
             except (WaypostError, OSError) as error:
-                log.debug("%s: the goodbye was not heard: %s", lane.name, error)
-            if lane.name in self.states and self.states[lane.name].state == "announced":
-                self._note(lane, "withdrawn", Ack(True))
-        await lane.transport.close()
+                log.debug("%s: the goodbye failed: %s", run.name, error)
+            if run.name in self.states and self.states[run.name].state == "announced":
+                self._set_state(run, "withdrawn", Ack(True))
+        await run.transport.close()
 
-    async def _say_goodbye(self, lane: _TransportRun) -> None:
-        """Signed, so that it is believed at once; then the transport's own way."""
-        state = self.states.get(lane.name)
+    async def _say_goodbye(self, run: _TransportRun) -> None:
+        """A signed goodbye, which receivers accept at once; then the withdrawal of the transport itself."""
+        state = self.states.get(run.name)
         if state is None or state.state == "withdrawn":
             return
-        ack = await lane.transport.announce(self._signed.goodbye(self._clock.now()), lane.ttl)
-        if lane.is_lan or not ack.accepted:
-            await lane.transport.withdraw(self.agent_id)
+        ack = await run.transport.announce(self._signer.goodbye(self._clock.now()), run.ttl)
+        if run.is_lan or not ack.accepted:
+            await run.transport.withdraw(self.agent_id)
 
-    # --- The way back ----------------------------------------------------------------------------
+    # --- Period and rollback ---------------------------------------------------------------------
 
-    def _period(self, lane: _TransportRun, ack: Ack) -> float:
-        """Half the time that was granted: in a registry it may be less than what was asked for, on a crowded LAN it is longer
-        (P-21). It is not made use of at once: in a crowd words are lost, and who begins is heard after a few of them."""
-        granted = lane.ttl if ack.expires_at is None else ack.expires_at - self._clock.now()
+    def _period(self, run: _TransportRun, ack: Ack) -> float:
+        """Half the granted lease: less than requested in a registry, more on a crowded LAN (P-21).
+
+        The period grows to it step by step, because a crowded LAN loses packets: a new agent needs several announcements.
+        """
+        granted = run.ttl if ack.expires_at is None else ack.expires_at - self._clock.now()
         least = limits.ANNOUNCED_TTL_SECONDS[0] / 4  # another clock may be ahead
-        lane.turns += 1
-        begun = lane.period * 2.0 ** min(lane.turns - 1, 8)
-        return min(max(granted / 2, min(lane.period, least)), begun, float(limits.RESIGN_SECONDS))
+        run.announcements += 1
+        grown = run.period * 2.0 ** min(run.announcements - 1, _MAX_DOUBLINGS)
+        return min(max(granted / 2, min(run.period, least)), grown, float(limits.RESIGN_SECONDS))
 
-    async def _listen_back(self, lane: _TransportRun, before: float | None, seconds: float) -> float:
-        """Did the announcement come back? One that did not is repeated at once, so that a LAN that is lost is noticed
-        within the time that others still believe in. How long until the next."""
-        await self._wait(lane, limits.ECHO_SECONDS)
-        looped = lane.echoed_at() != before
-        if not looped and lane.wake.is_set():  # it was interrupted, and is said again anyway
+    async def _await_echo(self, run: _TransportRun, before: float | None, seconds: float) -> float:
+        """Check that the announcement came back, and return the seconds until the next one.
+
+        A lost announcement is repeated at once, so that a broken LAN is noticed before the leases there end.
+        """
+        await self._wait(run, limits.ECHO_SECONDS)
+        looped = run.echoed_at() != before
+        if not looped and run.wake.is_set():  # interrupted: the announcement is repeated anyway
             return 0.0
-        self._roll(lane, failed=False, looped=looped)
+        self._roll(run, failed=False, looped=looped)
         return 0.0 if self.rollback.is_doubtful else seconds - limits.ECHO_SECONDS
 
-    def _roll(self, lane: _TransportRun, *, failed: bool, looped: bool = False) -> None:
-        if not self._rolls or lane is not self._guide:
+    def _roll(self, run: _TransportRun, *, failed: bool, looped: bool = False) -> None:
+        if not self._has_rollback or run is not self._echo_run:
             return
         before = self.rollback
         self.rollback = before.after("failed" if failed else "looped" if looped else "silent")
         if self.rollback.state != before.state:
             log.info("announcing: %s → %s", before.state, self.rollback.state)
-            self._signed.refresh()
-            self._wake_all(but=lane)
+            self._signer.refresh()
+            self._wake_all(but=run)
 
     def _wake_all(self, but: _TransportRun | None = None) -> None:
-        for lane in self._lanes:
-            if lane is not but:
-                lane.turns = 0
-                lane.wake.set()
+        for run in self._runs:
+            if run is not but:
+                run.announcements = 0
+                run.wake.set()
 
-    async def _wait(self, lane: _TransportRun, seconds: float) -> None:
-        """For the time to pass, or for something to happen."""
-        both = (asyncio.ensure_future(self._pause(seconds)), asyncio.ensure_future(lane.wake.wait()))
+    async def _wait(self, run: _TransportRun, seconds: float) -> None:
+        """Wait for the time to pass or for a wake-up."""
+        both = (asyncio.ensure_future(self._pause(seconds)), asyncio.ensure_future(run.wake.wait()))
         try:
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for each in both:
                 each.cancel()
 
-    def _note(
-        self, lane: _TransportRun, state: Literal["waiting", "announced", "failed", "withdrawn"], ack: Ack
-    ) -> None:
-        before = self.states.get(lane.name)
-        told = TransportState(
-            transport=lane.name,
-            state=state,
+    def _set_state(self, run: _TransportRun, name: AnnounceState, ack: Ack) -> None:
+        before = self.states.get(run.name)
+        state = TransportState(
+            transport=run.name,
+            state=name,
             at=self._clock.now(),
-            expires_at=ack.expires_at if state == "announced" else None,
+            expires_at=ack.expires_at if name == "announced" else None,
             reason=ack.reason,
         )
-        self.states[lane.name] = told
-        is_news = before is None or (before.state, before.reason) != (told.state, told.reason)
-        if is_news and self._on_state is not None:
-            self._on_state(told)
+        self.states[run.name] = state
+        is_changed = before is None or (before.state, before.reason) != (state.state, state.reason)
+        if is_changed and self._on_state is not None:
+            self._on_state(state)
 
 
 class _TransportRun:
-    """One transport and what is known of it."""
+    """One transport and the progress of the announcements on it."""
 
     def __init__(self, transport: Transport, name: str, ttl: int | None) -> None:
         self.transport = transport
@@ -391,28 +463,18 @@ class _TransportRun:
         self.wake = asyncio.Event()
         self.is_open = False
         self.failures = 0
-        self.turns = 0  # announcements since the last change
+        self.announcements = 0  # since the last change
 
     def echoed_at(self) -> float | None:
-        """When an own word last came back, by the transport's own clock."""
+        """When an own announcement last came back, by the transport's clock."""
         return self.transport.echoed_at() if isinstance(self.transport, ReceivesEchoes) else None
 
 
 def _make_runs(transports: Sequence[Transport], ttl: int | None) -> list[_TransportRun]:
-    """Each under a name of its own: two registries are `http` and `http-2`."""
-    seen: dict[str, int] = {}
-    lanes: list[_TransportRun] = []
+    """Runs with unique names: two registries are `http` and `http-2`."""
+    counts: dict[str, int] = {}
+    runs: list[_TransportRun] = []
     for transport in transports:
-        count = seen[transport.name] = seen.get(transport.name, 0) + 1
-        lanes.append(_TransportRun(transport, transport.name if count == 1 else f"{transport.name}-{count}", ttl))
-    return lanes
-
-
-def _document_bytes(document: Mapping[str, Any] | bytes | Path) -> bytes:
-    if isinstance(document, Path):
-        return document.read_bytes()
-    return document if isinstance(document, bytes) else dump_json(_plain(document))
-
-
-def _plain(document: Mapping[str, Any]) -> JsonObject:
-    return dict(document)
+        count = counts[transport.name] = counts.get(transport.name, 0) + 1
+        runs.append(_TransportRun(transport, transport.name if count == 1 else f"{transport.name}-{count}", ttl))
+    return runs

@@ -1,7 +1,7 @@
-"""`Finder`: one question to every transport and every registry, and one answer for each agent.
+"""`Finder`: queries all transports and registries, and merges their answers by agent.
 
-Answers are verified as announcements are: a key that is bound to an agent_id is the only one that counts, the first key of a
-new one is bound. What was found may be given again for five minutes or its ttl, and that nothing was, for five seconds (P-31).
+Answers are verified like announcements: once a key is bound to an agent_id, only that key counts; the first key of a new
+agent is bound. Results are cached for five minutes or their ttl, empty results for five seconds (P-31).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ log = logging.getLogger("waypost.finder")
 
 
 class FoundAgent(msgspec.Struct, frozen=True, kw_only=True):
-    """One agent, by the newest of its words that are believed."""
+    """One agent, by its newest accepted message."""
 
     agent_id: str
     agent: JsonObject
     message: JsonObject  # the Announce or Response, with its signature
     transports: tuple[str, ...]  # where it was found
-    trust: Literal["verified", "signed", "unsigned"]  # `signed`: by the key that was seen first
+    trust: Literal["verified", "signed", "unsigned"]  # `signed`: by a key that was bound on first use
     verdicts: tuple[Verdict, ...] = ()
     is_stale: bool = False
 
@@ -49,15 +49,23 @@ class _TransportAnswer(msgspec.Struct, frozen=True):
 
 
 class Finder:
+    """Finds agents on transports. Use it with `async with`."""
+
     def __init__(
         self, transports: Sequence[Transport], *, trust: Path | None = None, clock: TransportClock | None = None
     ) -> None:
-        """`trust`: a file in which the keys of agents are bound; without it they are bound while the Finder lives."""
+        """Prepare to find agents.
+
+        Args:
+            transports: Where to look.
+            trust: A file with the keys of agents. Without one, keys are bound as long as the Finder exists.
+            clock: The clock.
+        """
         self._transports = transports
         self._clock = clock or WallClock()
         self._trust = TrustFile(trust)
-        self._memory = ResponseCache()
-        self._where: dict[str, FoundAgent] = {}
+        self._responses = ResponseCache()
+        self._found: dict[str, FoundAgent] = {}
         self._open: list[Transport] = []
 
     async def __aenter__(self) -> Self:
@@ -70,7 +78,7 @@ class Finder:
         await self.aclose()
 
     async def open(self) -> None:
-        """Whatever cannot be opened is left out; with nothing left, that is the error."""
+        """Open the transports. Those that fail are left out; raises if all fail."""
         failures: list[WaypostError] = []
         for transport in self._transports:
             try:
@@ -83,6 +91,7 @@ class Finder:
             raise failures[0]
 
     async def aclose(self) -> None:
+        """Close the transports."""
         for transport in self._open:
             await transport.close()
         self._open.clear()
@@ -94,40 +103,49 @@ class Finder:
         seconds: float = QUERY_SECONDS,
         stale_ok: bool = False,
     ) -> list[FoundAgent]:
-        """Agents that have all these capabilities (`metrics`, `metrics@^2.0`). With `stale_ok`, what was known once is
-        given where nobody can be asked, and marked so."""
-        wanted = tuple(map(parse_capability_requirement, capabilities))
-        query = AgentQuery(requirements=wanted, agent_id=None if agent_id is None else agent_id.lower())
+        """Agents that have all the capabilities.
+
+        Args:
+            *capabilities: Capabilities, such as `metrics` or `metrics@^2.0`.
+            agent_id: Find only this agent.
+            seconds: How long to wait for answers.
+            stale_ok: Return expired results, marked as stale, if no transport can be queried.
+        """
+        requirements = tuple(map(parse_capability_requirement, capabilities))
+        query = AgentQuery(requirements=requirements, agent_id=None if agent_id is None else agent_id.lower())
         now = self._clock.now()
-        known = self._memory.find(query, now)
-        if known is not None:
-            return [self._where[agent_id_of(message)] for message in known]
+        cached = self._responses.find(query, now)
+        if cached is not None:
+            return [self._found[agent_id_of(message)] for message in cached]
         try:
-            answers = await self._ask(query, seconds)
+            answers = await self._query_all(query, seconds)
         except Unavailable:
-            stale = self._memory.find_stale(query) if stale_ok else []
+            stale = self._responses.find_stale(query) if stale_ok else []
             if not stale:
                 raise
-            return [msgspec.structs.replace(self._where[agent_id_of(message)], is_stale=True) for message in stale]
+            return [msgspec.structs.replace(self._found[agent_id_of(message)], is_stale=True) for message in stale]
         found = self._merge(query, answers)
-        self._memory.put(query, [(each.message, ttl_of(each.message)) for each in found], now)
+        self._responses.put(query, [(each.message, ttl_of(each.message)) for each in found], now)
         return found
 
     def forget(self, agent_id: str) -> None:
-        """It was removed or revoked: it is asked for again."""
-        self._memory.remove_agent(agent_id)
+        """Remove an agent from the cache, because it was removed or revoked.
 
-    # --- Asking ----------------------------------------------------------------------------------
+        Args:
+            agent_id: The agent.
+        """
+        self._responses.remove_agent(agent_id)
 
-    async def _ask(self, query: AgentQuery, seconds: float) -> list[_TransportAnswer]:
-        asked = [self._ask_one(transport, query, seconds) for transport in self._open]
-        told = await asyncio.gather(*asked)
-        if told and all(isinstance(each, WaypostError) for each in told):
-            reason = next(each.message for each in told if isinstance(each, WaypostError))
-            raise Unavailable(f"Nobody could be asked: {reason}", hint="Name another transport or registry.")
-        return [answer for each in told if isinstance(each, list) for answer in each]
+    # --- Queries ---------------------------------------------------------------------------------
 
-    async def _ask_one(
+    async def _query_all(self, query: AgentQuery, seconds: float) -> list[_TransportAnswer]:
+        results = await asyncio.gather(*(self._query_one(transport, query, seconds) for transport in self._open))
+        if results and all(isinstance(result, WaypostError) for result in results):
+            reason = next(result.message for result in results if isinstance(result, WaypostError))
+            raise Unavailable(f"No transport could be queried: {reason}", hint="Name another transport or registry.")
+        return [answer for result in results if isinstance(result, list) for answer in result]
+
+    async def _query_one(
         self, transport: Transport, query: AgentQuery, seconds: float
     ) -> list[_TransportAnswer] | WaypostError:
         try:
@@ -137,7 +155,7 @@ class Finder:
             return error
         return [_TransportAnswer(message, transport.name, isinstance(transport, ReceivesEchoes)) for message in found]
 
-    # --- Merging ---------------------------------------------------------------------------------
+    # --- Answers ---------------------------------------------------------------------------------
 
     def _merge(self, query: AgentQuery, answers: Iterable[_TransportAnswer]) -> list[FoundAgent]:
         by_agent: dict[str, list[_TransportAnswer]] = {}
@@ -145,64 +163,64 @@ class Finder:
             if matches_query(query, answer.message):
                 by_agent.setdefault(agent_id_of(answer.message), []).append(answer)
         found: list[FoundAgent] = []
-        changed = False
-        for agent_id, told in by_agent.items():
-            best, bound = self._choose(agent_id, sorted(told, key=lambda each: -sequence_of(each.message)))
-            changed |= bound
-            if best is not None:
-                self._remember(best)
-                found.append(best)
-        if changed:
-            self._trust.keep()
+        is_bound = False
+        for agent_id, group in by_agent.items():
+            agent, has_new_key = self._choose(agent_id, sorted(group, key=lambda each: -sequence_of(each.message)))
+            is_bound |= has_new_key
+            if agent is not None:
+                self._remember(agent)
+                found.append(agent)
+        if is_bound:
+            self._trust.save()
         return found
 
-    def _choose(self, agent_id: str, told: list[_TransportAnswer]) -> tuple[FoundAgent | None, bool]:
-        """The newest that is believed; signed words before any others. And whether a key was bound."""
-        where = tuple(dict.fromkeys(answer.transport for answer in told))
-        for answer in told:
+    def _choose(self, agent_id: str, answers: list[_TransportAnswer]) -> tuple[FoundAgent | None, bool]:
+        """The newest accepted answer, signed ones first, and whether a key was bound."""
+        transports = tuple(dict.fromkeys(answer.transport for answer in answers))
+        for answer in answers:
             if answer.message.get("signature") is None:
                 continue
             try:
-                verdicts, bound = self._verify(agent_id, answer)
+                verdicts, is_bound = self._verify(agent_id, answer)
             except WaypostError as error:
-                log.debug("%s of %s is not believed: %s", agent_id, answer.transport, error)
+                log.debug("%s from %s is not accepted: %s", agent_id, answer.transport, error)
                 continue
-            return self._found(agent_id, answer, where, verdicts), bound
-        for answer in told:
+            return self._make_found(agent_id, answer, transports, verdicts), is_bound
+        for answer in answers:
             if answer.message.get("signature") is None and not answer.is_lan and self._trust.pin_of(agent_id) is None:
-                return self._found(agent_id, answer, where, ()), False
+                return self._make_found(agent_id, answer, transports, ()), False
         return None, False
 
     def _verify(self, agent_id: str, answer: _TransportAnswer) -> tuple[tuple[Verdict, ...], bool]:
-        """As an announcement. A registry looked at its age when it came; on a LAN that is for us to do."""
-        said = admission_request(agent_id, answer.message)
+        """Verify an answer like an announcement. A registry checked its age on arrival; on a LAN it is checked here."""
+        request = admission_request(agent_id, answer.message)
         now = self._clock.now()
-        if not answer.is_lan and said.stamp.iat is not None:
-            now = min(now, said.stamp.iat + limits.ANNOUNCE_PAST_SECONDS)
+        if not answer.is_lan and request.stamp.iat is not None:
+            now = min(now, request.stamp.iat + limits.ANNOUNCE_PAST_SECONDS)
         terms = msgspec.structs.replace(FIRST_USE, authenticated=not answer.is_lan)
-        admitted = admit(said, self._trust.pin_of(agent_id), terms, now)
+        admitted = admit(request, self._trust.pin_of(agent_id), terms, now)
         return admitted.verdicts, admitted.pin is not None and self._trust.bind(admitted.pin)
 
-    def _found(
-        self, agent_id: str, answer: _TransportAnswer, where: tuple[str, ...], verdicts: tuple[Verdict, ...]
+    def _make_found(
+        self, agent_id: str, answer: _TransportAnswer, transports: tuple[str, ...], verdicts: tuple[Verdict, ...]
     ) -> FoundAgent:
         return FoundAgent(
             agent_id=agent_id,
             agent=answer.message["agent"],
             message=answer.message,
-            transports=where,
+            transports=transports,
             trust=self._trust_of(agent_id, verdicts),
             verdicts=verdicts,
         )
 
     def _trust_of(self, agent_id: str, verdicts: tuple[Verdict, ...]) -> Literal["verified", "signed", "unsigned"]:
-        """A key that was only seen first is nobody's word for whose it is."""
+        """A key that was bound on first use proves continuity, not identity."""
         if not verdicts:
             return "unsigned"
         pin = self._trust.pin_of(agent_id)
         return "verified" if pin is not None and pin.provisioned else "signed"
 
     def _remember(self, found: FoundAgent) -> None:
-        if len(self._where) > 2 * limits.QUERY_CACHE * limits.ANSWERS_PER_QUERY:
-            self._where.clear()
-        self._where[found.agent_id] = found
+        if len(self._found) > 2 * limits.QUERY_CACHE * limits.ANSWERS_PER_QUERY:
+            self._found.clear()
+        self._found[found.agent_id] = found

@@ -1,4 +1,8 @@
-"""Private keys in files of this machine: made whole, for their owner alone, and never over one that is there."""
+"""The identity of an announcing agent on this machine: key files, agent_ids, sequence numbers, and the keys of others.
+
+A document of any dialect becomes an `agent` object (announce.md §13). Its agent_id is generated once and stored; it is not
+derived from anything.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +25,41 @@ from waypost.protocols.dialects import decode_document
 from waypost.trust.announce.key_pins import AgentPin
 from waypost.trust.keys.private_key import SEED_BYTES, PrivateKey, load_private_key, new_private_key
 
+KEY_FILE = "keys/announce.pem"
+ANNOUNCED_FOLDER = "announced"
+IDS_FILE = "ids.json"
+
+_STAMPS = ("__seq", "__iat", "__state")
+
+
+# --- Key files -----------------------------------------------------------------------------------
+
 
 def make_key(kind: str) -> PrivateKey:
+    """A new private key.
+
+    Args:
+        kind: The algorithm, such as ed25519.
+    """
     return new_private_key(kind, secrets.token_bytes(SEED_BYTES.get(kind, 0)))
 
 
 def read_key(path: Path) -> PrivateKey:
-    return load_private_key(read_text(path, hint="Make one with `waypost keys new`.").encode(), str(path))
+    """The private key in a PEM file.
+
+    Args:
+        path: The file.
+    """
+    return load_private_key(read_text(path, hint="Create one with `waypost keys new`.").encode(), str(path))
 
 
 def read_text(path: Path, hint: str | None = None) -> str:
+    """The text of a file. Raises InvalidRequest if it cannot be read.
+
+    Args:
+        path: The file.
+        hint: What to do if it cannot be read.
+    """
     try:
         with path.open("rb") as file:
             return file.read(limits.DOCUMENT_BYTES).decode("utf-8")
@@ -41,94 +70,132 @@ def read_text(path: Path, hint: str | None = None) -> str:
 
 
 def write_key(path: Path, key: PrivateKey) -> None:
-    """Write a new file, mode 0600."""
+    """Write a private key to a new file, mode 0600.
+
+    Args:
+        path: The file; it must not exist.
+        key: The key.
+    """
     try:
         create_private(path, key.pem())
     except FileExistsError:
         raise ConfigurationError(
-            f"{path} is there already.", path=str(path), hint="`waypost keys rotate` replaces it; --out names another."
+            f"{path} exists already.", path=str(path), hint="`waypost keys rotate` replaces it; --out names another."
         ) from None
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be written: {error.strerror}.", path=str(path)) from None
 
 
 def replace_key(path: Path, key: PrivateKey, previous: PrivateKey) -> Path:
-    """Put a new key in the place of the old one, which is kept beside it. Neither is ever missing."""
-    kept = previous_key_path(path, previous)
-    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    write_key(fresh, key)
+    """Replace the key in a file, and return the file to which the old key was moved. Neither is missing at any time.
+
+    Args:
+        path: The file of the key.
+        key: The new key.
+        previous: The old key.
+    """
+    backup = previous_key_path(path, previous)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    write_key(temporary, key)
     try:
-        kept.unlink(missing_ok=True)
-        os.link(path, kept)
-        fresh.replace(path)
+        backup.unlink(missing_ok=True)
+        os.link(path, backup)
+        temporary.replace(path)
     except OSError as error:
-        fresh.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise ConfigurationError(f"{path} cannot be replaced: {error.strerror}.", path=str(path)) from None
-    return kept
+    return backup
 
 
 def previous_key_path(path: Path, previous: PrivateKey) -> Path:
-    """Where a key that was replaced is kept: its name tells it."""
+    """The file for a key that was replaced, named by its fingerprint.
+
+    Args:
+        path: The file of the current key.
+        previous: The old key.
+    """
     return path.with_name(f"{path.stem}.{previous.public.key_id.removeprefix('sha256:')[:12]}{path.suffix}")
 
 
-# ---- Who an announcing agent is, kept on this machine: its key, its agent_id, and the sequence that only grows (P-16).
-#
-# A document of any dialect becomes an `agent` object here. An agent_id is drawn once for each agent and kept; it is never
-# derived from anything (announce.md §13).
-
-KEY_FILE = "keys/announce.pem"
-
-ANNOUNCED_FOLDER = "announced"
-
-IDS_FILE = "ids.json"
-
-_STAMPS = ("__seq", "__iat", "__state")
+# --- Identities ----------------------------------------------------------------------------------
 
 
 class SequenceSource(Protocol):
+    """Gives the sequence numbers of announcements (P-16)."""
+
     def next(self, now: float) -> int:
-        """A number above every one before it."""
+        """A number above every one before it.
+
+        Args:
+            now: The time.
+        """
         ...
 
 
 class MemorySequence:
-    """In memory, for whoever keeps it elsewhere."""
+    """Sequence numbers in memory: Unix milliseconds, or one more than the last number."""
 
     def __init__(self, last: int = 0) -> None:
+        """Start a sequence.
+
+        Args:
+            last: The last number that was used.
+        """
         self.last = last
 
     def next(self, now: float) -> int:
+        """A number above every one before it.
+
+        Args:
+            now: The time.
+        """
         self.last = max(self.last + 1, int(now * 1000))
         return self.last
 
 
 class SequenceFile:
-    """Unix milliseconds, or one more than last time: kept before it is used, so that a crash repeats none."""
+    """Sequence numbers in a file. A number is stored before it is used, so that a crash does not repeat it."""
 
     def __init__(self, path: Path) -> None:
+        """Use a file for a sequence.
+
+        Args:
+            path: The file; it is created with the first number.
+        """
         self._path = path
-        self._counted: MemorySequence | None = None
+        self._sequence: MemorySequence | None = None
 
     def next(self, now: float) -> int:
-        if self._counted is None:
-            self._counted = MemorySequence(_read_number(self._path))
-        number = self._counted.next(now)
+        """A number above every one before it.
+
+        Args:
+            now: The time.
+        """
+        if self._sequence is None:
+            self._sequence = MemorySequence(_read_number(self._path))
+        number = self._sequence.next(now)
         write_atomic(self._path, str(number).encode())
         return number
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """What an announcer needs of this machine."""
+    """What an announcer needs: the agent, its key, and its sequence numbers."""
 
     agent: JsonObject
     key: PrivateKey
     sequence: SequenceSource
-    previous: PrivateKey | None = None  # the key before it, while the rotation is told (P-13)
+    previous: PrivateKey | None = None  # the key before, while the rotation is announced (P-13)
 
 
 def load_identity(document: bytes, data: Path, *, key: Path | None = None, now: float | None = None) -> Identity:
-    """The agent in a document of any dialect, with the key of this machine; what is missing is made."""
+    """The identity of an agent on this machine. Key and agent_id are created if they are missing.
+
+    Args:
+        document: A document of any dialect.
+        data: The data folder.
+        key: The file of the key. Default: a key in the data folder.
+        now: The time.
+    """
     path = key or data / KEY_FILE
     now = time.time() if now is None else now
     agent = read_agent(document, data / ANNOUNCED_FOLDER / IDS_FILE, now)
@@ -138,13 +205,19 @@ def load_identity(document: bytes, data: Path, *, key: Path | None = None, now: 
     return Identity(
         agent=agent,
         key=read_key(path),
-        previous=_find_previous(path, now),
+        previous=_find_previous_key(path, now),
         sequence=SequenceFile(data / ANNOUNCED_FOLDER / f"{agent_id}.seq"),
     )
 
 
 def read_agent(document: bytes, ids: Path, now: float) -> JsonObject:
-    """The `agent` object of a document: as it is, or made of the record behind it."""
+    """The `agent` object for a document: its own, or one made from its record.
+
+    Args:
+        document: A document of any dialect.
+        ids: The file with the agent_ids of this machine.
+        now: The time.
+    """
     document = _with_agent_id(document, ids)
     dialect, parsed, decoded = decode_document(document, None, DecodeContext(now=now))
     if dialect == ANNOUNCE.name and parsed is not None:
@@ -153,31 +226,31 @@ def read_agent(document: bytes, ids: Path, now: float) -> JsonObject:
         agent_id = _agent_id(ids, decoded.record.id)
         agent = ANNOUNCE.encode(decoded.record, EncodeContext(now=now, announce_id=agent_id)).document
     if not isinstance(agent, dict):
-        raise InvalidDocument("This is not an agent.", path="$.agent", hint="Write it as an object.")
+        raise InvalidDocument("agent must be an object.", path="$.agent", hint="Send {…}.")
     metadata = {name: value for name, value in (agent.get("metadata") or {}).items() if name not in _STAMPS}
-    bare = {name: value for name, value in agent.items() if name != "metadata" and value is not None}
-    return {**bare, "metadata": metadata} if metadata else bare
+    members = {name: value for name, value in agent.items() if name != "metadata" and value is not None}
+    return {**members, "metadata": metadata} if metadata else members
 
 
 def _with_agent_id(document: bytes, ids: Path) -> bytes:
-    """A bare agent that names no agent_id is given one, the same each time: that of its name, or else of its endpoint."""
-    told = parse_object(document)
-    agent = told.get("agent", told)
-    if not isinstance(agent, dict) or "agent_id" in agent or not _is_bare(agent):
+    """Add an agent_id to a bare agent without one: always the same for its name, or else for its endpoint."""
+    message = parse_object(document)
+    agent = message.get("agent", message)
+    if not isinstance(agent, dict) or "agent_id" in agent or not _is_bare_agent(agent):
         return document
     name = agent.get("agent_name") or agent["transport"]["endpoint"]
-    known = {"agent_id": _agent_id(ids, f"agent:{name}"), **agent}
-    return dump_json({**told, "agent": known} if "agent" in told else known)
+    identified = {"agent_id": _agent_id(ids, f"agent:{name}"), **agent}
+    return dump_json({**message, "agent": identified} if "agent" in message else identified)
 
 
-def _is_bare(agent: JsonObject) -> bool:
+def _is_bare_agent(agent: JsonObject) -> bool:
     transport = agent.get("transport")
-    is_there = isinstance(transport, dict) and isinstance(transport.get("endpoint"), str) and "type" in transport
-    return is_there and isinstance(agent.get("capabilities"), dict)
+    has_transport = isinstance(transport, dict) and isinstance(transport.get("endpoint"), str) and "type" in transport
+    return has_transport and isinstance(agent.get("capabilities"), dict)
 
 
 def _agent_id(ids: Path, record_id: str) -> str:
-    """The UUID that was drawn for a record, or a new one."""
+    """The stored agent_id of a record, or a new one."""
     known = parse_object(ids.read_bytes()) if ids.exists() else {}
     if not isinstance(known.get(record_id), str):
         known[record_id] = str(uuid.uuid4())
@@ -185,12 +258,12 @@ def _agent_id(ids: Path, record_id: str) -> str:
     return str(known[record_id])
 
 
-def _find_previous(path: Path, now: float) -> PrivateKey | None:
-    """The key that `waypost keys rotate` put aside, for a week."""
+def _find_previous_key(path: Path, now: float) -> PrivateKey | None:
+    """The key that `waypost keys rotate` replaced, for as long as a rotation is announced."""
     if now - path.stat().st_mtime > limits.ROTATION_ANNOUNCED_SECONDS:
         return None
-    kept = sorted(path.parent.glob(f"{path.stem}.????????????{path.suffix}"), key=lambda file: file.stat().st_mtime)
-    return read_key(kept[-1]) if kept else None
+    backups = sorted(path.parent.glob(f"{path.stem}.????????????{path.suffix}"), key=lambda file: file.stat().st_mtime)
+    return read_key(backups[-1]) if backups else None
 
 
 def _read_number(path: Path) -> int:
@@ -202,66 +275,81 @@ def _read_number(path: Path) -> int:
         raise ConfigurationError(
             f"The sequence in {path} cannot be read.",
             path=str(path),
-            hint="Remove the file: the clock is ahead of what it held.",
+            hint="Remove the file: the next number comes from the clock, which is ahead of the last one.",
         ) from None
 
 
-# ---- The trust store of a client: which key is bound to which agent, in one file of its owner. Bound on first use, kept.
+# --- Keys of other agents ------------------------------------------------------------------------
 
 
 class TrustFile:
-    """Without a path it lives as long as the process."""
+    """The keys that are bound to other agents, in one file: trust on first use."""
 
     def __init__(self, path: Path | None = None, *, most: int = limits.TRUST_FILE_PINS) -> None:
+        """Load the keys.
+
+        Args:
+            path: The file. Without one, the keys are forgotten with the process.
+            most: The largest number of agents.
+        """
         self._path = path
         self._most = most
-        self._pins: dict[str, AgentPin] = {} if path is None else _read(path)
+        self._pins: dict[str, AgentPin] = {} if path is None else _read_pins(path)
         self._is_changed = False
 
     def pin_of(self, agent_id: str) -> AgentPin | None:
+        """The keys of an agent, with the last sequence number of each.
+
+        Args:
+            agent_id: The agent.
+        """
         return self._pins.get(agent_id)
 
     def keys_of(self, agent_id: str) -> AgentPin | None:
-        """The pin without how far its announcements have come: on another carrier they may be behind."""
+        """The keys of an agent without sequence numbers: another transport may be behind.
+
+        Args:
+            agent_id: The agent.
+        """
         pin = self._pins.get(agent_id)
         if pin is None:
             return None
         keys = tuple(msgspec.structs.replace(key, seq=None, digest=None) for key in pin.keys)
         return msgspec.structs.replace(pin, keys=keys, digest=None, digests=())
 
-    def take(self, pin: AgentPin) -> None:
-        """A listener bound a key. It is written with the next `keep`: in a crowd each one alone would be too much."""
-        self.bind(pin)
-
     def bind(self, pin: AgentPin) -> bool:
-        """Whether the keys of an agent changed; what else a pin remembers waits for `keep`."""
+        """Bind keys to an agent until the next `save`. True if they changed.
+
+        Args:
+            pin: The agent and its keys.
+        """
         before = self._pins.pop(pin.agent_id, None)
         self._pins[pin.agent_id] = pin
-        is_changed = before is None or _keys(before) != _keys(pin)
+        is_changed = before is None or _key_states(before) != _key_states(pin)
         self._is_changed |= is_changed
         if before is None and len(self._pins) > self._most:
-            self._forget_oldest()
+            self._remove_oldest()
         return is_changed
 
-    def _forget_oldest(self) -> None:
-        """Of those that were bound by first use alone, the one that was bound longest ago."""
+    def _remove_oldest(self) -> None:
+        """Remove the oldest agent that was bound by first use only."""
         for agent_id, pin in self._pins.items():
             if not pin.provisioned:
                 del self._pins[agent_id]
                 return
 
-    def keep(self) -> None:
-        """Write what changed."""
+    def save(self) -> None:
+        """Write the file if keys changed. Separate from `bind`, because many agents may appear at once."""
         if self._path is not None and self._is_changed:
             self._is_changed = False
             write_atomic(self._path, msgspec.json.encode(list(self._pins.values())))
 
 
-def _keys(pin: AgentPin) -> list[tuple[str, str]]:
+def _key_states(pin: AgentPin) -> list[tuple[str, str]]:
     return [(key.key_id, key.state) for key in pin.keys]
 
 
-def _read(path: Path) -> dict[str, AgentPin]:
+def _read_pins(path: Path) -> dict[str, AgentPin]:
     if not path.exists():
         return {}
     try:
@@ -270,6 +358,6 @@ def _read(path: Path) -> dict[str, AgentPin]:
         raise ConfigurationError(
             f"The trust store {path} cannot be read: {error}.",
             path="trust",
-            hint="Name the file that a Finder wrote, or one that is not there yet.",
+            hint="Name a file that a Finder wrote, or one that does not exist yet.",
         ) from None
     return {pin.agent_id: pin for pin in pins}

@@ -1,4 +1,4 @@
-"""A registry as one of the transports of an `Announcer` or a `Finder`: over HTTP, or over one WebSocket that stays open."""
+"""A registry as a transport of an `Announcer` or a `Finder`: over HTTP, or over one WebSocket that stays open."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from waypost.transports.http import HttpTransport
 from waypost.transports.port import Transport, TransportClock
 from waypost.transports.websocket import WebSocketTransport
 
-_SOCKETS = {"ws": "http", "wss": "https"}
+Fetch = Callable[[str], Awaitable[bytes]]
+
+_HTTP_SCHEMES = {"ws": "http", "wss": "https"}
 
 
 def registry_transport(
@@ -27,18 +29,29 @@ def registry_transport(
     data: Path | None = None,
     clock: TransportClock | None = None,
 ) -> Transport:
-    """The service at this address: `https://…`, or `wss://…` for a session that stays open and hears at once. Without
-    arguments: the one that the command would use, with the same token."""
-    plain, is_socket = http_address(base_url)
-    address = load_connection_settings({"server": plain, "token": token, "data": data})
+    """The registry at an address.
+
+    Args:
+        base_url: `https://…`, or `wss://…` for a session that stays open and receives changes at once. Default: the
+            service that the command would use.
+        token: A token. Default: the one that the command would use.
+        data: The data folder in which a local service wrote its admin token.
+        clock: The clock.
+    """
+    http_url, is_socket = http_address(base_url)
+    address = load_connection_settings({"server": http_url, "token": token, "data": data})
     return make_registry_transport(address, clock, is_socket=is_socket)
 
 
 def http_address(url: str | None) -> tuple[str | None, bool]:
-    """The address for HTTP, and whether it was given as that of a WebSocket."""
-    scheme, mark, rest = (url or "").partition("://")
-    if mark and scheme.lower() in _SOCKETS:
-        return f"{_SOCKETS[scheme.lower()]}://{rest.rstrip('/').removesuffix('/ws')}", True
+    """The HTTP address of a registry, and True if it was given as the address of a WebSocket.
+
+    Args:
+        url: The address.
+    """
+    scheme, separator, rest = (url or "").partition("://")
+    if separator and scheme.lower() in _HTTP_SCHEMES:
+        return f"{_HTTP_SCHEMES[scheme.lower()]}://{rest.rstrip('/').removesuffix('/ws')}", True
     return url, False
 
 
@@ -49,6 +62,14 @@ def make_registry_transport(
     is_socket: bool = False,
     directory: AgentDirectory | None = None,
 ) -> Transport:
+    """The transport for a registry.
+
+    Args:
+        address: The settings of the connection.
+        clock: The clock.
+        is_socket: Use a WebSocket.
+        directory: Where the agents of the registry are stored.
+    """
     clock = clock or WallClock()
     if is_socket:
         tls = tls_context(address) if address.base_url.startswith("https:") else None
@@ -57,6 +78,11 @@ def make_registry_transport(
 
 
 def http_client(address: ConnectionSettings) -> httpx2.AsyncClient:
+    """An HTTP client for a registry.
+
+    Args:
+        address: The settings of the connection.
+    """
     headers = {"User-Agent": "waypost", "Accept": "application/json"}
     if address.token:
         headers["Authorization"] = f"Bearer {address.token}"
@@ -65,30 +91,36 @@ def http_client(address: ConnectionSettings) -> httpx2.AsyncClient:
         headers=headers,
         timeout=address.timeout,
         verify=tls_context(address),
-        trust_env=not is_loopback(httpx2.URL(address.base_url).host),  # a proxy never stands before loopback
+        trust_env=not is_loopback(httpx2.URL(address.base_url).host),  # no proxy for loopback
     )
 
 
-# ---- Where a record of mDNS that is too small for an announcement points to (announce.md P-23): a registry that has it whole.
-#
-# A pointer is a stranger's word, and following it tells a stranger's server of us. One that leads to a registry which the user
-# named is followed there, with the token for it; any other one is left to a way out that guards itself, or to nobody.
-
-Fetch = Callable[[str], Awaitable[bytes]]
+# --- Pointers (announce.md P-23): an mDNS record that is too small for an announcement names a registry that has it. --------
 
 
 def pointer_url(address: ConnectionSettings) -> Callable[[str], str]:
-    """The address of an agent's announcement in a registry."""
+    """Makes the URL of an agent's announcement in a registry.
+
+    Args:
+        address: The settings of the registry.
+    """
     return lambda agent_id: f"{address.base_url}/agents/{agent_id}"
 
 
 def pointer_fetcher(registries: Sequence[ConnectionSettings], elsewhere: Fetch | None = None) -> Fetch:
+    """Fetches pointers. A pointer comes from a stranger, and following it reveals this machine to the server it names.
+
+    Args:
+        registries: Registries that the user named; pointers to them are followed with their token.
+        elsewhere: Follows other pointers, and guards itself. Default: they are refused.
+    """
+
     async def fetch(url: str) -> bytes:
         for address in registries:
             if url.startswith(f"{address.base_url}/agents/"):
                 return await _fetch_pointer(address, url)
         if elsewhere is None:
-            raise Unavailable("The pointer leads to a registry that nobody named.", path="mdns", hint="Name it.")
+            raise Unavailable("The pointer leads to an unknown registry.", path="mdns", hint="Name that registry.")
         return await elsewhere(url)
 
     return fetch
@@ -96,20 +128,22 @@ def pointer_fetcher(registries: Sequence[ConnectionSettings], elsewhere: Fetch |
 
 async def _fetch_pointer(address: ConnectionSettings, url: str) -> bytes:
     try:
-        async with http_client(address) as http, http.stream("GET", url) as answer:
-            if not answer.is_success:
+        async with http_client(address) as http, http.stream("GET", url) as response:
+            if not response.is_success:
                 raise Unavailable(
-                    f"The pointer leads to status {answer.status_code}.", path="mdns", hint="Wait for it."
+                    f"The pointer leads to status {response.status_code}.", path="mdns", hint="Try again later."
                 )
-            return await _read_pointer_body(answer)
+            return await _read_pointer_body(response)
     except httpx2.HTTPError as error:
-        raise Unavailable(f"The pointer leads nowhere ({error}).", path="mdns", hint="Is that registry up?") from None
+        raise Unavailable(
+            f"The pointer cannot be followed ({error}).", path="mdns", hint="Is that registry running?"
+        ) from None
 
 
-async def _read_pointer_body(answer: httpx2.Response) -> bytes:
+async def _read_pointer_body(response: httpx2.Response) -> bytes:
     body = b""
-    async for part in answer.aiter_bytes():
+    async for part in response.aiter_bytes():
         body += part
-        if len(body) > 2 * limits.ANNOUNCE_BYTES:  # with what a Response adds
+        if len(body) > 2 * limits.ANNOUNCE_BYTES:  # a Response has more members than the announcement
             raise TooLarge("The pointer leads to more than an announcement.", path="mdns", hint="Ignore this record.")
     return body

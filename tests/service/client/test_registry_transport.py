@@ -77,7 +77,7 @@ def test_what_a_listener_bound_is_kept_without_how_far_it_has_come(tmp_path: Pat
     first = TrustFile(tmp_path / "trust.json")
     first.take(pin)
     assert not (tmp_path / "trust.json").exists()
-    first.keep()
+    first.save()
     again = TrustFile(tmp_path / "trust.json")
     assert again.pin_of(AGENT_ID) == pin
     told = again.keys_of(AGENT_ID)
@@ -88,7 +88,7 @@ def test_what_a_listener_bound_is_kept_without_how_far_it_has_come(tmp_path: Pat
 
 def test_a_trust_file_evicts_the_oldest_unconfirmed_keys() -> None:
     kept = TrustFile(most=3)
-    kept.take(AgentPin(agent_id="named", provisioned=True))
+    kept.bind(AgentPin(agent_id="named", provisioned=True))
     for number in range(4):
-        kept.take(AgentPin(agent_id=str(number)))
+        kept.bind(AgentPin(agent_id=str(number)))
     assert [kept.pin_of(name) is not None for name in ("named", "0", "1", "2", "3")] == [True, False, False, True, True]

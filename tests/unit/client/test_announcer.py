@@ -280,12 +280,12 @@ def test_an_agent_that_names_another_key_is_refused(tmp_path: Path) -> None:
     foreign = agent(public_key=key("other").public.pem())
     identity = load_identity(json.dumps(foreign).encode(), tmp_path, now=NOW)
     with pytest.raises(InvalidKey):
-        Announcer.of(identity, [])._signed.message("http", NOW)
+        Announcer.of(identity, [])._signer.message("http", NOW)
 
 
 def test_small_transports_get_a_shortened_signed_message() -> None:
     large = agent(metadata={"description": "Plans. " * 100, "org.waypost.record": "x" * 2000})
-    signed = AnnouncementSigner(large, key("a"), MemorySequence(), previous=None, carriers=["mdns", "udp", "http"])
+    signed = AnnouncementSigner(large, key("a"), MemorySequence(), previous=None, transports=["mdns", "udp", "http"])
     whole, lan = signed.message("http", NOW), signed.message("mdns", NOW)
     assert whole["agent"]["metadata"]["description"] == "Plans. " * 100
     assert signed.message("udp", NOW + 40) is lan
@@ -297,7 +297,7 @@ def test_small_transports_get_a_shortened_signed_message() -> None:
 @pytest.mark.req("ANN-31")
 def test_an_agent_that_only_datagrams_carry_fits_into_one() -> None:
     large = agent(metadata={"description": "Plans. " * 100})
-    signed = AnnouncementSigner(large, key("a"), MemorySequence(), previous=None, carriers=["udp"])
+    signed = AnnouncementSigner(large, key("a"), MemorySequence(), previous=None, transports=["udp"])
     assert len(dump_json(signed.message("udp", NOW))) <= 512
 
 

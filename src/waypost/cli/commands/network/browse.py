@@ -71,14 +71,14 @@ async def _browse(printer: Printer, transports: list[Transport], trust: TrustFil
         saver.cancel()
     for transport in opened:
         await transport.close()
-    trust.keep()
+    trust.save()
     table.end()
 
 
 async def _save_trust(trust: TrustFile) -> None:
     while True:
         await asyncio.sleep(_SAVE_SECONDS)
-        trust.keep()
+        trust.save()
 
 
 async def _open(printer: Printer, transports: list[Transport]) -> list[Transport]:

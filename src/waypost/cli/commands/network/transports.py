@@ -93,7 +93,7 @@ class TransportFactory(msgspec.Struct, frozen=True, kw_only=True):
             return None
         is_lan = name in TRANSPORTS and TRANSPORTS[name].is_lan  # one machine must not fill the directory
         capacity = limits.DIRECTORY_AGENTS_PER_SOURCE if is_lan else None
-        return AgentDirectory(name, find_pin=self.trust.keys_of, on_pin=self.trust.take, capacity_per_source=capacity)
+        return AgentDirectory(name, find_pin=self.trust.keys_of, on_pin=self.trust.bind, capacity_per_source=capacity)
 
     async def _fetch(self, url: str) -> bytes:
         """Fetch with the SSRF guard: anybody can send a pointer."""
