@@ -75,7 +75,7 @@ def test_what_a_listener_bound_is_kept_without_how_far_it_has_come(tmp_path: Pat
     )
     pin = AgentPin(agent_id=AGENT_ID, keys=(bound,), digest="d")
     first = TrustFile(tmp_path / "trust.json")
-    first.take(pin)
+    first.bind(pin)
     assert not (tmp_path / "trust.json").exists()
     first.save()
     again = TrustFile(tmp_path / "trust.json")
