@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections import Counter
 from pathlib import Path
 
 import waypost
@@ -21,3 +23,19 @@ def test_nothing_reaches_through_the_registry_into_its_parts() -> None:
         if REACH_THROUGH.search(line) and not line.lstrip().startswith(("from waypost.", "import waypost."))
     ]
     assert found == []
+
+
+def test_no_public_class_name_is_defined_twice() -> None:
+    names: dict[str, list[str]] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if "sync" in path.parts:
+            continue  # generated from client/aio
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                names.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
+    assert {name: places for name, places in names.items() if len(places) > 1} == {}
+
+
+def test_no_folder_has_more_than_25_modules() -> None:
+    folders = Counter(path.parent for path in PACKAGE.rglob("*.py"))
+    assert {str(folder): count for folder, count in folders.items() if count > 25} == {}

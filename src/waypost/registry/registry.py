@@ -37,7 +37,7 @@ from waypost.registry.change_log import ChangeLog
 from waypost.registry.cursors import Cursors
 from waypost.registry.domain_proofs import DomainProofs
 from waypost.registry.find.facets import FacetCounter
-from waypost.registry.find.search import Finder
+from waypost.registry.find.search import RegistryFinder
 from waypost.registry.follower import Follower, Head
 from waypost.registry.jobs.indexer import LiveIndex
 from waypost.registry.jobs.periodic import Job, PeriodicJobs, cancel_all, repeat
@@ -100,7 +100,7 @@ class Registry:
             checks = (*checks, partial(check_name, catalog=catalog))
 
         reader = RegistryReader(state, self.entries, store, clock, self.cursors, self.changes, facets)
-        finder = Finder(catalog, index, reader, facets, clock)
+        finder = RegistryFinder(catalog, index, reader, facets, clock)
         verifier = RegistryVerifier(reader, store, catalog, clock)
         writer = RegistryWriter(
             store,

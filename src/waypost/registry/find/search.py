@@ -241,7 +241,7 @@ class AgentSearch:
         return applied
 
 
-class Finder:
+class RegistryFinder:
     """Answers queries: one `AgentSearch` each, over the catalog and the search index."""
 
     def __init__(

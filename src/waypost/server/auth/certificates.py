@@ -21,8 +21,8 @@ from waypost.model.principal import SCOPE_READ, SCOPE_WRITE, Principal
 from waypost.server.http.asgi import Scope
 from waypost.server.watched_file import WatchedFile
 from waypost.trust.keys.certificates import (
+    CertificateRevocationList,
     ClientCertificate,
-    RevocationList,
     check_validity_period,
     load_authorities,
     load_der_certificate,
@@ -62,7 +62,7 @@ class ClientCertificates:
             normalize_fingerprint(row.fingerprint): row for row in subjects if row.fingerprint is not None
         }
         authorities = WatchedFile(client_ca, "client_ca", load_authorities, now)
-        self._revocations: WatchedFile[RevocationList] | None = None
+        self._revocations: WatchedFile[CertificateRevocationList] | None = None
         if crl is not None:
             self._revocations = WatchedFile(
                 crl, "crl", lambda data: parse_revocation_lists(data, authorities.value()), now
@@ -160,7 +160,7 @@ class AnnouncedCertificates:
         """`is_revoked` takes a kind, `serial`, and a name."""
         self._is_revoked = is_revoked
         self._authorities: WatchedFile[list[x509.Certificate]] | None = None
-        self._revocations: WatchedFile[RevocationList] | None = None
+        self._revocations: WatchedFile[CertificateRevocationList] | None = None
         if client_ca is not None:
             authorities = self._authorities = WatchedFile(client_ca, "client_ca", load_authorities, now)
             if crl is not None:

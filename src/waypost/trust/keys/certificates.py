@@ -144,7 +144,7 @@ def _is_for_clients(certificate: x509.Certificate) -> bool:
     return x509.oid.ExtendedKeyUsageOID.CLIENT_AUTH in usage
 
 
-class RevocationList(msgspec.Struct, frozen=True, kw_only=True):
+class CertificateRevocationList(msgspec.Struct, frozen=True, kw_only=True):
     """Certificates that the authorities revoked."""
 
     revoked: frozenset[tuple[bytes, str]]  # issuer and serial
@@ -162,13 +162,13 @@ def load_authorities(pem: bytes) -> list[x509.Certificate]:
     return x509.load_pem_x509_certificates(pem)
 
 
-def parse_revocation_lists(data: bytes, authorities: Sequence[x509.Certificate]) -> RevocationList:
+def parse_revocation_lists(data: bytes, authorities: Sequence[x509.Certificate]) -> CertificateRevocationList:
     """Parse one or more lists, PEM or DER, each signed by one of the authorities; raises ValueError."""
     lists = [_load_crl(part, authorities) for part in _split_crls(data)]
     if not lists:
         raise ValueError("it contains no revocation list")
     ends = [found.next_update_utc.timestamp() for found in lists if found.next_update_utc is not None]
-    return RevocationList(
+    return CertificateRevocationList(
         revoked=frozenset(
             (found.issuer.public_bytes(), f"{entry.serial_number:x}") for found in lists for entry in found
         ),
