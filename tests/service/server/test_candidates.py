@@ -1,4 +1,4 @@
-"""Rendered candidates are reused without reading their records, as long as the records are unchanged."""
+"""The candidates of a discovery response: current after every change, in the requested detail."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from support.service import profile, service
 
 
 async def found(client: httpx2.AsyncClient, text: str, **members: Any) -> list[dict[str, Any]]:
-    """The candidates, without how well they fit."""
+    """The candidates without their scores."""
     answer = (await client.post("/profile/v1/discover", json={"query": text, **members})).json()
     return [{name: value for name, value in each.items() if name != "score"} for each in answer["candidates"]]
 
 
-async def test_what_was_written_before_is_shown_again_until_it_changes(tmp_path: Path) -> None:
+async def test_candidates_show_the_current_record(tmp_path: Path) -> None:
     async with service(tmp_path, anonymous_read=True) as bench:
         client = bench.as_("owner")
         for name in ("one", "two"):
@@ -24,8 +24,8 @@ async def test_what_was_written_before_is_shown_again_until_it_changes(tmp_path:
         first = await found(client, "weather forecast")
         assert await found(client, "forecast of the weather") == first
         assert sorted(each["id"] for each in first) == ["one", "two"]
-        anew = profile("one", description="Forecasts the weather and the tides.", version="2.0")
-        assert (await client.post("/api/v1/agents", json=anew)).status_code == 200
+        updated = profile("one", description="Forecasts the weather and the tides.", version="2.0")
+        assert (await client.post("/api/v1/agents", json=updated)).status_code == 200
         shown = {each["id"]: each["description"] for each in await found(client, "the weather, a forecast")}
         assert shown == {"one": "Forecasts the weather and the tides.", "two": "Forecasts the weather."}
         await client.post("/api/v1/agents/two:renew", json={"ttl_seconds": 600})
@@ -35,11 +35,11 @@ async def test_what_was_written_before_is_shown_again_until_it_changes(tmp_path:
         assert [each["id"] for each in await found(client, "weather")] == ["one"]
 
 
-async def test_each_detail_is_written_for_itself(tmp_path: Path) -> None:
+async def test_each_detail_has_its_members(tmp_path: Path) -> None:
     async with service(tmp_path, anonymous_read=True) as bench:
         client = bench.as_("owner")
         await client.post("/api/v1/agents", json=profile("one", description="Forecasts the weather."))
-        for text in ("weather forecast", "forecast weather"):  # written, then shown again
+        for text in ("weather forecast", "forecast weather"):
             (brief,) = await found(client, text, detail="minimal")
             (full,) = await found(client, text, detail="full")
             (redacted,) = await found(bench.anonymous(), text, detail="full")
