@@ -114,12 +114,16 @@ def check_dialect(value: str, name: str) -> str:
         raise InvalidParameter(error.message, path=name, hint=error.hint) from None
 
 
+_INTEGER_DIGITS = 10  # with leading zeros
+
+
 def read_integer(request: Request, name: str, least: int, most: int, hint: str | None = None) -> int | None:
     """A query parameter that is an integer; None if it is absent."""
     text = request.param(name)
     if text is None:
         return None
-    if not text.isascii() or not text.isdigit() or len(text) > len(str(most)) or not least <= int(text) <= most:
+    is_number = text.isascii() and text.isdigit() and len(text) <= max(_INTEGER_DIGITS, len(str(most)))
+    if not is_number or not least <= int(text) <= most:
         raise InvalidParameter(f"{name} must be a whole number from {least} to {most}.", path=name, hint=hint)
     return int(text)
 
