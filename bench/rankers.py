@@ -18,7 +18,7 @@ from waypost.model.registration import Registration
 from waypost.registry.ports import Ranker
 from waypost.search.ranker import HybridRanker
 from waypost.search.ranking.scoring import SignalWeights
-from waypost.search.vectors.embedding import Embedder, VectorSpace
+from waypost.search.vectors import Embedder, VectorSpace
 
 DEFAULT = "waypost"
 

@@ -26,12 +26,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from waypost.embedders import projections
+from waypost.embedders import use_model
 from waypost.embedders.onnx import OnnxEncoder, open_onnx_folder
-from waypost.embedders.tokenizer import Tokenizer
 from waypost.embedders.use_encoder import StaticEncoder, TokenEncoder, UseNetwork, condense_table
-from waypost.embedders.use_model import WIDTH, UseModel, UsePackage, find_package, load_model, load_tokenizer
-from waypost.search.text.query_analysis import split_clauses
+from waypost.embedders.use_model import WIDTH, Tokenizer, UseModel, UsePackage, find_package, load_model, load_tokenizer
+from waypost.search.text.analyzer import split_clauses
 from waypost.search.text.taxonomy import standard_outline
 from waypost.search.vectors.quantizer import train_quantizer
 
@@ -44,8 +43,8 @@ WORDS = 8000
 SHORTEST = 4
 SEED = 20_260_101
 EVENNESS = {
-    projections.STATIC: 0.25,
-    projections.NETWORK: 0.15,
+    use_model.STATIC: 0.25,
+    use_model.NETWORK: 0.15,
 }  # 0 keeps the lengths of the directions, 0.5 makes them equal
 SAME = 0.999  # directions may differ in their last digits from one library to the next
 
@@ -87,10 +86,8 @@ def projected(vectors: F32, evenness: float) -> F32:
     """The directions along which the vectors are longest, made more even: what all texts share tells none apart."""
     square = vectors.astype(np.float64).T @ vectors.astype(np.float64)
     lengths, directions = np.linalg.eigh(square)
-    lengths, chosen = lengths[::-1][: projections.DIMS], directions[:, ::-1][:, : projections.DIMS]
-    chosen = chosen * np.sign(
-        chosen[np.abs(chosen).argmax(0), np.arange(projections.DIMS)]
-    )  # a direction has two signs
+    lengths, chosen = lengths[::-1][: use_model.DIMS], directions[:, ::-1][:, : use_model.DIMS]
+    chosen = chosen * np.sign(chosen[np.abs(chosen).argmax(0), np.arange(use_model.DIMS)])  # a direction has two signs
     return np.asarray(chosen * (lengths / lengths[0]) ** -evenness, np.float16)
 
 
@@ -102,7 +99,7 @@ def fitted_arrays(model: UseModel) -> dict[str, npt.NDArray[np.generic]]:
     tokenizer = load_tokenizer(package())
     means = StaticEncoder(condense_table(model, np.eye(WIDTH, dtype=np.float32)))
     made: dict[str, npt.NDArray[np.generic]] = {}
-    for part, vectors in ((projections.STATIC, means.encode), (projections.NETWORK, UseNetwork(model).encode)):
+    for part, vectors in ((use_model.STATIC, means.encode), (use_model.NETWORK, UseNetwork(model).encode)):
         encode = TokenEncoder(tokenizer, vectors, WIDTH)
         projection = projected(encode(texts()), EVENNESS[part])
         carried = unit(encode(topics(tokenizer)) @ projection.astype(np.float32))

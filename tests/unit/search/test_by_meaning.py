@@ -15,7 +15,7 @@ from support.shared import require_shared
 from waypost.model.query import Query, Ranking
 from waypost.model.registration import Registration
 from waypost.search.ranker import HybridRanker
-from waypost.search.vectors.embedding import VectorSpace
+from waypost.search.vectors import VectorSpace
 
 require_shared("data/retrieval")
 METATOOL = public_set("metatool")

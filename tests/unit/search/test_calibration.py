@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from waypost.search.ranking.scoring import ScoreCurve, SignalWeights, SpaceNames, calibrate, curve_for, score_by_tags
-from waypost.search.text.query_analysis import split_clauses
+from waypost.search.text.analyzer import split_clauses
 
 MIXES = [*map(curve_for, (SpaceNames("network", "static"), SpaceNames(None, "static"), SpaceNames()))]
 NO_LIFT = np.zeros(3, dtype=np.float32)

@@ -1,19 +1,21 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import islice
 
 import numpy as np
 import pytest
 
+from waypost.search.index.document import hash_of
 from waypost.search.index.simhash import (
     SIMHASH_WORDS,
     DuplicateGroups,
+    Hashes,
+    Positions,
     Simhashes,
-    label_clusters,
+    find_clusters,
     simhash,
-    simhash_of_texts,
 )
 from waypost.search.ranking.diversity import RankedCandidates, diversify
 from waypost.search.text.analyzer import analyse
@@ -46,8 +48,20 @@ NOISE = "quick modern trusted orbit lantern velvet copper meadow harbour signal 
 WORDS_OF_NOISE = NOISE.split()
 
 
+def simhash_of_texts(texts: Iterable[str]) -> Hashes:
+    return simhash(np.array([hash_of(term) for text in texts for term in analyse(text).split()], dtype=np.uint64))
+
+
 def fingerprints(*records: tuple[str, ...]) -> Simhashes:
-    return np.array([simhash_of_texts(map(analyse, texts)) for texts in records])
+    return np.array([simhash_of_texts(texts) for texts in records])
+
+
+def label_clusters(records: Simhashes) -> Positions:
+    """A label for each record: the position of the first member of its cluster."""
+    labels = np.arange(len(records), dtype=np.intp)
+    for members in find_clusters(records, 2):
+        labels[members] = members[0]
+    return labels
 
 
 def clone(dice: random.Random) -> tuple[str, ...]:

@@ -462,10 +462,10 @@ def test_segments_of_a_bulk_load_are_merged_when_idle(tmp_path: Path) -> None:
             ranker.put(some_agent(f"a{number}-{at}", dice))
         ranker.maintain(number + 1, lambda: True)
     assert sizes(ranker) == [80, 20, 1]
-    assert ranker.is_apart()
+    assert ranker.is_fragmented()
     ranker.maintain(4)
     assert sizes(ranker) == [101]
-    assert not ranker.is_apart()
+    assert not ranker.is_fragmented()
 
 
 def sizes(ranker: HybridRanker) -> list[int]:
@@ -481,10 +481,10 @@ def test_an_index_at_rest_becomes_one_though_little_is_new(tmp_path: Path) -> No
             ranker.put(some_agent(f"a{number}-{at}", dice))
         ranker.maintain(number + 1)
     assert sizes(ranker) == [60, 1]
-    assert not ranker.is_apart()
-    assert ranker.is_apart(at_rest=True)
+    assert not ranker.is_fragmented()
+    assert ranker.is_fragmented(at_rest=True)
     ranker.maintain(3, lambda: True, at_rest=True)  # there are writes again
     assert sizes(ranker) == [60, 1]
     ranker.maintain(3, at_rest=True)
     assert sizes(ranker) == [61]
-    assert not ranker.is_apart(at_rest=True)
+    assert not ranker.is_fragmented(at_rest=True)

@@ -12,7 +12,7 @@ from support.word_embedder import BagOfWords, quick_space, slow_space
 from waypost.model.query import Query, Ranking
 from waypost.model.registration import Registration
 from waypost.search.ranker import HybridRanker
-from waypost.search.vectors.embedding import VectorSpace
+from waypost.search.vectors import VectorSpace
 
 RAIN = agent("a", "Rain", "Rain rain.")
 MUSIC = agent("b", "Music", "Music music.", examples=["Invoice"])

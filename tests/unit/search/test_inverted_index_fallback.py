@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from waypost.search.index.document import IN_DESCRIPTION, IndexDocument
-from waypost.search.index.segment import Array, Segment, build_segment
-from waypost.search.index.segment_reader import SegmentReader
+from waypost.search.index.segment import Array, Segment, SegmentReader, build_segment
 from waypost.search.kernels import inverted_index_fallback
 from waypost.search.ranking.candidates import (
     LEXICAL_CANDIDATES,

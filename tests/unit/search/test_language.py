@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from waypost.search.text.language import LANGUAGES, detect_language, is_not_english
+from waypost.search.text.analyzer import LANGUAGES, detect_language, is_not_english
 
 
 @pytest.mark.parametrize(

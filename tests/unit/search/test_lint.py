@@ -7,7 +7,7 @@ import pytest
 from support.agents import agent, ask, opened
 from support.shared import require_shared
 from waypost.model.record import AgentRecord, Example
-from waypost.search.text.lint import HIDDEN_TEXT, SUSPICIOUS_TEXT, lint_flags, lint_record
+from waypost.search.text.spam import HIDDEN_TEXT, SUSPICIOUS_TEXT, lint_flags, lint_record
 
 PROSE = "Translates invoices between French and German, and checks their totals."
 
@@ -79,7 +79,7 @@ def test_a_mark_says_where() -> None:
         ("$.examples[1].text", SUSPICIOUS_TEXT),
         ("$.examples[1].text", HIDDEN_TEXT),
     ]
-    assert "moves no score" in str(found[0])
+    assert "does not change the score" in str(found[0])
 
 
 def test_marks_are_few_however_many_texts_ask_for_them() -> None:

@@ -12,7 +12,7 @@ import pytest
 from support.agents import agent, ask, ids
 from waypost.model.registration import Registration
 from waypost.search.ranker import HybridRanker
-from waypost.search.vectors.embedding import VectorSpace
+from waypost.search.vectors import VectorSpace
 
 ASKED = "translate a contract from German into English"
 FIELDS = (

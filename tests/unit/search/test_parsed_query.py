@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waypost import limits
-from waypost.search.text import query_analysis
+from waypost.search.text import analyzer
 from waypost.search.text.analyzer import query_terms
 from waypost.search.text.taxonomy import find_tag_names, parse_taxonomy
 
@@ -63,11 +63,11 @@ TAXONOMY = parse_taxonomy(OUTLINE)
 
 
 def check(text: str) -> None:
-    read = query_analysis.analyze_query(text)
+    read = analyzer.analyze_query(text)
     assert read.terms == query_terms(text)
     assert len(read.terms) == len(set(read.terms)) <= limits.QUERY_TERMS
-    assert read.quoted == query_analysis.quoted_terms(text)
-    assert read.parts == query_analysis.split_clauses(text)
+    assert read.quoted == analyzer.quoted_terms(text)
+    assert read.parts == analyzer.split_clauses(text)
     assert (read.has is None) is (not read.parts)
     if read.has is not None:
         assert len(read.has) == 4 * len(read.terms) * (1 + len(read.parts))
@@ -96,4 +96,4 @@ def test_unused_tags_do_not_change_the_taxonomy_matches(terms: list[str]) -> Non
 def test_fifty_kilobytes_made_to_be_slow_are_read() -> None:
     for piece in (" ", "\n", ".", ",", '"', "'", "a ", " '", '"a"', "and ", ", and ", " y", ".\n", "a.b"):
         text = piece * (50_000 // len(piece))
-        assert len(query_analysis.analyze_query(text).terms) <= limits.QUERY_TERMS
+        assert len(analyzer.analyze_query(text).terms) <= limits.QUERY_TERMS

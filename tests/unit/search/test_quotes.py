@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from support.agents import agent, ask, ids, opened
-from waypost.search.text.query_analysis import quoted_terms
+from waypost.search.text.analyzer import quoted_terms
 
 ASKED = "please look up the lyrics of a track called "
 

@@ -6,8 +6,14 @@ import pytest
 
 from waypost.model.record import AgentRecord, Example
 from waypost.search.index.document import embedded_texts, hash_of, term_impacts
-from waypost.search.text.lint import is_suspicious, lint_flags
-from waypost.search.text.spam import AnalyzedFields, SpamDamping, analyze_fields, remove_repetition, spam_damping
+from waypost.search.text.spam import (
+    AnalyzedFields,
+    SpamDamping,
+    analyze_fields,
+    lint_flags,
+    remove_repetition,
+    spam_damping,
+)
 
 PROSE = (
     "Tells the weather of any city for the next ten days. It warns of storms, frost and floods, and knows when the sun "
@@ -208,7 +214,7 @@ def test_hidden_words_do_not_reach_the_index() -> None:
     ],
 )
 def test_words_that_address_a_machine_are_flagged_and_cost_nothing(text: str) -> None:
-    assert is_suspicious(text)
+    assert "suspicious_text" in lint_flags(record(text))
     tricked = record(f"{PROSE} {text}")
     assert "suspicious_text" in lint_flags(tricked)
     assert spam_damping(analyze_fields(tricked)) == SpamDamping()
@@ -235,4 +241,4 @@ def test_hidden_text_is_flagged() -> None:
 
 @pytest.mark.parametrize("piece", ["ignore all ", "rank this ", "always ", "ignore the all ", "reveal your "])
 def test_a_text_made_to_be_slow_is_judged_all_the_same(piece: str) -> None:
-    assert not is_suspicious(piece * (4096 // len(piece)))
+    assert lint_flags(record(piece * (4096 // len(piece)))) == ()

@@ -87,16 +87,6 @@ def test_an_unused_ordinal_has_no_id(index: TagIndex) -> None:
         index.id_of(ordinal)
 
 
-def test_counts_are_the_same_whichever_side_is_smaller(index: TagIndex) -> None:
-    assert index.tag_counts(index.select()) == {"hr": 3, "onboarding": 2, "payroll": 1}
-    few = TagIndex()
-    for number in range(10):
-        few.put(str(number), ("even",) if number % 2 == 0 else (), (), "active", PUBLIC)
-    assert few.tag_counts(few.select()) == {"even": 5}
-    assert few.tag_count("even") == 5
-    assert few.tag_count("odd") == 0
-
-
 def test_it_agrees_with_a_plain_scan_after_many_random_changes() -> None:
     random.seed(7)
     index, model = TagIndex(), {}

@@ -267,7 +267,7 @@ def test_several_threads_may_ask_at_once(large: VectorBlock) -> None:
 
 
 def test_a_block_is_not_read_with_the_landmarks_of_another_space(large: VectorBlock) -> None:
-    with pytest.raises(ValueError, match="landmarks"):
+    with pytest.raises(ValueError, match="quantizer"):
         VectorBlock(large.arrays, None)
 
 

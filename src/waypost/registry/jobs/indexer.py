@@ -162,7 +162,7 @@ class Indexer:
         unsaved = live.ranker.unsaved
         enough = _COMPACT_AT_QUERIED if is_queried else _COMPACT_AT
         is_due = unsaved and (is_quiet or unsaved >= enough or self._rounds >= _MAX_ROUNDS)
-        if is_due or (is_quiet and live.ranker.is_apart(at_rest=at_rest)):
+        if is_due or (is_quiet and live.ranker.is_fragmented(at_rest=at_rest)):
             self._rounds = 0
             changes = live.changes
             await asyncio.to_thread(live.ranker.maintain, revision, self._yield_to_requests, at_rest=at_rest)

@@ -1,15 +1,14 @@
-"""A record as the index keeps it: what it says, in numbers that depend on nothing but the record itself.
+"""Index documents: the terms, keys and texts of a record, independent of all other records.
 
-A term's impact is fielded BM25 with fixed yardsticks instead of the corpus's average lengths:
+The impact of a term is fielded BM25 (BM25F) with fixed reference lengths instead of the corpus averages:
 
-    tf = Σ over name, description, tags that say the term:  WEIGHT / (½ + ½ · length / YARDSTICK)
-       + EXAMPLES · (examples with the term) / (examples + SHRINK) / (½ + ½ · mean example length / YARDSTICK)
+    tf = Σ over name, description, tags that contain the term:  WEIGHT / (½ + ½ · length / REFERENCE)
+       + EXAMPLES · (examples with the term) / (examples + SHRINK) / (½ + ½ · mean example length / REFERENCE)
     impact = tf / (K1 + tf)        as one byte, 1..255
 
-so that a record weighs the same while it waits, when it is folded in, and whatever else is registered. Only the rarity of a
-term comes from the corpus, at the moment of the question. A field says a term or does not: saying it again only makes the
-field longer. Examples count by how many of them hold a term: one long list of examples is no better than a short one.
-Stuffing and repetition are damped field by field (see `honesty`).
+so that a record has the same impacts before and after compaction, whatever else is registered. Only the idf comes from the
+corpus, at query time. Repeating a term in a field only makes the field longer. Examples count by the share of them that contain
+a term: a long list of examples is no better than a short one. Stuffing and repetition are damped by field (see `spam`).
 """
 
 from __future__ import annotations
@@ -30,8 +29,7 @@ from waypost.model.record import AgentRecord, protocols_of
 from waypost.model.registration import Registration
 from waypost.model.times import find_instant
 from waypost.search.index.simhash import simhashes
-from waypost.search.text.analyzer import analyse, split_identifier
-from waypost.search.text.language import detect_language
+from waypost.search.text.analyzer import analyse, detect_language, split_identifier
 from waypost.search.text.spam import (
     AnalyzedFields,
     SpamDamping,
@@ -46,22 +44,22 @@ from waypost.search.text.spam import (
 )
 from waypost.search.text.taxonomy import spellings
 
-RANKED_STATUSES = ("active", "testing", "deprecated")  # the others are never an answer
-VERSION: Final = 6  # raise it when the same record gives other numbers: saved segments are then built anew
+RANKED_STATUSES = ("active", "testing", "deprecated")  # others are never a result
+VERSION: Final = 6  # raise it when the same record gives other numbers: saved segments are then rebuilt
 
-NAME: Final = (2.0, 3.0)  # weight and yardstick: a name says most in the fewest words
+NAME: Final = (2.0, 3.0)  # weight and reference length: a name says most in the fewest words
 DESCRIPTION: Final = (1.0, 10.0)
 TAGS: Final = (0.5, 4.0)  # tags cost nothing to write
 EXAMPLES: Final = (6.0, 10.0)
 EXAMPLE_SHRINKAGE: Final = 4.0
 K1: Final = 2.0
-IN_DESCRIPTION: Final = 256  # added to the impact of a term that the description says
+IN_DESCRIPTION: Final = 256  # added to the impact of a term in the description
 
 _HASH_CACHE: Final = 262_144
 
 
 class _Hashes(dict[str, int]):
-    """Text → 64 bits. Bounded: it is emptied when full."""
+    """Text → 64-bit hash. Cleared when full."""
 
     def __missing__(self, text: str) -> int:
         if len(self) >= _HASH_CACHE:
@@ -70,7 +68,7 @@ class _Hashes(dict[str, int]):
         return value
 
 
-hash_of = _Hashes().__getitem__  # two threads may both miss: they put the same value
+hash_of = _Hashes().__getitem__  # concurrent misses store the same value
 
 
 def tag_key(tag: str) -> int:
@@ -86,7 +84,7 @@ def scope_key(scope: str) -> int:
 
 
 def id_key(agent_id: str) -> int:
-    """Not remembered: an id is asked for once."""
+    """Not cached: an id is hashed once."""
     return int.from_bytes(blake2b(agent_id.encode(), digest_size=8).digest(), "little")
 
 
@@ -96,51 +94,53 @@ def spelling_key(spelling: str) -> int:
 
 @lru_cache(maxsize=limits.TERM_CACHE)
 def _tag_keys(tag: str) -> tuple[int, ...]:
-    """Of a tag as written: its own key, then those of its spellings."""
+    """The key of a tag as written, then those of its spellings."""
     return (tag_key(fold_tag(tag)), *map(spelling_key, spellings(tag)))
 
 
 class IndexDocument(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One agent, ready for a segment."""
+    """One agent, ready to be added to a segment."""
 
     id: str
     tier: int  # index into VISIBILITIES
     owner: int
     is_deprecated: bool
-    since: float  # registered
-    updated: float  # by its own word, or when it was registered
-    impacts: dict[int, int]  # term → 1..255, and SAID
+    since: float  # when it was registered
+    updated: float  # as it declares, else when it was changed here
+    impacts: dict[int, int]  # term → 1..255, plus IN_DESCRIPTION
     said: int  # distinct terms of the description
     keys: tuple[int, ...]  # of tags, their spellings, protocols and private scopes
-    texts: tuple[str, ...]  # to embed: what it is, then each example
-    worth: float  # what stuffing leaves of its score
+    texts: tuple[str, ...]  # to embed: the description, then each example
+    worth: float  # factor of the score, below 1 for spam
     language: int
     fingerprint: npt.NDArray[np.uint64]
 
 
 def prepare_documents(registrations: Sequence[Registration], *, with_texts: bool = True) -> list[IndexDocument]:
-    """Those of a status that is an answer. The texts are for those who embed; without them, each has none."""
+    """The documents of registrations with a ranked status. `with_texts` includes the texts to embed."""
     ranked = [each for each in registrations if (each.record.status or "active") in RANKED_STATUSES]
-    if not ranked:  # as of every question while nothing waits
+    if not ranked:  # most queries find no pending changes
         return []
-    seen = [visible_texts(each.record) for each in ranked]
-    fields = [analyze_fields(each.record, texts) for each, texts in zip(ranked, seen, strict=True)]
-    marks = simhashes([_hashes(each.said) for each in fields])
-    return [_prepare_document(*parts, with_texts=with_texts) for parts in zip(ranked, seen, fields, marks, strict=True)]
+    visible = [visible_texts(each.record) for each in ranked]
+    fields = [analyze_fields(each.record, texts) for each, texts in zip(ranked, visible, strict=True)]
+    hashes = simhashes([_hashes(each.said) for each in fields])
+    return [
+        _prepare_document(*parts, with_texts=with_texts) for parts in zip(ranked, visible, fields, hashes, strict=True)
+    ]
 
 
 def _prepare_document(
     registration: Registration,
-    seen: VisibleTexts,
+    visible: VisibleTexts,
     fields: AnalyzedFields,
-    mark: npt.NDArray[np.uint64],
+    simhash: npt.NDArray[np.uint64],
     *,
     with_texts: bool,
 ) -> IndexDocument:
     record = registration.record
     updated = find_instant(record.updated_at)
     damped = spam_damping(fields)
-    texts = _texts(seen, fields.shared)
+    texts = _texts(visible, fields.shared)
     impacts, said = term_impacts(fields, damped)
     return IndexDocument(
         id=record.id,
@@ -155,12 +155,12 @@ def _prepare_document(
         texts=texts if with_texts else (),
         worth=damped.whole,
         language=detect_language(" ".join(texts)),
-        fingerprint=mark,
+        fingerprint=simhash,
     )
 
 
 def _keys(registration: Registration, *, has_tags: bool) -> tuple[int, ...]:
-    """What hard filters ask for, as written; and spellings of tags, for those that are only preferred."""
+    """Keys for hard filters, as written; and spellings of tags, for preferred tags."""
     record = registration.record
     scopes = record_scopes(registration.owner, registration.visibility, registration.invitees)
     keys = {key for tag in record.tags for key in (_tag_keys(tag) if has_tags else _tag_keys(tag)[:1])}
@@ -170,16 +170,16 @@ def _keys(registration: Registration, *, has_tags: bool) -> tuple[int, ...]:
 
 
 def embedded_texts(record: AgentRecord) -> tuple[str, ...]:
-    """What vectors are made of: the agent as a whole, and each example by itself, so that one fitting example is enough.
-    No tags: a vector cannot tell a stuffed one. No word said over and over, for the same reason."""
-    seen = visible_texts(record)
-    return _texts(seen, shared_terms(map(analyse, seen.examples)))
+    """The texts to embed: name and description, then each example, so that one fitting example is enough. Without tags and
+    repeated words: a vector cannot distinguish stuffing."""
+    visible = visible_texts(record)
+    return _texts(visible, shared_terms(map(analyse, visible.examples)))
 
 
-def _texts(seen: VisibleTexts, shared: frozenset[str]) -> tuple[str, ...]:
-    name = split_identifier(remove_repetition(seen.name))
-    examples = (remove_repetition(remove_shared_words(example, shared)) for example in seen.examples)
-    return (f"{name}. {remove_repetition(seen.description)}", *examples)
+def _texts(visible: VisibleTexts, shared: frozenset[str]) -> tuple[str, ...]:
+    name = split_identifier(remove_repetition(visible.name))
+    examples = (remove_repetition(remove_shared_words(example, shared)) for example in visible.examples)
+    return (f"{name}. {remove_repetition(visible.description)}", *examples)
 
 
 def term_impacts(fields: AnalyzedFields, damped: SpamDamping) -> tuple[dict[int, int], int]:
@@ -191,7 +191,7 @@ def term_impacts(fields: AnalyzedFields, damped: SpamDamping) -> tuple[dict[int,
     _add(found, " ".join(fields.tags).split(), TAGS, damped.tags)
     _add_examples(found, drop_repeated_shared(fields.examples, fields.shared), damped.examples)
     said = set(description)
-    impacts = {tf: max(1, round(255 * tf / (K1 + tf))) for tf in set(found.values())}  # many terms, few figures
+    impacts = {tf: max(1, round(255 * tf / (K1 + tf))) for tf in set(found.values())}  # many terms, few distinct values
     return {
         hash_of(term): impacts[tf] + IN_DESCRIPTION if term in said else impacts[tf]
         for term, tf in found.items()
@@ -200,8 +200,8 @@ def term_impacts(fields: AnalyzedFields, damped: SpamDamping) -> tuple[dict[int,
 
 
 def _add(found: dict[str, float], terms: list[str], field: tuple[float, float], damped: float) -> None:
-    weight, yardstick = field
-    step = damped * weight / (0.5 + 0.5 * len(terms) / yardstick)
+    weight, reference = field
+    step = damped * weight / (0.5 + 0.5 * len(terms) / reference)
     for term in dict.fromkeys(terms):
         found[term] = found.get(term, 0.0) + step
 
@@ -209,9 +209,9 @@ def _add(found: dict[str, float], terms: list[str], field: tuple[float, float], 
 def _add_examples(found: dict[str, float], examples: list[list[str]], damped: float) -> None:
     if not examples:
         return
-    weight, yardstick = EXAMPLES
+    weight, reference = EXAMPLES
     length = sum(map(len, examples)) / len(examples)
-    step = damped * weight / (len(examples) + EXAMPLE_SHRINKAGE) / (0.5 + 0.5 * length / yardstick)
+    step = damped * weight / (len(examples) + EXAMPLE_SHRINKAGE) / (0.5 + 0.5 * length / reference)
     for example in examples:
         for term in dict.fromkeys(example):
             found[term] = found.get(term, 0.0) + step

@@ -1,5 +1,13 @@
-"""Which audiences may get another answer than a moment ago. A change counts only for those who may see what changed, so that
-nobody can tell by the clock that something hidden came or went."""
+"""The search index: immutable segments, a write buffer for recent changes, and deleted rows (log-structured, like Lucene).
+
+A write is only buffered. The first query after it (or the maintenance thread) builds a small in-memory segment, so that queries
+read segments only. Small segments are merged as they come; `maintain` writes them to files and compacts, so that sizes grow
+geometrically and a query reads few segments.
+
+A segment contains records of one visibility tier: a caller never opens segments of tiers that it cannot see, so that hidden
+records take none of its time. Segments of a tier are ordered by age, and only neighbours merge. Document counts are kept by tier,
+and a deleted row is subtracted at once, so that nothing depends on pending records of other tiers or on when they are compacted.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +25,27 @@ from waypost.model.principal import PRIVATE, VISIBILITIES
 from waypost.model.registration import Registration
 from waypost.search.index import document, segment
 from waypost.search.index.document import IndexDocument, embedded_texts, prepare_documents
-from waypost.search.index.segment import DROPPED_ROW, Rows, Segment, build_segment
-from waypost.search.index.segment_reader import AUDIENCE_CACHE, Mask, SegmentReader, merge_readers, with_deletes
+from waypost.search.index.segment import (
+    AUDIENCE_CACHE,
+    DROPPED_ROW,
+    Mask,
+    Rows,
+    Segment,
+    SegmentReader,
+    build_segment,
+    merge_readers,
+    with_deletes,
+)
 from waypost.search.index.storage import DamagedFile, Manifest, SavedSegment, SegmentDirectory, SegmentFile
 from waypost.search.text import analyzer
-from waypost.search.vectors import vector_block
-from waypost.search.vectors.embedding import Vectors, VectorSpace
+from waypost.search.vectors import Vectors, VectorSpace, vector_block
 from waypost.search.vectors.vector_block import VectorBlock
 
 
 class AudienceVersions:
+    """A version per audience, which changes only with records that it may see: otherwise cache timing would reveal hidden
+    changes."""
+
     def __init__(self) -> None:
         self._all = 0
         self._scopes: dict[str, int] = {}
@@ -38,73 +57,70 @@ class AudienceVersions:
         scopes = [*sorted(audience), PRIVATE] if len(shared) < len(audience) else sorted(audience)
         return (self._all, *(self._scopes.get(scope, 0) for scope in scopes))
 
-    def everything(self) -> None:
+    def bump_all(self) -> None:
         self._all += 1
 
-    def seen_by(self, scopes: Iterable[str]) -> None:
+    def bump(self, scopes: Iterable[str]) -> None:
         for scope in scopes:
             self._scopes[scope] = self._scopes.get(scope, 0) + 1
 
-    def of_tiers(self, tiers: npt.NDArray[Any]) -> None:
-        """Rows of these tiers changed. Of private ones it is not known here whose they are: all owners are told."""
+    def bump_tiers(self, tiers: npt.NDArray[Any]) -> None:
+        """Rows of these tiers changed. The owners of private rows are unknown here, so all of them get a new version."""
         if len(tiers):
-            self.seen_by(VISIBILITIES[number] for number in set(tiers.tolist()))
-
-
-# ---- Changes that no segment holds yet, by who may see them: a question looks at its own and at nobody else's.
+            self.bump(VISIBILITIES[number] for number in set(tiers.tolist()))
 
 
 class WriteBuffer:
-    """The newest change of each agent, in the order in which they came."""
+    """Changes that are not in a segment yet: the newest of each agent, in order, indexed by visibility scope."""
 
     def __init__(self) -> None:
-        self._held: dict[str, Registration] = {}
-        self._numbers: dict[str, dict[str, int]] = {}  # by scope, then id: when it came
+        self._registrations: dict[str, Registration] = {}
+        self._numbers: dict[str, dict[str, int]] = {}  # by scope, then id: order of arrival
         self._count = 0
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._registrations)
 
     def __getitem__(self, agent_id: str) -> Registration:
-        return self._held[agent_id]
+        return self._registrations[agent_id]
 
     def get(self, agent_id: str) -> Registration | None:
-        return self._held.get(agent_id)
+        return self._registrations.get(agent_id)
 
     def ids(self) -> KeysView[str]:
-        return self._held.keys()
+        return self._registrations.keys()
 
     def all(self) -> list[Registration]:
-        return list(self._held.values())
+        return list(self._registrations.values())
 
     def put(self, registration: Registration) -> None:
         self.drop(registration.id)
-        self._held[registration.id] = registration
+        self._registrations[registration.id] = registration
         self._count += 1
         for scope in registration.scopes:
             self._numbers.setdefault(scope, {})[registration.id] = self._count
 
     def drop(self, agent_id: str) -> None:
-        held = self._held.pop(agent_id, None)
-        for scope in held.scopes if held is not None else ():
+        dropped = self._registrations.pop(agent_id, None)
+        for scope in dropped.scopes if dropped is not None else ():
             numbers = self._numbers[scope]
             del numbers[agent_id]
             if not numbers:
                 del self._numbers[scope]
 
     def clear(self) -> None:
-        self._held, self._numbers = {}, {}
+        self._registrations, self._numbers = {}, {}
 
-    def count_seen_by(self, audience: frozenset[str] | None) -> int:
-        """How many these are at most: one that several of its scopes lead to counts for each."""
+    def count_visible(self, audience: frozenset[str] | None) -> int:
+        """An upper bound: an agent counts once per matching scope."""
         if audience is None:
-            return len(self._held)
-        return sum(len(self._numbers.get(scope, ())) for scope in audience)  # others may change it meanwhile
+            return len(self._registrations)
+        return sum(len(self._numbers.get(scope, ())) for scope in audience)  # other threads may change it meanwhile
 
-    def seen_by(self, audience: frozenset[str] | None) -> list[str]:
-        """Ids of what an audience may see, the newest first. What it may not see takes none of its time."""
+    def visible_ids(self, audience: frozenset[str] | None) -> list[str]:
+        """Ids that an audience may see, newest first. Hidden ones take no time."""
         if audience is None:
-            return list(reversed(self._held))
+            return list(reversed(self._registrations))
         found: dict[str, int] = {}
         for scope in self._scopes_of(audience):
             found.update(self._numbers[scope])
@@ -114,54 +130,39 @@ class WriteBuffer:
         return (scope for scope in audience if scope in self._numbers)
 
 
-# ---- The vectors of agents as they are made and kept: from texts to a block. Nothing that one agent gets depends on another.
-
-
 def encode_agents(space: VectorSpace, texts: Sequence[tuple[str, ...]]) -> list[Vectors]:
-    """The vectors of each agent: the agent as a whole first (what it is and all it shows, in one), then each example. Agent by
-    agent: the last digits of a product depend on all that is in it, and nobody's vectors may tell who came with it."""
+    """The vectors of each agent: the centre (of description and examples) first, then each example. Agent by agent: batching
+    changes the last digits of a float, which would reveal what else was in the batch."""
     return [_with_centre(space.embedder.encode(parts), keeps_examples=space.has_examples) for parts in texts]
 
 
 def _with_centre(own: Vectors, *, keeps_examples: bool) -> Vectors:
-    centre = own.sum(axis=0) + own[0]  # what it says of itself counts twice
+    centre = own.sum(axis=0) + own[0]  # the description counts twice
     length = float(np.linalg.norm(centre))
     if length:
         centre /= length
     return np.vstack((centre, own[1:])) if keeps_examples else centre[None]
 
 
-def build_block(space: VectorSpace, made: Sequence[Vectors], rows: Rows, count: int) -> VectorBlock:
-    """A block of these vectors for these rows of a segment that has `count`."""
-    sizes = [len(each) for each in made]
+def build_block(space: VectorSpace, vectors: Sequence[Vectors], rows: Rows, count: int) -> VectorBlock:
+    """A block of the vectors of these rows, in a segment of `count` rows."""
+    sizes = [len(each) for each in vectors]
     places = np.concatenate([np.arange(size, dtype=np.uint16) for size in sizes])
-    return VectorBlock.build(np.concatenate(made), np.repeat(rows, sizes), places, count, space.landmarks)
+    return VectorBlock.build(np.concatenate(vectors), np.repeat(rows, sizes), places, count, space.quantizer)
 
 
-# ---- The living index: segments, the changes since, and which rows are still true.
-#
-# A change costs next to nothing when it is made. The first question after it (or the thread that folds) prepares it and makes
-# a small segment in memory, so that there is one way to search: segments. Small ones are merged as they come; `maintain`
-# writes them to the shelf, and merges with what is there so that sizes grow geometrically and few segments are ever asked.
-#
-# A segment holds records of one tier: whoever sees nothing of a tier never opens its segments, so that what is hidden takes none
-# of anybody's time, however much there is of it. Of each tier segments stand in the order in which their rows came, and only
-# neighbours merge. Nothing here depends on how many records of another tier wait or when they were folded: counts are kept by
-# tier, and a row that died is discounted at once.
+_MAX_PREPARED: Final = 300  # by one query during a bulk load: bounds its waiting time
 
-_PREPARE_AT_ONCE: Final = 300  # by a question in the middle of a bulk load: it waits no longer than that takes
+_SEGMENT_BATCH: Final = 1024  # agents of one segment that the maintenance thread builds
 
-_MADE_AT_ONCE: Final = 1024  # by the thread that folds: one segment of so many
-
-_STEP: Final = 32  # agents that are prepared before others come in: some 10 ms
-# A fold takes along every older segment that is not this many times larger than all it has: a row moves by some 20 µs, and
-# each segment costs every question as much as looking through ten thousand rows. While others work, only what is of like
-# size is merged.
+_STEP: Final = 32  # agents prepared before other threads may run: about 10 ms
+# A compaction includes every older segment that is at most this many times larger than all newer ones: moving a row takes about
+# 20 µs, and each segment costs every query as much as scanning ten thousand rows. Under load only segments of similar size merge.
 _GROWTH: Final = 20
 
-_GROWTH_AT_WORK: Final = 1
+_GROWTH_UNDER_LOAD: Final = 1
 
-_GROWTH_AT_REST: Final = 200  # of an index that is written in about a second
+_GROWTH_AT_REST: Final = 200  # for an index that is written in about a second
 
 _SMALL: Final = 100_000  # rows
 
@@ -171,38 +172,38 @@ YieldControl = Callable[[], bool]
 
 
 def never_yield() -> bool:
-    """Whom a fold gives way to when nobody else works."""
+    """The default of `give_way`: no other work to wait for."""
     return False
 
 
 class SearchIndex:
-    """One thread asks and changes it; another may fold and embed."""
+    """One thread queries and changes it; another may compact and embed."""
 
     def __init__(self, folder: Path | None = None, spaces: Sequence[VectorSpace] = ()) -> None:
-        self._shelf = SegmentDirectory(folder)
+        self._directory = SegmentDirectory(folder)
         self.spaces = {space.name: space for space in spaces}
-        self._lock = Lock()  # never held over a merge or a write of more than a few changes
+        self._lock = Lock()  # never held during a merge or a large write
         self._maintaining = Lock()
-        self._lives: list[SegmentReader] = []  # never changed, always replaced
-        self._open: dict[frozenset[str] | None, list[SegmentReader]] = {}  # by audience
-        self._opened_of = self._lives  # of which these are
-        self._waiting = WriteBuffer()
-        self._replaced: dict[str, None] = {}  # ids whose older rows are not dead yet
-        self._embedding: set[str] = set()  # ids whose vectors were asked for, and that have not changed since
+        self._readers: list[SegmentReader] = []  # replaced, never changed
+        self._visible: dict[frozenset[str] | None, list[SegmentReader]] = {}  # by audience
+        self._visible_of = self._readers  # the readers that `_visible` was computed from
+        self._buffer = WriteBuffer()
+        self._replaced: dict[str, None] = {}  # ids whose older rows are not deleted yet
+        self._embedding: set[str] = set()  # ids whose vectors are being made, and that did not change since
         self._since: dict[str, tuple[int, Registration | None]] | None = (
-            None  # a reader's changes that nobody saved yet
+            None  # a follower's changes that the writer has not saved yet
         )
-        self._kept: Manifest | None = None
-        self._generations = AudienceVersions()
+        self._manifest: Manifest | None = None
+        self._versions = AudienceVersions()
 
-    # --- Life ------------------------------------------------------------------------------------
+    # --- Files -----------------------------------------------------------------------------------
 
     def open(self) -> int:
-        """Open what was saved. Missing, damaged or made by another version: start empty, at revision 0."""
-        manifest = self._shelf.manifest()
+        """Open the saved index; return its revision. If it is missing, damaged or of another version, start empty at 0."""
+        manifest = self._directory.manifest()
         if manifest is not None and manifest.format == _FORMAT:
             try:
-                self._take(manifest)
+                self._load(manifest)
             except DamagedFile:
                 self.clear()
                 return 0
@@ -211,59 +212,59 @@ class SearchIndex:
         return 0
 
     def follow(self) -> int:
-        """For a reader: open what another process has saved since, and tell it the changes after that. Returns the revision
-        that is open (0: nothing yet). What cannot be read is left for the next time: its writer is at work."""
+        """For a follower: open what the writer process has saved since; return its revision (0: none yet). The caller then
+        replays the later changes. Files that cannot be read are retried next time: the writer may be at work."""
         if self._since is None:
             self._since = {}
-        manifest = self._shelf.manifest()
-        if manifest is not None and manifest.format == _FORMAT and manifest != self._kept:
+        manifest = self._directory.manifest()
+        if manifest is not None and manifest.format == _FORMAT and manifest != self._manifest:
             with suppress(DamagedFile):
-                self._take(manifest)
+                self._load(manifest)
         self._prepare_all()
-        return self._kept.revision if self._kept else 0
+        return self._manifest.revision if self._manifest else 0
 
-    def _take(self, manifest: Manifest) -> None:
-        known: dict[SegmentFile | None, Segment] = {live.rows_file: live.segment for live in self._lives}
-        blocks = {file: block for live in self._lives for some in live.blocks.values() for block, file in some}
-        lives = [self._opened(saved, known, blocks) for saved in manifest.segments]
-        with self._lock:  # what came after is in force with the same swap: a question must not miss it for a moment
-            self._generations.everything()
+    def _load(self, manifest: Manifest) -> None:
+        known: dict[SegmentFile | None, Segment] = {reader.rows_file: reader.segment for reader in self._readers}
+        blocks = {file: block for reader in self._readers for some in reader.blocks.values() for block, file in some}
+        readers = [self._open_segment(saved, known, blocks) for saved in manifest.segments]
+        with self._lock:  # with the later changes in the same swap: no query may miss them
+            self._versions.bump_all()
             later = {key: each for key, each in (self._since or {}).items() if each[0] > manifest.revision}
             self._since = None if self._since is None else later
-            self._lives, self._kept, self._replaced = lives, manifest, {}
-            self._waiting.clear()
+            self._readers, self._manifest, self._replaced = readers, manifest, {}
+            self._buffer.clear()
             for agent_id, (_, registration) in later.items():
-                self._wait(agent_id, registration)
+                self._add(agent_id, registration)
 
-    def _opened(
+    def _open_segment(
         self,
         saved: SavedSegment,
         known: Mapping[SegmentFile | None, Segment],
         blocks: Mapping[SegmentFile | None, VectorBlock],
     ) -> SegmentReader:
-        """What is open already stays so: files are never written anew, and to read one is to check every byte of it."""
+        """Reuse open segments: files never change, and opening one reads every byte for its checksum."""
         segment = known.get(saved.rows)
-        live = SegmentReader(Segment(self._shelf.read(saved.rows)) if segment is None else segment, saved.rows)
+        reader = SegmentReader(Segment(self._directory.read(saved.rows)) if segment is None else segment, saved.rows)
         for space, files in saved.blocks.items():
             if space in self.spaces:
                 for file in files:
-                    block = blocks.get(file) or VectorBlock(self._shelf.read(file), self.spaces[space].landmarks)
-                    live.add_block(space, block, file)
-        return with_deletes(live, saved, self._shelf.read(saved.dead)["dead"] if saved.dead else None)
+                    block = blocks.get(file) or VectorBlock(self._directory.read(file), self.spaces[space].quantizer)
+                    reader.add_block(space, block, file)
+        return with_deletes(reader, saved, self._directory.read(saved.dead)["dead"] if saved.dead else None)
 
     def clear(self) -> None:
-        """Forget everything, on the shelf too."""
+        """Remove everything, including files."""
         with self._maintaining, self._lock:
-            self._generations.everything()
-            self._lives, self._replaced, self._kept = [], {}, None
-            self._waiting.clear()
+            self._versions.bump_all()
+            self._readers, self._replaced, self._manifest = [], {}, None
+            self._buffer.clear()
             if self._since is None:
-                self._shelf.clear()
+                self._directory.clear()
 
     def close(self) -> None:
         with self._maintaining, self._lock:
-            self._lives = []
-            self._waiting.clear()
+            self._readers = []
+            self._buffer.clear()
 
     # --- Changes ---------------------------------------------------------------------------------
 
@@ -275,333 +276,343 @@ class SearchIndex:
 
     def _note(self, agent_id: str, registration: Registration | None, revision: int) -> None:
         with self._lock:
-            self._generations.seen_by(registration.scopes if registration is not None else ())
-            self._wait(agent_id, registration)
+            self._versions.bump(registration.scopes if registration is not None else ())
+            self._add(agent_id, registration)
             if self._since is not None:
                 self._since[agent_id] = (revision, registration)
 
-    def _wait(self, agent_id: str, registration: Registration | None) -> None:
+    def _add(self, agent_id: str, registration: Registration | None) -> None:
         self._replaced[agent_id] = None
         self._embedding.discard(agent_id)
-        self._waiting.drop(agent_id)
+        self._buffer.drop(agent_id)
         if registration is not None:
-            self._waiting.put(registration)
+            self._buffer.put(registration)
 
     @property
     def pending(self) -> int:
-        """Changes that are not on the shelf, and agents whose vectors are still to be made."""
-        return self.unsaved + sum(self._lacking(live, name) for live in self._lives for name in self.spaces)
+        """Unsaved changes, and agents whose vectors are missing."""
+        return self.unsaved + sum(self._count_missing(reader, name) for reader in self._readers for name in self.spaces)
 
     @property
     def unsaved(self) -> int:
-        """Changes that are not on the shelf, vectors included."""
-        died = any(not live.is_dead_saved for live in self._lives)
-        return len(self._replaced.keys() | self._waiting.ids()) + died + sum(live.unsaved for live in self._lives)
+        """Unsaved changes, including vectors."""
+        has_deletes = any(not reader.is_dead_saved for reader in self._readers)
+        return (
+            len(self._replaced.keys() | self._buffer.ids())
+            + has_deletes
+            + sum(reader.unsaved for reader in self._readers)
+        )
 
-    def is_apart(self, *, at_rest: bool = False) -> bool:
-        """Whether `maintain` would join what is saved already, where nobody is at work: what a bulk load left in several
-        segments, or vectors that were made after their rows. Each costs every question its calls again."""
+    def is_fragmented(self, *, at_rest: bool = False) -> bool:
+        """Whether `maintain` without load would merge saved data: segments of a bulk load, or vectors that were made after their
+        rows. Each costs every query some calls."""
         with self._lock:
-            circles = [self._of(circle) for circle in range(len(VISIBILITIES))]
-            segments = any(len(_segments_to_compact(lives, _growth_factor(lives, at_rest))) > 1 for lives in circles)
-            saved = [live for live in self._lives if live.is_saved]
-            return segments or any(len(live.apart(space, _GROWTH)) > 1 for live in saved for space in live.blocks)
+            tiers = [self._of(tier) for tier in range(len(VISIBILITIES))]
+            segments = any(
+                len(_segments_to_compact(readers, _growth_factor(readers, at_rest))) > 1 for readers in tiers
+            )
+            saved = [reader for reader in self._readers if reader.is_saved]
+            return segments or any(
+                len(reader.blocks_to_merge(space, _GROWTH)) > 1 for reader in saved for space in reader.blocks
+            )
 
     def generation(self, audience: frozenset[str] | None) -> tuple[int, ...]:
-        """Another one whenever an answer to this audience may have changed."""
+        """Changes whenever results for this audience may have changed."""
         if self._replaced:
             with self._lock:
-                self._bury()
-        return self._generations.of(audience)
+                self._delete_replaced()
+        return self._versions.of(audience)
 
     def look(self, audience: frozenset[str] | None) -> tuple[list[SegmentReader], int]:
-        """What a question asks: every segment in which the audience sees anything, and how many changes that it may see are too
-        fresh to be among them. What it may not see is left waiting: a flood of hidden changes delays nobody."""
-        with self._lock:  # also where nothing waits: whether something waits for others is not to be told by the time
-            fresh = self._waiting.seen_by(audience)
-            if fresh:
-                self._index_now(fresh[:_PREPARE_AT_ONCE])
+        """The segments in which the audience may see anything, and how many of its changes are too recent to be among them.
+        Hidden changes stay in the buffer, so that a flood of them delays no one else."""
+        with self._lock:  # always, so that timing does not reveal hidden changes
+            pending = self._buffer.visible_ids(audience)
+            if pending:
+                self._index_now(pending[:_MAX_PREPARED])
             else:
-                self._bury()
-            return self._open_to(audience), max(0, len(fresh) - _PREPARE_AT_ONCE)
+                self._delete_replaced()
+            return self._visible_readers(audience), max(0, len(pending) - _MAX_PREPARED)
 
-    def _open_to(self, audience: frozenset[str] | None) -> list[SegmentReader]:
-        """The others are not even counted: their number would tell by the time that they are there."""
-        if self._opened_of is not self._lives:
-            self._opened_of, self._open = self._lives, {}
-        known = self._open.get(audience)
+    def _visible_readers(self, audience: frozenset[str] | None) -> list[SegmentReader]:
+        """Cached: counting the other segments for each query would reveal their number by timing."""
+        if self._visible_of is not self._readers:
+            self._visible_of, self._visible = self._readers, {}
+        known = self._visible.get(audience)
         if known is None:
-            if len(self._open) >= AUDIENCE_CACHE:
-                self._open.clear()
-            known = self._open[audience] = [live for live in self._lives if live.visible(audience)[1]]
+            if len(self._visible) >= AUDIENCE_CACHE:
+                self._visible.clear()
+            known = self._visible[audience] = [reader for reader in self._readers if reader.visible(audience)[1]]
         return known
 
     def is_behind(self, audience: frozenset[str] | None) -> bool:
-        """Whether more waits for this audience than a question prepares by itself."""
-        return self._waiting.count_seen_by(audience) > _PREPARE_AT_ONCE
+        """Whether more changes are pending for this audience than one query prepares."""
+        return self._buffer.count_visible(audience) > _MAX_PREPARED
 
     def prepare_for(self, audience: frozenset[str] | None) -> None:
-        """Prepare what waits for an audience until a question does the rest. Called in a thread, by a question after a bulk
-        load: in small steps, so that changes come in between, and no more of them than wait now."""
-        for _ in range(self._waiting.count_seen_by(audience) // _STEP + 1):
+        """Prepare pending changes of an audience until a query can do the rest. Called in a thread after a bulk load: in small
+        steps, so that writes run in between, and no more than are pending now."""
+        for _ in range(self._buffer.count_visible(audience) // _STEP + 1):
             with self._lock:
-                fresh = self._waiting.seen_by(audience)
-                if len(fresh) <= _PREPARE_AT_ONCE:
+                pending = self._buffer.visible_ids(audience)
+                if len(pending) <= _MAX_PREPARED:
                     return
-                self._index_now(fresh[-_STEP:])
+                self._index_now(pending[-_STEP:])
 
     def _index_now(self, ids: Sequence[str]) -> None:
-        """Prepare these. What any change replaces is dead at once, prepared or not."""
-        self._bury()
-        prepared = self._prepared([self._waiting[agent_id] for agent_id in reversed(ids)])
-        for made in self._made(prepared):
-            self._lives = [*self._lives, made]
-            self._settle(made.segment.circle)
-        for agent_id in ids:  # only now: whoever looks while others prepare must find it waiting, and wait for the lock
-            self._waiting.drop(agent_id)
+        """Build segments of these. Rows that any change replaces are deleted at once."""
+        self._delete_replaced()
+        prepared = self._prepare([self._buffer[agent_id] for agent_id in reversed(ids)])
+        for built in self._build_readers(prepared):
+            self._readers = [*self._readers, built]
+            self._merge_in_memory(built.segment.common_tier)
+        for agent_id in ids:  # only now: a concurrent reader must find them pending, and wait for the lock
+            self._buffer.drop(agent_id)
 
-    def _prepared(self, registrations: Sequence[Registration]) -> list[IndexDocument]:
+    def _prepare(self, registrations: Sequence[Registration]) -> list[IndexDocument]:
         return prepare_documents(registrations, with_texts=any(space.is_quick for space in self.spaces.values()))
 
-    def _made(self, prepared: Sequence[IndexDocument]) -> list[SegmentReader]:
-        """A segment for each tier that is among them."""
-        circles = ([each for each in prepared if each.tier == tier] for tier in range(len(VISIBILITIES)))
-        return [self._made_of_one(circle) for circle in circles if circle]
+    def _build_readers(self, prepared: Sequence[IndexDocument]) -> list[SegmentReader]:
+        """One segment per tier."""
+        tiers = ([each for each in prepared if each.tier == tier] for tier in range(len(VISIBILITIES)))
+        return [self._build_reader(documents) for documents in tiers if documents]
 
-    def _made_of_one(self, prepared: Sequence[IndexDocument]) -> SegmentReader:
-        live, rows = SegmentReader(build_segment(prepared)), np.arange(len(prepared), dtype=np.uint32)
+    def _build_reader(self, prepared: Sequence[IndexDocument]) -> SegmentReader:
+        reader, rows = SegmentReader(build_segment(prepared)), np.arange(len(prepared), dtype=np.uint32)
         for name, space in self.spaces.items():
             if space.is_quick and space.embedder.is_ready:
-                made = encode_agents(space, [each.texts for each in prepared])
-                live.add_block(name, build_block(space, made, rows, len(rows)))
-        return live
+                vectors = encode_agents(space, [each.texts for each in prepared])
+                reader.add_block(name, build_block(space, vectors, rows, len(rows)))
+        return reader
 
-    def _bury(self) -> None:
-        wanted = list(self._replaced)
+    def _delete_replaced(self) -> None:
+        ids = list(self._replaced)
         self._replaced = {}
-        for live in self._lives if wanted else ():
-            found = live.segment.rows_by_id(wanted)
+        for reader in self._readers if ids else ():
+            found = reader.segment.rows_by_id(ids)
             rows = found[found >= 0]
-            self._generations.of_tiers(live.segment.tier[rows[~live.dead[rows]]])
-            live.kill(rows)
-            self._open = {}
+            self._versions.bump_tiers(reader.segment.tier[rows[~reader.dead[rows]]])
+            reader.delete(rows)
+            self._visible = {}
 
-    def _settle(self, circle: int) -> None:
-        """Merge the newest of a tier in memory while they are of like size."""
-        while len(lives := self._of(circle)) > 1:
-            older, newer = lives[-2:]
+    def _merge_in_memory(self, tier: int) -> None:
+        """Merge the newest in-memory segments of a tier while they have similar sizes."""
+        while len(readers := self._of(tier)) > 1:
+            older, newer = readers[-2:]
             if older.is_saved or older.is_compacting or newer.is_compacting or older.count > 2 * newer.count:
                 break
-            joined, _ = merge_readers([older, newer], [older.dead, newer.dead])
-            self._replace([older, newer], joined)
+            merged, _ = merge_readers([older, newer], [older.dead, newer.dead])
+            self._replace([older, newer], merged)
 
-    def _of(self, circle: int) -> list[SegmentReader]:
-        return [live for live in self._lives if live.segment.circle == circle]
+    def _of(self, tier: int) -> list[SegmentReader]:
+        return [reader for reader in self._readers if reader.segment.common_tier == tier]
 
     def _replace(self, old: Sequence[SegmentReader], new: SegmentReader | None) -> None:
-        """One in place of these, or none."""
-        first = self._lives.index(old[0])
-        kept = [live for live in self._lives if live not in old]
-        self._lives = [*kept[:first], *([new] if new else []), *kept[first:]]
+        """Replace these by one reader, or none."""
+        first = self._readers.index(old[0])
+        kept = [reader for reader in self._readers if reader not in old]
+        self._readers = [*kept[:first], *([new] if new else []), *kept[first:]]
 
-    # --- Folding ---------------------------------------------------------------------------------
+    # --- Compaction ------------------------------------------------------------------------------
 
     def maintain(self, revision: int, give_way: YieldControl = never_yield, *, at_rest: bool = False) -> None:
-        """Save every change made before this call, then note the revision. `give_way` is called between small steps: it may
-        wait until others have done their work, and says whether they are still at it. Revision 0 is a step of a rebuild: the
-        next one follows, so that only what is of like size is merged, else every row would move some twenty times. `at_rest`:
-        nothing has changed for a while, so that a small index may become one."""
+        """Save every change made before this call, with the revision. `give_way` is called between small steps: it may wait
+        for other work, and returns whether there is more. Revision 0 is a step of a rebuild, after which the next follows:
+        then only segments of similar size are merged. `at_rest`: nothing changed for a while, so that a small index may
+        become one segment."""
         with self._maintaining:
             try:
                 self._prepare_all(give_way)
-                self._fold(is_at_work=give_way() or not revision, at_rest=at_rest)
+                self._compact(is_under_load=give_way() or not revision, at_rest=at_rest)
                 self._save(revision)
             except OSError as error:
                 raise StoreUnavailable(
                     f"The search index could not be saved: {error}",
-                    hint="Free space on the disk of the data folder. Searches go on; the index is saved again soon.",
+                    hint="Free space on the disk of the data folder. Searches continue; saving is retried soon.",
                 ) from error
 
     def _prepare_all(self, give_way: YieldControl = never_yield) -> None:
-        """Make segments of all that waits now. No lock is held meanwhile: whoever asks or changes comes in between."""
+        """Build segments of all pending changes, without holding the lock: queries and writes run in between."""
         with self._lock:
-            self._bury()
-            waiting = self._waiting.all()
-        for start in range(0, len(waiting), _MADE_AT_ONCE):
-            part = waiting[start : start + _MADE_AT_ONCE]
+            self._delete_replaced()
+            pending = self._buffer.all()
+        for start in range(0, len(pending), _SEGMENT_BATCH):
+            part = pending[start : start + _SEGMENT_BATCH]
             prepared: list[IndexDocument] = []
             for first in range(0, len(part), _STEP):
                 give_way()
-                prepared += self._prepared(part[first : first + _STEP])
-            self._take_over(part, self._made(prepared))
+                prepared += self._prepare(part[first : first + _STEP])
+            self._add_readers(part, self._build_readers(prepared))
 
-    def _take_over(self, prepared: Sequence[Registration], made: Sequence[SegmentReader]) -> None:
-        """Segments of agents that were waiting. What changed in the meantime, or was taken by a question, is dead in them."""
+    def _add_readers(self, prepared: Sequence[Registration], built: Sequence[SegmentReader]) -> None:
+        """Add segments of pending agents. Rows that changed meanwhile, or that a query indexed, are deleted."""
         with self._lock:
-            self._bury()
-            known = [each for each in prepared if self._waiting.get(each.id) is each]
+            self._delete_replaced()
+            known = [each for each in prepared if self._buffer.get(each.id) is each]
             ids = sorted({each.id for each in prepared}.difference(each.id for each in known))
-            for live in made if ids else ():
-                rows = live.segment.rows_by_id(ids)
-                live.kill(rows[rows >= 0])
-            self._lives = [*self._lives, *(live for live in made if live.count)]
+            for reader in built if ids else ():
+                rows = reader.segment.rows_by_id(ids)
+                reader.delete(rows[rows >= 0])
+            self._readers = [*self._readers, *(reader for reader in built if reader.count)]
             for each in known:
-                self._waiting.drop(each.id)
+                self._buffer.drop(each.id)
 
-    def _fold(self, *, is_at_work: bool, at_rest: bool) -> None:
-        for circle in range(len(VISIBILITIES)):
-            growth = _GROWTH_AT_WORK if is_at_work else _growth_factor(self._of(circle), at_rest)
-            self._compact_tier(circle, growth)
-        if not is_at_work:
-            for live in [live for live in self._lives if live.is_saved]:
-                for space in live.blocks:
-                    self._merge_blocks(live, space, _GROWTH)
+    def _compact(self, *, is_under_load: bool, at_rest: bool) -> None:
+        for tier in range(len(VISIBILITIES)):
+            growth = _GROWTH_UNDER_LOAD if is_under_load else _growth_factor(self._of(tier), at_rest)
+            self._compact_tier(tier, growth)
+        if not is_under_load:
+            for reader in [reader for reader in self._readers if reader.is_saved]:
+                for space in reader.blocks:
+                    self._merge_blocks(reader, space, _GROWTH)
 
-    def _merge_blocks(self, live: SegmentReader, space: str, growth: int) -> None:
-        """Vectors that were made after their rows. Nobody adds any meanwhile: whoever does waits for `maintain`."""
+    def _merge_blocks(self, reader: SegmentReader, space: str, growth: int) -> None:
+        """Merge vectors that were made after their rows. `embed` waits for `maintain`, so none are added meanwhile."""
         with self._lock:
-            parts = live.apart(space, growth)
+            parts = reader.blocks_to_merge(space, growth)
         if len(parts) < 2:
             return
-        same = np.arange(live.segment.count, dtype=np.uint32)
-        joined, file = VectorBlock.merge(parts, [same] * len(parts), live.segment.count), None
-        if self._shelf.is_kept:
-            file = self._shelf.write("vectors", joined.arrays)
-            joined = VectorBlock(self._shelf.read(file), self.spaces[space].landmarks)
+        same = np.arange(reader.segment.count, dtype=np.uint32)
+        merged, file = VectorBlock.merge(parts, [same] * len(parts), reader.segment.count), None
+        if self._directory.is_persistent:
+            file = self._directory.write("vectors", merged.arrays)
+            merged = VectorBlock(self._directory.read(file), self.spaces[space].quantizer)
         with self._lock:
-            live.join(space, parts, joined, file)
+            reader.replace_blocks(space, parts, merged, file)
 
-    def _compact_tier(self, circle: int, growth: int) -> None:
-        inputs, before = self._chosen(circle, growth)
+    def _compact_tier(self, tier: int, growth: int) -> None:
+        inputs, before = self._choose_inputs(tier, growth)
         if not inputs:
             return
         try:
-            folded, renumbered = merge_readers(inputs, before)
-            if folded is not None:
-                folded = self._write_segment(folded)
+            merged, renumbered = merge_readers(inputs, before)
+            if merged is not None:
+                merged = self._write_segment(merged)
         except OSError:
-            for live in inputs:
-                live.is_compacting = False
+            for reader in inputs:
+                reader.is_compacting = False
             raise
         with self._lock:
-            for live, dead, numbers in zip(inputs, before, renumbered, strict=True):
-                died = numbers[live.dead & ~dead]
-                if folded is not None:
-                    folded.kill(died[died != DROPPED_ROW])
-            self._replace(inputs, folded)
+            for reader, dead, numbers in zip(inputs, before, renumbered, strict=True):
+                deleted = numbers[reader.dead & ~dead]
+                if merged is not None:
+                    merged.delete(deleted[deleted != DROPPED_ROW])
+            self._replace(inputs, merged)
 
-    def _chosen(self, circle: int, growth: int) -> tuple[Sequence[SegmentReader], list[Mask]]:
-        """The newest segments of a tier: all in memory, every older one that is not much larger than all that is newer, and
-        whatever is mostly dead. What a bulk load left apart is so joined by the first fold after it, though little is new."""
+    def _choose_inputs(self, tier: int, growth: int) -> tuple[Sequence[SegmentReader], list[Mask]]:
+        """The newest segments of a tier: those in memory, every older one that is not much larger than all newer ones, and
+        those that are mostly deleted. So the first compaction after a bulk load merges its segments."""
         with self._lock:
-            chosen = _segments_to_compact(self._of(circle), growth)
-            for live in chosen:
-                live.is_compacting = True
-            return chosen, [live.dead.copy() for live in chosen]
+            chosen = _segments_to_compact(self._of(tier), growth)
+            for reader in chosen:
+                reader.is_compacting = True
+            return chosen, [reader.dead.copy() for reader in chosen]
 
-    def _write_segment(self, live: SegmentReader) -> SegmentReader:
-        """The same, on the shelf and mapped from there."""
-        if not self._shelf.is_kept:
-            live.rows_file = self._shelf.write("rows", {})
-            return live
-        file = self._shelf.write("rows", live.segment.arrays)
-        kept = SegmentReader(Segment(self._shelf.read(file)), file)
-        for space, blocks in live.blocks.items():
+    def _write_segment(self, reader: SegmentReader) -> SegmentReader:
+        """Write the segment to a file, and map it from there."""
+        if not self._directory.is_persistent:
+            reader.rows_file = self._directory.write("rows", {})
+            return reader
+        file = self._directory.write("rows", reader.segment.arrays)
+        mapped = SegmentReader(Segment(self._directory.read(file)), file)
+        for space, blocks in reader.blocks.items():
             for block, _ in blocks:
-                written = self._shelf.write("vectors", block.arrays)
-                kept.add_block(space, VectorBlock(self._shelf.read(written), self.spaces[space].landmarks), written)
-        return kept
+                written = self._directory.write("vectors", block.arrays)
+                mapped.add_block(
+                    space, VectorBlock(self._directory.read(written), self.spaces[space].quantizer), written
+                )
+        return mapped
 
     def _save(self, revision: int) -> None:
         with self._lock:
-            lives = [live for live in self._lives if live.is_saved]
-        for live in lives:
-            self._save_dead(live)
-        for live in lives:
-            for space, blocks in live.blocks.items():
+            readers = [reader for reader in self._readers if reader.is_saved]
+        for reader in readers:
+            self._save_dead(reader)
+        for reader in readers:
+            for space, blocks in reader.blocks.items():
                 for at, (block, file) in enumerate(blocks):
                     if file is None:
-                        live.replace_file(space, at, self._shelf.write("vectors", block.arrays))
-        segments = tuple(saved for live in lives if (saved := live.saved) is not None)
+                        reader.replace_file(space, at, self._directory.write("vectors", block.arrays))
+        segments = tuple(saved for reader in readers if (saved := reader.saved) is not None)
         manifest = Manifest(format=_FORMAT, revision=revision, segments=segments)
-        if manifest != self._kept:
-            self._shelf.keep(manifest)
-            self._kept = manifest
+        if manifest != self._manifest:
+            self._directory.commit(manifest)
+            self._manifest = manifest
 
-    def _save_dead(self, live: SegmentReader) -> None:
+    def _save_dead(self, reader: SegmentReader) -> None:
         with self._lock:
-            if live.is_dead_saved:
+            if reader.is_dead_saved:
                 return
-            mask, live.is_dead_saved = live.dead.copy(), True
+            mask, reader.is_dead_saved = reader.dead.copy(), True
         try:
-            live.dead_file = self._shelf.write("dead", {"dead": np.packbits(mask)})
+            reader.dead_file = self._directory.write("dead", {"dead": np.packbits(mask)})
         except OSError:
-            live.is_dead_saved = False
+            reader.is_dead_saved = False
             raise
 
-    # --- Vectors that come later -----------------------------------------------------------------
+    # --- Background embedding --------------------------------------------------------------------
 
     @property
     def _ready(self) -> list[str]:
         return [name for name, space in self.spaces.items() if space.embedder.is_ready]
 
-    def _lacking(self, live: SegmentReader, space: str) -> int:
-        return int((~live.covered(space) & ~live.dead).sum())
+    def _count_missing(self, reader: SegmentReader, space: str) -> int:
+        return int((~reader.covered(space) & ~reader.dead).sum())
 
     def lacking(self, limit: int) -> list[str]:
-        """Ids of saved agents whose vectors are still to be made, newest segments first."""
+        """Ids of saved agents without vectors, newest segments first."""
         with self._lock:
-            for live in reversed(self._lives):
+            for reader in reversed(self._readers):
                 for space in self._ready:
-                    rows = np.flatnonzero(~live.covered(space) & ~live.dead)[:limit] if live.is_saved else ()
+                    rows = np.flatnonzero(~reader.covered(space) & ~reader.dead)[:limit] if reader.is_saved else ()
                     if len(rows):
-                        ids = [live.segment.id_of(int(row)) for row in rows]
+                        ids = [reader.segment.id_of(int(row)) for row in rows]
                         self._embedding.update(ids)
                         return ids
         return []
 
     def embed(self, registrations: Sequence[Registration]) -> None:
-        """Make what vectors these agents lack, as `lacking` named them. Called in a thread; one that changed since it was
-        named is left for the next time: its texts may be of before."""
+        """Make the missing vectors of agents that `lacking` returned. Called in a thread; an agent that changed meanwhile is left
+        for the next time, because its texts may be old."""
         ids = [registration.id for registration in registrations]
         texts = [embedded_texts(registration.record) for registration in registrations]
         with self._maintaining:
             for name in self._ready:
-                made = encode_agents(self.spaces[name], texts)
+                vectors = encode_agents(self.spaces[name], texts)
                 with self._lock:
-                    self._attach(name, ids, made)
+                    self._attach(name, ids, vectors)
         self._embedding.difference_update(ids)
 
-    def _attach(self, name: str, ids: list[str], made: list[Vectors]) -> None:
-        for live in self._lives:
-            rows = live.segment.rows_by_id(ids)
+    def _attach(self, name: str, ids: list[str], vectors: list[Vectors]) -> None:
+        for reader in self._readers:
+            rows = reader.segment.rows_by_id(ids)
             wanted = [
                 at
                 for at, row in enumerate(rows)
-                if row >= 0 and ids[at] in self._embedding and not live.dead[row] and not live.covered(name)[row]
+                if row >= 0 and ids[at] in self._embedding and not reader.dead[row] and not reader.covered(name)[row]
             ]
-            if wanted and live.is_saved:
-                self._generations.of_tiers(live.segment.tier[rows[wanted]])
-                chosen = [made[at] for at in wanted]
-                live.add_block(
-                    name, build_block(self.spaces[name], chosen, rows[wanted].astype(np.uint32), live.segment.count)
+            if wanted and reader.is_saved:
+                self._versions.bump_tiers(reader.segment.tier[rows[wanted]])
+                chosen = [vectors[at] for at in wanted]
+                reader.add_block(
+                    name, build_block(self.spaces[name], chosen, rows[wanted].astype(np.uint32), reader.segment.count)
                 )
 
 
-def _growth_factor(lives: Sequence[SegmentReader], at_rest: bool) -> int:
-    """How many times larger than all that is newer a segment may be to be written anew with it."""
-    return _GROWTH_AT_REST if at_rest and sum(live.count for live in lives) <= _SMALL else _GROWTH
+def _growth_factor(readers: Sequence[SegmentReader], at_rest: bool) -> int:
+    """How many times larger than all newer segments a segment may be to be merged with them."""
+    return _GROWTH_AT_REST if at_rest and sum(reader.count for reader in readers) <= _SMALL else _GROWTH
 
 
-def _segments_to_compact(lives: Sequence[SegmentReader], growth: int) -> Sequence[SegmentReader]:
-    """From the oldest on that is worth it."""
-    first, gathered = len(lives), 0
-    for at in reversed(range(len(lives))):
-        if _is_worth_compacting(lives[at], growth * gathered):
+def _segments_to_compact(readers: Sequence[SegmentReader], growth: int) -> Sequence[SegmentReader]:
+    """All segments from the oldest one worth compacting."""
+    first, gathered = len(readers), 0
+    for at in reversed(range(len(readers))):
+        if _is_worth_compacting(readers[at], growth * gathered):
             first = at
-        gathered += lives[at].count
-    return lives[first:]
+        gathered += readers[at].count
+    return readers[first:]
 
 
-def _is_worth_compacting(live: SegmentReader, most: int) -> bool:
-    return not live.is_saved or 0 < live.count <= most or 2 * live.count < live.segment.count
+def _is_worth_compacting(reader: SegmentReader, most: int) -> bool:
+    return not reader.is_saved or 0 < reader.count <= most or 2 * reader.count < reader.segment.count

@@ -1,7 +1,7 @@
-"""A segment: many agents as arrays that never change. An agent is a row; what is said of rows is kept by column.
+"""Segments: immutable column arrays of many agents, one row each, and their readers.
 
-It knows terms, keys and ids as 64-bit hashes, and no text but the ids. What became of a row after the segment was made (it is
-gone, or said anew elsewhere) is known to the living index, not here. Two segments merge without looking at a record again.
+Terms, keys and ids are 64-bit hashes; the only texts are ids. Segments merge without reading records again. A `SegmentReader`
+adds what changes: deleted rows, vectors, and the rows that each audience may see.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from waypost.model.principal import VISIBILITIES
-from waypost.search.index.document import IN_DESCRIPTION, IndexDocument, id_key
+from waypost.search.index.document import IN_DESCRIPTION, IndexDocument, id_key, scope_key
 from waypost.search.index.simhash import SIMHASH_WORDS
-from waypost.search.index.storage import sorted_unique
+from waypost.search.index.storage import SavedSegment, SegmentFile, sorted_unique
+from waypost.search.vectors.vector_block import VectorBlock
 
 try:
     from waypost.search.kernels.inverted_index import InvertedIndex
@@ -25,17 +26,18 @@ except ImportError:
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.uint32]
+Mask = npt.NDArray[np.bool_]
 
-VERSION: Final = 3  # raise it when the arrays change: saved segments are then built anew
+VERSION: Final = 3  # raise it when the arrays change: saved segments are then rebuilt
 
-_UNIT: Final = float(np.float32(1 / 255))  # of an impact
-_GATHER: Final = 4_000  # admitted rows: below this, each is scored by itself
-_PRUNE_FROM: Final = 20_000  # postings left: below this, adding them all is quicker than thinking about it
-_LOOK_UP: Final = 20  # one row looked up in a term costs as much as adding this many postings
+_IMPACT_UNIT: Final = float(np.float32(1 / 255))
+_GATHER: Final = 4_000  # with fewer admitted rows, each is scored by itself
+_PRUNE_FROM: Final = 20_000  # with fewer postings left, adding them all is quicker than pruning
+_LOOK_UP: Final = 20  # the cost of looking up one row in a term, in postings
 
-DROPPED_ROW: Final = np.uint32(0xFFFFFFFF)  # in a renumbering: the row was left behind
+DROPPED_ROW: Final = np.uint32(0xFFFFFFFF)  # in a renumbering: the row was dropped
 
-_TRAITS: Final = {
+_COLUMNS: Final = {
     "tier": np.uint8,
     "owner": np.uint64,
     "deprecated": np.bool_,
@@ -49,7 +51,7 @@ _TRAITS: Final = {
 
 
 class KeyPostings:
-    """Sorted 64-bit keys, and the rows of each key in order."""
+    """Sorted 64-bit keys, and the sorted rows of each key."""
 
     def __init__(self, keys: Array, starts: Array, rows: Rows) -> None:
         self.keys = keys
@@ -57,22 +59,22 @@ class KeyPostings:
         self.rows = rows
 
     def rows_of(self, key: int) -> Rows:
-        """What is not here takes as long as what is: it may be here for others alone."""
-        wanted = np.uint64(key)
-        first, last = np.searchsorted(self.keys, wanted), np.searchsorted(self.keys, wanted, "right")
+        """An unknown key takes as long as a known one, so that timing does not reveal hidden keys."""
+        value = np.uint64(key)
+        first, last = np.searchsorted(self.keys, value), np.searchsorted(self.keys, value, "right")
         return self.rows[int(self.starts[first]) : int(self.starts[last])]
 
-    def is_held(self, key: int, rows: Rows) -> npt.NDArray[np.bool_]:
-        """Which of the rows have a key. Where these are few, who else has it is hardly any work."""
+    def has_key(self, key: int, rows: Rows) -> npt.NDArray[np.bool_]:
+        """Which of the rows have a key, by binary search of the rows in the posting list."""
         holders = self.rows_of(key)
         if not len(holders):
             return np.zeros(len(rows), dtype=np.bool_)
-        held: npt.NDArray[np.bool_] = holders.take(holders.searchsorted(rows), mode="clip") == rows
-        return held
+        is_member: npt.NDArray[np.bool_] = holders.take(holders.searchsorted(rows), mode="clip") == rows
+        return is_member
 
 
 class Segment:
-    """`arrays` is all there is of it: what is saved, and what is mapped."""
+    """`arrays` are saved to a file and memory-mapped from it."""
 
     def __init__(self, arrays: dict[str, Array]) -> None:
         self.arrays = arrays
@@ -81,14 +83,14 @@ class Segment:
         self.keys = KeyPostings(arrays["keys"], arrays["key_starts"], arrays["key_rows"])
         self.impacts: npt.NDArray[np.uint8] = arrays["term_impacts"]
         self.tops: npt.NDArray[np.uint8] = arrays["term_tops"]  # the highest impact of each term
-        self.mark: npt.NDArray[np.uint64] = arrays["mark"]  # of the id: parts equals, the same way wherever the row is
+        self.mark: npt.NDArray[np.uint64] = arrays["mark"]  # hash of the id: breaks ties the same way in every segment
         self.tier: npt.NDArray[np.uint8] = arrays["tier"]
         self.owner: npt.NDArray[np.uint64] = arrays["owner"]
         self.deprecated: npt.NDArray[np.bool_] = arrays["deprecated"]
 
     @property
-    def circle(self) -> int:
-        """The tier of its rows: those of a segment that somebody asks are all of one."""
+    def common_tier(self) -> int:
+        """The tier of its rows: all rows of a searched segment have the same."""
         return int(self.tier[0])
 
     def id_of(self, row: int) -> str:
@@ -99,29 +101,34 @@ class Segment:
         """The row of each id, or -1."""
         return self.rows_by_key(id_keys(ids))
 
-    def rows_by_key(self, wanted: Array) -> Array:
+    def rows_by_key(self, keys: Array) -> Array:
         hashes: Array = self.arrays["id_hashes"]
-        at = np.minimum(np.searchsorted(hashes, wanted), max(0, len(hashes) - 1))
+        at = np.minimum(np.searchsorted(hashes, keys), max(0, len(hashes) - 1))
         if not len(hashes):
-            return np.full(len(wanted), -1, dtype=np.int64)
-        return np.where(hashes[at] == wanted, self.arrays["id_rows"][at].astype(np.int64), -1)
+            return np.full(len(keys), -1, dtype=np.int64)
+        return np.where(hashes[at] == keys, self.arrays["id_rows"][at].astype(np.int64), -1)
 
     def terms_of(self, row: int) -> Array:
-        """The numbers of the terms that a row holds."""
+        """The numbers of the terms of a row."""
         starts = self.arrays["row_starts"]
         found: Array = self.arrays["row_terms"][int(starts[row]) : int(starts[row + 1])]
         return found
 
     @cached_property
     def containing(self) -> Array:
-        """How many rows hold each term, for each tier: [tier, term]."""
+        """Document frequencies: [tier, term]."""
         return self.arrays["containing"]
 
     @cached_property
     def postings(self) -> InvertedIndex:
         """The inverted index, made by the first query: an unused segment is not even read."""
         return InvertedIndex(
-            self.arrays, said=IN_DESCRIPTION, unit=_UNIT, gather=_GATHER, prune_from=_PRUNE_FROM, look_up=_LOOK_UP
+            self.arrays,
+            said=IN_DESCRIPTION,
+            unit=_IMPACT_UNIT,
+            gather=_GATHER,
+            prune_from=_PRUNE_FROM,
+            look_up=_LOOK_UP,
         )
 
 
@@ -142,7 +149,7 @@ def build_segment(documents: Sequence[IndexDocument]) -> Segment:
         "language": [document.language for document in documents],
         "fingerprint": np.array([document.fingerprint for document in documents]).reshape(count, SIMHASH_WORDS),
     }
-    arrays: dict[str, Array] = {name: np.asarray(traits[name], dtype=dtype) for name, dtype in _TRAITS.items()}
+    arrays: dict[str, Array] = {name: np.asarray(traits[name], dtype=dtype) for name, dtype in _COLUMNS.items()}
     sizes = np.fromiter((len(document.impacts) for document in documents), dtype=np.int64, count=count)
     total = int(sizes.sum())
     terms = np.fromiter((term for document in documents for term in document.impacts), dtype=np.uint64, count=total)
@@ -152,7 +159,7 @@ def build_segment(documents: Sequence[IndexDocument]) -> Segment:
     key_sizes = np.fromiter((len(document.keys) for document in documents), dtype=np.int64, count=count)
     keys = np.fromiter((key for d in documents for key in d.keys), dtype=np.uint64, count=int(key_sizes.sum()))
     arrays |= _ids([document.id for document in documents])
-    arrays |= _posted("key", *_grouped(keys, np.repeat(np.arange(count, dtype=np.uint32), key_sizes))[:3])
+    arrays |= _postings_arrays("key", *_group(keys, np.repeat(np.arange(count, dtype=np.uint32), key_sizes))[:3])
     rows = np.repeat(np.arange(count, dtype=np.uint32), sizes)
     arrays |= _terms(terms, rows, impacts, arrays["tier"], sizes)
     return Segment(arrays)
@@ -171,8 +178,8 @@ def _by_hash(hashes: Array) -> dict[str, Array]:
     return {"mark": hashes, "id_hashes": hashes[order], "id_rows": order}
 
 
-def _grouped(keys: Array, rows: Rows) -> tuple[Array, Array, Rows, Array]:
-    """Distinct keys, where each begins, the rows in order of their keys, and that order. Rows come in order already."""
+def _group(keys: Array, rows: Rows) -> tuple[Array, Array, Rows, Array]:
+    """Distinct keys, the start of each, the rows ordered by key, and that order. Rows come sorted."""
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
     distinct = np.ones(len(keys), dtype=np.bool_)
@@ -181,12 +188,12 @@ def _grouped(keys: Array, rows: Rows) -> tuple[Array, Array, Rows, Array]:
     return ordered[firsts], np.append(firsts, len(keys)).astype(np.int64), rows[order], order
 
 
-def _posted(name: str, keys: Array, starts: Array, rows: Rows) -> dict[str, Array]:
+def _postings_arrays(name: str, keys: Array, starts: Array, rows: Rows) -> dict[str, Array]:
     return {f"{name}s": keys, f"{name}_starts": starts, f"{name}_rows": rows}
 
 
 def _terms(terms: Array, rows: Rows, impacts: Array, tier: Array, sizes: Array) -> dict[str, Array]:
-    keys, starts, ordered_rows, order = _grouped(terms, rows)
+    keys, starts, ordered_rows, order = _group(terms, rows)
     ordered_impacts = impacts[order].astype(np.uint8)
     numbers = np.repeat(np.arange(len(keys), dtype=np.uint32), np.diff(starts))
     row_terms = np.empty(len(terms), dtype=np.uint32)
@@ -194,7 +201,7 @@ def _terms(terms: Array, rows: Rows, impacts: Array, tier: Array, sizes: Array) 
     row_starts = np.zeros(len(sizes) + 1, dtype=np.int64)
     np.cumsum(sizes, out=row_starts[1:])
     return {
-        **_posted("term", keys, starts, ordered_rows),
+        **_postings_arrays("term", keys, starts, ordered_rows),
         "term_impacts": ordered_impacts,
         "term_tops": np.maximum.reduceat(ordered_impacts, starts[:-1]) if len(keys) else ordered_impacts,
         "row_starts": row_starts,
@@ -211,11 +218,11 @@ def _containing(tier: Array, rows: Rows, numbers: Array, count: int) -> Array:
     )
 
 
-# --- Merging -----------------------------------------------------------------------------------------
+# --- Merging ---
 
 
 def merge_segments(segments: Sequence[Segment], live: Sequence[npt.NDArray[np.bool_]]) -> tuple[Segment, list[Rows]]:
-    """One segment of all live rows, in order; and for each old segment the new number of each row (GONE: left behind)."""
+    """One segment of all live rows, in order; and for each old segment the new numbers of its rows (or DROPPED_ROW)."""
     renumbered, first = [], 0
     for segment, alive in zip(segments, live, strict=True):
         numbers = np.full(segment.count, DROPPED_ROW, dtype=np.uint32)
@@ -225,16 +232,16 @@ def merge_segments(segments: Sequence[Segment], live: Sequence[npt.NDArray[np.bo
         first += kept
     arrays: dict[str, Array] = {
         name: np.concatenate([each.arrays[name][alive] for each, alive in zip(segments, live, strict=True)])
-        for name in _TRAITS
+        for name in _COLUMNS
     }
-    arrays |= _merged_ids(segments, live)
-    keys, starts, rows, _ = _merged_postings([each.keys for each in segments], renumbered, ())
-    arrays |= _posted("key", keys, starts, rows)
-    arrays |= _merged_terms(segments, live, renumbered, arrays["tier"])
+    arrays |= _merge_ids(segments, live)
+    keys, starts, rows, _ = _merge_postings([each.keys for each in segments], renumbered, ())
+    arrays |= _postings_arrays("key", keys, starts, rows)
+    arrays |= _merge_terms(segments, live, renumbered, arrays["tier"])
     return Segment(arrays), renumbered
 
 
-def _merged_ids(segments: Sequence[Segment], live: Sequence[Array]) -> dict[str, Array]:
+def _merge_ids(segments: Sequence[Segment], live: Sequence[Array]) -> dict[str, Array]:
     texts, lengths, hashes = [], [], []
     for segment, alive in zip(segments, live, strict=True):
         sizes = np.diff(segment.arrays["id_starts"])
@@ -247,10 +254,10 @@ def _merged_ids(segments: Sequence[Segment], live: Sequence[Array]) -> dict[str,
     return {"id_bytes": np.concatenate(texts), "id_starts": starts, **_by_hash(np.concatenate(hashes))}
 
 
-def _merged_postings(
+def _merge_postings(
     parts: Sequence[KeyPostings], renumbered: Sequence[Rows], values: Sequence[Sequence[Array]]
 ) -> tuple[Array, Array, Rows, list[Array]]:
-    """Postings under the union of keys, without rows that are gone; and the values that go along with each posting."""
+    """Postings under the union of keys, without dropped rows; and the values of each posting."""
     kept = [numbers[part.rows] != DROPPED_ROW for part, numbers in zip(parts, renumbered, strict=True)]
     sizes = [_sizes(part, keep) for part, keep in zip(parts, kept, strict=True)]
     known = [part.keys[size > 0] for part, size in zip(parts, sizes, strict=True)]
@@ -282,15 +289,15 @@ def _sizes(part: KeyPostings, keep: Array) -> Array:
 
 
 def _targets(starts: Array, sizes: Array) -> Array:
-    """start, start+1 … for each run, one behind the other."""
+    """start, start + 1 … for each run, concatenated."""
     ends = np.cumsum(sizes)
     return np.repeat(starts - (ends - sizes), sizes) + np.arange(int(ends[-1]) if len(ends) else 0)
 
 
-def _merged_terms(
+def _merge_terms(
     segments: Sequence[Segment], live: Sequence[Array], renumbered: Sequence[Rows], tier: Array
 ) -> dict[str, Array]:
-    keys, starts, rows, (impacts,) = _merged_postings(
+    keys, starts, rows, (impacts,) = _merge_postings(
         [each.terms for each in segments], renumbered, [[each.impacts for each in segments]]
     )
     row_sizes, row_terms, row_impacts = [], [], []
@@ -306,7 +313,7 @@ def _merged_terms(
     np.cumsum(sizes, out=row_starts[1:])
     numbers = np.repeat(np.arange(len(keys), dtype=np.uint32), np.diff(starts))
     return {
-        **_posted("term", keys, starts, rows),
+        **_postings_arrays("term", keys, starts, rows),
         "term_impacts": impacts,
         "term_tops": np.maximum.reduceat(impacts, starts[:-1]) if len(keys) else impacts,
         "row_starts": row_starts,
@@ -314,3 +321,172 @@ def _merged_terms(
         "row_impacts": np.concatenate(row_impacts),
         "containing": _containing(tier, rows, numbers, len(keys)),
     }
+
+
+# --- Readers ---
+
+AUDIENCE_CACHE: Final = 64  # entries per segment
+
+
+class SegmentReader:
+    """A segment with its deleted rows, vector blocks and visibility masks."""
+
+    def __init__(self, segment: Segment, rows_file: SegmentFile | None = None) -> None:
+        self.segment = segment
+        self.rows_file = rows_file  # None: in memory only
+        self.dead_file: SegmentFile | None = None
+        self.blocks: dict[str, list[tuple[VectorBlock, SegmentFile | None]]] = {}
+        self.dead: Mask = np.zeros(segment.count, dtype=np.bool_)
+        self.docs: list[int] = np.bincount(segment.tier, minlength=len(VISIBILITIES)).tolist()  # of each tier
+        self._containing: npt.NDArray[np.int32] | None = None
+        self._visible: dict[frozenset[str] | None, tuple[Mask, int]] = {}
+        self._covered: dict[str, Mask] = {}
+        self._is_covered: dict[str, bool] = {}
+        self.is_dead_saved = True
+        self.is_compacting = False  # a thread is merging it: it must stay in place
+
+    @property
+    def is_saved(self) -> bool:
+        return self.rows_file is not None
+
+    @property
+    def count(self) -> int:
+        return sum(self.docs)
+
+    @property
+    def unsaved(self) -> int:
+        """Rows that are in memory only, or whose vectors are."""
+        if self.rows_file is None:
+            return self.count
+        blocks = [block for blocks in self.blocks.values() for block, file in blocks if file is None]
+        return sum(int(np.count_nonzero(block.covered)) for block in blocks)
+
+    @property
+    def saved(self) -> SavedSegment | None:
+        if self.rows_file is None:
+            return None
+        blocks = {space: [file for _, file in blocks if file] for space, blocks in self.blocks.items()}
+        return SavedSegment(rows=self.rows_file, dead=self.dead_file, blocks=blocks)
+
+    # --- Deletion --------------------------------------------------------------------------------
+
+    def delete(self, rows: npt.NDArray[Any]) -> None:
+        """Delete rows and subtract their document frequencies at once."""
+        rows = rows[~self.dead[rows]]
+        if not len(rows):
+            return
+        if self._containing is None:
+            self._containing = self.segment.containing.copy()
+        for row in rows.tolist():
+            tier = int(self.segment.tier[row])
+            self._containing[tier, self.segment.terms_of(row)] -= 1
+            self.docs[tier] -= 1
+        self.dead[rows] = True
+        # New dictionaries: a concurrent thread may still store its result, but into the old ones.
+        self._visible, self._is_covered = {}, {}
+        self.is_dead_saved = False
+
+    # --- Statistics and visibility ---------------------------------------------------------------
+
+    def count_documents(self, terms: Sequence[int], tiers: Sequence[int]) -> tuple[list[int], list[int]]:
+        """The number of each term, or -1, and its document frequency in these tiers."""
+        counts = self.segment.containing if self._containing is None else self._containing
+        return self.segment.postings.count_documents(counts, terms, tiers)
+
+    def visible(self, audience: frozenset[str] | None) -> tuple[Mask, int]:
+        """The rows that an audience may see, and their number. Not a copy: do not change it."""
+        cache = self._visible
+        known = cache.get(audience)
+        if known is None:
+            if len(cache) >= AUDIENCE_CACHE:
+                cache.clear()
+            mask = self._visibility_mask(audience)
+            known = cache[audience] = (mask, int(mask.sum()))
+        return known
+
+    def _visibility_mask(self, audience: frozenset[str] | None) -> Mask:
+        if audience is None:
+            return ~self.dead
+        tiers = [number for number, tier in enumerate(VISIBILITIES) if tier in audience]
+        mask: Mask = np.isin(self.segment.tier, tiers)
+        for scope in sorted(audience.difference(VISIBILITIES)):
+            mask[self.segment.keys.rows_of(scope_key(scope))] = True
+        mask &= ~self.dead
+        return mask
+
+    # --- Vectors ---------------------------------------------------------------------------------
+
+    def add_block(self, space: str, block: VectorBlock, file: SegmentFile | None = None) -> None:
+        """Add vectors of some rows. Small blocks are merged at once, so that a search reads few."""
+        blocks = self.blocks.setdefault(space, [])
+        blocks.append((block, file))
+        while len(blocks) > 1 and blocks[-2][0].size <= 2 * blocks[-1][0].size:
+            parts = [blocks.pop()[0], blocks.pop()[0]][::-1]
+            same = np.arange(self.segment.count, dtype=np.uint32)
+            blocks.append((VectorBlock.merge(parts, [same, same], self.segment.count), None))
+        self._covered.pop(space, None)
+        self._is_covered = {}
+
+    def blocks_to_merge(self, space: str, growth: int) -> list[VectorBlock]:
+        """The newest blocks worth merging: each is at most `growth` times larger than all newer ones together. None while some
+        rows have no vectors: more blocks will come."""
+        blocks, newer = [block for block, _ in self.blocks.get(space, ())], 0
+        first = len(blocks)
+        for at in reversed(range(len(blocks))):
+            if blocks[at].size <= growth * newer:
+                first = at
+            newer += blocks[at].size
+        return blocks[first:] if first < len(blocks) and self.is_covered(space) else []
+
+    def replace_blocks(
+        self, space: str, parts: Sequence[VectorBlock], merged: VectorBlock, file: SegmentFile | None
+    ) -> None:
+        """Replace the newest blocks by the block that was merged from them."""
+        self.blocks[space] = [*self.blocks[space][: -len(parts)], (merged, file)]
+
+    def covered(self, space: str) -> Mask:
+        """The rows that have vectors."""
+        known = self._covered.get(space)
+        if known is None:
+            known = np.zeros(self.segment.count, dtype=np.bool_)
+            for block, _ in self.blocks.get(space, ()):
+                known |= block.covered
+            self._covered[space] = known
+        return known
+
+    def is_covered(self, space: str) -> bool:
+        """Whether every reader row has vectors."""
+        cache = self._is_covered
+        known = cache.get(space)
+        if known is None:
+            known = cache[space] = bool((self.covered(space) | self.dead).all())
+        return known
+
+    def replace_file(self, space: str, at: int, file: SegmentFile) -> None:
+        self.blocks[space][at] = (self.blocks[space][at][0], file)
+
+
+def with_deletes(reader: SegmentReader, saved: SavedSegment, packed: npt.NDArray[np.uint8] | None) -> SegmentReader:
+    if packed is not None:
+        reader.delete(np.flatnonzero(np.unpackbits(packed, count=reader.segment.count)))
+        reader.dead_file = saved.dead
+        reader.is_dead_saved = True
+    return reader
+
+
+def merge_readers(readers: Sequence[SegmentReader], dead: Sequence[Mask]) -> tuple[SegmentReader | None, list[Rows]]:
+    """One segment of all rows that are not dead; None if there are none."""
+    merged, renumbered = merge_segments([reader.segment for reader in readers], [~mask for mask in dead])
+    if not merged.count:
+        return None, renumbered
+    result = SegmentReader(merged)
+    for space in {space: None for reader in readers for space in reader.blocks}:
+        parts = [
+            (block, numbers)
+            for reader, numbers in zip(readers, renumbered, strict=True)
+            for block, _ in reader.blocks.get(space, ())
+        ]
+        result.add_block(
+            space, VectorBlock.merge([block for block, _ in parts], [numbers for _, numbers in parts], merged.count)
+        )
+    return result, renumbered

@@ -1,9 +1,17 @@
-"""Values of an array, each once and in order. What numpy has for it loads its masked arrays first: 30 ms of the first answer."""
+"""Files of the index: arrays in a checked, memory-mapped file, and a folder of segment files with a manifest.
+
+An array file is a JSON header (name, type, shape and offset of each array) and the arrays, aligned to 64 bytes. It is written
+once, checked when opened, and shared by all processes. Its checksum is stored by the owner of the file list. It is a weighted
+sum of words, because it must read gigabytes quickly: it detects damage, not forgery.
+
+The manifest is replaced atomically, so a reader in another process sees one state or the next. A file that a crash truncated is
+not in any manifest.
+"""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -15,12 +23,13 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 def sorted_unique(values: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
+    """As `np.unique`, which would load masked arrays first: 30 ms of the first query."""
     ordered = np.sort(values)
     return ordered[_is_first(ordered)]
 
 
 def sorted_unique_counts(values: npt.NDArray[Scalar]) -> tuple[npt.NDArray[Scalar], npt.NDArray[np.intp]]:
-    """And how often each was there."""
+    """The same, with the count of each value."""
     ordered = np.sort(values)
     places = _is_first(ordered).nonzero()[0]
     return ordered[places], np.diff(np.append(places, len(ordered)))
@@ -32,17 +41,13 @@ def _is_first(ordered: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     return first
 
 
-# ---- Arrays in a file: written once, checked when opened, then mapped into memory and shared by every process that opens it.
-#
-# A file is a JSON header (name, type, shape and place of each array) and the arrays behind it, each on a border of 64 bytes.
-# The checksum is not part of the file: whoever keeps the list of files keeps it. It is a sum of words, block by block with the
-# block's number as a factor, because it must read gigabytes in a blink; it finds damage, it does not prove an author.
+# --- Array files ---
 
 Array = npt.NDArray[Any]
 
 _MAGIC: Final = b"waypost arrays 1\n"
 
-_BORDER: Final = 64
+_ALIGNMENT: Final = 64
 
 _BLOCK_BYTES: Final = 1 << 20
 
@@ -50,67 +55,67 @@ _WORD: Final = 8
 
 
 class DamagedFile(Exception):
-    """A file is missing, cut short, or not what was written."""
+    """A file is missing, truncated or changed."""
 
 
-class _Place(msgspec.Struct, frozen=True):
+class _ArrayInfo(msgspec.Struct, frozen=True):
     dtype: str
     shape: tuple[int, ...]
     offset: int
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Array]) -> int:
-    """Write a new file; returns its checksum. The name is taken only when all is written."""
+    """Write a new file atomically; return its checksum."""
     places, contents, end = {}, [], 0
     for name, array in arrays.items():
         flat = np.ascontiguousarray(array)
-        places[name] = _Place(flat.dtype.str, flat.shape, end)
+        places[name] = _ArrayInfo(flat.dtype.str, flat.shape, end)
         contents.append(flat)
         end += _padded(flat.nbytes)
     header = _MAGIC + msgspec.json.encode(places)
-    beside = path.with_name(path.name + ".new")
-    with beside.open("wb") as file:
+    temporary = path.with_name(path.name + ".new")
+    with temporary.open("wb") as file:
         file.write(len(header).to_bytes(_WORD, "little"))
         file.write(header.ljust(_padded(len(header) + _WORD) - _WORD))
         for flat in contents:
             file.write(flat.data if flat.nbytes else b"")
             file.write(bytes(_padded(flat.nbytes) - flat.nbytes))
-    checksum = _checksum(beside)
-    beside.replace(path)
+    checksum = _checksum(temporary)
+    temporary.replace(path)
     return checksum
 
 
 def read_arrays(path: Path, checksum: int) -> dict[str, Array]:
-    """Map the arrays of a file, read-only. Raises Damaged."""
+    """Map the arrays of a file, read-only. Raises DamagedFile."""
     try:
         if _checksum(path) != checksum:
-            raise DamagedFile(f"{path.name} is not what was written.")
+            raise DamagedFile(f"{path.name} has a wrong checksum.")
         whole: Array = np.memmap(path, dtype=np.uint8, mode="r")
         length = int.from_bytes(whole[:_WORD].tobytes(), "little")
         header = whole[_WORD : _WORD + length].tobytes()
         if not header.startswith(_MAGIC):
-            raise DamagedFile(f"{path.name} is of another kind.")
-        places = msgspec.json.decode(header[len(_MAGIC) :], type=dict[str, _Place])
+            raise DamagedFile(f"{path.name} is not an array file.")
+        places = msgspec.json.decode(header[len(_MAGIC) :], type=dict[str, _ArrayInfo])
         first = _padded(length + _WORD)
         return {name: _mapped(whole, place, first) for name, place in places.items()}
     except (OSError, ValueError, msgspec.MsgspecError) as error:
         raise DamagedFile(f"{path.name} cannot be read: {error}") from error
 
 
-def _mapped(whole: Array, place: _Place, first: int) -> Array:
+def _mapped(whole: Array, place: _ArrayInfo, first: int) -> Array:
     dtype = np.dtype(place.dtype)
     start = first + place.offset
     size = int(np.prod(place.shape, dtype=np.int64)) * dtype.itemsize
-    # A plain array over the mapping: a memmap's own slices cost three times as much.
+    # A plain array over the mapping: slices of a memmap cost three times as much.
     return np.frombuffer(whole[start : start + size].data, dtype=dtype).reshape(place.shape)
 
 
 def _padded(size: int) -> int:
-    return -(-size // _BORDER) * _BORDER
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
 def _checksum(path: Path) -> int:
-    """By plain reads: mapped pages that were only summed would count as memory of this process."""
+    """By plain reads: mapped pages would count as memory of this process."""
     total = np.uint64(0)
     buffer = np.empty(_BLOCK_BYTES // _WORD, dtype=np.uint64)
     with path.open("rb", buffering=0) as file, np.errstate(over="ignore"):
@@ -124,10 +129,7 @@ def _checksum(path: Path) -> int:
     return int(total)
 
 
-# ---- Where a living index is kept: a folder of segment files, and a manifest that says which of them are the index.
-#
-# Files are written once under a name of their own; the manifest is replaced as a whole. So a reader in another process sees
-# one state or the next, and a file cut short by a crash is named by no manifest. What cannot be trusted is not opened.
+# --- Segment files ---
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -140,7 +142,7 @@ class SegmentFile(msgspec.Struct, frozen=True):
 
 
 class SavedSegment(msgspec.Struct, frozen=True, kw_only=True):
-    """One segment on the shelf."""
+    """The files of one segment."""
 
     rows: SegmentFile
     dead: SegmentFile | None = None
@@ -153,19 +155,19 @@ class SavedSegment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    format: str  # what the files were made with; any difference: they are made anew
+    format: str  # versions of the file contents; on any difference the index is rebuilt
     revision: int
     segments: tuple[SavedSegment, ...]
 
 
 class SegmentDirectory:
-    """Without a folder nothing is kept, and nothing is found."""
+    """The files of the index. Without a folder nothing is stored."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
 
     @property
-    def is_kept(self) -> bool:
+    def is_persistent(self) -> bool:
         return self._folder is not None
 
     def manifest(self) -> Manifest | None:
@@ -177,9 +179,9 @@ class SegmentDirectory:
             return None
 
     def read(self, file: SegmentFile) -> Arrays:
-        """Raises Damaged."""
+        """Raises DamagedFile."""
         if self._folder is None:
-            raise DamagedFile(f"{file.name} was never kept.")
+            raise DamagedFile(f"{file.name} was not stored.")
         return read_arrays(self._folder / file.name, file.checksum)
 
     def write(self, kind: str, arrays: Mapping[str, npt.NDArray[Any]]) -> SegmentFile:
@@ -188,13 +190,13 @@ class SegmentDirectory:
         name = f"{secrets.token_hex(8)}.{kind}"
         return SegmentFile(name, write_arrays(self._folder / name, arrays))
 
-    def keep(self, manifest: Manifest) -> None:
-        """From now on this is the index; files that it does not name are removed."""
+    def commit(self, manifest: Manifest) -> None:
+        """Replace the manifest, and remove files that it does not name."""
         if self._folder is None:
             return
-        beside = self._folder / f"{_MANIFEST}.new"
-        beside.write_bytes(msgspec.json.encode(manifest))
-        beside.replace(self._folder / _MANIFEST)
+        temporary = self._folder / f"{_MANIFEST}.new"
+        temporary.write_bytes(msgspec.json.encode(manifest))
+        temporary.replace(self._folder / _MANIFEST)
         self._sweep(file.name for saved in manifest.segments for file in saved.files)
 
     def clear(self) -> None:
@@ -207,12 +209,8 @@ class SegmentDirectory:
         self._sweep(())
 
     def _sweep(self, names: Iterable[str]) -> None:
-        """Whoever still maps a file keeps it until it lets go."""
-        kept = {_MANIFEST, *names}
+        """Remove other files. A process that still maps one keeps its content."""
+        wanted = {_MANIFEST, *names}
         for path in self._folder.iterdir() if self._folder else ():
-            if path.name not in kept and path.is_file():
+            if path.name not in wanted and path.is_file():
                 path.unlink(missing_ok=True)
-
-
-def same_files(before: Sequence[SavedSegment], after: Sequence[SavedSegment]) -> bool:
-    return [saved.files for saved in before] == [saved.files for saved in after]

@@ -1,13 +1,12 @@
-"""The tag index: which agents carry a tag, speak a protocol, have a status, are seen by an audience. Bitmaps over ordinals.
+"""The tag index: bitmaps of agents by tag, protocol, status and visibility scope.
 
-It compares keys as they are given: fold tags and protocols first (`model.names`). It knows no text and no score. One thread
-owns it; a bitmap that it returned is a copy and stays valid, but its ordinals mean the same agents only until the next
-`put` or `remove`, because the ordinal of a removed agent is given to the next new one.
+Keys are compared as given: fold tags and protocols first (`model.names`). Not thread-safe. A returned bitmap is a copy, but its
+ordinals are only valid until the next `put` or `remove`, because ordinals of removed agents are reused.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -17,75 +16,75 @@ _Traits = tuple[
     tuple[str, ...], str, tuple[str, ...]
 ]  # protocols, status, scopes: few distinct ones, shared by all rows
 
-_SHARED_TRAITS: Final = 65_536  # scopes name owners, so the combinations are many, but not endless
+_SHARED_TRAITS: Final = 65_536  # scopes name owners, so there are many combinations
 
 
 class BitmapPostings:
-    """Key → ordinals. Most keys of a real registry have one agent, so a single ordinal is kept as a plain int."""
+    """Key → ordinals. Most keys of a real registry have one agent, so a single ordinal is a plain int."""
 
     __slots__ = ("_sets",)
 
     def __init__(self) -> None:
         self._sets: dict[str, int | list[int] | BitMap] = {}
 
-    def _held(self, key: str) -> int | BitMap | None:
-        """What is held of a key. A list is left from a load: it becomes a bitmap when it is first looked at."""
-        held = self._sets.get(key)
-        if isinstance(held, list):
-            held = self._sets[key] = BitMap(held)
-        return held
+    def _get(self, key: str) -> int | BitMap | None:
+        """The ordinals of a key. A list of a bulk load becomes a bitmap on first use."""
+        current = self._sets.get(key)
+        if isinstance(current, list):
+            current = self._sets[key] = BitMap(current)
+        return current
 
     def add(self, key: str, ordinal: int) -> None:
-        held = self._held(key)
-        if held is None:
+        current = self._get(key)
+        if current is None:
             self._sets[key] = ordinal
-        elif isinstance(held, int):
-            if held != ordinal:
-                self._sets[key] = BitMap((held, ordinal))
+        elif isinstance(current, int):
+            if current != ordinal:
+                self._sets[key] = BitMap((current, ordinal))
         else:
-            held.add(ordinal)
+            current.add(ordinal)
 
     def add_many(self, key: str, ordinals: list[int]) -> None:
-        """Take over new ordinals, in order. A list is kept as it is until somebody asks."""
-        held = self._sets.get(key)
-        if held is None:
+        """Add new sorted ordinals. A list stays a list until it is read."""
+        current = self._sets.get(key)
+        if current is None:
             self._sets[key] = ordinals if len(ordinals) > 1 else ordinals[0]
-        elif isinstance(held, int):
-            self._sets[key] = [held, *ordinals]
-        elif isinstance(held, list):
-            held += ordinals
+        elif isinstance(current, int):
+            self._sets[key] = [current, *ordinals]
+        elif isinstance(current, list):
+            current += ordinals
         else:
-            held.update(ordinals)
+            current.update(ordinals)
 
     def discard(self, key: str, ordinal: int) -> None:
-        held = self._held(key)
-        if held is None:
+        current = self._get(key)
+        if current is None:
             return
-        if isinstance(held, int):
-            if held == ordinal:
+        if isinstance(current, int):
+            if current == ordinal:
                 del self._sets[key]
             return
-        held.discard(ordinal)
-        if not held:
+        current.discard(ordinal)
+        if not current:
             del self._sets[key]
 
     def get(self, key: str) -> BitMap:
-        """The ordinals of a key. Not a copy: read it, never change it."""
-        held = self._held(key)
-        if held is None:
+        """The ordinals of a key. Not a copy: do not change it."""
+        current = self._get(key)
+        if current is None:
             return BitMap()
-        return BitMap((held,)) if isinstance(held, int) else held
+        return BitMap((current,)) if isinstance(current, int) else current
 
     def union(self, keys: Iterable[str]) -> BitMap:
         """The ordinals of any of the keys. Not a copy when there is one key."""
-        sets = [held for key in keys if (held := self.get(key))]
+        sets = [current for key in keys if (current := self.get(key))]
         return sets[0] if len(sets) == 1 else BitMap.union(BitMap(), *sets)
 
     def count(self, key: str) -> int:
-        held = self._sets.get(key)
-        if held is None:
+        current = self._sets.get(key)
+        if current is None:
             return 0
-        return 1 if isinstance(held, int) else len(held)
+        return 1 if isinstance(current, int) else len(current)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._sets)
@@ -100,7 +99,7 @@ class TagIndex:
     def __init__(self) -> None:
         self._ordinals: dict[str, int] = {}
         self._ids: list[str | None] = []
-        self._tags_of: list[tuple[str, ...]] = []  # the caller's own tuples: no copy
+        self._tags_of: list[tuple[str, ...]] = []  # the caller's tuples, not copied
         self._traits_of: list[_Traits | None] = []
         self._shared: dict[_Traits, _Traits] = {}
         self._free: list[int] = []
@@ -113,7 +112,7 @@ class TagIndex:
     def put(
         self, agent_id: str, tags: tuple[str, ...], protocols: tuple[str, ...], status: str, scopes: tuple[str, ...]
     ) -> int:
-        """Set all traits of an agent, known or new; returns its ordinal."""
+        """Set all traits of an agent; return its ordinal."""
         traits = self._share((protocols, status, scopes))
         ordinal = self._ordinals.get(agent_id)
         if ordinal is None:
@@ -134,7 +133,7 @@ class TagIndex:
         return ordinal
 
     def load(self, rows: Iterable[tuple[str, tuple[str, ...], tuple[str, ...], str, tuple[str, ...]]]) -> None:
-        """`put` for many new agents at once: each key's ordinals are gathered first, and become a bitmap in one step."""
+        """`put` for many new agents: ordinals are collected per key, and become a bitmap in one step."""
         gathered: tuple[defaultdict[str, list[int]], ...] = tuple(defaultdict(list) for _ in range(4))
         tags_of, protocols_of, statuses_of, scopes_of = gathered
         first = len(self._ids)
@@ -160,7 +159,7 @@ class TagIndex:
                 postings.add_many(key, ordinals)
 
     def remove(self, agent_id: str) -> None:
-        """Forget an agent; one that is not here is passed over."""
+        """Remove an agent, if it is known."""
         ordinal = self._ordinals.pop(agent_id, None)
         if ordinal is None:
             return
@@ -179,9 +178,9 @@ class TagIndex:
         statuses: Sequence[str] = (),
         audience: frozenset[str] | None = None,
     ) -> BitMap:
-        """Agents with every required tag, no excluded one, any of the protocols, any of the statuses, seen by the audience.
+        """Agents with every required tag, no excluded one, any of the protocols and statuses, visible to the audience.
 
-        An empty sequence does not filter. Audience None sees everything; an empty audience sees nothing.
+        An empty sequence does not filter. Audience None sees everything; an empty audience nothing.
         """
         wanted = [self._tags.get(tag) for tag in required]
         if protocols:
@@ -224,16 +223,6 @@ class TagIndex:
     def tags_of(self, ordinal: int) -> tuple[str, ...]:
         return self._tags_of[ordinal]
 
-    def tag_counts(self, among: BitMap) -> Counter[str]:
-        """How many agents of `among` carry each tag: a facet. Cost grows with the smaller of agents and tags."""
-        if len(among) <= len(self._tags):
-            return Counter(tag for ordinal in among for tag in self._tags_of[ordinal])
-        counts = ((tag, self._tags.get(tag).intersection_cardinality(among)) for tag in self._tags)
-        return Counter({tag: count for tag, count in counts if count})
-
-    def tag_count(self, tag: str) -> int:
-        return self._tags.count(tag)
-
     def __contains__(self, agent_id: object) -> bool:
         return agent_id in self._ordinals
 
@@ -242,7 +231,7 @@ class TagIndex:
 
     def _share(self, traits: _Traits) -> _Traits:
         if len(self._shared) >= _SHARED_TRAITS:
-            self._shared.clear()  # rows keep what they hold; sharing starts anew
+            self._shared.clear()  # rows keep their tuples
         return self._shared.setdefault(traits, traits)
 
     def _new_ordinal(self, agent_id: str) -> int:

@@ -15,11 +15,10 @@ import numpy.typing as npt
 
 from waypost import limits
 from waypost.search.index.document import protocol_key, tag_key
-from waypost.search.index.segment import Array, Rows, Segment
-from waypost.search.index.segment_reader import SegmentReader
+from waypost.search.index.segment import Array, Rows, Segment, SegmentReader
 from waypost.search.kernels.inverted_index_fallback import Mask, Measured, Scores, Wishes
 from waypost.search.parsed_query import ParsedQuery, SearchFilters
-from waypost.search.vectors.embedding import Vectors
+from waypost.search.vectors import Vectors
 from waypost.search.vectors.vector_block import probe_count
 
 try:
@@ -130,12 +129,12 @@ def _filter_rows(reader: SegmentReader, filters: SearchFilters, rows: Rows) -> R
     """The rows that pass, of a few: other holders of a tag, such as hidden agents, cost no time."""
     keys = reader.segment.keys
     for tag in filters.required:
-        rows = rows[keys.is_held(tag_key(tag), rows)]
+        rows = rows[keys.has_key(tag_key(tag), rows)]
     if filters.protocols:
-        spoken = [keys.is_held(protocol_key(protocol), rows) for protocol in filters.protocols]
+        spoken = [keys.has_key(protocol_key(protocol), rows) for protocol in filters.protocols]
         rows = rows[np.logical_or.reduce(spoken)]
     for tag in filters.excluded:
-        rows = rows[~keys.is_held(tag_key(tag), rows)]
+        rows = rows[~keys.has_key(tag_key(tag), rows)]
     return rows
 
 

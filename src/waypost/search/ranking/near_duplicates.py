@@ -13,8 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from waypost.search.index.segment import Rows
-from waypost.search.index.segment_reader import Mask, SegmentReader
+from waypost.search.index.segment import Mask, Rows, SegmentReader
 from waypost.search.index.simhash import Simhashes
 from waypost.search.ranking.candidates import F32, SegmentHits, SignalHits
 

@@ -1,7 +1,7 @@
-"""What a reader sees of a text: without hidden characters and markup, with disguised letters read as they look.
+"""Sanitizing: the visible part of a text, without hidden characters and markup, with look-alike letters replaced.
 
-Only this is indexed, fingerprinted and embedded, and a question is read in the same way. The record itself keeps every
-character it came with. It knows no field and no score; its work grows in step with the text, whatever the text is.
+Only this is indexed, hashed and embedded; queries are sanitized too. The record itself keeps its bytes. The work is linear in the
+length of any text.
 """
 
 from __future__ import annotations
@@ -37,38 +37,37 @@ _LOOKALIKE: Final = re.compile(
 _LATIN: Final = re.compile("[A-Za-z_]")
 _MIXED: Final = re.compile(
     r"(?<!\w)((?:[A-Za-z_]++[^\WA-Za-z_]|[^\WA-Za-z_]++[A-Za-z_])\w*+(?:\W++[^\WA-Za-z_]*+[A-Za-z_]\w*+)*)"
-)  # a word of Latin letters and others, with all that follow and have a Latin letter
+)  # a word of Latin and other letters, with all following words that have a Latin letter
 _TAG_LETTER: Final = re.compile("[\U000e0020-\U000e007e]")
 _NO_SEPARATOR: Final = re.compile(r"[\W_]+")
 
 
 def sanitize_text(text: str) -> str:
-    """The text as a reader sees it."""
-    if _is_plain(text):  # as most are
+    """The visible text."""
+    if _is_plain(text):  # as usual
         return text
     text = _UNSEEN.sub("", text)
     if not text.isascii() and _LOOKALIKE.search(text):
-        text = _undisguised(text)
+        text = _replace_lookalikes(text)
     if "<" in text:
         text = "".join(_rendered(_COMMENT.sub(" ", text)))
     return text if len(text) < _BLOB_CHARS else _BLOB.sub(_unless_blob, text)
 
 
 def _is_plain(text: str) -> bool:
-    """Whether a reader sees an ASCII text as it is written: no hidden character, no markup, no run of characters that may be
-    encoded data."""
+    """Whether an ASCII text is displayed as written: no hidden characters, no markup, no encoded data."""
     return not _NOT_PLAIN.search(text) and (len(text) < _BLOB_CHARS or not _LONG_RUN.search(text))
 
 
 def has_hidden_text(text: str) -> bool:
-    """Whether there is text meant for machines alone: hidden elements and comments, or letters written in tag characters."""
+    """Whether there is text for machines only: hidden elements, comments, or tag characters."""
     if _TAG_LETTER.search(text):
         return True
     return "<" in text and len("".join(_rendered(_COMMENT.sub("", text)))) < len(text)
 
 
 def reveal_hidden_text(text: str) -> str:
-    """The text with all that it hides, for whoever looks for what machines are told: tag characters read as letters."""
+    """The text with all hidden text: tag characters become letters."""
     if text.isascii():
         return text
     letters = _TAG_LETTER.sub(lambda found: chr(ord(found[0]) - 0xE0000), text)
@@ -76,27 +75,27 @@ def reveal_hidden_text(text: str) -> str:
 
 
 def skeleton(name: str) -> str:
-    """What a name looks like: equal for names that a reader may take for each other (UTS 39, for Latin letters).
+    """The skeleton of a name: equal for confusable names (UTS 39, for Latin letters).
 
-    Case, separators and accents do not tell names apart, nor do 0 and O, 1 and I and l, rn and m, or letters of other
-    scripts that look like Latin ones. Two names of one skeleton are a reason to look closer, not a proof.
+    Case, separators and accents are ignored; 0 and O, 1 and I and l, rn and m, and look-alike letters of other scripts are
+    equal. Equal skeletons are a reason to check, not a proof.
     """
     table = _confusables()
-    seen = unicodedata.normalize("NFKD", _UNSEEN.sub("", name).translate(table))
-    letters = "".join(letter for letter in seen if not unicodedata.combining(letter))
+    decomposed = unicodedata.normalize("NFKD", _UNSEEN.sub("", name).translate(table))
+    letters = "".join(letter for letter in decomposed if not unicodedata.combining(letter))
     folded = _NO_SEPARATOR.sub("", letters.casefold().translate(table).casefold())
     return folded.replace("rn", "m").replace("vv", "w").replace("i", "l")
 
 
-def _undisguised(text: str) -> str:
-    """Words that mix Latin letters with those of another script are read as all Latin; words of another script are not.
+def _replace_lookalikes(text: str) -> str:
+    """Replace look-alike letters in words that mix Latin with another script; other words are unchanged.
 
-    The text holds no zero any more, which is none of the characters that are seen."""
+    The text contains no NUL any more, which separates the parts here."""
     table = _confusable_letters()
     letters = table.keys() & set(text)
     if not letters or not _LATIN.search(text):
         return text
-    pieces = _MIXED.split(text)  # every second one is mixed
+    pieces = _MIXED.split(text)  # every second part is mixed
     mixed = "\0".join(pieces[1::2])
     for letter in letters:
         mixed = mixed.replace(letter, table[letter])
@@ -105,14 +104,14 @@ def _undisguised(text: str) -> str:
 
 
 def _unless_blob(found: re.Match[str]) -> str:
-    """Encoded data goes; a long path or a ruler of hyphens stays."""
+    """Remove encoded data; keep a long path or a row of hyphens."""
     run = found[0]
     mixed = any(map(str.isdigit, run)) and not run.islower() and not run.isupper()
     return " " if mixed else run
 
 
 def _rendered(text: str) -> Iterator[str]:
-    """The pieces of the text outside of elements that are not shown. One left open hides all that follows."""
+    """The parts of the text outside of hidden elements. An unclosed one hides all that follows."""
     start = 0
     unclosed: set[str] = set()
     for opening in _OPENING.finditer(text):
@@ -138,7 +137,7 @@ def _closing(name: str) -> re.Pattern[str]:
 
 @cache
 def _confusables() -> dict[int, str]:
-    """Code point to the ASCII character that it looks like (written by scripts/tables.py)."""
+    """Code point → the ASCII character that it looks like (written by scripts/tables.py)."""
     table: dict[int, str] = {}
     for line in (files(__package__) / "data" / "confusables.txt").read_text("ascii").splitlines():
         if line.startswith("# "):
@@ -151,5 +150,5 @@ def _confusables() -> dict[int, str]:
 
 @cache
 def _confusable_letters() -> dict[str, str]:
-    """Only letters of other scripts: within a word, a digit is a digit and ı is a letter of its own."""
+    """Only letters of other scripts: within a word, digits and ı are themselves."""
     return {chr(point): letter for point, letter in _confusables().items() if _LOOKALIKE.match(chr(point))}

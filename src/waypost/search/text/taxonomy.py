@@ -1,9 +1,11 @@
-"""Which tags mean the same, more or less: synonyms, other languages, broader and narrower ones.
+"""The tag taxonomy: synonyms, translations, broader and narrower tags; and the tags of a query.
 
-A taxonomy is an outline in plain text (`data/taxonomy.txt` says how it is written); an operator's own outline is read
-after it and adds to it. Spellings of one tag (hyphen, space, underscore, plural, stem) need no data. The outline that comes
-with the product is there as it is written and as it was read (`data/taxonomy.jsonl`), so that no start waits for its words
-to be spelled. It knows no agent, no index and no query.
+A taxonomy is an outline in plain text (`data/taxonomy.txt` describes the format); an operator's own outline adds to it. Spellings
+of one tag (hyphen, space, underscore, plural, stem) need no data. The standard outline also ships parsed
+(`data/taxonomy.jsonl`), so that no start has to analyse it.
+
+Hard filters are not expanded: required and excluded tags are compared as written (folded). Expansion applies to preferred tags
+and to the words of the query, and distinguishes direct from expanded matches (PRO-14).
 """
 
 from __future__ import annotations
@@ -23,15 +25,15 @@ from waypost.search.text.analyzer import analyse, split_words
 
 Relation = Literal["spelling", "synonym", "narrower", "broader"]
 
-SYNONYM: Final = 0.95  # whoever writes the very word comes first
+SYNONYM: Final = 0.95  # the exact word ranks first
 
-NARROWER: Final = 0.8  # who asks for finance is served by accounting
+NARROWER: Final = 0.8  # finance is answered by accounting
 
-BROADER: Final = 0.5  # who asks for accounting may be served by finance
+BROADER: Final = 0.5  # accounting may be answered by finance
 
 _NARROWER_STEPS: Final = 2
 
-_EXPANSIONS: Final = 192  # of one tag: a domain with everything below it and all their names would be many hundreds
+_EXPANSIONS: Final = 192  # of one tag; a whole domain with all names would be many hundreds
 
 _SPELLING_CACHE: Final = 65_536
 
@@ -47,7 +49,7 @@ _LANGUAGE: Final = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})?\Z")
 
 
 class Expansion(NamedTuple):
-    """A tag that stands for the one asked for, and how much of it."""
+    """A tag that answers for another, and its weight."""
 
     tag: str
     relation: Relation
@@ -56,14 +58,13 @@ class Expansion(NamedTuple):
 
 @lru_cache(maxsize=_SPELLING_CACHE)
 def spellings(tag: str) -> tuple[str, ...]:
-    """One or two keys; two tags are spellings of one if they share a key. `Smart_Homes`, `smart home` and
-    `smarthome` do."""
+    """One or two keys; tags that share a key are spellings of one: `Smart_Homes`, `smart home` and `smarthome`."""
     folded = _SIGN.sub(lambda found: "".join(_SIGN_WORDS[sign] for sign in found[0]), fold_tag(tag))
     words = split_words(folded)
     spaced = analyse(" ".join(words))
     compact = analyse("".join(words)) if len(words) > 1 else spaced
     if len(words) > 1 and " " not in spaced:
-        spaced = ""  # of no-code only code is left, and of q&a the q
+        spaced = ""  # no-code would become code, and q&a would become q
     return tuple(dict.fromkeys(key for key in (spaced, compact) if key)) or (folded,)
 
 
@@ -72,7 +73,7 @@ class _Concept(msgspec.Struct, array_like=True):
 
     names: dict[str, None]  # the label first
     keys: dict[str, str]  # spelling → the name it spells
-    spoken: dict[str, None] = msgspec.field(default_factory=dict)  # spellings that are meant when they stand in a text
+    spoken: dict[str, None] = msgspec.field(default_factory=dict)  # spellings that name the tag in a text
     broader: dict[str, None] = msgspec.field(default_factory=dict)
     narrower: dict[str, None] = msgspec.field(default_factory=dict)
 
@@ -93,7 +94,7 @@ class _Concept(msgspec.Struct, array_like=True):
 
 
 class Taxonomy:
-    """Immutable once parsed."""
+    """Immutable."""
 
     def __init__(self, concepts: Mapping[str, _Concept]) -> None:
         self._concepts = concepts
@@ -105,31 +106,30 @@ class Taxonomy:
         return len(self._concepts)
 
     def table(self) -> bytes:
-        """All that was parsed, a concept a line."""
+        """The parsed taxonomy as JSON lines, one concept each."""
         return msgspec.json.Encoder().encode_lines(self._concepts.values())
 
     def expand(self, tag: str) -> tuple[Expansion, ...]:
-        """Other names of what the tag names, narrower tags, broader ones: the weightiest first, and bounded."""
+        """Synonyms, narrower and broader tags, by weight, bounded."""
         found = dict.fromkeys(found for found in self.keys_of(tag).values() if found.relation != "spelling")
         return tuple(sorted(found, key=lambda expansion: -expansion.weight))
 
     def keys_of(self, tag: str) -> Mapping[str, Expansion]:
-        """Every spelling that stands for the tag, the tag's own included."""
+        """Every spelling that answers for the tag, including its own."""
         return _keys_of(self, spellings(tag))
 
     def spoken(self, key: str) -> str | None:
-        """The label of what a phrase of a text names, by the phrase's spelling; None if it names nothing for sure."""
+        """The label of the concept that a phrase names, by its spelling, or None."""
         labels = self._spoken.get(key)
         return labels[0] if labels else None
 
     @property
     def phrases(self) -> tuple[dict[str, int], dict[str, tuple[str, ...]]]:
-        """Of how many terms the phrases are that begin with a term, where there are any; and the labels of each phrase."""
+        """The longest phrase (in terms) by first term, and the labels of each phrase."""
         return self._longest, self._spoken
 
     def related(self, keys: tuple[str, ...]) -> Iterator[tuple[str, Expansion]]:
-        """Spellings and what they stand for, in the order in which they are wanted where there is no room for all: other
-        names, broader tags, the labels of narrower ones, then these by all their names."""
+        """Spellings with their expansions, by priority: synonyms, broader tags, labels of narrower tags, then all their names."""
         roots = dict.fromkeys(label for key in keys for label in self._named.get(key, ()))
         above = dict.fromkeys(over for label in roots for over in self._concepts[label].broader)
         yield from self._names_of(roots, "synonym", SYNONYM)
@@ -154,9 +154,9 @@ def _under_keys(concepts: Mapping[str, _Concept], *, spoken: bool) -> dict[str, 
     for label, concept in concepts.items():
         alone = (label,)
         for key in concept.spoken if spoken else concept.keys:
-            held = labels.setdefault(key, alone)
-            if held is not alone:
-                labels[key] = (*held, label)
+            known = labels.setdefault(key, alone)
+            if known is not alone:
+                labels[key] = (*known, label)
     return labels
 
 
@@ -178,12 +178,12 @@ def _keys_of(taxonomy: Taxonomy, keys: tuple[str, ...]) -> Mapping[str, Expansio
     return found
 
 
-# --- Reading an outline ---------------------------------------------------------------------------
+# --- Outlines ---
 
 
 @cache
 def standard_taxonomy() -> Taxonomy:
-    """The taxonomy that comes with the product. Read when it is first asked for."""
+    """The standard taxonomy, loaded on first use."""
     return load_taxonomy((files(__package__) / "data" / "taxonomy.jsonl").read_bytes())
 
 
@@ -192,13 +192,13 @@ def standard_outline() -> str:
 
 
 def load_taxonomy(table: bytes) -> Taxonomy:
-    """A taxonomy that was read before: what `Taxonomy.table` says."""
+    """Load the result of `Taxonomy.table`."""
     concepts = msgspec.json.Decoder(_Concept).decode_lines(table)
     return Taxonomy({concept.label: concept for concept in concepts})
 
 
 def parse_taxonomy(*outlines: str) -> Taxonomy:
-    """One taxonomy from outlines; a label met again gains names and relations."""
+    """Parse outlines into one taxonomy; a repeated label gains names and relations."""
     concepts: dict[str, _Concept] = {}
     unders: list[tuple[str, str, str]] = []
     for outline in outlines:
@@ -214,10 +214,10 @@ def parse_taxonomy(*outlines: str) -> Taxonomy:
 
 
 def _parse_line(line: str, path: str, parents: list[str], concepts: dict[str, _Concept]) -> list[tuple[str, str, str]]:
-    """Take in one line; returns what it says to be under labels that may come later."""
+    """Parse one line; return its `under` relations, whose labels may come later."""
     depth, odd = divmod(len(line) - len(line.lstrip(" ")), _INDENT)
     if odd or depth > len(parents) or line.startswith("\t"):
-        raise InvalidDocument("The line is indented by chance.", path=path, hint="Two spaces below what is broader.")
+        raise InvalidDocument("The indentation of the line is invalid.", path=path, hint="Indent by two spaces.")
     head, *parts = line.strip().split("|")
     written, _, synonyms = head.partition("=")
     label = fold_tag(written.strip().removeprefix("~"))
@@ -256,35 +256,31 @@ def _relate(concepts: dict[str, _Concept], label: str, over: str) -> None:
         concepts[over].narrower.setdefault(label)
 
 
-# ---- Which tags answer a question: those asked for, those its words name, and what the taxonomy puts beside both.
-#
-# Hard filters are not widened: required and excluded tags mean the tag as it is written (folded). Expansion weighs preferred
-# tags and the question's own words, and tells a direct match from an expanded one (PRO-14). It knows no index: it names the
-# spellings to look up and what each is worth.
+# --- Tags of a query ---
 
-PHRASE_CONFIDENCE: Final = 0.9  # how surely several words in a row mean the tag that is spelled like them
+PHRASE_CONFIDENCE: Final = 0.9  # that several words in a row mean the tag of that spelling
 
-WORD_CONFIDENCE: Final = 0.6  # and one word alone
+WORD_CONFIDENCE: Final = 0.6  # that a single word does
 
 DIRECT_WEIGHT: Final = 1.0
 
 _PHRASE_TERMS: Final = 4
 
-_MAX_PREDICTED: Final = 8  # tags read from one text: more would be guessing
+_MAX_PREDICTED: Final = 8  # tags found in one text; more would be guessing
 
 _PAIR: Final = 2
 
 
 class SoughtTag(NamedTuple):
-    """One tag that the question is after."""
+    """One tag that the query asks for."""
 
-    tag: str  # as asked for, or what the words name
-    confidence: float  # 1 for a tag that was asked for
-    keys: Mapping[str, Expansion]  # spelling → the tag that it stands for, how, and its weight
+    tag: str  # as requested, or found in the text
+    confidence: float  # 1 for a requested tag
+    keys: Mapping[str, Expansion]  # by spelling
 
 
 class ExpandedTag(NamedTuple):
-    """A record's tag that answers for another."""
+    """A tag of a record that answers for another."""
 
     tag: str  # as the record writes it
     sought: str
@@ -293,22 +289,22 @@ class ExpandedTag(NamedTuple):
 
 
 class TagMatch(NamedTuple):
-    """What a record's tags answer of a question."""
+    """The tags of a record that match a query."""
 
     direct: tuple[str, ...]
     expanded: tuple[ExpandedTag, ...]
-    share: float  # of the tags asked for, each by its best match; 0 if none were
+    share: float  # of the requested tags, each by its best match; 0 if none were requested
 
 
 class TagQuery:
-    """The tags of one question. Made once, then asked for each record that is explained."""
+    """The tags of one query, matched with each explained record."""
 
-    def __init__(self, text: str, asked: Iterable[str], taxonomy: Taxonomy) -> None:
+    def __init__(self, text: str, requested: Iterable[str], taxonomy: Taxonomy) -> None:
         self._text = text[: limits.QUERY_CHARS]
         terms = analyse(self._text).split()
-        self.asked = tuple(dict.fromkeys(map(fold_tag, asked)))
+        self.requested = tuple(dict.fromkeys(map(fold_tag, requested)))
         self.sought = (
-            *(SoughtTag(tag, 1.0, taxonomy.keys_of(tag)) for tag in self.asked),
+            *(SoughtTag(tag, 1.0, taxonomy.keys_of(tag)) for tag in self.requested),
             *predict_tags(terms, taxonomy),
         )
         self._terms = frozenset(terms)
@@ -318,10 +314,10 @@ class TagQuery:
         return frozenset(fold(word) for word in split_words(self._text))
 
     def match_tags(self, tags: Iterable[str]) -> TagMatch:
-        """The tags of a record that were asked for or written in the question; apart from them, those that a stem, another
-        spelling or the taxonomy leads to."""
+        """The tags of a record that were requested or occur in the query; separately those that match by stem, spelling or
+        taxonomy."""
         direct, expanded = [], []
-        best = dict.fromkeys(self.asked, 0.0)
+        best = dict.fromkeys(self.requested, 0.0)
         for tag in dict.fromkeys(tags):
             folded = fold_tag(tag)
             if folded in best:
@@ -339,14 +335,14 @@ class TagQuery:
         return TagMatch(tuple(direct), tuple(expanded), share)
 
     def _expanded(self, tag: str) -> ExpandedTag | None:
-        """The strongest reason for a tag that was not asked for as such."""
+        """The strongest expansion that a tag answers for."""
         found: ExpandedTag | None = None
         keys = spellings(tag)
         for sought in self.sought:
             for key in keys:
-                held = sought.keys.get(key)
-                if held is not None and (found is None or held.weight * sought.confidence > found.weight):
-                    found = ExpandedTag(tag, sought.tag, held.relation, held.weight * sought.confidence)
+                expansion = sought.keys.get(key)
+                if expansion is not None and (found is None or expansion.weight * sought.confidence > found.weight):
+                    found = ExpandedTag(tag, sought.tag, expansion.relation, expansion.weight * sought.confidence)
         if found is None and self._terms.issuperset(analyse(tag).split() or ("",)):
             return ExpandedTag(tag, tag, "spelling", WORD_CONFIDENCE)
         return found
@@ -355,10 +351,10 @@ class TagQuery:
 def predict_tags(
     terms: Sequence[str], taxonomy: Taxonomy, is_tag: Callable[[str], bool] | None = None
 ) -> tuple[SoughtTag, ...]:
-    """Tags that the analysed words of a question name, and how surely they are meant.
+    """Tags that the analysed words of a query name, with confidences.
 
-    A phrase names a tag if the taxonomy knows it, or if `is_tag` says that a visible agent carries a tag of that spelling.
-    The longest phrase counts and no word counts twice: in "machine learning" nobody asks for learning.
+    A phrase names a tag if the taxonomy knows it, or if `is_tag` says that a visible agent has a tag of that spelling. The
+    longest phrase counts, and no word counts twice: "machine learning" does not name learning.
     """
     found = find_tag_names(terms, taxonomy, is_tag)
     return tuple(SoughtTag(tag, confidence, taxonomy.keys_of(tag)) for tag, confidence in found.items())
@@ -367,7 +363,7 @@ def predict_tags(
 def find_tag_names(
     terms: Sequence[str], taxonomy: Taxonomy, is_tag: Callable[[str], bool] | None = None
 ) -> Mapping[str, float]:
-    """The same tags, and how surely each is meant."""
+    """The same tags, with their confidences only."""
     if is_tag is None:
         return _known_names(terms[: limits.QUERY_TERMS], *taxonomy.phrases)
     found: dict[str, float] = {}
@@ -383,7 +379,7 @@ def find_tag_names(
 def _known_names(
     terms: Sequence[str], longest: Mapping[str, int], spoken: Mapping[str, tuple[str, ...]]
 ) -> dict[str, float]:
-    """The tags of the taxonomy that the terms name. `longest`: the most terms of a phrase, by its first term."""
+    """The tags of the taxonomy that the terms name. `longest` is the longest phrase by first term."""
     found: dict[str, float] = {}
     start = 0
     while start < len(terms) and len(found) < _MAX_PREDICTED:
@@ -401,7 +397,7 @@ def _known_names(
 
 
 def _named(terms: Sequence[str], taxonomy: Taxonomy, is_tag: Callable[[str], bool]) -> tuple[str | None, int]:
-    """What the longest phrase at the beginning names, and of how many terms it is."""
+    """The tag that the longest phrase at the start names, and its number of terms."""
     for size in range(len(terms), 0, -1):
         phrase = " ".join(terms[:size])
         label = taxonomy.spoken(phrase)

@@ -1,1 +1,59 @@
-"""TODO-PACKAGE waypost.search.vectors"""
+"""Vectors: embedders, quantization and nearest-neighbour search. Embedders are implemented in `waypost.embedders`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from waypost.search.vectors.quantizer import CoarseQuantizer
+
+Vectors = npt.NDArray[np.float32]
+
+
+class Embedder(Protocol):
+    @property
+    def name(self) -> str:
+        """The model and its version. Vectors saved under another name are recomputed."""
+        ...
+
+    @property
+    def dims(self) -> int: ...
+
+    @property
+    def is_ready(self) -> bool:
+        """False while it is being loaded: queries do without it, and agents get their vectors later."""
+        ...
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """One unit vector per text (zeros for an empty text), independent of the rest of the batch."""
+        ...
+
+
+class PartsEmbedder(Protocol):
+    """An optional ability of an embedder, for queries with clauses."""
+
+    def encode_parts(self, text: str, parts: Sequence[str]) -> Vectors:
+        """The vector of the text as by `encode`, then of each of its parts: nearly as by `encode`, but a part may be encoded in
+        its context, so that one pass over the text is enough."""
+        ...
+
+
+def find_parts_embedder(embedder: object) -> PartsEmbedder | None:
+    """The embedder itself, if it has that ability. `isinstance` with a protocol would take longer than parsing a query."""
+    return cast(PartsEmbedder, embedder) if hasattr(embedder, "encode_parts") else None
+
+
+class VectorSpace(NamedTuple):
+    """An embedder and how its vectors are stored."""
+
+    embedder: Embedder
+    quantizer: CoarseQuantizer  # fixed, so that the lists of a vector depend on nothing but itself
+    is_quick: bool = True  # vectors are made when an agent is indexed; else in the background
+    has_examples: bool = True  # a vector for each example besides the centre
+
+    @property
+    def name(self) -> str:
+        return self.embedder.name

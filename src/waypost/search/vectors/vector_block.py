@@ -1,9 +1,7 @@
-"""All vectors of one space on one segment: which rows lie nearest to a query, and how near given rows lie.
+"""The vectors of one space in one segment: nearest rows of a query, and similarities of given rows.
 
-A row has one vector of its context (place 0) and one per example (places 1 and up). A vector is kept as int8 with one
-scale, and as a sketch of 256 signs, filed under the lists of the landmarks. How they are looked through is said in
-`plain_near`, and done by compiled code where there is any. Arrays in, arrays out: agents, texts, models and files are unknown
-here.
+A row has one vector of its context (place 0) and one per example (places 1 and up). A vector is stored as int8 with one scale,
+and as a binary code in the lists of the coarse quantizer. The search itself is `IvfIndex` (kernels).
 """
 
 from __future__ import annotations
@@ -26,14 +24,14 @@ Filing = dict[str, npt.NDArray[np.uint32]]
 Arrays = Mapping[str, npt.NDArray[np.generic]]
 
 VERSION = 2
-"""Of the arrays; another number means that they are read otherwise."""
+"""Of the arrays: raise it when their meaning changes."""
 
 DROPPED = 0xFFFF_FFFF
-"""In `merge`: the new number of a row that is dropped."""
+"""In `merge`: the new number of a dropped row."""
 
 _PROBES = ((65_536, 52), (262_144, 32))
 MIN_PROBES = 10
-"""Lists looked at per query when the visible rows are many; fewer rows leave time for more."""
+"""Lists per query if there are many visible rows; with fewer rows there is time for more."""
 
 _KINDS: Mapping[str, type[np.generic]] = {
     "codes": np.int8,
@@ -48,38 +46,38 @@ _KINDS: Mapping[str, type[np.generic]] = {
     "row_starts": np.uint32,
 }
 
-_SORTED_FROM = 65_536  # a smaller block is read as a whole faster than in pieces
+_MIN_IVF_VECTORS = 65_536  # a smaller block is scanned faster than its lists
 
 
 def probe_count(visible_rows: int) -> int | None:
-    """How many lists to probe, by the number of rows the caller may see: never by what is hidden."""
+    """The number of lists to probe, by the number of rows that the caller may see."""
     if visible_rows <= SCAN_ROWS:
         return None
     return next((probes for most, probes in _PROBES if visible_rows <= most), MIN_PROBES)
 
 
 class VectorBlock:
-    """Immutable; its arrays may be memory maps. Vector i stands at codes[i], ordered by row, then by place."""
+    """Immutable; its arrays may be memory maps. Vector i is codes[i], ordered by row, then by place."""
 
-    __slots__ = ("_codes", "_landmarks", "_most", "_near", "_row_starts", "_signs", "_spots", "arrays")
+    __slots__ = ("_codes", "_index", "_most", "_quantizer", "_row_starts", "_signs", "_spots", "arrays")
 
-    def __init__(self, arrays: Arrays, landmarks: CoarseQuantizer | None = None) -> None:
-        """`landmarks` are those with which the block was built; a space that has none needs none."""
+    def __init__(self, arrays: Arrays, quantizer: CoarseQuantizer | None = None) -> None:
+        """`quantizer` is the one that the block was built with; None for a space without centres."""
         self.arrays = arrays
         self._most: int | None = None
-        self._landmarks = landmarks or CoarseQuantizer.single(arrays["codes"].shape[1])
+        self._quantizer = quantizer or CoarseQuantizer.single(arrays["codes"].shape[1])
         typed = {name: np.asarray(arrays[name], kind) for name, kind in _KINDS.items()}
         self._codes, self._row_starts = typed["codes"], typed["row_starts"]
         self._signs, self._spots = typed["signs"], typed["spots"].astype(np.uint32, copy=False)
         list_starts = typed["list_starts"]
-        if len(list_starts) and len(list_starts) != self._landmarks.lists + 1:
-            raise ValueError("these vectors were filed under other landmarks")
-        fallback = IvfIndexFallback(typed, self._landmarks)
-        self._near = fallback if IvfIndex is None else IvfIndex(fallback)
+        if len(list_starts) and len(list_starts) != self._quantizer.lists + 1:
+            raise ValueError("these vectors were built with another quantizer")
+        fallback = IvfIndexFallback(typed, self._quantizer)
+        self._index = fallback if IvfIndex is None else IvfIndex(fallback)
 
     @property
     def size(self) -> int:
-        """How many vectors there are."""
+        """The number of vectors."""
         return len(self._codes)
 
     @property
@@ -89,7 +87,7 @@ class VectorBlock:
 
     @property
     def max_vectors_per_row(self) -> int:
-        """Vectors that the row with the most has; looked for once."""
+        """The largest number of vectors of one row; computed once."""
         if self._most is None:
             self._most = int(np.diff(self._row_starts).max(initial=0))
         return self._most
@@ -105,10 +103,10 @@ class VectorBlock:
         rows: npt.NDArray[np.uint32],
         places: npt.NDArray[np.uint16],
         row_count: int,
-        landmarks: CoarseQuantizer | None,
+        quantizer: CoarseQuantizer | None,
     ) -> VectorBlock:
-        """Of unit vectors [n, dims], each with its row and its place."""
-        landmarks = landmarks or CoarseQuantizer.single(vectors.shape[1])
+        """Build a block of unit vectors [n, dims], each with its row and place."""
+        quantizer = quantizer or CoarseQuantizer.single(vectors.shape[1])
         largest = np.abs(vectors).max(axis=1) if len(vectors) else np.zeros(0, np.float32)
         scales = (np.where(largest > 0, largest, 1) / 127).astype(np.float32)
         kept = {
@@ -116,63 +114,61 @@ class VectorBlock:
             "scales": scales,
             "rows": rows.astype(np.uint32),
             "places": places.astype(np.uint16),
-            "lists": landmarks.lists_of(vectors),
-            "signs": landmarks.binary_codes_of(vectors),
+            "lists": quantizer.lists_of(vectors),
+            "signs": quantizer.binary_codes_of(vectors),
         }
-        return cls(_arranged(kept, row_count, landmarks.lists), landmarks)
+        return cls(_arrange(kept, row_count, quantizer.lists), quantizer)
 
     @classmethod
     def merge(
         cls, blocks: Sequence[VectorBlock], kept: Sequence[npt.NDArray[np.uint32]], row_count: int
     ) -> VectorBlock:
-        """One block of several of the same space. `kept[b][row]` is the new number of a row, or GONE."""
+        """Merge blocks of the same space. `kept[b][row]` is the new number of a row, or DROPPED."""
         parts = [block._part(numbers) for block, numbers in zip(blocks, kept, strict=True)]
-        landmarks = blocks[0]._landmarks
+        quantizer = blocks[0]._quantizer
         joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        return cls(_arranged(joined, row_count, landmarks.lists), landmarks)
+        return cls(_arrange(joined, row_count, quantizer.lists), quantizer)
 
     def nearest(
         self, queries: F32, mask: Mask | None, k: int, probes: int | None, spare: int = 0
     ) -> tuple[npt.NDArray[np.uint32], F32]:
-        """The best k visible rows over any query and any place, best first, of equal ones the lower row; and behind them up
-        to `spare` more, as far as they were measured anyway.
-
-        With `probes`, only vectors in that many lists closest to each query count; None looks at all.
+        """The k nearest visible rows over all queries and places, best first, ties by row; then up to `spare` more that were
+        measured anyway. `probes` is the number of lists to search; None searches all.
         """
-        return self._near.nearest(queries, mask, k, probes, spare)
+        return self._index.nearest(queries, mask, k, probes, spare)
 
     def similarities(self, rows: npt.NDArray[np.uint32], queries: F32) -> tuple[F32, F32]:
-        """[rows, queries]: similarity of the context and of the best example; 0 where there is none."""
-        return self._near.similarities(rows, queries)
+        """[rows, queries]: similarity of the context and of the best example; 0 if there is none."""
+        return self._index.similarities(rows, queries)
 
     def best_example(self, row: int, queries: F32) -> tuple[float, int]:
-        """Of one row: the highest similarity of an example to any query, and the place of that example (0: none)."""
-        return self._near.best_example(row, queries)
+        """The highest similarity of an example of a row to any query, and its place (0: none)."""
+        return self._index.best_example(row, queries)
 
     def _part(self, numbers: npt.NDArray[np.uint32]) -> dict[str, npt.NDArray[np.generic]]:
-        """What `merge` takes over of this block: its live vectors under their new rows."""
+        """The live vectors of this block under their new rows."""
         rows = numbers[self.arrays["rows"]]
         ids = np.flatnonzero(rows != DROPPED)
         kept = {name: self.arrays[name].take(ids, axis=0) for name in ("codes", "scales", "places", "lists")}
         return {**kept, "rows": rows[ids], "signs": self._signs.take(self._spots[ids], axis=0)}
 
 
-def _arranged(
+def _arrange(
     kept: dict[str, npt.NDArray[np.generic]], row_count: int, lists: int
 ) -> dict[str, npt.NDArray[np.generic]]:
-    """All arrays of a block, from those with one entry per vector in any order."""
+    """All arrays of a block, from those with one entry per vector, in any order."""
     rows = kept["rows"]
     order = np.lexsort((kept["places"], rows))
     if not np.array_equal(order, np.arange(len(order))):
         kept = {name: array.take(order, axis=0) for name, array in kept.items()}
     row_starts = np.searchsorted(kept["rows"], np.arange(row_count + 1)).astype(np.uint32)
-    filed = _filed(kept["lists"], lists) if len(rows) > _SORTED_FROM and lists > 1 else _unfiled(len(rows))
+    filed = _filed(kept["lists"], lists) if len(rows) > _MIN_IVF_VECTORS and lists > 1 else _unfiled(len(rows))
     signs = kept["signs"].take(filed["members"], axis=0) if len(filed["list_starts"]) else kept["signs"]
     return {**kept, **filed, "signs": signs, "row_starts": row_starts}
 
 
 def _filed(lists_of: npt.NDArray[np.generic], lists: int) -> Filing:
-    """Where each sketch stands: under every list of its vector, within a list by vector."""
+    """The order of binary codes: by list, within a list by vector."""
     flat = lists_of.reshape(-1)
     order = np.argsort(flat, kind="stable")
     where = np.empty(len(flat), np.uint32)
