@@ -140,17 +140,6 @@ _MAX_TAGS = 8
 
 _LINE_ENDS = re.compile(r"[\r\n\t]+")
 
-_COMPONENTS = {
-    "words": "words",
-    "context": "description",
-    "example": "examples",
-    "tag": "tags",
-    "protocol": "protocol",
-    "freshness": "freshness",
-    "policy": "trust",
-    "preference": "preference",
-}
-
 _FLAGS = {
     "suspicious_text": "its text tries to instruct the reader",
     "hidden_text": "it contains hidden text",
@@ -254,8 +243,8 @@ def _match_reasons(candidate: MatchedAgent) -> Html:
 
 def _bars(evidence: Evidence) -> Html:
     """Each component that contributes. Built as one string, because a page contains hundreds."""
-    named = [(_COMPONENTS.get(name, name), value) for name, value in evidence.components.items()]
-    bars = [f"<dt>{escape_text(name)}</dt><dd>{meter(value, name)}</dd>" for name, value in named]
+    components = evidence.components.items()
+    bars = [f"<dt>{escape_text(name)}</dt><dd>{meter(value, name)}</dd>" for name, value in components]
     return Html(f'<dl class="bars">{"".join(bars)}</dl>')
 
 
@@ -269,7 +258,7 @@ def _reasons(evidence: Evidence) -> Html:
 
 
 def _evidence_scores(evidence: Evidence) -> Html:
-    told = ", ".join(f"{_COMPONENTS.get(name, name)} {value:.2f}" for name, value in evidence.components.items())
+    told = ", ".join(f"{name} {value:.2f}" for name, value in evidence.components.items())
     return el("p", told, class_="soft")
 
 
