@@ -20,7 +20,7 @@ def test_every_row_is_there_once_and_in_order() -> None:
     assert [row.id for row in ROWS] == [row for row in wanted if row not in OPEN]
 
 
-def test_every_row_says_what_it_is_and_is_shown_by_a_test() -> None:
+def test_every_row_has_a_sentence_and_a_test() -> None:
     sentences = [text for row in ROWS for text in (row.attack, row.missing) if text]
     assert [text for text in sentences if not text.endswith(".") or "|" in text] == []
     assert [row.id for row in ROWS if not row.attack or not row.tests or len(set(row.tests)) < len(row.tests)] == []

@@ -46,7 +46,7 @@ async def test_stored_items_are_returned_and_removed_ones_are_not(items: KeyValu
     assert await items.get("swarm", "a", NOW) == b"other"
 
 
-async def test_removing_what_is_not_there_is_no_fault(items: KeyValueStore) -> None:
+async def test_removing_a_missing_key_succeeds(items: KeyValueStore) -> None:
     assert await items.commit([drop("nobody")], NOW)
 
 
@@ -66,7 +66,7 @@ async def test_of_many_concurrent_writers_one_succeeds(items: KeyValueStore) -> 
     assert await items.get("task", "a", NOW) == b"%d" % won.index(True)
 
 
-async def test_what_has_expired_is_not_there(items: KeyValueStore) -> None:
+async def test_expired_items_are_not_returned(items: KeyValueStore) -> None:
     await items.commit([put("a", b"one", expires_at=NOW + 10), put("b", b"two")], NOW)
     assert await items.get("task", "a", NOW + 9.9) == b"one"
     assert await items.get("task", "a", NOW + 10) is None
@@ -203,7 +203,7 @@ async def test_a_changed_row_is_detected_and_affects_no_other(tmp_path: Path) ->
     await items.close()
 
 
-async def test_what_has_expired_leaves_the_file(tmp_path: Path) -> None:
+async def test_expired_items_are_deleted_from_the_file(tmp_path: Path) -> None:
     items = SqliteKeyValueStore(tmp_path)
     await items.open()
     await items.commit([put(f"{n}", b"x", expires_at=NOW + 1) for n in range(20)], NOW)

@@ -198,7 +198,7 @@ async def test_a_decision_without_a_change_takes_no_revision(store: Store, liste
     assert listener.revisions == [1]
 
 
-async def test_what_the_decision_shows_is_answered_for_a_removal(store: Store) -> None:
+async def test_a_removal_returns_the_registration_of_the_decision(store: Store) -> None:
     await store.execute(put(make_registration("x")))
 
     def decide(held: StoreState) -> Decision:
@@ -282,7 +282,7 @@ async def test_aliases_do_not_answer_fetch(store: Store) -> None:
 # --- All or nothing -------------------------------------------------------------------------------
 
 
-async def test_a_refused_command_raises_what_it_raised_and_writes_nothing(store: Store, listener: Listener) -> None:
+async def test_a_refused_command_raises_its_error_and_writes_nothing(store: Store, listener: Listener) -> None:
     with pytest.raises(Conflict, match="Refused by the test"):
         await store.execute(refuse("x"))
     assert await store.revision() == 0
@@ -307,7 +307,7 @@ async def test_refused_commands_in_a_group_do_not_affect_the_others(store: Store
     assert listener.revisions == list(range(1, 41))
 
 
-async def test_removing_what_is_not_there_is_a_fault_and_changes_nothing(store: Store) -> None:
+async def test_removing_an_unknown_agent_raises_and_changes_nothing(store: Store) -> None:
     ghost = make_registration("ghost")
     command = Command(
         keys=("ghost",),
@@ -758,7 +758,7 @@ async def test_notes_alone_take_no_revision_and_make_no_event(store: Store, list
     assert (await store.revision(), await store.events(0, 10), listener.batches) == (0, [], [])
 
 
-async def test_a_refusal_is_raised_and_what_it_noted_stays(store: Store) -> None:
+async def test_a_refused_command_raises_and_its_notes_are_stored(store: Store) -> None:
     key = Idempotency(key="alice\0k", fingerprint="f", forget_at=NOW + 10)
     tried = note({"pin:a": b"tried"}, refusal=Conflict("Another key."))
     commands = (
@@ -874,7 +874,7 @@ async def test_the_tree_over_the_entries_is_the_tree_over_their_leaves(store: St
     assert await store.audit_hashes(spans) == [merkle_root(leaves[start:end]) for start, end in spans]
 
 
-async def test_entries_are_filtered_by_what_they_say_and_not_by_what_looks_like_it(store: Store) -> None:
+async def test_entries_are_filtered_by_parsed_members_not_by_similar_text(store: Store) -> None:
     entries = (
         entry("register", object="a", subject="alice"),
         entry("withdraw", object='b","subject":"bob', subject="alice"),

@@ -141,7 +141,7 @@ async def test_a_signed_goodbye_removes_an_agent_at_once(bed: Bed) -> None:
     await eventually(lambda: watched.kinds()[-1] == "removed")
 
 
-async def test_what_is_withdrawn_is_found_no_more_when_its_ttl_is_over(bed: Bed) -> None:
+async def test_a_withdrawn_agent_is_gone_at_the_latest_when_its_ttl_ends(bed: Bed) -> None:
     alice, bob = await bed.open("alice"), await bed.open("bob")
     watched = Watched()
     await bob.subscribe(watched)
@@ -176,7 +176,7 @@ async def test_a_forged_message_takes_nobodys_place(bed: Bed) -> None:
     assert (watched.kinds(A), watched.kinds(B)) == (["added"], [])
 
 
-async def test_a_subscriber_hears_of_what_it_asked_for_alone(bed: Bed) -> None:
+async def test_a_subscriber_receives_only_matching_agents(bed: Bed) -> None:
     alice, bob = await bed.open("alice"), await bed.open("bob")
     watched, everything = Watched(), Watched()
     await bob.subscribe(watched, METRICS)

@@ -108,7 +108,7 @@ def test_a_member_of_the_wrong_type_is_named(admin: httpx2.Client, members: dict
     assert told["path"] == path
 
 
-def test_a_document_of_no_dialect_is_answered_with_what_each_looks_like(admin: httpx2.Client) -> None:
+def test_an_unrecognised_document_gets_a_hint_that_describes_every_dialect(admin: httpx2.Client) -> None:
     told = problem(admin.post("/api/v1/agents", json={"kind": "Deployment"}), 400, "invalid_request")
     assert all(dialect in told["hint"] for dialect in ("profile", "a2a", "mcp", "rtfs"))
 
@@ -249,7 +249,7 @@ def test_a_signal_ends_the_service_and_its_watch_streams(tmp_path: Path) -> None
         stop_server(running)
 
 
-def test_what_was_acknowledged_outlives_a_power_cut(tmp_path: Path) -> None:
+def test_acknowledged_writes_survive_a_kill(tmp_path: Path) -> None:
     running = start_server(folder=tmp_path)
     documents = [profile(f"agent-{number}", tags=["kept"], name=f"Kestrel {number}") for number in range(20)]
     with httpx2.Client(base_url=running.url, headers=running.headers, timeout=60) as client:

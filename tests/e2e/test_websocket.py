@@ -120,7 +120,7 @@ async def test_a_refused_session_is_reported(tmp_path: Path) -> None:
     assert socket_url("ws://127.0.0.1:7/ws") == "ws://127.0.0.1:7/ws"
 
 
-async def test_with_several_processes_every_session_knows_what_any_other_announced() -> None:
+async def test_with_several_processes_every_session_sees_all_announcements() -> None:
     with running_server("--trust-mode", "tofu", "--workers", "2") as server:
         sessions = [Session(await open_session(server.url, token(server, f"agent-{n}"))) for n in range(8)]
         watcher = Session(await open_session(server.url, token(server, "watcher")))

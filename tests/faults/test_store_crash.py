@@ -157,7 +157,7 @@ async def test_a_killed_store_loses_nothing_that_it_answered(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("point", "times"), POINTS)
-async def test_a_crash_at_any_point_leaves_what_was_answered(tmp_path: Path, point: str, times: int) -> None:
+async def test_a_crash_at_any_point_loses_no_acknowledged_write(tmp_path: Path, point: str, times: int) -> None:
     history = History()
     process = _start(tmp_path, 1, point, times)
     history.hear(iter(_kill_after(process, lines=100_000)))

@@ -33,7 +33,7 @@ def verified_here(document: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("document", [card(), RICH, card(capabilities={}), card(skills=[])])
-def test_what_the_sdk_signs_is_verified_here(document: dict[str, Any]) -> None:
+def test_the_signature_of_the_sdk_is_verified_here(document: dict[str, Any]) -> None:
     signer = create_agent_card_signer(
         key_of("p-256").native,  # type: ignore[arg-type]
         {"kid": "k", "alg": "ES256", "jku": "https://acme.example/keys", "typ": "JOSE"},
@@ -44,7 +44,7 @@ def test_what_the_sdk_signs_is_verified_here(document: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("document", [card(), RICH])
-def test_what_is_signed_here_is_verified_by_the_sdk(document: dict[str, Any]) -> None:
+def test_our_signature_is_verified_by_the_sdk(document: dict[str, Any]) -> None:
     verify = create_signature_verifier(lambda kid, jku: key_of("p-256").public.native, ["ES256"])  # type: ignore[arg-type,return-value]
     signed = sign_card(document, key_of("p-256"), kid="k")
     verify(ParseDict(signed, AgentCard()))

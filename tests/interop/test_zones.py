@@ -174,7 +174,7 @@ def test_a_zone_is_served_with_the_records_of_agents(shell: Shell, registry: Run
 
 
 @pytest.mark.parametrize("algorithm", ["ed25519", "ecdsa"])
-def test_unbound_finds_what_dns_serve_answers_secure(tmp_path: Path, algorithm: str) -> None:
+def test_unbound_validates_the_answers_of_dns_serve(tmp_path: Path, algorithm: str) -> None:
     with served_zone(tmp_path, EXAMPLE, algorithm) as (server, anchors):
         judged = tmp_path / "unbound"
         judged.mkdir()

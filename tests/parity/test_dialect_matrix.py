@@ -97,7 +97,7 @@ async def test_over_http_an_older_form_comes_back_as_it_was_sent_and_every_answe
 
 @pytest.mark.req("MAP-6")
 @pytest.mark.parametrize(("source", "document"), SOURCES)
-async def test_over_http_every_dialect_answers_and_its_own_gives_back_what_was_sent(
+async def test_over_http_every_dialect_is_written_and_its_own_returns_the_sent_bytes(
     source: str, document: JsonObject, tmp_path: Path
 ) -> None:
     sent = json.dumps(document, indent=1, ensure_ascii=False).encode()

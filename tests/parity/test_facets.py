@@ -39,7 +39,7 @@ async def overviews(caller: Caller, **filters: Any) -> list[dict[str, Any]]:
     return [by_http, by_client, by_sync, by_command]
 
 
-async def test_facets_agree_and_show_each_caller_what_it_may_see(tmp_path: Path) -> None:
+async def test_facets_agree_and_count_only_visible_agents(tmp_path: Path) -> None:
     async with serve_apis(tmp_path) as apis:
         await registered(apis)
         first, *others = await overviews(apis.subject("bob"))

@@ -15,7 +15,7 @@ AT_HAND = ("identifier", "displayName", "type", "tags", "capabilities", "version
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(records())
-def test_the_outline_of_an_entry_says_what_the_entry_says(record: AgentRecord) -> None:
+def test_the_outline_of_an_entry_agrees_with_the_entry(record: AgentRecord) -> None:
     short = encode_without_residue(record, ENCODE)
     if short is not None:
         entry = catalog_entry(ARD.encode(record, ENCODE).document)

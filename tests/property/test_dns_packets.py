@@ -75,9 +75,7 @@ def test_any_change_of_a_message_is_read_or_refused(changes: list[tuple[int, int
     st.booleans(),
     st.lists(st.tuples(st.integers(0, 3000), st.integers(1, 255)), min_size=1, max_size=3),
 )
-def test_what_was_changed_is_answered_truly_or_not_at_all(
-    name: str, hashed: bool, changes: list[tuple[int, int]]
-) -> None:
+def test_altered_packets_yield_the_true_answer_or_none(name: str, hashed: bool, changes: list[tuple[int, int]]) -> None:
     """A change may hit unsigned data, such as a TTL; then the records must still be right."""
     book = HASHED_BOOK if hashed else PLAIN_BOOK
     true = asyncio.run(ValidatingResolver(Book(book, []), ANCHORS, clock=lambda: NOW).lookup(name, "TXT"))

@@ -43,7 +43,7 @@ def test_any_parameters_after_a_good_name_are_read_or_malformed(priority: int, d
 
 
 @given(priority=st.integers(1, 65535), target=LABELS, params=PARAMS)
-def test_what_is_written_is_read_again(priority: int, target: str, params: dict[int, bytes]) -> None:
+def test_a_written_svcb_record_parses_to_the_same_binding(priority: int, target: str, params: dict[int, bytes]) -> None:
     binding = ServiceBinding(priority=priority, target=target, params=params)
     assert parse_svcb(write_svcb(binding)) == binding
     assert "\n" not in to_presentation(binding)

@@ -85,7 +85,7 @@ def test_any_object_is_a_card_or_a_refusal(document: dict[str, Any]) -> None:
 
 @thoroughly
 @given(pattern=st.text("ab*", max_size=8), text=st.text("ab", max_size=8))
-def test_a_glob_is_what_the_obvious_way_says(pattern: str, text: str) -> None:
+def test_a_glob_matches_like_a_simple_recursive_matcher(pattern: str, text: str) -> None:
     def obvious(pattern: str, text: str) -> bool:
         if not pattern:
             return not text

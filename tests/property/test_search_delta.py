@@ -25,7 +25,7 @@ AUDIENCES = (PUBLIC, frozenset({"public", "internal"}), None)
 
 @settings(max_examples=30, deadline=None)
 @given(seed=seeds, count=st.integers(1, 40), texts=st.lists(words, min_size=1, max_size=5))
-def test_what_is_not_saved_yet_ranks_exactly_as_it_will_be(seed: int, count: int, texts: list[str]) -> None:
+def test_unsaved_agents_rank_exactly_as_after_saving(seed: int, count: int, texts: list[str]) -> None:
     dice = random.Random(seed)
     ranker = opened(*(some_agent(f"a{number}", dice) for number in range(count)))
     questions = [(text, tuple(dice.sample(WORDS, dice.randrange(2)))) for text in texts]

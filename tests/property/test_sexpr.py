@@ -91,7 +91,7 @@ def outcome(work: Callable[[], Result]) -> Result | InvalidDocument:
 
 @thoroughly
 @given(form=forms)
-def test_what_is_printed_is_read_again_as_the_same(form: Form) -> None:
+def test_a_printed_form_parses_to_the_same_form(form: Form) -> None:
     assert parse_form(print_form(form)) == form
     assert parse_form(print_line(form)) == form
     assert repr(parse_form(print_form(form))) == repr(form)  # 1, 1.0 and true are equal to Python

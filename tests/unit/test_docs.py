@@ -44,7 +44,7 @@ def test_generated_blocks_are_up_to_date(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_the_python_in_a_document_is_python_and_imports_what_is_there(path: Path) -> None:
+def test_the_python_in_a_document_compiles_and_its_imports_exist(path: Path) -> None:
     for block in fenced_blocks(path, "python"):
         tree = compile(block, str(path), "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
         for node in ast.walk(tree):
@@ -81,7 +81,7 @@ def test_every_operation_and_route_is_documented() -> None:
     assert [route for route in reference.routes() if f"`{route.method} {route.path}`" not in text] == []
 
 
-def test_every_dialect_is_documented_with_what_it_loses() -> None:
+def test_every_dialect_is_documented_with_its_losses() -> None:
     text = page("reference/dialects.md")
     assert [name for name in CODECS if f"## `{name}`" not in text] == []
     lost = [path for codec in CODECS.values() for path in codec.loses]

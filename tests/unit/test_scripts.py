@@ -43,7 +43,7 @@ def test_everything_that_is_declared_is_pinned() -> None:
     assert declared("test") - pins(ROOT / "requirements" / "test.txt") == set()
 
 
-def test_what_is_pinned_for_running_is_pinned_alike_for_testing() -> None:
+def test_runtime_and_test_requirements_pin_the_same_versions() -> None:
     def versions(name: str) -> dict[str, str]:
         text = (ROOT / "requirements" / name).read_text(encoding="utf-8")
         return {found[1]: found[0] for found in PIN.finditer(text)}

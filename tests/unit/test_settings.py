@@ -173,7 +173,7 @@ def test_open_is_for_loopback_only() -> None:
             load({"open": True, "host": host})
 
 
-def test_what_counts_as_loopback() -> None:
+def test_loopback_addresses_are_recognised() -> None:
     assert all(map(is_loopback, ("127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost", "LOCALHOST.")))
     assert not any(map(is_loopback, ("", "0.0.0.0", "localhost.example", "10.0.0.1", "::")))
 

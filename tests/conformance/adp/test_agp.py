@@ -100,7 +100,7 @@ async def test_another_key_than_the_known_one_is_refused(bench: Bench) -> None:
 
 
 @pytest.mark.req("ADP-41", "ADP-49", "ADP-50")
-async def test_what_is_wrong_with_a_message_has_its_code(bench: Bench) -> None:
+async def test_every_fault_of_a_message_has_its_code(bench: Bench) -> None:
     now, other = bench.clock.now(), new_private_key("ed25519", b"y" * 32)
     wrong = {
         "another key": (signed(ALICE, OWN, "hi", at=now, key=other), (4401, "bad_signature")),

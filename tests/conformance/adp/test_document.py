@@ -270,7 +270,7 @@ def test_meta_gives_version_and_time_and_a_bare_date_is_only_warned_of() -> None
 
 
 @pytest.mark.req("ADP-25", "ADP-27")
-def test_an_agent_without_a_domain_is_written_with_what_is_known() -> None:
+def test_an_agent_without_a_domain_is_encoded_with_the_host_of_the_service() -> None:
     record = AgentRecord(
         id="weather",
         name="Weather",

@@ -96,7 +96,7 @@ async def test_a_document_that_came_as_adp_is_given_back_as_it_came(bench: Bench
 
 
 @pytest.mark.req("ADP-6")
-async def test_the_capability_document_changes_only_with_what_the_agent_is(bench: Bench) -> None:
+async def test_the_capability_document_does_not_change_with_a_renewal(bench: Bench) -> None:
     first = (await _at(bench, CAPABILITIES)).content
     bench.clock.advance(5000)
     admin = bench.admin()

@@ -111,7 +111,7 @@ def test_the_sample_fingerprint_of_the_draft_is_no_digest() -> None:
         encode_base64url(bytes(31)),
     ],
 )
-def test_what_is_no_ed25519_key_fails(full: Any) -> None:
+def test_an_invalid_ed25519_key_fails_the_check(full: Any) -> None:
     assert states(document(full=full), seed_key().public)["adp-key"] == "failed"
 
 

@@ -136,7 +136,7 @@ async def test_meta_tags_name_the_agent_and_the_protocol(tmp_path: Path, host: s
 
 @HOSTS
 @pytest.mark.req("ADP-35")
-async def test_the_elements_of_the_page_say_what_they_are(tmp_path: Path, host: str | None) -> None:
+async def test_the_elements_of_the_page_carry_their_roles(tmp_path: Path, host: str | None) -> None:
     async with service(tmp_path) as bench:
         page, document = await both(bench, host)
     read = outline(page)

@@ -97,7 +97,9 @@ async def test_no_agent_joins_for_another_or_as_the_host(here: Place) -> None:
         ({"agent": BOB, "task": "t", "callback": 7}, "$.callback"),
     ],
 )
-async def test_what_is_no_joining_is_refused_with_its_place(here: Place, document: dict[str, Any], path: str) -> None:
+async def test_an_invalid_join_request_is_refused_with_its_path(
+    here: Place, document: dict[str, Any], path: str
+) -> None:
     answer = await here.bench.as_("alice").post(JOIN, json=document)
     assert answer.status_code == 400
     assert answer.json()["path"] == path

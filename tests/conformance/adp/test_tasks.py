@@ -88,7 +88,7 @@ async def test_the_service_discovers_as_the_sender_would_itself(here: Place) -> 
         ([], "$"),
     ],
 )
-async def test_what_is_no_task_is_refused_with_its_place(here: Place, document: object, path: str) -> None:
+async def test_an_invalid_task_is_refused_with_its_path(here: Place, document: object, path: str) -> None:
     answer = await here.bench.as_("alice").post(TASKS, json=document)
     assert answer.status_code == 400
     assert answer.json()["path"] == path
@@ -273,7 +273,7 @@ async def test_results_of_signed_tasks_go_to_the_domain_of_the_sender_only(here:
 
 
 @pytest.mark.req("ADP-29")
-async def test_an_agent_that_signs_finds_what_everybody_finds(here: Place) -> None:
+async def test_an_agent_that_signs_its_requests_finds_public_agents_only(here: Place) -> None:
     await here.trust(BOB, key_of())
     alice = here.bench.as_("alice")
     for name, visibility in (("open", "public"), ("inner", "internal"), ("hidden", "private")):
@@ -287,7 +287,7 @@ async def test_an_agent_that_signs_finds_what_everybody_finds(here: Place) -> No
 
 
 @pytest.mark.req("ADP-49", "ADP-50")
-async def test_what_is_signed_wrongly_is_refused(here: Place) -> None:
+async def test_wrongly_signed_requests_are_refused(here: Place) -> None:
     await here.trust(BOB, key_of())
     bob, task, now = here.signing(), {"task": "echo"}, here.bench.clock.now()
     refused = {

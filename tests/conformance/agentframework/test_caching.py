@@ -18,7 +18,7 @@ STRONG = re.compile(r'"[A-Za-z0-9_-]{22}"\Z')
 
 @pytest.mark.req("AF-33", "AF-34")
 @pytest.mark.parametrize("path", [AGENTS, ITEM])
-async def test_both_endpoints_carry_validators_of_what_they_send(opened: Opener, path: str) -> None:
+async def test_both_endpoints_send_an_etag_of_their_content_and_last_modified(opened: Opener, path: str) -> None:
     async with opened([ANNOTATOR, FAQ]) as served:
         answer = await served.client.get(path, headers=ALICE)
     digest = hashlib.sha256(answer.content + b"application/json").digest()
@@ -45,7 +45,7 @@ async def test_the_tag_outlives_a_restart_changes_on_edit_and_differs_by_view(op
 
 
 @pytest.mark.req("AF-34")
-async def test_the_tag_differs_by_what_the_caller_may_see(opened: Opener) -> None:
+async def test_the_etag_differs_by_what_the_caller_may_see(opened: Opener) -> None:
     async with opened([ANNOTATOR]) as served:
         tags = {(await served.client.get(ITEM, headers=headers)).headers["etag"] for headers in (ALICE, {})}
     assert len(tags) == 2

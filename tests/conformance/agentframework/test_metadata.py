@@ -63,7 +63,7 @@ async def test_members_come_in_table_order_and_absent_ones_are_left_out(opened: 
 
 
 @pytest.mark.req("AF-20")
-async def test_what_is_served_is_bounded(opened: Opener) -> None:
+async def test_the_summary_is_truncated_to_200_characters(opened: Opener) -> None:
     agent = {**numbered(1)[0], "description": "word " * 800, "version": "not a semver"}
     async with opened([agent]) as served:
         item = (await served.client.get(f"{AGENTS}/agent-0000", headers=ALICE)).json()

@@ -106,9 +106,7 @@ async def test_an_agent_of_the_application_need_say_no_more_than_its_id(document
         ),
     ],
 )
-async def test_what_an_application_says_at_length_is_cut_where_the_surface_ends(
-    member: str, given: Any, shown: Any
-) -> None:
+async def test_long_members_of_an_application_are_truncated_to_the_limits(member: str, given: Any, shown: Any) -> None:
     within = {"id": "within", "name": "N", "summary": "S", member: [*shown] if isinstance(shown, list) else shown}
     async with client_of(Discovery(agents=[within, {**within, "id": "beyond", member: given}])) as client:
         kept = (await client.get(f"{AGENTS}/within")).json()
@@ -170,7 +168,7 @@ async def test_a_database_is_an_adapter_away(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("AF-70")
-def test_what_cannot_be_served_is_refused_when_the_application_starts() -> None:
+def test_invalid_agents_and_options_are_refused_at_construction() -> None:
     with pytest.raises(ConfigurationError, match="Two agents"):
         Discovery(agents=[ANNOTATOR, ANNOTATOR])
     with pytest.raises(ConfigurationError, match="not both"):
@@ -336,7 +334,7 @@ class Somebody:
         ({}, True),  # no authentication: everything is visible
     ],
 )
-async def test_the_principal_is_what_the_applications_authentication_left(scope: Any, whole: bool) -> None:
+async def test_the_principal_comes_from_the_applications_authentication(scope: Any, whole: bool) -> None:
     inner = Discovery(agents=[ANNOTATOR])
 
     async def app(given: Scope, receive: Receive, send: Send) -> None:

@@ -118,7 +118,7 @@ async def test_head_is_get_without_its_body(opened: Opener, path: str) -> None:
 
 
 @pytest.mark.req("AF-9")
-async def test_options_and_wrong_methods_say_what_is_allowed(opened: Opener) -> None:
+async def test_options_and_405_list_the_allowed_methods(opened: Opener) -> None:
     async with opened([ANNOTATOR]) as served:
         options = await served.client.options(AGENTS)
         wrong = await served.client.patch(f"{AGENTS}/image-annotator")

@@ -47,7 +47,7 @@ async def test_known_callers_see_all_of_an_agent_and_others_its_summary(opened: 
     ("status", "shown"),
     [("active", True), ("testing", True), ("deprecated", True), ("suspended", False), ("inactive", False)],
 )
-async def test_what_is_withdrawn_from_use_is_not_shown(opened: Opener, status: str, shown: bool) -> None:
+async def test_suspended_and_inactive_agents_are_not_shown(opened: Opener, status: str, shown: bool) -> None:
     async with opened([{**numbered(1)[0], "status": status}]) as served:
         listed = (await served.client.get(AGENTS, headers=ALICE)).json()["agents"]
         item = await served.client.get(f"{AGENTS}/agent-0000", headers=ALICE)

@@ -45,7 +45,7 @@ def test_the_id_is_a_uuid_compared_in_lower_case_and_kept_as_sent() -> None:
     "agent_id",
     ["", "7", UUID.replace("-", ""), f"{{{UUID}}}", f"{UUID}\n", "../../../etc/passwd", UUID[:-1] + "g", None, 7],
 )
-def test_what_is_no_uuid_is_refused_before_it_can_name_anything(agent_id: Any) -> None:
+def test_an_agent_id_that_is_not_a_uuid_is_refused(agent_id: Any) -> None:
     assert path_of_refusal(changed(agent_id=agent_id)) == "$.agent_id"
 
 

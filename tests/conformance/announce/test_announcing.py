@@ -220,7 +220,7 @@ async def test_an_announcement_does_not_carry_the_record_of_another_agent(tmp_pa
 
 
 @pytest.mark.req("ANN-8")
-async def test_what_stands_outside_the_signature_is_advice_at_most(tmp_path: Path) -> None:
+async def test_unsigned_members_of_an_announcement_do_not_extend_it(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await admit(bench)
         alice = bench.as_("alice")
@@ -269,7 +269,7 @@ async def test_identical_announcements_coalesce_and_only_the_lease_runs_on(tmp_p
 
 
 @pytest.mark.req("ANN-33")
-async def test_more_than_16_kib_and_what_is_not_json_are_refused(tmp_path: Path) -> None:
+async def test_bodies_over_16_kib_or_not_json_are_refused(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         alice = bench.as_("alice")
         large = json.dumps({**message(), "pad": "x" * limits.ANNOUNCE_BYTES}).encode()

@@ -80,7 +80,7 @@ def test_a_capability_matches_by_its_very_name_and_by_a_range_of_versions(
 
 @pytest.mark.req("ANN-6")
 @pytest.mark.parametrize("asked", ["", " ", "x" * 400, "metrics@nonsense"])
-def test_what_is_no_capability_is_refused(asked: str) -> None:
+def test_an_invalid_capability_requirement_is_refused(asked: str) -> None:
     with pytest.raises(InvalidParameter):
         parse_capability_requirement(asked)
 
@@ -126,7 +126,7 @@ async def test_a_query_is_answered_with_exactly_the_holders_and_their_signed_wor
 
 
 @pytest.mark.req("ANN-6")
-async def test_capabilities_beyond_what_a_record_has_tags_for_are_found(tmp_path: Path) -> None:
+async def test_capabilities_beyond_the_limit_of_tags_are_found(tmp_path: Path) -> None:
     many = {f"capability-{number:02}": f"1.{number}" for number in range(64)}
     async with service(tmp_path) as bench:
         await admitted(bench, said(1, capabilities=many), said(2))
@@ -160,7 +160,7 @@ async def test_pages_list_every_agent_once_and_cursors_belong_to_their_caller(tm
 
 
 @pytest.mark.req("ANN-34")
-async def test_a_page_is_filled_with_what_fits_and_not_with_what_nearly_does(tmp_path: Path) -> None:
+async def test_a_page_is_filled_with_exact_matches_only(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         mixed = (said(number, capabilities={"metrics" if number % 2 else "METRICS": "1.0"}) for number in range(12))
         await admitted(bench, *mixed)
@@ -180,7 +180,7 @@ async def test_parameters_out_of_bounds_are_refused(tmp_path: Path, params: dict
 
 
 @pytest.mark.req("ANN-34")
-async def test_what_did_not_change_is_not_sent_again(tmp_path: Path) -> None:
+async def test_an_unchanged_list_or_agent_gets_304(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await admitted(bench, said(1))
         bob = bench.as_("bob")

@@ -117,7 +117,7 @@ def test_of_several_bound_keys_the_one_in_the_message_must_have_signed() -> None
 
 
 @pytest.mark.req("ANN-10")
-def test_what_moves_around_the_agent_is_not_covered() -> None:
+def test_ttl_timestamp_and_version_are_outside_the_signature() -> None:
     message = {**sign_announcement(agent(), key_of()), "ttl": 60, "timestamp": 5, "protocol_version": "v1.1"}
     assert verdict(message, key_of()).state == "passed"
 

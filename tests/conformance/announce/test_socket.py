@@ -88,7 +88,7 @@ async def test_a_text_message_is_read_and_the_type_byte_must_agree_with_the_shap
 
 
 @pytest.mark.req("ANN-36", "ANN-10", "ANN-3")
-async def test_what_is_not_signed_as_it_must_be_is_dropped(tmp_path: Path) -> None:
+async def test_unsigned_or_altered_announcements_are_dropped(tmp_path: Path) -> None:
     """Criterion 1 and 4."""
     async with socket_service(tmp_path) as bench:
         alice, mallory = await bench.session("alice"), await bench.session("mallory")
@@ -301,7 +301,7 @@ async def test_a_quiet_peer_is_asked_and_a_silent_one_is_let_go(tmp_path: Path) 
 
 
 @pytest.mark.req("ANN-37")
-async def test_a_session_keeps_alive_what_it_announced_and_nothing_longer(tmp_path: Path) -> None:
+async def test_a_session_renews_its_announcements_only_while_it_is_open(tmp_path: Path) -> None:
     """P-28, with the real clock: the shortest TTL is ten seconds."""
     clock = SystemClock()
     async with socket_service(tmp_path, clock=clock) as bench:

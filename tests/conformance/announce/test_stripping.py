@@ -90,7 +90,7 @@ async def test_a_pinned_id_without_its_signature_is_refused_by_every_way_in_and_
 
 
 @pytest.mark.req("ANN-20")
-async def test_a_pinned_id_in_another_dialect_takes_nothing_from_what_was_signed(tmp_path: Path) -> None:
+async def test_a_pinned_id_in_another_dialect_does_not_change_the_signed_agent(tmp_path: Path) -> None:
     """For another caller it is a conflict; for the owner it awaits confirmation."""
     async with socket_service(tmp_path, trust_mode="tofu") as bench:
         owner, relay = bench.bench.as_("owner"), bench.bench.as_("relay")

@@ -165,7 +165,7 @@ async def test_a_revoked_agent_registers_through_no_api_and_with_no_key(tmp_path
 
 
 @pytest.mark.req("ANN-23")
-async def test_a_key_that_was_never_bound_takes_what_it_signed_along(tmp_path: Path) -> None:
+async def test_revoking_an_unbound_key_withdraws_the_agents_it_signed(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         alice, admin = bench.as_("alice"), bench.admin()
         assert (await alice.post("/api/v1/agents", json=said(bench))).status_code == 201

@@ -35,7 +35,7 @@ async def test_a_higher_major_is_not_processed_and_gets_our_version(tmp_path: Pa
 
 @pytest.mark.req("ANN-50")
 @pytest.mark.parametrize("version", ["v0.9", "1.0", "v1", "v1.0.0", "V1.0", "v1.x", "v１.0", "", None, 1.0, ["v1.0"]])
-async def test_what_is_no_version_is_malformed(tmp_path: Path, version: Any) -> None:
+async def test_an_invalid_protocol_version_is_malformed(tmp_path: Path, version: Any) -> None:
     async with service(tmp_path) as bench:
         assert error_of(await announce(bench.admin(), said(version)))[:2] == (400, "ErrMalformedPayload")
 

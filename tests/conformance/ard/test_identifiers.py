@@ -36,7 +36,7 @@ def test_the_publisher_is_a_domain_name() -> None:
 
 
 @pytest.mark.req("ARD-15")
-def test_what_the_published_expressions_let_through_is_refused() -> None:
+def test_urns_that_only_the_published_patterns_accept_are_refused() -> None:
     assert all(map(refused, ["urn:air:a.com:n::x", "urn:air:-:x", "urn:air:a.com:x\n", f"urn:air:{'a' * 64}.com:x"]))
     assert refused("urn:air:a.com:" + "x" * 242)
     assert not refused("urn:air:a.com:" + "x" * 241)

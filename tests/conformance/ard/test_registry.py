@@ -247,7 +247,7 @@ async def test_explore_counts_over_the_whole_registry_without_a_question(reader:
 
 
 @pytest.mark.req("ARD-26", "ARD-29")
-async def test_explore_counts_what_a_walk_over_the_search_finds(reader: httpx2.AsyncClient) -> None:
+async def test_explore_counts_agree_with_the_search_results(reader: httpx2.AsyncClient) -> None:
     found = (await search(reader, "weather", pageSize=100))["results"]
     facets = await explore(reader, {"field": "type"}, {"field": "tags"}, query={"text": "weather"})
     assert values(facets["type"]) == {
@@ -438,7 +438,7 @@ async def test_the_three_probes_of_the_conformance_tool_pass(reader: httpx2.Asyn
 
 
 @pytest.mark.req("ARD-24", "ARD-31")
-async def test_what_is_withdrawn_or_hidden_is_in_no_answer(bench: Bench, reader: httpx2.AsyncClient) -> None:
+async def test_withdrawn_and_hidden_agents_are_in_no_response(bench: Bench, reader: httpx2.AsyncClient) -> None:
     secret = profile("secret-weather", name="Secret", description="Weather for friends.", bindings=bound("mcp"))
     owner = bench.as_("owner", "discover:read", "discover:write")
     await owner.post("/api/v1/agents", json=secret, headers={"Waypost-Visibility": "private"})

@@ -130,6 +130,6 @@ async def test_an_index_that_is_no_index_is_refused(bench: Bench) -> None:
 
 @pytest.mark.req("AID-3")
 @pytest.mark.parametrize("name", ["com", "co.uk", "github.io", "127.0.0.1", "a b.com", "münchen.de", "x" * 300])
-async def test_what_is_no_domain_of_an_organisation_is_refused(bench: Bench, name: str) -> None:
+async def test_a_public_suffix_or_an_invalid_domain_is_refused(bench: Bench, name: str) -> None:
     with pytest.raises(InvalidParameter):
         await bench.organisations.read(name)

@@ -213,7 +213,7 @@ def test_the_header_does_not_choose_the_algorithm(algorithm: str, state: str) ->
 
 @pytest.mark.req("A2A-8")
 @pytest.mark.parametrize("signatures", ["text", {"a": 1}, [None], [{}], [{"protected": 1, "signature": 2}], [[]]])
-def test_what_is_no_signature_fails(signatures: Any) -> None:
+def test_malformed_signatures_fail_the_check(signatures: Any) -> None:
     assert verdict(card(signatures=signatures), key_of()).state == "failed"
 
 

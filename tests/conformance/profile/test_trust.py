@@ -127,7 +127,7 @@ async def test_a_key_that_is_bound_later_counts_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("PRO-58")
-async def test_a_document_by_a_revoked_key_is_refused_and_what_it_signed_is_gone(tmp_path: Path) -> None:
+async def test_a_revoked_key_removes_its_agents_and_its_documents_are_refused(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await bind(bench)
         await register(bench, sign_profile(profile(), KEY))
@@ -228,7 +228,7 @@ async def test_every_api_shows_the_same_level(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("PRO-55")
-async def test_what_a_publisher_says_in_our_place_stands_apart(tmp_path: Path) -> None:
+async def test_reserved_members_of_a_publisher_are_shown_as_self_asserted(tmp_path: Path) -> None:
     """H11, P11: only the service sets labels and scores."""
     claims = {
         "trust": {"level": "verified", "checks": []},
@@ -300,7 +300,7 @@ async def _twins(bench: Bench) -> None:
 
 
 @pytest.mark.req("PRO-28")
-async def test_policy_lifts_what_was_verified_a_little_and_lowers_what_failed(tmp_path: Path) -> None:
+async def test_trust_raises_verified_agents_slightly_and_lowers_failed_ones(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await _twins(bench)
         candidates = (await discover(bench, diversity=False))["candidates"]
@@ -314,7 +314,7 @@ async def test_policy_lifts_what_was_verified_a_little_and_lowers_what_failed(tm
 
 
 @pytest.mark.req("PRO-28")
-async def test_policy_cannot_lift_what_fits_worse(tmp_path: Path) -> None:
+async def test_trust_does_not_rank_a_worse_match_first(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await bind(bench, "far")
         await register(bench, profile("near", description="Answers short factual questions about whales."))
@@ -325,7 +325,7 @@ async def test_policy_cannot_lift_what_fits_worse(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("PRO-24")
-async def test_a_question_may_demand_what_was_verified(tmp_path: Path) -> None:
+async def test_a_search_may_require_a_trust_level(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await _twins(bench)
         only = await discover(bench, constraints={"trust": "verified"})

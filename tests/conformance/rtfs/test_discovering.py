@@ -332,7 +332,7 @@ async def test_the_order_is_text_score_then_protocol_then_id(rpc: Rpc) -> None:
 
 
 @pytest.mark.req("RTFS-52")
-async def test_what_the_registry_knows_stands_apart_from_the_card(rpc: Rpc) -> None:
+async def test_facts_of_the_registry_are_separate_from_the_card(rpc: Rpc) -> None:
     (found,) = (await rpc.call("discover", agent_id="translator"))["agents"]
     assert found["registry"] == {
         "health": "unknown",
@@ -374,7 +374,7 @@ async def test_an_unreadable_version_constraint_is_refused(rpc: Rpc, constraint:
 
 
 @pytest.mark.req("RTFS-46")
-async def test_what_a_caller_may_not_see_leaves_no_trace(bench: Bench, rpc: Rpc) -> None:
+async def test_hidden_agents_leave_no_trace_in_any_query(bench: Bench, rpc: Rpc) -> None:
     await rpc.register(card("secret", metadata={"visibility": "private"}))
     other = Rpc(bench.as_("bob"))
     for criteria in (

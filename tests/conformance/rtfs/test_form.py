@@ -105,7 +105,7 @@ def test_options_stay_with_the_caller() -> None:
         '{:agent-id "a"',
     ],
 )
-def test_what_is_not_literal_data_fails_before_anything_is_sent(rest: str) -> None:
+def test_a_form_that_is_not_literal_data_fails_before_a_request_is_sent(rest: str) -> None:
     with pytest.raises(InvalidDocument) as refused:
         parse_discover(f"(discover-agents {rest})")
     failure = failed_discovery(refused.value).form()

@@ -62,14 +62,14 @@ def test_other_forms_are_passed_over_and_two_profiles_are_a_list_only_when_asked
         ('"a" :id', "agent-profile"),
     ],
 )
-def test_what_breaks_a_rule_is_refused_with_its_place(properties: str, path: str) -> None:
+def test_an_invalid_profile_is_refused_with_its_path(properties: str, path: str) -> None:
     with pytest.raises(InvalidDocument) as refused:
         parse_profile(f"(agent-profile {properties})")
     assert refused.value.path == path
 
 
 @pytest.mark.req("RTFS-8")
-def test_what_can_be_read_past_is_a_warning() -> None:
+def test_unknown_properties_and_references_are_warnings() -> None:
     warnings = parse_profile(REPORT_PROFILE).warnings
     assert any("'ghost'" in warning for warning in warnings)
     assert any(":x-house-style" in warning for warning in warnings)
@@ -306,7 +306,7 @@ def test_values_and_keys_convert_to_json() -> None:
 
 @pytest.mark.req("RTFS-20")
 @pytest.mark.parametrize("metadata", ['{:a-b 1 "a_b" 2}', "{:a 'quoted}", "{:a @context}", "{:a (f)}"])
-def test_what_has_no_json_value_is_refused(metadata: str) -> None:
+def test_metadata_without_a_json_value_is_refused(metadata: str) -> None:
     with pytest.raises(InvalidDocument):
         derived(f'(agent-profile :id "a" :metadata {metadata})')
 

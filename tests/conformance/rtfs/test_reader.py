@@ -78,6 +78,6 @@ def test_the_reader_is_bounded_and_evaluates_nothing() -> None:
 
 @pytest.mark.req("RTFS-6")
 @pytest.mark.parametrize("text", [WEATHER_PROFILE, REPORT_PROFILE])
-def test_what_is_printed_is_read_again_as_the_same(text: str) -> None:
+def test_a_printed_form_parses_to_the_same_form(text: str) -> None:
     for form in parse_forms(text):
         assert parse_form(print_form(form)) == form

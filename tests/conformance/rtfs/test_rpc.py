@@ -134,7 +134,7 @@ async def test_an_unknown_method_is_reported(rpc: Rpc, method: str) -> None:
 
 @pytest.mark.req("RTFS-34")
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH"])
-async def test_other_http_methods_are_refused_with_what_is_allowed(rpc: Rpc, method: str) -> None:
+async def test_other_http_methods_are_refused_with_allow(rpc: Rpc, method: str) -> None:
     response = await rpc.client.request(method, "/rtfs")
     assert response.status_code == 405
     assert response.headers["allow"] == "POST"
@@ -174,7 +174,7 @@ async def test_a_body_of_more_than_a_mebibyte_or_another_type_is_refused(rpc: Rp
         (b'{"jsonrpc":"2.0","method":"m","params":{"a":{"x":1,"x":2}},"id":1}', -32600),
     ],
 )
-async def test_what_is_no_call_is_answered_with_200_and_a_null_id(rpc: Rpc, body: bytes, code: int) -> None:
+async def test_an_invalid_call_is_answered_with_200_and_a_null_id(rpc: Rpc, body: bytes, code: int) -> None:
     response = await rpc.post(body)
     assert response.status_code == 200
     assert response.json()["error"]["code"] == code

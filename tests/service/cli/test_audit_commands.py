@@ -140,7 +140,7 @@ def test_a_forging_service_cannot_bring_in_a_key_of_its_own(tmp_path: Path) -> N
         assert shell("verify", "--log").code == 0
 
 
-def test_what_is_remembered_is_not_guessed_when_it_cannot_be_read(shell: Shell, tmp_path: Path) -> None:
+def test_an_unreadable_saved_checkpoint_is_an_error(shell: Shell, tmp_path: Path) -> None:
     environment = {"WAYPOST_DATA": str(tmp_path / "mine")}
     token = (Path(shell.environment["WAYPOST_DATA"]) / "admin.token").read_text().strip()
     assert shell("verify", "--log", "--token", token, **environment).code == 0

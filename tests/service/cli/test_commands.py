@@ -84,7 +84,7 @@ def test_an_address_without_a_document_is_reported(
     assert ran.err.startswith("error: ")
 
 
-def test_what_is_at_an_address_is_shown_and_not_registered_in_a_dry_run(
+def test_a_dry_run_shows_the_agent_at_a_url_and_does_not_register_it(
     shell: Shell, tmp_path: Path, agent: Document
 ) -> None:
     card = {**agent, "name": "Shown Before Saved"}
@@ -212,7 +212,7 @@ def test_an_agent_of_another_owner_cannot_be_taken(shell: Shell, agent: Document
     assert shell("withdraw", agent["id"], "--token", alice).code == 0
 
 
-def test_what_is_private_is_not_there_for_others(shell: Shell, agent: Document) -> None:
+def test_a_private_agent_does_not_exist_for_others(shell: Shell, agent: Document) -> None:
     alice = minted(shell, "discover:read", "discover:write", sub="alice")
     bob = minted(shell, "discover:read", sub="bob")
     shell("register", shell.write("a.json", agent), "--token", alice, "--visibility", "private")
@@ -326,7 +326,7 @@ def test_an_export_may_go_to_a_file_or_be_one_array(shell: Shell, agent: Documen
     assert shell("export", "--as", "nonsense").code == 64
 
 
-def test_an_export_counts_what_has_no_document_of_the_dialect(shell: Shell, agent: Document) -> None:
+def test_an_export_counts_agents_without_a_document_of_the_dialect(shell: Shell, agent: Document) -> None:
     unreachable = {
         "id": "annotator",
         "name": "Annotator",

@@ -77,7 +77,9 @@ def test_the_certificate_comes_from_a_file_or_from_the_host(shell: Shell, hosted
         (("keys", "new", "--domain", "x.example.com", "--out", "x.pem"), 64),
     ],
 )
-def test_what_cannot_be_done_is_told(shell: Shell, arguments: tuple[str, ...], code: int) -> None:
+def test_a_failing_dns_command_prints_an_error_and_its_exit_code(
+    shell: Shell, arguments: tuple[str, ...], code: int
+) -> None:
     ran = shell(*arguments)
     assert ran.code == code, ran.err
     assert ran.err

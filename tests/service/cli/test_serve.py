@@ -21,7 +21,7 @@ def test_a_service_prints_the_ready_line_and_stops_on_a_signal() -> None:
         assert stop_server(server) == 0
 
 
-def test_a_service_keeps_what_was_registered(shell: Shell) -> None:
+def test_registered_agents_survive_a_restart_of_the_service(shell: Shell) -> None:
     with running_server() as server:
         document = {"id": "kept", "name": "Kept", "description": "d", "bindings": []}
         document["bindings"] = [{"protocol": "https", "endpoint": "https://a.example"}]  # type: ignore[assignment]

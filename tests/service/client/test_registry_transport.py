@@ -69,7 +69,7 @@ async def test_a_pointer_is_followed_to_a_registry_that_was_named_and_to_no_othe
         await asyncio.wait_for(pointer_fetcher([])("https://a.example/agents/x"), 60)
 
 
-def test_what_a_listener_bound_is_kept_without_how_far_it_has_come(tmp_path: Path) -> None:
+def test_saved_pins_do_not_include_sequence_numbers(tmp_path: Path) -> None:
     bound = PinnedKey(
         key_id="k", kind="ed25519", spki=b"x", state="active", first_seen=1.0, via="tofu", seq=9, digest="d"
     )

@@ -177,7 +177,7 @@ def test_the_sync_client_does_all_of_it_too(server: RunningServer) -> None:
         client.withdraw(agent_id)
 
 
-async def test_what_is_at_an_address_is_looked_at_and_then_saved(tmp_path: Path) -> None:
+async def test_the_documents_at_a_url_are_shown_and_then_saved(tmp_path: Path) -> None:
     agent = invoice_translator("https://agents.example.net/fetched")
     (tmp_path / "agent.json").write_bytes(dump_json(dict(agent)))
     with website(tmp_path) as site, running_server("--store", "memory", "--allow-cidrs", "127.0.0.1/32") as server:

@@ -46,7 +46,7 @@ async def test_a_program_asks_how_far_an_agent_can_be_trusted(tmp_path: Path) ->
             await bob.verify("nobody")
 
 
-async def test_a_program_confirms_and_rejects_what_waits(tmp_path: Path) -> None:
+async def test_a_client_confirms_and_rejects_pending_changes(tmp_path: Path) -> None:
     async with service(tmp_path) as bench, client(bench, "alice") as alice:
         await verified(bench)
         receipt = await alice.register(profile(bindings=ELSEWHERE))

@@ -117,7 +117,7 @@ async def test_an_import_that_is_repeated_changes_nothing(bench: Bench, register
     assert (registering.registry.changes.revision, len(registering.registry.entries)) == (before, 2)
 
 
-async def test_a_catalogue_that_changes_takes_nothing_from_what_the_agent_says_itself(
+async def test_a_changed_catalog_entry_does_not_override_the_agents_own_document(
     bench: Bench, registering: Registering
 ) -> None:
     bench.publish()
@@ -131,7 +131,7 @@ async def test_a_catalogue_that_changes_takes_nothing_from_what_the_agent_says_i
     assert record.bindings[0].endpoint == "wss://alice.example.com/agent/chat"
 
 
-async def test_what_would_be_one_record_is_shown_before_it_is(bench: Bench, registering: Registering) -> None:
+async def test_a_preview_names_the_record_that_an_entry_would_join(bench: Bench, registering: Registering) -> None:
     bench.publish()
     catalogue(bench, entry(bench.url(DOCUMENT)))
     shown = await registering.take(ORG, organisation=True, save=False)
@@ -142,7 +142,7 @@ async def test_what_would_be_one_record_is_shown_before_it_is(bench: Bench, regi
     assert len(registering.registry.entries) == 0
 
 
-async def test_of_an_organisation_too_only_what_was_shown_is_saved(bench: Bench, registering: Registering) -> None:
+async def test_the_agents_of_an_organisation_are_saved_only_as_shown(bench: Bench, registering: Registering) -> None:
     bench.publish()
     catalogue(bench, entry(bench.url(DOCUMENT)))
     shown = await registering.take(ORG, organisation=True, save=False)
@@ -185,7 +185,7 @@ async def test_a_catalog_of_another_origin_is_not_linked(bench: Bench, registeri
     assert (await held(registering, "urn:air:evil.net:a:b")).id == "urn:air:evil.net:a:b"
 
 
-async def test_what_another_owner_holds_is_joined_by_nothing(bench: Bench, registering: Registering) -> None:
+async def test_an_entry_is_not_merged_into_an_agent_of_another_owner(bench: Bench, registering: Registering) -> None:
     bench.publish()
     await registering.take(bench.domain, BOB)
     catalogue(bench, entry(bench.url(DOCUMENT)))
@@ -195,7 +195,9 @@ async def test_what_another_owner_holds_is_joined_by_nothing(bench: Bench, regis
     assert len((await held(registering, AGENT)).sources) == 1
 
 
-async def test_what_a_caller_says_of_a_document_ties_nothing(bench: Bench, registering: Registering) -> None:
+async def test_a_posted_catalog_entry_is_not_linked_to_the_document_it_names(
+    bench: Bench, registering: Registering
+) -> None:
     """An entry that was sent, not fetched, may point where it likes."""
     sent = await post(registering, entry(bench.url(DOCUMENT)))
     bench.publish()
@@ -278,7 +280,7 @@ async def test_two_records_that_turn_out_to_be_one_agent_become_one(bench: Bench
     assert {source.dialect: source.via for source in record.sources} == {"a2a": "domain", "adp": "domain"}
 
 
-async def test_they_become_one_only_when_what_changes_of_a_verified_agent_is_confirmed(
+async def test_two_records_merge_only_after_the_pending_change_of_a_verified_agent_is_confirmed(
     bench: Bench, registering: Registering
 ) -> None:
     sent = await post(registering, card(bench))

@@ -47,13 +47,15 @@ async def test_resending_a_document_keeps_its_domain_proof(bench: Bench, registe
     assert await registering.level("agent:alice.example.com") == "verified"
 
 
-async def test_what_an_admin_registers_by_its_domain_is_not_hosted_here(bench: Bench, registering: Registering) -> None:
+async def test_an_agent_that_an_admin_registers_by_domain_is_not_hosted_here(
+    bench: Bench, registering: Registering
+) -> None:
     bench.publish()
     await registering.take(bench.domain, ADMIN)
     assert (await registering.registry.get(ADMIN, "agent:alice.example.com")).hosted is None
 
 
-async def test_what_is_shown_first_is_what_is_saved(bench: Bench, registering: Registering) -> None:
+async def test_an_agent_of_a_domain_is_saved_only_as_shown(bench: Bench, registering: Registering) -> None:
     bench.publish()
     shown = await registering.take(bench.domain, save=False)
     assert shown.agents[0].receipt is None
@@ -110,7 +112,7 @@ async def test_the_same_agent_known_otherwise_is_one_record(bench: Bench, regist
     assert {source.dialect for source in held.sources} == {"a2a", "adp"}
 
 
-async def test_another_owner_keeps_what_it_has(bench: Bench, registering: Registering) -> None:
+async def test_an_agent_of_another_owner_is_not_replaced(bench: Bench, registering: Registering) -> None:
     bench.publish()
     await registering.take(bench.domain)
     with pytest.raises(OwnerConflict):

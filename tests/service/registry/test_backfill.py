@@ -33,7 +33,7 @@ async def test_facts_missing_in_an_older_entry_are_read_from_the_record(tmp_path
         assert catalogue.take_without_facts() == []
 
 
-async def test_a_restart_keeps_what_agents_state(tmp_path: Path) -> None:
+async def test_a_restart_keeps_the_stated_facts_of_agents(tmp_path: Path) -> None:
     async with service(tmp_path, store="sqlite") as bench:
         document = profile("here", constraints={"region": "eu", "latency_ms_p95": 20})
         assert (await bench.admin().post("/api/v1/agents", json=document)).status_code == 201

@@ -273,7 +273,7 @@ async def test_an_id_without_a_domain_is_judged_by_all_its_endpoints(bench: Benc
     assert "domain" not in await checks(bench, "one-ours")
 
 
-async def test_what_an_admin_hosts_stays_when_a_proof_ends(bench: Bench, names: DnsServer) -> None:
+async def test_an_agent_hosted_by_an_admin_stays_when_a_domain_proof_ends(bench: Bench, names: DnsServer) -> None:
     alice, admin = bench.as_("alice"), bench.admin()
     await alice.post("/api/v1/agents", json=profile("plain"))
     await admin.post("/api/v1/agents/plain:host", json={"domain": "given.example.com"})

@@ -71,7 +71,7 @@ async def following(data: Path, **settings: object) -> AsyncIterator[Pair]:
             await pair.follower.stop()
 
 
-async def test_what_was_there_at_the_start_is_there(tmp_path: Path) -> None:
+async def test_a_follower_serves_agents_registered_before_its_start(tmp_path: Path) -> None:
     async with service(tmp_path, store="sqlite") as bench:
         pair = Pair(bench, tmp_path)
         await pair.put("a", description="Sorts letters.")
@@ -156,7 +156,7 @@ async def test_a_log_that_was_cut_is_made_up_for(tmp_path: Path) -> None:
             assert isinstance(await anext(items), WatchCutOff)
 
 
-async def test_a_watcher_here_sees_what_was_told(tmp_path: Path) -> None:
+async def test_a_watcher_of_a_follower_sees_announced_changes(tmp_path: Path) -> None:
     async with following(tmp_path) as pair:
         items = await pair.follower.watch(READER)
         await pair.put("a")

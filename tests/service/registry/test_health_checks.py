@@ -146,7 +146,7 @@ async def test_if_more_than_half_fail_at_once_no_agent_is_delisted_for_an_hour(b
     assert (await bench.admin().get("/api/v1/stats")).json()["by_status"] == {"suspended": 120}
 
 
-def test_checks_are_spread_and_what_stays_dead_is_asked_more_seldom() -> None:
+def test_checks_are_spread_and_dead_endpoints_are_checked_less_often() -> None:
     draws = iter((0.0, 1.0, 0.5, 0.5, 0.5, 0.5, 0.5))
     schedule = HealthSchedule(60.0, lambda: next(draws))
     schedule.watch("a", "https://a.example/", None, 0.0)
@@ -271,7 +271,7 @@ async def test_the_health_of_a_hidden_agent_is_nobodys_business(bench: Bench, si
     assert {path: (await bob.get(path)).content for path in before} == before
 
 
-async def test_what_a_publisher_says_of_its_health_is_only_said(bench: Bench) -> None:
+async def test_the_health_that_a_publisher_claims_is_shown_as_self_asserted(bench: Bench) -> None:
     """P11: no claim looks like what was found."""
     await register(bench.as_("alice"), profile("a", health={"state": "healthy"}))
     asked = {"query": "answers questions", "detail": "full"}
@@ -284,7 +284,7 @@ async def test_what_a_publisher_says_of_its_health_is_only_said(bench: Bench) ->
 # --- Life ------------------------------------------------------------------------------------------
 
 
-async def test_what_was_found_outlasts_a_restart_and_is_taken_up_from_there(
+async def test_health_states_survive_a_restart_and_checks_continue_from_them(
     tmp_path: Path, site: ExternalServer
 ) -> None:
     endpoint = serve(site, "/", 500)

@@ -114,7 +114,7 @@ async def test_a_document_of_another_dialect_does_not_move_a_verified_agent(tmp_
         assert await endpoints(bench) == SAFE
 
 
-async def test_the_owner_confirms_what_waits_by_its_name(tmp_path: Path) -> None:
+async def test_the_owner_confirms_a_pending_change_by_its_etag(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await publish(bench, *BOUND)
         waiting = (await publish(bench, bindings=ELSEWHERE)).held
@@ -139,7 +139,7 @@ async def test_an_admin_confirms_and_the_owner_stays_the_same(tmp_path: Path) ->
     assert registration.sources[0].subject == "alice"
 
 
-async def test_what_is_rejected_is_forgotten(tmp_path: Path) -> None:
+async def test_a_rejected_change_is_discarded(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await publish(bench, *BOUND)
         waiting = (await publish(bench, bindings=ELSEWHERE)).held

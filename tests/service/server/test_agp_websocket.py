@@ -119,7 +119,7 @@ async def test_a_revoked_key_opens_no_session_whatever_vouches_for_it(bench: Ben
 
 
 @pytest.mark.parametrize("what", ["key", "agent"])
-async def test_a_conversation_ends_at_once_when_what_it_came_by_is_revoked(bench: Bench, what: str) -> None:
+async def test_a_conversation_ends_at_once_when_its_key_or_agent_is_revoked(bench: Bench, what: str) -> None:
     """W9: whatever vouched for it; others go on."""
     now, gone = bench.clock.now(), f"agent:{what}.revoked.example.com"
     body = {"agent_id": gone, "public_key": key_of(gone).public.pem()}
@@ -136,7 +136,7 @@ async def test_a_conversation_ends_at_once_when_what_it_came_by_is_revoked(bench
         assert await other.answer(signed(ALICE, OWN, "echo still here", at=now)) == "still here"
 
 
-async def test_a_peer_finds_what_everybody_sees_and_with_a_token_what_its_subject_sees(bench: Bench) -> None:
+async def test_a_peer_finds_public_agents_and_with_a_token_those_of_its_subject(bench: Bench) -> None:
     now = bench.clock.now()
     async with call(bench) as socket:
         await socket.open(ALICE, OWN, now)
@@ -263,7 +263,7 @@ async def attach(bench: Bench) -> Socket:
     return line
 
 
-async def test_what_passes_a_relay_is_untouched_in_both_directions(bench: Bench) -> None:
+async def test_a_relay_passes_frames_unchanged_in_both_directions(bench: Bench) -> None:
     now = bench.clock.now()
     async with await attach(bench) as line, call(bench) as guest:
         hello = signed(ALICE, BOB, hello_text(ALICE), kind="system", at=now)

@@ -177,7 +177,7 @@ async def test_answers_fit_their_shapes(tmp_path: Path) -> None:
             assert set(answer.json()) <= set(shape["properties"])
 
 
-async def test_a_proof_of_what_is_not_there_is_refused(tmp_path: Path) -> None:
+async def test_a_proof_of_a_missing_entry_is_refused_with_the_parameter(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         admin = bench.admin()
         await admin.post(AGENTS, json=profile(ONE))

@@ -105,7 +105,7 @@ async def test_a_hidden_agent_is_not_revealed(bench: Bench, site: ExternalServer
     assert "existing" not in (await fetch(bench.as_("bob"), url)).json()["agents"][0]
 
 
-async def test_only_what_was_shown_is_saved(bench: Bench, site: ExternalServer) -> None:
+async def test_a_fetched_document_is_saved_only_as_shown(bench: Bench, site: ExternalServer) -> None:
     site.json("/agent.json", profile("https://agents.example.net/first"))
     url = f"http://127.0.0.1:{site.port}/agent.json"
     digest = (await fetch(bench.admin(), url)).json()["digest"]
@@ -169,7 +169,7 @@ async def test_a_catalogue_is_bounded(bench: Bench, site: ExternalServer) -> Non
         (b"(hunter2 (", 400, None),
     ],
 )
-async def test_what_is_no_document_is_not_repeated(
+async def test_an_error_does_not_repeat_the_body_of_the_fetched_page(
     bench: Bench, site: ExternalServer, body: bytes, status: int, reason: str | None
 ) -> None:
     """S9."""

@@ -94,7 +94,9 @@ async def test_a_crowd_of_hidden_agents_moves_no_byte_of_an_answer(tmp_path: Pat
         assert (await answers(crowded.as_("alice"))) != expected
 
 
-async def test_nor_does_a_thousand_of_them_move_what_the_sentence_model_says(tmp_path: Path, models: Path) -> None:
+async def test_a_thousand_hidden_agents_do_not_change_scores_of_the_sentence_model(
+    tmp_path: Path, models: Path
+) -> None:
     """The hidden ones come before, between and after the others, so that the two services fold and embed at other times."""
     plain, crowd = share_models(tmp_path / "without", models), share_models(tmp_path / "with", models)
     options = WITH_MODEL | {"agents_per_owner": 0}

@@ -40,7 +40,7 @@ def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-async def test_versions_are_listed_with_what_changed(tmp_path: Path, kind: str) -> None:
+async def test_versions_are_listed_with_their_changes(tmp_path: Path, kind: str) -> None:
     async with service(tmp_path, store=kind) as bench:
         alice = bench.as_("alice")
         first = await _write(alice, "One.")

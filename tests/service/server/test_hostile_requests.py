@@ -64,7 +64,7 @@ async def test_a_question_is_text_whatever_it_looks_like(bench: Bench, text: str
     ["../admin.token", "..%2fadmin.token", "%2e%2e/admin.token", "%252e%252e%252fadmin.token", "known%00.json", "/known",
      "known/../known", "..;/known", "known%2f", "known%20", "KNOWN", "%6bnown%2e%2e", "\\known", ".%2fknown"],
 )  # fmt: skip
-async def test_a_path_names_what_it_names_and_nothing_beside_it(bench: Bench, face: str, trick: str) -> None:
+async def test_tricks_in_a_path_reach_no_other_resource(bench: Bench, face: str, trick: str) -> None:
     """H6: nothing is resolved, joined, decoded twice or folded."""
     assert (await ask_raw(bench, f"{face}/known".encode())).status_code == (200 if face else 404)
     answer = await ask_raw(bench, f"{face}/{trick}".encode())

@@ -194,7 +194,7 @@ async def test_an_interface_that_is_not_there_ends_the_start(tmp_path: Path) -> 
             pass
 
 
-async def test_what_is_dropped_unread_is_shown_to_an_operator_alone(tmp_path: Path) -> None:
+async def test_only_an_operator_sees_the_number_of_dropped_packets(tmp_path: Path) -> None:
     settings = lan(trust_mode="tofu")
     async with service(tmp_path, **settings) as bench:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
@@ -218,7 +218,7 @@ async def test_what_is_dropped_unread_is_shown_to_an_operator_alone(tmp_path: Pa
         assert "websocket_sessions" not in hidden
 
 
-async def test_a_registry_works_on_few_announcements_at_once_and_drops_what_is_too_much(tmp_path: Path) -> None:
+async def test_a_registry_bounds_concurrent_announcements_and_drops_the_excess(tmp_path: Path) -> None:
     """L3: an agent that is present announces itself again."""
     network = MemoryNetwork(ManualClock(NOW))
     async with service(tmp_path, trust_mode="tofu", store="sqlite") as bench:
@@ -249,7 +249,7 @@ class FoundOut(UnknownSender):
         return len(self._registry.entries) > 0
 
 
-async def test_what_waits_of_a_source_that_is_found_to_flood_is_forgotten(tmp_path: Path) -> None:
+async def test_queued_announcements_of_a_flooding_source_are_dropped(tmp_path: Path) -> None:
     """L3."""
     async with service(tmp_path, trust_mode="tofu", store="sqlite") as bench:
         made = LanBridge(bench.registry, bench.application.renderer, [])

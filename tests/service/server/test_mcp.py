@@ -154,7 +154,7 @@ async def test_a_tool_error_is_a_result_with_a_hint(
         assert told["error"]["path"] == path
 
 
-async def test_what_a_token_may_not_do_no_tool_does(bench: Bench) -> None:
+async def test_mcp_tools_need_the_scopes_of_their_operations(bench: Bench) -> None:
     reader, writer = bench.as_("reader", "discover:read"), bench.as_("writer", "discover:write")
     failed, told = await call(reader, "register_agent", document=profile("not-mine"))
     assert (failed, told["error"]["code"]) == (True, "forbidden")

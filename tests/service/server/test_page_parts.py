@@ -64,7 +64,7 @@ def hostile_record(protocol: str) -> AgentRecord:
 
 
 @pytest.mark.parametrize("protocol", ["a2a+jsonrpc", "https", "mcp", "agp", "grpc"])
-def test_what_is_copied_runs_nothing_that_a_publisher_wrote(protocol: str) -> None:
+def test_snippets_escape_text_of_the_publisher(protocol: str) -> None:
     for snippet in snippets_of(hostile_record(protocol), "http://127.0.0.1:8440"):
         if snippet.title == "Python":
             compile(snippet.code, "snippet", "exec", flags=0x2000)
@@ -137,7 +137,7 @@ async def test_the_part_that_changes_is_the_part_of_the_page(tmp_path: Path) -> 
         assert again.status_code == 304
 
 
-async def test_a_page_changes_its_tag_when_what_it_shows_changes(tmp_path: Path) -> None:
+async def test_the_etag_of_a_page_changes_with_its_content(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await fill(bench, 2)
         reader = bench.anonymous()
@@ -209,7 +209,7 @@ async def writer(bench: Bench) -> tuple[httpx2.AsyncClient, str]:
     return client, (await client.get("/register")).text.split('name="form" value="', 1)[1].split('"', 1)[0]
 
 
-async def test_what_is_saved_is_what_was_shown(tmp_path: Path) -> None:
+async def test_the_register_page_saves_the_document_that_it_showed(tmp_path: Path) -> None:
     document = json.dumps(profile("urn:x:a", name="Pasted"), indent=1)
     digest = hashlib.sha256(document.encode()).hexdigest()
     async with service(tmp_path) as bench:

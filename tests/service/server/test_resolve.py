@@ -89,7 +89,9 @@ async def test_a_cached_resolution_is_marked_and_can_be_refreshed(bench: Bench, 
         ({"name": DOMAIN, "fresh": "perhaps"}, "fresh"),
     ],
 )
-async def test_what_is_no_question_is_refused_with_its_place(bench: Bench, params: dict[str, str], path: str) -> None:
+async def test_invalid_resolve_parameters_are_refused_with_their_names(
+    bench: Bench, params: dict[str, str], path: str
+) -> None:
     answer = await bench.admin().get(RESOLVE, params=params)
     assert (answer.status_code, answer.json()["path"]) == (400, path)
 

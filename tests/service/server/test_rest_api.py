@@ -95,7 +95,7 @@ async def test_one_agent_in_two_dialects_is_one_record_with_two_sources(tmp_path
         (b" " * (limits.DOCUMENT_BYTES + 1), 413, "$"),
     ],
 )
-async def test_a_bad_document_is_refused_with_what_and_where(
+async def test_an_invalid_document_is_refused_with_status_and_path(
     tmp_path: Path, body: bytes, status: int, path: str
 ) -> None:
     async with service(tmp_path) as bench:

@@ -113,7 +113,7 @@ async def test_only_the_owner_and_admins_share(tmp_path: Path) -> None:
         {"add": [f"s{number}" for number in range(limits.INVITEES + 1)]},
     ],
 )  # fmt: skip
-async def test_what_is_no_list_of_subjects_is_refused_with_its_path(tmp_path: Path, asked: dict[str, Any]) -> None:
+async def test_an_invalid_list_of_subjects_is_refused_with_its_path(tmp_path: Path, asked: dict[str, Any]) -> None:
     async with service(tmp_path) as bench:
         await bench.as_("alice").post("/api/v1/agents", json=SECRET, headers=PRIVATE)
         answer = await share(bench, **asked)

@@ -84,7 +84,7 @@ async def test_a_hidden_agent_changes_no_answer(tmp_path: Path, visibility: str,
                 assert one == other, one[0]
 
 
-async def test_owner_reader_and_admin_see_what_they_may(tmp_path: Path) -> None:
+async def test_owner_reader_and_admin_see_the_agents_they_may_see(tmp_path: Path) -> None:
     async with service(tmp_path, anonymous_read=True) as bench:
         alice = bench.as_("alice")
         for name in ("public", "internal", "private"):

@@ -180,7 +180,7 @@ async def test_an_admin_hosts_any_agent_under_a_domain_and_ends_it(tmp_path: Pat
 
 
 @pytest.mark.parametrize("domain", ["", "-x.example", "a b", "x" * 64 + ".example", 5, "127.0.0.1:80", "a..b"])
-async def test_what_is_no_domain_is_refused(tmp_path: Path, domain: object) -> None:
+async def test_an_invalid_domain_is_refused(tmp_path: Path, domain: object) -> None:
     async with service(tmp_path) as bench:
         await bench.admin().post("/api/v1/agents", json=profile("a"))
         answer = await bench.admin().post("/api/v1/agents/a:host", json={"domain": domain})

@@ -131,7 +131,7 @@ async def test_an_agent_without_a_domain_gets_a_hint(bench: Bench) -> None:
         {"address": ["192.0.2.1"] * 17},
     ],
 )
-async def test_what_cannot_stand_in_a_zone_is_refused(bench: Bench, params: dict[str, Any]) -> None:
+async def test_invalid_zone_parameters_are_refused_with_their_names(bench: Bench, params: dict[str, Any]) -> None:
     answer = await bench.as_("alice").get(ZONE, params=params)
     assert (answer.status_code, answer.json()["path"]) == (400, next(iter(params)))
 

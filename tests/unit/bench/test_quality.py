@@ -74,7 +74,7 @@ def test_agents_of_eight_skills_are_mostly_first_for_each_and_the_example_is_nam
     assert found["example_named"] >= 98
 
 
-def test_measures_agree_with_what_is_worked_out_by_hand() -> None:
+def test_measures_agree_with_values_computed_by_hand() -> None:
     assert ndcg(["b", "a"], {"a"}) == pytest.approx(0.6309, abs=1e-4)
     assert recall(["a", "x", "y", "z", "w", "b"], {"a", "b"}) == 0.5
     assert reciprocal_rank(["x", "a"], {"a"}) == 0.5

@@ -59,7 +59,7 @@ def test_a_folder_is_read_in_order_with_its_folders(tmp_path: Path) -> None:
     assert [Path(piece.origin).name for piece in pieces] == ["a.json", "b.json", "c.json"]
 
 
-def test_what_is_broken_or_too_large_fails_alone(tmp_path: Path) -> None:
+def test_a_broken_or_too_large_document_fails_alone(tmp_path: Path) -> None:
     (broken,) = read(tmp_path, "a.json", b"{")
     assert broken.error is not None
     assert "Not JSON" in broken.error.message

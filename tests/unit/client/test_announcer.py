@@ -130,7 +130,7 @@ async def test_a_change_is_announced_at_once() -> None:
         assert registry.messages[1]["agent"]["capabilities"] == {"logs": "1.0"}
 
 
-async def test_what_fails_on_one_transport_stops_no_other() -> None:
+async def test_a_failing_transport_does_not_stop_the_others() -> None:
     clock, pauses, broken, whole = ManualClock(NOW), Pauses(), Registry(), Registry()
     broken.fails = True
     async with Announcer(agent(), key("a"), [broken, whole], clock=clock, pause=pauses) as announcer:

@@ -59,7 +59,7 @@ def signed(document: dict[str, object], sender: str = ALICE, to: str = BOB, ago:
     return {"content": body, "headers": dict(sign_result(key_of(sender), message_id, sender, to, now, body))}
 
 
-async def test_what_is_signed_for_the_agent_is_handed_over_once_and_by_its_signer(
+async def test_a_signed_callback_is_delivered_once_with_its_signer(
     desk: tuple[Desk, httpx2.AsyncClient],
 ) -> None:
     made, client = desk
@@ -74,7 +74,9 @@ async def test_what_is_signed_for_the_agent_is_handed_over_once_and_by_its_signe
     assert made.taken[0].document == NEWS
 
 
-async def test_what_is_for_another_old_changed_or_not_signed_is_refused(desk: tuple[Desk, httpx2.AsyncClient]) -> None:
+async def test_a_misaddressed_old_altered_or_unsigned_callback_is_refused(
+    desk: tuple[Desk, httpx2.AsyncClient],
+) -> None:
     made, client = desk
     changed = signed(NEWS) | {"content": json.dumps(NEWS | {"content": "all is done"}).encode()}
     for post in (signed(NEWS, to=CAROL), signed(NEWS, ago=4000), changed, {"content": b"{}"}):
@@ -85,7 +87,7 @@ async def test_what_is_for_another_old_changed_or_not_signed_is_refused(desk: tu
     assert made.taken == []
 
 
-async def test_what_could_not_be_taken_is_taken_when_it_is_posted_again(desk: tuple[Desk, httpx2.AsyncClient]) -> None:
+async def test_a_message_that_failed_is_accepted_when_it_is_posted_again(desk: tuple[Desk, httpx2.AsyncClient]) -> None:
     made, client = desk
     made.is_closed = True
     assert (await client.post("/news", **signed(NEWS))).status_code == 500  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from waypost.errors import InvalidDocument, NotFound, QuotaExceeded, RateLimited
 RETRY = Retry(attempts=4, base_seconds=0.1, most_seconds=1.0)
 
 
-def test_what_time_cannot_heal_is_final() -> None:
+def test_permanent_errors_are_not_retried() -> None:
     for error in (NotFound("x"), InvalidDocument("x"), StorageFull("x"), QuotaExceeded("x")):
         assert RETRY.delay(error, 1, repeatable=True, chance=0.5) is None
 

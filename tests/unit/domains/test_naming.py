@@ -67,7 +67,7 @@ def test_a_domain_an_agent_uri_and_an_address_are_read(text: str, domain: str, u
         "agent:agent:alice.example.com",
     ],
 )
-def test_what_is_no_name_of_an_agent_is_refused(text: str) -> None:
+def test_an_invalid_target_is_refused(text: str) -> None:
     with pytest.raises(InvalidParameter):
         parse_target(text)
     assert not is_domain(text)

@@ -16,12 +16,12 @@ OLD = '"v=ADP1.1; pk=y"'
 AID = '"v=aid2;u=https://a.example/mcp;p=mcp"'
 
 
-def test_what_is_there_already_is_left_alone() -> None:
+def test_existing_records_are_not_changed() -> None:
     wanted = held("a.example", "SVCB", "1 .")
     assert plan_changes([wanted], {wanted.key: wanted}) == []
 
 
-def test_what_is_missing_is_added_and_what_differs_replaced() -> None:
+def test_missing_records_are_added_and_different_ones_replaced() -> None:
     svcb, txt = held("a.example", "SVCB", "1 ."), held("_agent.a.example", "TXT", ADP)
     changes = plan_changes([svcb, txt], {svcb.key: None, txt.key: held("_agent.a.example", "TXT", OLD)})
     assert [(change.type, change.before is None) for change in changes] == [("SVCB", True), ("TXT", False)]
@@ -83,7 +83,7 @@ def test_a_long_list_is_written_in_strings_that_fit() -> None:
     assert "".join(strings).endswith("zed:a2a")
 
 
-def test_what_an_earlier_update_left_is_removed() -> None:
+def test_records_of_an_earlier_update_are_removed() -> None:
     old = held("_8443._tcp.a.example", "TLSA", "3 1 1 00")
     (change,) = plan_withdrawal([old], {old.key: old}, "a.example")
     assert (change.before, change.after) == (old, None)

@@ -19,7 +19,7 @@ def test_every_format_names_every_record_set(form: str) -> None:
     assert FINGERPRINT in text
 
 
-def test_terraform_quotes_what_its_language_would_read() -> None:
+def test_terraform_output_escapes_interpolation() -> None:
     zone = make_zone(plan(capabilities_url=None, metadata_url="https://alice.example.com/${x}%{y}"), private_keys=False)
     text = format_zone(zone, "terraform")
     assert "$${x}%%{y}" in text

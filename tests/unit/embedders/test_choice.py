@@ -69,7 +69,7 @@ def test_without_the_package_there_is_a_warning(monkeypatch: pytest.MonkeyPatch,
 
 
 @pytest.mark.parametrize("setting", ["", "USE", "minilm", "onnx"])
-def test_what_is_not_known_is_refused_with_what_is(setting: str) -> None:
+def test_an_unknown_embedder_is_refused_with_the_valid_values(setting: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
         choose_embedder(setting, None)
     assert refused.value.path == "embedder"
@@ -129,7 +129,7 @@ def test_a_question_is_embedded_once() -> None:
     assert model.asked == [["whole"], ["whole", "a clause", "b"]]
 
 
-def test_what_is_remembered_cannot_be_changed_from_outside() -> None:
+def test_changing_a_returned_vector_does_not_change_the_cache() -> None:
     embedder = CachingEmbedder(lazy(Counting()))
     embedder.encode(["abc"])[:] = 0
     assert embedder.encode(["abc"]).tolist() == [[3, 1]]

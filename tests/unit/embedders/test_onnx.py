@@ -55,7 +55,7 @@ def test_our_own_file_says_prefix_bound_and_pooling(folder: Path) -> None:
     assert OnnxEncoder(open_onnx_folder(folder))(["east north north"])[0] == pytest.approx([0, HALF, HALF])
 
 
-def test_it_takes_the_place_of_the_network_and_its_name_tells_what_it_is(folder: Path) -> None:
+def test_an_onnx_model_replaces_the_network_and_its_name_identifies_it(folder: Path) -> None:
     chosen = choose_embedder(f"onnx:{folder}", None)
     slow, quick = chosen.spaces
     assert (slow.embedder.dims, slow.is_quick, slow.quantizer.lists) == (3, False, 1)
@@ -77,7 +77,7 @@ def test_landmarks_in_the_folder_are_used(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["model.onnx", "tokenizer.json"])
-def test_what_is_missing_is_named(folder: Path, name: str) -> None:
+def test_a_missing_model_file_is_named_in_the_error(folder: Path, name: str) -> None:
     (folder / name).unlink()
     with pytest.raises(ConfigurationError, match=name) as refused:
         choose_embedder(f"onnx:{folder}", None)

@@ -29,7 +29,7 @@ def test_vectors_are_of_unit_length(encode: Encode) -> None:
     assert np.linalg.norm(made, axis=1) == pytest.approx(1, abs=1e-5)
 
 
-def test_a_vector_does_not_depend_on_what_else_is_asked(encode: Encode) -> None:
+def test_a_vector_does_not_depend_on_the_rest_of_its_batch(encode: Encode) -> None:
     together = encode(TEXTS)
     alone = np.vstack([encode([text]) for text in TEXTS])
     assert together == pytest.approx(alone, abs=1e-5)
@@ -45,7 +45,7 @@ def test_an_empty_text_has_no_direction(encode: Encode) -> None:
     assert encode([]).shape == (0, use_model.DIMS)
 
 
-def test_what_is_past_the_bound_has_no_say(encode: Encode) -> None:
+def test_tokens_beyond_the_limit_do_not_change_the_vector(encode: Encode) -> None:
     long = "agent " * (limits.EMBEDDER_TOKENS + 10)
     assert np.array_equal(encode([long]), encode([long + "and something else"]))
 

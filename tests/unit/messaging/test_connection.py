@@ -332,7 +332,7 @@ async def test_a_handler_may_ask_back_in_the_same_conversation() -> None:
         )
 
 
-async def test_what_was_not_finished_before_a_restart_is_handed_over_again_and_says_so() -> None:
+async def test_a_message_unfinished_at_a_restart_is_redelivered_and_marked() -> None:
     keeper, heard = MemoryKeyValueStore(), []
 
     async def never(letter: AgentMessage, conversation: AgpConnection | None) -> AsyncIterator[MessageContent]:

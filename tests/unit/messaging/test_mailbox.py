@@ -32,7 +32,7 @@ async def deposit(made: Mailboxes, clock: ManualClock, sender: str, number: int,
     return frame
 
 
-async def test_what_is_kept_comes_in_order_as_it_is_until_it_is_removed() -> None:
+async def test_stored_frames_are_returned_unchanged_and_in_order_until_removed() -> None:
     made, clock, keeper = await boxes()
     kept = [await deposit(made, clock, ALICE, number) for number in (3, 1, 2)]
     assert await frames(made) == kept
@@ -44,7 +44,7 @@ async def test_what_is_kept_comes_in_order_as_it_is_until_it_is_removed() -> Non
     assert await frames(made) == [kept[2]]
 
 
-async def test_what_its_receiver_would_have_to_refuse_is_not_kept() -> None:
+async def test_messages_too_old_for_their_receiver_are_dropped() -> None:
     made, clock, _ = await boxes()
     await deposit(made, clock, ALICE, 1)
     clock.advance(limits.AGP_MAILBOX_SECONDS - 1)

@@ -10,13 +10,13 @@ from waypost.messaging.connection import SharedBatch, SignaturePool
 WAIT_SECONDS = 60.0
 
 
-def test_what_was_shared_comes_back_in_its_order() -> None:
+def test_shared_jobs_return_in_order() -> None:
     hand = SignaturePool()
     for count in (0, 1, limits.AGP_POOL_MIN_SIGNATURES, 200):
         assert hand.run(lambda job: job * job, range(count)) == [job * job for job in range(count)]
 
 
-def test_what_the_helper_has_done_is_not_done_again() -> None:
+def test_jobs_done_by_the_helper_are_not_repeated() -> None:
     done: list[int] = []
     sharing = SharedBatch(done.append, range(5))
     sharing.help()

@@ -32,7 +32,7 @@ def test_numbers_without_a_value_are_refused(text: str) -> None:
         parse_json(text.encode())
 
 
-def test_integers_are_read_up_to_what_a_double_holds() -> None:
+def test_integers_are_accepted_up_to_2_to_the_53() -> None:
     assert parse_json(b"9007199254740991") == 2**53 - 1
     assert parse_json(b"-9007199254740991") == -(2**53 - 1)
     for text in (b"9007199254740992", b"-9007199254740992", b"1" * 400, b'{"a":[9007199254740993]}'):
@@ -85,7 +85,7 @@ def test_an_object_is_demanded_by_name() -> None:
         parse_object(b"[]")
 
 
-def test_what_is_written_is_compact_and_keeps_the_order() -> None:
+def test_dumped_json_is_compact_and_keeps_the_order() -> None:
     assert dump_json({"b": 1, "a": ["é", None]}) == '{"b":1,"a":["é",null]}'.encode()
 
 

@@ -75,6 +75,6 @@ def test_a_damaged_text_is_refused_or_read_as_other_readers_read_it() -> None:
         b"",
     ],
 )
-def test_what_readers_see_differently_is_refused(text: bytes) -> None:
+def test_json_that_parsers_read_differently_is_refused(text: bytes) -> None:
     with pytest.raises(WaypostError):
         parse_json(text)

@@ -53,7 +53,7 @@ def test_loose_forms_and_builds_are_equal_in_precedence(left: str, right: str) -
 @pytest.mark.parametrize(
     "text", ["", "latest", "1.2.3.4", "01.2.3", "1.2.3-01", "1.2.3-", "1..2", "2024-01-01T00:00", "9" * 20]
 )
-def test_what_is_not_a_version_is_compared_with_nothing(text: str) -> None:
+def test_an_invalid_version_is_not_compared(text: str) -> None:
     assert find_version(text) is None
     assert compare_versions(text, "1.0.0") is None
     assert compare_versions("1.0.0", text) is None

@@ -74,7 +74,7 @@ def test_metadata_services_are_never_lifted(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["0.0.0.0", "0.1.2.3", "::", "224.0.0.251", "ff02::fb", "255.255.255.255", "240.0.0.1"]
 )
-def test_what_is_nobodys_address_is_never_lifted(text: str) -> None:
+def test_unspecified_multicast_and_reserved_addresses_cannot_be_allowed(text: str) -> None:
     assert reason(AddressPolicy(["0.0.0.0/0", "::/0", f"{text}"]), text) == "reserved"
 
 

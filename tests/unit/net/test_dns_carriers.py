@@ -50,7 +50,7 @@ async def refused(server: str, reason: str, **how: object) -> DnsFailure:
 # --- UDP ------------------------------------------------------------------------------------------
 
 
-async def test_what_is_not_the_answer_is_waited_on() -> None:
+async def test_packets_that_do_not_match_the_query_are_ignored() -> None:
     """Another id, another question, not a response: anyone can send those."""
 
     def behave(asked: Asked) -> None:
@@ -247,7 +247,7 @@ async def test_questions_go_over_https(secured: Authority) -> None:
     ("body", "status", "reason"),
     [(b"no message", 200, "malformed"), (b"", 500, "status"), (b"x" * 70_000, 200, "malformed")],
 )
-async def test_what_is_no_message_over_https_is_a_failure(
+async def test_an_invalid_dns_over_https_response_is_a_failure(
     secured: Authority, body: bytes, status: int, reason: str
 ) -> None:
     async with doh(secured, [], answer=lambda asked: body, status=status) as url:

@@ -96,7 +96,7 @@ def test_memory_has_a_bound_and_the_least_used_goes_first() -> None:
     assert memory.find(1) is None
 
 
-async def test_what_was_answered_is_remembered_for_its_time_and_asked_for_again_after_it() -> None:
+async def test_an_answer_is_cached_for_its_ttl_and_queried_again_afterwards() -> None:
     clock, book = ManualClock(NOW), ZoneBook(top(AGENT), AGENT)
     dns_ = resolver(book, clock)
     first = await dns_.lookup("www.agent.test", "TXT")
@@ -241,7 +241,7 @@ async def test_a_domain_that_is_named_as_not_signed_is_used_without_proof() -> N
     assert (found.outcome, found.security, found.queries) == ("found", "insecure", 1)
 
 
-async def test_a_server_that_knows_nothing_of_the_root_leaves_open_what_is_proven() -> None:
+async def test_without_a_root_or_an_anchor_the_answer_is_indeterminate() -> None:
     """A server of one's own zone, without an anchor for it: found, and neither secure nor bogus."""
     found = await resolver(ZoneBook(AGENT), anchored=False, root=True).lookup("www.agent.test", "TXT")
     assert (found.outcome, found.security) == ("found", "indeterminate")
@@ -262,7 +262,7 @@ async def test_a_root_that_was_reached_once_must_be_reached_from_then_on() -> No
 
 
 @pytest.mark.parametrize("name", ["a..b", "a" * 64 + ".test", ".".join(["a" * 60] * 5)])
-async def test_what_is_no_name_is_a_failure(name: str) -> None:
+async def test_a_lookup_of_an_invalid_name_fails(name: str) -> None:
     found = await resolver(ZoneBook(top())).lookup(name, "TXT")
     assert (found.outcome, found.security, found.queries) == ("failed", "indeterminate", 0)
 

@@ -367,7 +367,7 @@ def movable_clock() -> tuple[list[float], Callable[[], float]]:
     return now, lambda: now[0]
 
 
-def test_every_purpose_keeps_within_five_seconds_but_for_what_the_dns_leads_to() -> None:
+def test_every_fetch_ends_within_five_seconds_except_those_that_follow_dns() -> None:
     longer = {"descriptor", "index"}  # AID-26
     assert {bounds.total_seconds for purpose, bounds in FETCH_LIMITS.items() if purpose not in longer} == {5.0}
     assert {FETCH_LIMITS[purpose].total_seconds for purpose in longer} == {12.0}  # type: ignore[index]

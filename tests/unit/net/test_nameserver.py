@@ -87,7 +87,7 @@ async def test_dnssec_records_are_sent_only_on_request(server: Running) -> None:
     assert not plain.flags & dns.flags.RA
 
 
-async def test_a_delegation_is_told_with_what_vouches_for_it(server: Running) -> None:
+async def test_a_delegation_is_answered_with_ns_and_ds_or_nsec(server: Running) -> None:
     safe = await server.ask("www.safe.example.test", "A")
     assert {rrset.rdtype for rrset in safe.authority} >= {dns.rdatatype.NS, dns.rdatatype.DS, dns.rdatatype.RRSIG}
     plain = await server.ask("www.sub.example.test", "A")
@@ -102,7 +102,7 @@ async def test_an_alias_ends_where_it_turns_in_a_circle_or_leaves(server: Runnin
 
 
 @pytest.mark.parametrize(("name", "kind"), [("example.net", "A"), ("example.test", "AXFR"), ("test", "SOA")])
-async def test_what_is_not_its_business_is_refused(server: Running, name: str, kind: str) -> None:
+async def test_foreign_zones_and_zone_transfers_are_refused(server: Running, name: str, kind: str) -> None:
     query = dns.message.make_query(name, kind if kind != "AXFR" else "A")
     if kind == "AXFR":
         query.question[0].rdtype = dns.rdatatype.AXFR
@@ -126,7 +126,7 @@ async def test_an_answer_that_does_not_fit_is_had_over_tcp(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("data", [b"", b"x", b"\0" * 11, b"\0\1\x80\0" + b"\0" * 8])
-async def test_what_is_no_question_gets_no_answer(server: Running, data: bytes) -> None:
+async def test_an_invalid_dns_query_gets_no_response(server: Running, data: bytes) -> None:
     assert server.server.reply(data, limits.DNS_UDP_BYTES) is None
 
 
@@ -197,14 +197,16 @@ async def test_an_update_is_made_whole_or_not_at_all(server: Running) -> None:
     ],
     ids=["name", "set", "value", "absent", "held", "elsewhere"],
 )
-async def test_an_update_holds_only_while_what_it_demands_is_so(server: Running, prepare: object, code: int) -> None:
+async def test_an_update_is_refused_if_its_prerequisites_are_not_met(
+    server: Running, prepare: object, code: int
+) -> None:
     message = _update(server)
     assert callable(prepare)
     prepare(message)
     assert (await server.send(message)).rcode() == code
 
 
-async def test_removing_takes_what_was_named_and_leaves_the_zone_a_zone(server: Running) -> None:
+async def test_an_update_removes_the_named_records_but_not_soa_and_ns(server: Running) -> None:
     message = _update(server)
     message.delete("alice", "A", "127.0.0.1")
     message.delete("_agent.alice")
@@ -282,6 +284,6 @@ def test_a_tsig_key_is_read_as_others_write_it(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "key x {", "hmac-md5:k:c2VjcmV0", "k:***", "-----BEGIN PRIVATE KEY-----"])
-def test_what_is_no_tsig_key_is_refused(text: str) -> None:
+def test_an_invalid_tsig_key_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError):
         parse_tsig(text)

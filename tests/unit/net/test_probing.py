@@ -89,7 +89,7 @@ async def test_a_denied_address_is_not_connected_to(
     assert site.connections == 0
 
 
-def test_of_a_name_or_of_what_is_no_address_nothing_is_said_beforehand(make_fetcher: MakeFetcher) -> None:
+def test_endpoints_without_a_denied_literal_address_pass_the_check(make_fetcher: MakeFetcher) -> None:
     for endpoint in ("https://inside.test/", "https://127.1/", "stdio:x", "http://8.8.8.8/"):
         make_fetcher(()).check_endpoint(endpoint)
 

@@ -61,7 +61,7 @@ def test_odd_hosts_are_refused_by_the_parser_or_denied_by_their_number(host: str
         f"https://example.com/{'x' * limits.FETCH_URL_CHARS}",
     ],
 )
-def test_what_is_not_canonical_is_refused(url: str) -> None:
+def test_a_non_canonical_url_is_refused(url: str) -> None:
     with pytest.raises(InvalidParameter):
         parse_url(url)
 
@@ -108,7 +108,7 @@ def test_only_the_ports_of_the_web_and_free_ones_are_asked() -> None:
         ("8.8.8.8", "8.8.4.4", False),
     ],
 )
-def test_a_site_is_a_host_and_what_is_below_it(one: str, other: str, same: bool) -> None:
+def test_a_site_is_a_host_and_its_subdomains(one: str, other: str, same: bool) -> None:
     """S6."""
     assert is_same_site(parse_url(f"https://{one}/"), parse_url(f"https://{other}/")) is same
 

@@ -327,7 +327,7 @@ def test_a_card_without_an_address_gets_a_hint() -> None:
     assert "protocolBinding" in (caught.value.hint or "")
 
 
-def test_what_protobuf_leaves_out_is_read_as_empty_with_a_warning() -> None:
+def test_members_that_protobuf_omits_are_empty_with_a_warning() -> None:
     card = {name: value for name, value in SMALLEST.items() if name not in ("skills", "capabilities")}
     decoded = A2A.decode(card, DECODE)
     assert decoded.record.tags == ("a2a",)

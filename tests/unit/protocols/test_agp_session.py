@@ -211,7 +211,7 @@ NO_MESSAGES: dict[str, tuple[str | bytes, type[Exception]]] = {
 
 
 @pytest.mark.parametrize("name", list(NO_MESSAGES))
-def test_what_is_no_message_is_refused(name: str) -> None:
+def test_an_invalid_message_is_refused(name: str) -> None:
     frame, error = NO_MESSAGES[name]
     with pytest.raises(error):
         parse_message(frame)

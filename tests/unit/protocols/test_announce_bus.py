@@ -31,7 +31,7 @@ def test_an_answer_goes_to_an_inbox_or_to_the_topic(inbox: str) -> None:
     assert reply_subject(SUBJECT, "", {"reply_to": inbox}) == inbox
 
 
-def test_what_the_bus_says_of_the_inbox_counts_first_and_the_topic_last() -> None:
+def test_the_reply_subject_of_the_bus_comes_first_and_the_topic_last() -> None:
     assert reply_subject(SUBJECT, "_INBOX.a", {"reply_to": "_INBOX.b"}) == "_INBOX.a"
     assert reply_subject(SUBJECT, "", {"reply_to": TOPIC}) == SUBJECT
     assert reply_subject(SUBJECT, "", {}) == SUBJECT

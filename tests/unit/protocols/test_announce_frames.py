@@ -67,7 +67,7 @@ def test_a_message_has_at_most_64_kib() -> None:
         parse_frame(b"\x04" + b" " * (limits.SOCKET_MESSAGE_BYTES + 1))
 
 
-def test_a_status_says_only_what_it_has_to_say() -> None:
+def test_a_status_message_omits_empty_members() -> None:
     done = StatusMessage(status="done", query_id="q", count=0)
     assert done.document() == {"protocol_version": "v1.0", "status": "done", "query_id": "q", "count": 0}
     assert parse_status(parse_frame(write_frame(AnnounceFrameType.STATUS, done.document())).message) == done

@@ -36,7 +36,7 @@ def test_small_keys_fit_a_datagram_once_the_agent_is_compact(kind: str) -> None:
     assert holds(fitted.message)
 
 
-def test_what_fits_is_left_whole() -> None:
+def test_an_announcement_that_fits_is_sent_whole() -> None:
     fitted = fit_announcement({**agent(), "agent_name": "a"}, lambda said: sign_announcement(said, key_of()), "udp")
     assert fitted.packaging == "whole"
     assert fitted.message["agent"]["agent_name"] == "a"
@@ -50,13 +50,13 @@ def test_rsa_goes_in_pieces(carrier: str) -> None:
     assert holds(fitted.message)
 
 
-def test_of_what_is_too_large_for_a_record_the_compact_form_goes_in_pieces() -> None:
+def test_an_announcement_too_large_for_a_record_is_split_in_its_compact_form() -> None:
     fitted = fit_announcement(agent(metadata={"description": "d" * 2000}), signer("rsa"), "mdns")
     assert fitted.packaging == "pieces"
     assert "agent_name" not in fitted.message["agent"]
 
 
-def test_what_fits_no_record_is_pointed_at_where_there_is_something_to_point_at() -> None:
+def test_an_announcement_too_large_for_mdns_becomes_a_pointer_if_a_url_exists() -> None:
     many = agent(capabilities={f"capability-{number}": "1.0" for number in range(60)})
     assert fit_announcement(many, signer("ed25519"), "mdns", can_point=True).packaging == "pointer"
     assert fit_announcement(many, signer("ed25519"), "mdns").packaging == "none"

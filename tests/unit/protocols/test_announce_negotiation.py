@@ -34,7 +34,7 @@ def test_a_higher_major_is_ignored_and_answered_once_a_minute_for_each_source() 
 
 
 @pytest.mark.parametrize("version", ["v0.9", "1.0", "v1", "v1.0 ", "", None, 1.0, "v1.0.0", "v٢.0"])
-def test_what_is_no_version_is_malformed(version: object) -> None:
+def test_an_invalid_protocol_version_is_malformed(version: object) -> None:
     with pytest.raises(InvalidDocument):
         VersionNegotiation().read("a", version, 0.0)
 

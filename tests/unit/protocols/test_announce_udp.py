@@ -61,7 +61,7 @@ def test_512_bytes_are_one_datagram_and_one_more_are_two() -> None:
     assert [len(data) for data in split_datagrams(whole + b"x")] == [512, 25]
 
 
-def test_what_is_too_long_for_16_fragments_is_refused_and_never_cut() -> None:
+def test_a_message_longer_than_16_fragments_is_refused_and_never_truncated() -> None:
     assert len(split_datagrams(b"x" * MOST)) == 16
     with pytest.raises(TooLarge):
         split_datagrams(b"x" * (MOST + 1))
@@ -139,7 +139,7 @@ def test_all_sources_together_hold_at_most_one_mebibyte_and_newcomers_still_get_
         b"\xad\x04" + bytes(40),
     ],
 )
-def test_what_is_no_datagram_of_the_protocol_is_refused(data: bytes) -> None:
+def test_an_invalid_datagram_is_refused(data: bytes) -> None:
     with pytest.raises(InvalidDocument):
         parse_datagram(data)
 

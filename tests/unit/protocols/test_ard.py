@@ -83,7 +83,7 @@ def test_a_name_is_taken_apart(text: str, urn: Urn) -> None:
         "",
     ],
 )
-def test_what_is_no_name_is_refused_with_an_example(text: str) -> None:
+def test_an_invalid_urn_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(InvalidDocument) as caught:
         parse_urn(text)
     assert caught.value.path == "$.identifier"
@@ -316,7 +316,7 @@ def test_a_catalog_lists_an_odd_entry_in_the_form_that_its_schema_takes() -> Non
     assert not {"mediaType", "version", "representativeQueries"} & set(listed)
 
 
-def test_what_is_read_must_be_a_catalog_of_major_version_one() -> None:
+def test_only_catalogs_of_major_version_one_are_accepted() -> None:
     assert read_catalog({"specVersion": "1.4", "entries": [], "metadata": {}, "other": 1}) == []
     for document, path in (
         ({"specVersion": "2.0", "entries": []}, "$.specVersion"),

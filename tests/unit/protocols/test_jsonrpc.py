@@ -89,7 +89,7 @@ def test_a_call_without_an_id_is_a_notification() -> None:
         (b'{"jsonrpc":"2.0","method":"m","params":{"a":"\\ud800"},"id":7}', -32700, b"7"),
     ],
 )
-def test_what_is_not_a_call_is_refused(body: bytes, code: int, call_id: bytes) -> None:
+def test_an_invalid_json_rpc_call_is_refused(body: bytes, code: int, call_id: bytes) -> None:
     assert refused(body) == (code, call_id)
 
 

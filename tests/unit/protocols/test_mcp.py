@@ -93,7 +93,7 @@ def test_an_envelope_is_opened_and_names_the_server_by_its_registry() -> None:
     assert decode(server) == decoded.record
 
 
-def test_what_belongs_to_the_server_does_not_stand_beside_it() -> None:
+def test_members_of_the_server_are_refused_outside_server() -> None:
     assert decode(MCP_LISTED).updated_at == "2026-02-11T08:00:00Z"
     with pytest.raises(InvalidDocument) as caught:
         decode({**MCP_LISTED, "description": "Another one."})

@@ -59,7 +59,7 @@ def test_a_name_with_spaces_gives_an_id_without() -> None:
     assert decode(source_with(name="Marketing Strategy Agent")).id == "Marketing-Strategy-Agent@0.3.1"
 
 
-def test_what_is_written_has_every_required_member() -> None:
+def test_an_encoded_record_has_every_required_member() -> None:
     record = AgentRecord(
         id="https://h.example/x",
         name="X",

@@ -46,7 +46,7 @@ def _reader_accepts(document: JsonObject) -> bool:
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: ".".join(map(str, place)))
-def test_what_passes_the_quick_look_passes_the_reader(place: tuple[Any, ...]) -> None:
+def test_every_document_that_the_quick_check_accepts_is_accepted_by_the_decoder(place: tuple[Any, ...]) -> None:
     for value in VALUES:
         document: Any = copy.deepcopy(FULL)
         target = document
@@ -62,5 +62,5 @@ def test_the_usual_document_passes_the_quick_look() -> None:
 
 
 @pytest.mark.parametrize("name", ["id", "name", "description"])
-def test_what_is_missing_does_not_pass(name: str) -> None:
+def test_a_document_without_a_required_member_is_invalid(name: str) -> None:
     assert not is_valid_record({key: value for key, value in FULL.items() if key != name})

@@ -99,7 +99,7 @@ def test_similar_documents_are_distinguished(name: str, document: JsonObject) ->
 
 
 @pytest.mark.parametrize(("document", "path"), NO_AGENT.values(), ids=NO_AGENT)
-def test_what_is_not_one_agent_is_refused_with_the_way_to_go(document: JsonObject, path: str) -> None:
+def test_a_document_that_is_not_one_agent_is_refused_with_a_hint(document: JsonObject, path: str) -> None:
     with pytest.raises(InvalidDocument) as refused:
         detect_dialect(document)
     assert refused.value.path == path
@@ -107,7 +107,7 @@ def test_what_is_not_one_agent_is_refused_with_the_way_to_go(document: JsonObjec
 
 
 @pytest.mark.parametrize("document", [{}, {"name": "x"}, {"hello": "world"}, {"type": "object", "properties": {}}])
-def test_an_unknown_document_is_answered_with_what_each_dialect_looks_like(document: JsonObject) -> None:
+def test_an_unknown_document_is_refused_with_a_hint_for_every_dialect(document: JsonObject) -> None:
     with pytest.raises(UnknownDialect) as refused:
         detect_dialect(document)
     assert refused.value.hint
@@ -137,7 +137,7 @@ def test_a_missing_member_is_named(dialect: str, name: str) -> None:
         assert refused.value.path == f"$.{name}"
 
 
-def test_a_text_of_rtfs_may_start_with_a_mark_a_comment_or_what_is_discarded() -> None:
+def test_an_rtfs_text_may_start_with_a_bom_a_comment_or_a_discarded_form() -> None:
     profile = '(agent-profile :id "a" :communication-endpoints [{:protocol :http :uri "https://a.example/"}])'
     for start in ("\ufeff", "; a comment\n", "#_ dropped ", ",\f\n"):
         dialect, document, decoded = decode_document((start + profile).encode(), None, DECODE)

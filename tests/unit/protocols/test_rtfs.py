@@ -56,7 +56,7 @@ def test_streams_are_told_by_their_protocol(protocol: str) -> None:
     assert (second.protocol, second.interaction_model) == ("https", None)
 
 
-def test_what_a_card_leaves_out_is_filled_from_what_it_says() -> None:
+def test_missing_members_of_a_card_are_derived_from_its_id() -> None:
     record = record_of({"agent_id": "a" * 200})
     assert record.name.startswith("aaa")
     assert len(record.name) <= limits.NAME_CHARS
@@ -99,7 +99,7 @@ LARGE = card(
 )
 
 
-def test_a_card_with_more_than_a_record_holds_comes_back_whole_and_says_what_others_do_not_see() -> None:
+def test_a_card_beyond_the_limits_of_a_record_survives_and_reports_losses() -> None:
     decoded = RTFS.decode(LARGE, DECODE)
     assert len(decoded.record.examples) == limits.EXAMPLES
     assert len(decoded.record.bindings) == limits.BINDINGS
@@ -137,7 +137,7 @@ def test_a_changed_record_is_not_hidden_behind_the_wording_of_its_card() -> None
     assert record_to_json(record_of(written)) == record_to_json(changed)
 
 
-def test_a_foreign_record_has_a_capability_and_carries_what_a_card_cannot_say() -> None:
+def test_a_foreign_record_gets_a_capability_and_keeps_members_without_a_card_field() -> None:
     record = AgentRecord(
         id="https://a.example/" + "x" * 300,
         name="A",
@@ -164,7 +164,7 @@ def test_examples_without_an_id_or_with_the_same_one_get_their_own() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_record_that_is_larger_than_a_card_loses_what_is_told(count: int) -> None:
+def test_a_record_larger_than_a_card_reports_every_loss(count: int) -> None:
     big = {f"com.example.{at}": "y" * 60_000 for at in range(count)}
     examples = tuple(Example(text=f"e{at}", id=f"e{at}", input_schema={"d": "z" * 4000}) for at in range(20))
     record = replace(record_of(card()), extra=big, examples=examples, status="testing")
@@ -195,7 +195,7 @@ def test_a_residue_that_was_edited_by_hand_does_no_harm(residue: Any) -> None:
     assert record_to_json(record_of(written)) == record_to_json(record)
 
 
-def test_what_stands_beside_a_part_and_was_edited_by_hand_does_no_harm() -> None:
+def test_an_edited_residue_does_not_override_a_binding_or_example() -> None:
     record = record_of(card())
     binding = replace(record.bindings[0], extra={RESIDUE: {"details": 5, "uri": "http://evil"}})
     example = replace(record.examples[0], extra={RESIDUE: {"input_schema_ref": 7}})

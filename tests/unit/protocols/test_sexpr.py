@@ -131,7 +131,7 @@ def test_a_form_is_read(text: str, form: Form) -> None:
         ("a b", 1, 1, "one form"),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_its_place(text: str, line: int, column: int, message: str) -> None:
+def test_a_syntax_error_is_refused_with_line_and_column(text: str, line: int, column: int, message: str) -> None:
     with pytest.raises(InvalidDocument) as refused:
         parse_form(text)
     assert refused.value.path == f"line {line}, column {column}"
@@ -202,7 +202,7 @@ def test_long_forms_are_broken_with_two_spaces_and_keep_their_order() -> None:
 
 
 @pytest.mark.parametrize("form", [float("inf"), float("nan"), S("true"), S("1a"), S("-1"), S("a b"), 10**40, "\ud800"])
-def test_what_has_no_text_is_not_printed(form: Form) -> None:
+def test_forms_without_a_textual_representation_are_refused(form: Form) -> None:
     with pytest.raises(InvalidDocument):
         print_form(form)
 

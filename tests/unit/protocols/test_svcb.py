@@ -62,7 +62,7 @@ def test_a_vector_is_read_written_and_shown_as_the_appendix_has_it(index: int) -
 
 
 @pytest.mark.parametrize("line", ["s01", "s03", "s08", "s09"])
-def test_what_an_authoritative_server_accepts_is_read_and_in_alias_mode_ignored(line: str) -> None:
+def test_svcb_parameters_accepted_by_unbound_are_parsed_and_ignored_in_alias_mode(line: str) -> None:
     zone = require_shared("vectors/svcb/unbound/svcb.success-cases.zone").read_text("utf-8")
     found = re.search(rf"^{line}\s+(?:SVCB|HTTPS)\s+0 \. (.*)$", zone, re.MULTILINE)
     assert found is not None
@@ -102,7 +102,7 @@ def test_what_an_authoritative_server_accepts_is_read_and_in_alias_mode_ignored(
         (service(*((key, b"a") for key in range(100, 165))), "more than 64"),
     ],
 )
-def test_what_breaks_the_rules_is_malformed(data: bytes, what: str) -> None:
+def test_svcb_data_that_violates_the_rfc_is_malformed(data: bytes, what: str) -> None:
     with pytest.raises(InvalidDocument, match=what):
         parse_svcb(data)
 
@@ -164,12 +164,12 @@ def test_a_key_goes_by_its_name_and_by_its_number(name: str, number: int) -> Non
 
 
 @pytest.mark.parametrize("name", ["", "bop", "key", "key65535", "key99999", "key012", "KEY1"])
-def test_what_is_no_key_is_refused(name: str) -> None:
+def test_an_invalid_svcb_key_is_refused(name: str) -> None:
     with pytest.raises(InvalidParameter):
         key_number(name)
 
 
-def test_what_is_written_is_read_by_others() -> None:
+def test_a_written_svcb_record_is_read_by_dnspython() -> None:
     params = encode_params(
         {
             svcb.ALPN: ["a2a", "h2"],

@@ -64,6 +64,6 @@ def test_one_match_is_enough_and_all_comparable_ones_failing_is_a_failure(chain:
     assert match_any([], chain) == ("unusable", None)
 
 
-def test_what_is_too_short_is_malformed() -> None:
+def test_tlsa_data_that_is_too_short_is_malformed() -> None:
     with pytest.raises(InvalidDocument):
         parse_tlsa(b"\3\1")

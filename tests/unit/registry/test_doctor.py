@@ -110,7 +110,7 @@ def test_each_missing_layer_is_named_with_its_setting(expected: tuple[str, str, 
         (("warning", "kernels", None), {"missing_kernels": ("words",)}),
     ],
 )
-def test_what_the_machine_shows_is_judged(expected: tuple[str, str, str], facts: dict[str, Any]) -> None:
+def test_doctor_checks_the_facts_of_the_machine(expected: tuple[str, str, str], facts: dict[str, Any]) -> None:
     assert missing(msgspec.structs.replace(SOUND, **facts)) == {expected}
 
 
@@ -121,7 +121,7 @@ def test_an_expiring_certificate_is_reported_in_time(days: int, severity: str | 
     assert told == ({severity} if severity else set())
 
 
-def test_what_runs_is_judged() -> None:
+def test_doctor_checks_the_facts_of_a_running_service() -> None:
     running = RuntimeFacts(
         allow_rules=("*",), silent_issuers=("https://id.example/keys",), agents=9, failed=2, pending=1
     )
@@ -137,7 +137,7 @@ def test_a_clock_that_was_never_set_is_a_danger() -> None:
     assert examine(deployment)[0].layer == "clock"
 
 
-def test_every_setting_that_is_named_exists_and_what_is_missing_has_a_hint() -> None:
+def test_every_named_setting_exists_and_every_finding_has_a_hint() -> None:
     findings = [
         *found(),
         *found(open=True, store="memory", log_level="debug", workers=1, embedder="none"),

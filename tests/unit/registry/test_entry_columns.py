@@ -71,7 +71,7 @@ def test_a_roll_is_the_entries_that_it_was_made_of() -> None:
     assert len(EntryColumns.of([])) == 0
 
 
-def test_what_is_made_later_is_the_same() -> None:
+def test_lazily_loaded_entries_equal_eagerly_loaded_ones() -> None:
     assert _told(_late()) == _told(_whole())
 
 

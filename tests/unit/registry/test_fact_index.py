@@ -51,7 +51,7 @@ def test_a_language_is_understood_in_all_its_regions() -> None:
     assert list(stated.match_any("language", ["de-ch"])) == [0]
 
 
-def test_what_is_removed_is_stated_no_more() -> None:
+def test_removed_entries_leave_the_fact_index() -> None:
     stated = FactIndex()
     facts = ("region:eu", "latency:5.0", "cost:eur:1.0", "auth:oauth2")
     stated.put(0, entry(0, *facts))

@@ -41,7 +41,7 @@ def segments(ranker: HybridRanker) -> list[int]:
     return [live.segment.count for live in ranker.index.look(PUBLIC)[0]]
 
 
-async def test_what_a_bulk_load_left_apart_is_joined_in_the_first_lull(tmp_path: Path) -> None:
+async def test_segments_of_a_bulk_load_are_merged_when_writes_pause(tmp_path: Path) -> None:
     keeper, ranker = await kept_at(tmp_path / "index", 40, 10)
     assert segments(ranker) == [40, 10]
     await keeper.compact_if_due(1)  # whether this is a lull, is not known yet

@@ -130,7 +130,7 @@ class UnscannableStore(MemoryStore):
 
 
 @pytest.mark.parametrize("is_asked_before", [True, False])
-async def test_a_revocation_looks_at_what_its_key_stands_behind_and_at_nothing_else(is_asked_before: bool) -> None:
+async def test_a_revocation_reads_only_the_agents_of_its_key(is_asked_before: bool) -> None:
     async with registry(UnscannableStore()) as held:
         await held.trust.allow(ADMIN, "*")
         if is_asked_before:  # what is bound later is known without reading the rows again

@@ -83,7 +83,7 @@ QUESTIONS: tuple[dict[str, Any], ...] = (
 
 
 @pytest.mark.parametrize("is_saved", [False, True], ids=["in-memory", "on-the-shelf"])
-def test_a_question_reads_nothing_of_what_only_others_see(tmp_path: Path, is_saved: bool) -> None:
+def test_a_search_reads_no_row_that_only_others_may_see(tmp_path: Path, is_saved: bool) -> None:
     ranker = ranker_of(mixed(240), tmp_path / "index")
     ranker.maintain(1) if is_saved else segments(ranker, None)
     shown = ranker_of([each for each in mixed(240) if each.visibility != "private"])

@@ -54,7 +54,7 @@ def test_several_wishes_are_distinguished() -> None:
     )
 
 
-def test_a_comma_parts_what_stands_for_itself() -> None:
+def test_a_comma_separates_independent_clauses() -> None:
     asked = "As a fan of tennis, I want to see a live match, if there is one"
     assert split_clauses(asked) == ("As a fan of tennis", "I want to see a live match")
 

@@ -156,7 +156,7 @@ def test_at_most_two_of_a_cluster_stand_in_each_ten() -> None:
     assert shown[:4] == [0, 1, 12, 13]
 
 
-def test_what_was_copied_is_shown_right_behind_the_best_of_its_copies() -> None:
+def test_the_oldest_of_near_duplicates_is_shown_next_to_the_best_one() -> None:
     scores = [0.9] * 50 + [0.7] * 20 + [0.3]
     labels = [0] * 50 + list(range(50, 70)) + [0]
     candidates = ranked(labels, scores=scores)._replace(registered=[*range(1, 71), 0])

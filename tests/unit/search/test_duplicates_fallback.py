@@ -81,7 +81,7 @@ def test_answers_are_spread_in_the_same_order(seed: int) -> None:
     assert (scores == before).all()
 
 
-def test_what_is_not_there_is_refused() -> None:
+def test_rows_out_of_range_raise() -> None:
     prints, marks = np.zeros((3, 4), dtype=np.uint64), np.zeros(3, dtype=np.uint64)
     far = np.array([3], dtype=np.uint32)
     with pytest.raises(IndexError):

@@ -49,12 +49,12 @@ def test_snippets_are_the_sentences_that_match() -> None:
     assert evidence("zebra").snippets == ()
 
 
-def test_components_are_shares_of_what_was_asked() -> None:
+def test_components_are_shares_of_the_query() -> None:
     found = evidence("HR onboarding zebra", required_tags=("hr",), preferred_tags=("other",), protocols=("mcp",))
     assert found.components == {"tag": 0.5, "context": 0.6667, "example": 0.3333, "protocol": 1.0}
 
 
-def test_only_what_was_asked_has_a_component() -> None:
+def test_only_parts_of_the_query_have_a_component() -> None:
     assert evidence("").components == {}
     assert evidence("zebra").components == {"context": 0.0, "example": 0.0}
 

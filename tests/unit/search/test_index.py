@@ -64,7 +64,7 @@ def unwritable(folder: Path) -> Iterator[None]:
 # --- Saved and opened -----------------------------------------------------------------------------
 
 
-def test_what_was_maintained_is_there_after_a_restart(folder: Path) -> None:
+def test_a_maintained_index_is_there_after_a_restart(folder: Path) -> None:
     ranker, revision = opened_at(folder, BagOfWords())
     assert revision == 7
     assert ranker.pending == 0
@@ -73,7 +73,7 @@ def test_what_was_maintained_is_there_after_a_restart(folder: Path) -> None:
     assert "a99" not in ids(ask(ranker, " ".join(WORDS), None, limit=100))
 
 
-def test_what_is_opened_is_mapped_and_not_read(folder: Path) -> None:
+def test_index_files_are_memory_mapped(folder: Path) -> None:
     ranker, _ = opened_at(folder, BagOfWords())
     mapped = Path("/proc/self/maps").read_text()
     assert all(str(path) in mapped for path in folder.iterdir() if path.suffix in (".rows", ".vectors"))
@@ -176,7 +176,7 @@ def test_a_process_killed_without_close_loses_only_what_was_not_maintained(folde
     assert ids(ask(survivor, "xylophone")) == ["committed"]
 
 
-def test_a_question_in_a_bulk_load_says_what_it_could_not_look_at() -> None:
+def test_a_search_during_a_bulk_load_reports_the_number_of_unindexed_agents() -> None:
     ranker = HybridRanker()
     ranker.open()
     dice = random.Random(6)
@@ -343,7 +343,7 @@ def test_writes_and_queries_continue_while_compaction_yields(tmp_path: Path) -> 
     assert [ids(ask(ranker, f"mark{number}")) for number in range(40)] == [[f"a{number}"] for number in range(40)]
 
 
-def test_what_changes_while_it_is_prepared_is_seen_as_it_is_now(tmp_path: Path) -> None:
+def test_a_change_during_maintenance_is_visible_at_once(tmp_path: Path) -> None:
     ranker, _ = opened_at(tmp_path / "index")
     for number in range(40):
         ranker.put(agent(f"a{number}", f"before{number}"))
@@ -435,7 +435,7 @@ def test_questions_changes_maintenance_and_vectors_do_not_disturb_each_other(tmp
     assert ranker.pending == 0
 
 
-def test_a_step_of_a_rebuild_leaves_what_is_larger_where_it_is(tmp_path: Path) -> None:
+def test_a_rebuild_step_does_not_rewrite_larger_segments(tmp_path: Path) -> None:
     ranker, _ = opened_at(tmp_path / "index")
     dice = random.Random(9)
     written: list[set[str]] = []

@@ -33,7 +33,7 @@ def told(*rankers: HybridRanker, put: Registration | None = None, gone: str = ""
             ranker.remove(gone, revision)
 
 
-def test_before_anything_is_saved_a_reader_knows_what_it_is_told(reader: HybridRanker) -> None:
+def test_before_the_first_save_a_reader_knows_the_changes_it_received(reader: HybridRanker) -> None:
     assert reader.follow() == 0
     reader.put(agent("a", "Weather"))
     assert ids(ask(reader, "weather")) == ["a"]
@@ -41,7 +41,7 @@ def test_before_anything_is_saved_a_reader_knows_what_it_is_told(reader: HybridR
     assert ids(ask(reader, "weather")) == ["a"]
 
 
-def test_a_reader_sees_what_was_saved_and_what_came_after_once_each(writer: HybridRanker, reader: HybridRanker) -> None:
+def test_a_reader_sees_saved_and_later_agents_once_each(writer: HybridRanker, reader: HybridRanker) -> None:
     reader.follow()
     for number in range(1, 11):
         told(writer, reader, put=agent(f"a{number}", "Weather", revision=number))
@@ -59,9 +59,7 @@ def test_a_reader_sees_what_was_saved_and_what_came_after_once_each(writer: Hybr
         writer.maintain(12)
 
 
-def test_a_reader_that_is_not_told_what_was_saved_finds_it_all_the_same(
-    writer: HybridRanker, reader: HybridRanker
-) -> None:
+def test_a_reader_finds_saved_agents_that_it_was_not_notified_of(writer: HybridRanker, reader: HybridRanker) -> None:
     writer.put(agent("a", "Weather"))
     writer.maintain(1)
     assert reader.follow() == 1
@@ -93,7 +91,7 @@ def test_a_reader_writes_nothing(writer: HybridRanker, reader: HybridRanker, tmp
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_what_cannot_be_read_is_left_for_the_next_time(
+def test_unreadable_index_files_are_retried_at_the_next_follow(
     writer: HybridRanker, reader: HybridRanker, tmp_path: Path
 ) -> None:
     writer.put(agent("a", "Weather"))

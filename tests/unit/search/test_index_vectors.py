@@ -86,7 +86,7 @@ def test_an_agent_is_embedded_once_in_each_space_that_lacks_it() -> None:
     assert ids(ask(ranker, "regen"))[0] == "a"
 
 
-def test_what_changes_while_it_is_embedded_keeps_the_newer_text() -> None:
+def test_a_change_during_embedding_keeps_the_newer_text() -> None:
     embedder = BagOfWords()
     ranker = opened(slow_space(embedder))
     fill(ranker, RAIN, MUSIC)
@@ -107,7 +107,7 @@ def test_what_changes_while_it_is_embedded_keeps_the_newer_text() -> None:
     assert ids(ask(ranker, "musik"))[0] == "b"
 
 
-def test_what_was_read_before_a_change_is_not_filed_under_it() -> None:
+def test_vectors_of_an_older_text_are_not_stored_for_the_newer_one() -> None:
     """The older text was read from the store; the newer one was saved before its vectors were asked for."""
     ranker = opened(slow_space(BagOfWords()))
     fill(ranker, RAIN)
@@ -121,7 +121,7 @@ def test_what_was_read_before_a_change_is_not_filed_under_it() -> None:
     assert ask(ranker, "regen") == ()
 
 
-def test_what_is_withdrawn_while_it_is_embedded_stays_away() -> None:
+def test_an_agent_withdrawn_during_embedding_stays_removed() -> None:
     embedder = BagOfWords()
     ranker = opened(slow_space(embedder))
     fill(ranker, RAIN, MUSIC)

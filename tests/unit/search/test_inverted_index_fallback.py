@@ -172,7 +172,7 @@ def test_rows_that_are_posted_over_and_over_overrun_nothing() -> None:
         assert found == [0]
 
 
-def test_what_is_not_there_cannot_be_asked_for() -> None:
+def test_terms_and_rows_out_of_range_raise() -> None:
     segment = made(30, seed=4)
     kernel, _ = tables(segment.arrays)
     one, mask = np.ones((1, 1), dtype=np.float32), np.ones(30, dtype=np.bool_)
@@ -191,7 +191,7 @@ def test_what_is_not_there_cannot_be_asked_for() -> None:
         tables(segment.arrays | {"mark": segment.arrays["mark"].astype(np.float32)})
 
 
-def test_what_is_in_use_is_looked_for_behind_deprecated_ones_also_among_very_many() -> None:
+def test_active_agents_are_found_behind_many_deprecated_ones() -> None:
     """Whether few rows are looked at one by one, or many by the lists of their words."""
     for count in (700, 4200):
         segment = build_segment([_saying(number, is_deprecated=number % 8 > 0) for number in range(count)])

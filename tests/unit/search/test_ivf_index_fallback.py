@@ -131,7 +131,7 @@ def test_the_same_rows_are_nearest_in_a_block_that_is_not_filed(seed: int) -> No
             assert same(kernel.nearest(query, mask, k, probes, 7), fallback.nearest(query, mask, k, probes, 7))
 
 
-def test_a_deeper_look_at_the_same_question_finds_what_it_would_have_found_at_once() -> None:
+def test_repeating_a_search_with_more_probes_equals_a_fresh_search() -> None:
     fallback, kernel = both(filed())
     chance = np.random.RandomState(6)
     questions = unit(chance, 6)
@@ -143,7 +143,7 @@ def test_a_deeper_look_at_the_same_question_finds_what_it_would_have_found_at_on
             )
 
 
-def test_several_threads_get_what_each_would_get_alone() -> None:
+def test_concurrent_searches_return_the_same_as_sequential_ones() -> None:
     fallback, kernel = both(filed())
     queries = unit(np.random.RandomState(7), 40)
     alone = [fallback.nearest(query[None], None, 30, 8, 0) for query in queries]

@@ -97,14 +97,14 @@ def test_places_without_competition_go_to_the_owner(opened: Callable[..., Hybrid
     assert {"honest-0", "honest-1"} < set(shown)
 
 
-def test_nothing_that_does_not_fit_comes_before_what_fits(opened: Callable[..., HybridRanker]) -> None:
+def test_worse_matches_of_other_owners_do_not_precede_better_ones(opened: Callable[..., HybridRanker]) -> None:
     ranker = opened(*many("importer", 12), *elsewhere())
     shown = ids(ask(ranker, ASKED, limit=15))
     assert [each.startswith("importer") for each in shown[:12]] == [True] * 12
 
 
 @pytest.mark.parametrize("owner", ["admin", "anonymous", "urn:waypost:lan"])
-def test_what_the_operator_an_open_service_and_the_lan_hold_is_no_one_owners(owner: str) -> None:
+def test_admin_anonymous_and_lan_do_not_count_as_one_owner(owner: str) -> None:
     ranker = HybridRanker()
     ranker.open()
     for each in (*many(owner, len(MANNERS)), *honest()):

@@ -20,7 +20,7 @@ ASKED = "please look up the lyrics of a track called "
         "\u300cBohemian Rhapsody\u300d",
     ],
 )
-def test_a_value_is_what_stands_in_quotation_marks_of_any_kind(quoted: str) -> None:
+def test_text_in_any_quotation_marks_is_a_quoted_value(quoted: str) -> None:
     assert quoted_terms(f"{ASKED}{quoted}.") == {"bohemian", "rhapsodi"}
 
 

@@ -26,7 +26,7 @@ def ranker(request: pytest.FixtureRequest) -> HybridRanker:
     return opened(WEATHER, INVOICE, TRAVEL, maintained=request.param)
 
 
-def test_the_agent_that_says_what_was_asked_comes_first(ranker: HybridRanker) -> None:
+def test_the_best_matching_agent_comes_first(ranker: HybridRanker) -> None:
     assert ids(ask(ranker, "will it rain in the city?"))[0] == "weather"
     assert ids(ask(ranker, "translating invoices")) == ["invoice"]
     assert ids(ask(ranker, "trip")) == ["travel"]

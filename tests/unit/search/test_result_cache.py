@@ -77,7 +77,7 @@ def test_a_test_that_is_no_method_is_asked_every_time() -> None:
         assert ids(found.hits) == [only]
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_the_result_cache_is_bounded() -> None:
     ranker, house = opened(agent("a", "Weather")), House()
     for number in range(1100):
         ask(ranker, house, Query(text=f"weather {number}"))

@@ -124,7 +124,7 @@ def test_a_repeated_list_of_words_counts_once_in_a_vector(times: int) -> None:
     assert remove_repetition("Files " + ", ".join(["tax"] * times) + ".") == "Files tax."
 
 
-def test_what_two_sentences_say_of_one_thing_stays() -> None:
+def test_a_word_in_two_sentences_is_no_repetition() -> None:
     text = "Searches hotels in any city. Compares hotels by price, and books the hotels that fit."
     assert remove_repetition(text) == "Searches hotels in any city. Compares hotels by price, and books the that fit."
 

@@ -71,7 +71,7 @@ def test_synonyms_narrower_and_broader_tags_have_their_weights() -> None:
     }
 
 
-def test_what_is_further_below_is_worth_less_and_a_tag_may_stand_under_two() -> None:
+def test_deeper_tags_weigh_less_and_a_tag_may_have_two_parents() -> None:
     found = expansions(parse_taxonomy(OUTLINE), "money")
     assert found["invoicing"] == ("narrower", NARROWER**2)
     assert found["contracts"] == ("narrower", NARROWER)

@@ -107,7 +107,7 @@ def test_similarities_tell_context_and_best_example_of_each_query() -> None:
     assert block.best_example(2, queries) == block.best_example(1, queries) == (0.0, 0)
 
 
-def test_what_nearest_says_of_a_row_is_what_similarities_say() -> None:
+def test_nearest_and_similarities_agree() -> None:
     chance = np.random.RandomState(5)
     block, queries = block_of(unit(chance, 400), [4] * 100), unit(chance, 3)
     found, similarities = block.nearest(queries, None, 20, None)
@@ -290,7 +290,7 @@ def test_the_same_texts_give_the_same_landmarks() -> None:
     assert train_quantizer(made[:5], 16, seed=2).lists == 5
 
 
-def test_how_far_is_looked_depends_on_what_is_visible_alone() -> None:
+def test_the_number_of_probes_depends_only_on_the_visible_rows() -> None:
     assert probe_count(SCAN_ROWS) is None
     assert probe_count(SCAN_ROWS + 1) is not None
     assert probe_count(10_000_000) == MIN_PROBES

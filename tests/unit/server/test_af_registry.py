@@ -15,7 +15,7 @@ async def names(client: object, query: str, headers: dict[str, str]) -> list[str
     return [agent["name"] for agent in answer.json()["agents"]]
 
 
-async def test_summaries_are_what_the_full_view_says_in_brief() -> None:
+async def test_summaries_agree_with_the_full_view() -> None:
     async with service([FAQ, *numbered(20, tags=["a", "b"], version="1.0.0")]) as served:
         brief = (await served.client.get(AGENTS, headers=ALICE)).json()["agents"]
         full = (await served.client.get(f"{AGENTS}?view=full", headers=ALICE)).json()["agents"]

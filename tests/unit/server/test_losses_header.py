@@ -18,7 +18,7 @@ def test_any_path_is_read_again_as_it_was(name: str) -> None:
     assert json.loads(written) == [{"path": loss.path, "reason": loss.reason} for loss in losses]
 
 
-def test_what_is_too_long_is_cut_at_a_whole_item() -> None:
+def test_a_long_losses_header_is_truncated_after_a_whole_item() -> None:
     written = losses_header(tuple(MappingLoss("$." + number * "\u00e9", "cut") for number in range(300, 309)))
     assert 0 < len(json.loads(written)) < 9
     assert len(written) <= 4096

@@ -51,7 +51,7 @@ async def test_a_reader_that_takes_nothing_holds_up_a_bounded_number_of_messages
     draining.cancel()
 
 
-async def test_what_waits_leaves_in_order_and_the_cursor_follows_what_left() -> None:
+async def test_queued_messages_are_sent_in_order_and_the_cursor_follows() -> None:
     outbox, reader = SendQueue(), Reader()
     reader.may.set()
     draining = asyncio.create_task(outbox.drain(reader.send))

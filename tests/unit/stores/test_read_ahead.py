@@ -26,7 +26,7 @@ def resident_pages(path: Path) -> int:
         return sum(flag & 1 for flag in told)
 
 
-def test_what_was_not_in_memory_is_afterwards(tmp_path: Path) -> None:
+def test_prefetched_files_are_in_the_page_cache(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(os.urandom(64 * mmap.PAGESIZE))
     with path.open("rb") as file:
@@ -39,7 +39,7 @@ def test_what_was_not_in_memory_is_afterwards(tmp_path: Path) -> None:
     assert resident_pages(path) == 64
 
 
-def test_what_is_not_there_or_no_file_is_passed_over(tmp_path: Path) -> None:
+def test_missing_files_and_folders_are_skipped(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"x" * 100)
     assert prefetch_files([tmp_path / "nowhere", tmp_path, path]) >= 100

@@ -126,7 +126,7 @@ async def test_a_store_that_was_only_read_stays_clean(tmp_path: Path) -> None:
 _GROWN = (*MIGRATIONS, ("ALTER TABLE meta ADD COLUMN unit TEXT", "UPDATE meta SET unit = 'agents'"))
 
 
-async def test_a_step_forward_keeps_what_is_there(tmp_path: Path) -> None:
+async def test_a_migration_keeps_existing_rows(tmp_path: Path) -> None:
     await _filled(tmp_path)
     connection = open_writer(tmp_path / FILE_NAME)
     migrate(connection, _nothing, _GROWN)

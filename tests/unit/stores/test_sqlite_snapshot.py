@@ -91,7 +91,7 @@ async def test_a_clean_stop_leaves_all_entries_in_the_order_of_ids(stopped: Path
     assert found == await _without_snapshot(stopped)
 
 
-async def test_what_changed_since_is_read_from_the_entries(stopped: Path) -> None:
+async def test_changes_after_a_snapshot_are_read_from_the_entries(stopped: Path) -> None:
     store = await _opened(stopped)
     await store.execute(put(make_registration("agent-000a")))
     await store.execute(put(make_registration("agent-007", text="other words")))

@@ -168,7 +168,9 @@ async def test_no_reply_subject_makes_a_registry_publish_elsewhere(
     ],
     ids=lambda data: repr(data[:20]),
 )
-async def test_what_is_no_message_ends_nothing(server: NatsServer, clock: ManualClock, data: bytes) -> None:
+async def test_an_invalid_message_does_not_end_the_subscription(
+    server: NatsServer, clock: ManualClock, data: bytes
+) -> None:
     """B2, B3."""
     async with ends(server, clock, "", "") as (alice, bob), plain(server) as inbox:
         watched = Watched()
@@ -272,7 +274,7 @@ async def test_of_a_group_one_answers_and_all_hear(server: NatsServer, clock: Ma
                 assert 3 in answered
 
 
-async def test_what_is_too_large_is_not_sent(server: NatsServer, clock: ManualClock) -> None:
+async def test_an_announcement_beyond_the_limit_is_not_sent(server: NatsServer, clock: ManualClock) -> None:
     async with ends(server, clock, "") as (alice,):
         ack = await alice.announce({**signed(clock), "x": "a" * limits.ANNOUNCE_BYTES}, 60)
         assert not ack.accepted

@@ -89,7 +89,7 @@ def test_expiry_is_reported_once_and_on_time() -> None:
     assert listener.directory.sweep(NOW + 11) == []
 
 
-def test_what_has_expired_is_not_known_even_before_the_sweep() -> None:
+def test_an_expired_agent_is_unknown_even_before_the_sweep() -> None:
     listener = Listener()
     listener.hear(said(), ttl=10)
     listener.now += 10
@@ -201,7 +201,7 @@ def test_a_present_agent_keeps_its_key_despite_churn() -> None:
     assert listener.known() == [said(1)]
 
 
-def test_questions_are_answered_from_what_is_known() -> None:
+def test_queries_are_answered_from_the_directory() -> None:
     listener = Listener()
     other = str(uuid.UUID(int=7, version=4))
     listener.hear(said())
@@ -225,7 +225,7 @@ def test_a_ttl_is_honoured_from_10_to_3600_seconds(ttl: Any, granted: int) -> No
     assert ttl_of({"ttl": ttl}) == granted
 
 
-def test_a_response_says_what_is_left_of_a_ttl() -> None:
+def test_the_ttl_of_a_response_is_the_remaining_time() -> None:
     assert ttl_of({"ttl": 3, "matched": True}) == 3
 
 
@@ -243,7 +243,7 @@ def test_duplicates_and_disorder_end_in_the_newest_state(seqs: list[int], order:
     assert listener.known() == newest
 
 
-def test_one_machine_cannot_fill_what_a_listener_knows() -> None:
+def test_one_source_cannot_fill_the_directory_of_a_listener() -> None:
     """L3."""
     listener = Listener(capacity_per_source=2)
     ids = [str(uuid.UUID(int=number, version=4)) for number in range(5)]

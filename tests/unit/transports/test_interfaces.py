@@ -32,7 +32,7 @@ def test_an_address_with_its_prefix_is_enough_where_the_system_does_not_tell() -
 
 
 @pytest.mark.parametrize("text", ["no-such0", "198.51.100.9", "", "lo;reboot", "x" * 300, "::1"])
-def test_what_is_no_interface_is_refused_with_those_that_are(text: str) -> None:
+def test_an_unknown_interface_is_refused_with_a_list_of_interfaces(text: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
         find_interface(text)
     assert "lo" in str(refused.value.hint)

@@ -219,7 +219,7 @@ async def test_rubbish_stops_nothing(make: Callable[..., Any], service: str, clo
     await eventually(lambda: watched.kinds() == ["added"])
 
 
-async def test_what_fits_no_record_is_pointed_at_and_fetched(
+async def test_an_announcement_too_large_for_mdns_is_announced_by_url_and_fetched(
     make: Callable[..., Any], service: str, clock: ManualClock
 ) -> None:
     """L6, P-23."""

@@ -88,7 +88,7 @@ def test_a_host_of_ipv6_is_kept_out_too(made: Made) -> None:
     assert counts(listener, build_filter(rates=[(PacketSource("::1"), 0.0)]), one) == [0]
 
 
-def test_what_crossed_a_router_is_kept_out_by_the_hops_that_it_has_left(made: Made) -> None:
+def test_packets_with_a_lower_hop_limit_are_dropped(made: Made) -> None:
     """L2."""
     listener, near, far = made(), made(), made()
     near.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, 255)
@@ -165,7 +165,7 @@ async def test_known_sources_are_not_dropped_with_spoofed_ones(made: Made) -> No
     sieve.close()
 
 
-async def test_what_was_let_in_of_a_source_before_it_was_found_to_flood_is_told_apart(made: Made) -> None:
+async def test_packets_admitted_before_their_source_flooded_are_recognised(made: Made) -> None:
     """L3."""
     time_now, source = 100.0, PacketSource("10.0.0.1")
     sieve = PacketFilter([made()], lambda source: None, now=lambda: time_now)
@@ -205,7 +205,9 @@ async def test_a_closed_sieve_touches_no_socket(made: Made) -> None:
         (1.0, 1e9, 1e-4),
     ],
 )
-def test_the_share_of_a_source_follows_what_it_sends(share: float, dropped_per_second: float, expected: float) -> None:
+def test_the_rate_of_a_source_follows_its_dropped_packets(
+    share: float, dropped_per_second: float, expected: float
+) -> None:
     assert next_rate(share, dropped_per_second) == pytest.approx(expected)
 
 

@@ -42,7 +42,7 @@ def unavailable() -> StoreUnavailable:
     return StoreUnavailable("The disk is gone.", hint="Bring it back.")
 
 
-async def test_what_fails_three_times_is_parked_and_others_go_on() -> None:
+async def test_a_message_that_fails_three_times_is_parked_and_others_continue() -> None:
     """B3."""
     bench = Bench()
     poison, other = Work(*(unavailable() for _ in range(9))), Work()
@@ -61,7 +61,7 @@ async def test_a_fault_of_ours_is_parked_with_its_trace(caplog: pytest.LogCaptur
     assert "KeyError" in caplog.text
 
 
-async def test_what_goes_well_the_second_time_is_done() -> None:
+async def test_a_second_attempt_that_succeeds_is_final() -> None:
     bench, work = Bench(), Work(unavailable())
     await bench.attempts.run("a", b"", work)
     assert (work.runs, bench.attempts.parked) == (2, ())
@@ -83,7 +83,7 @@ def test_the_same_bytes_are_taken_once_until_an_announcer_would_repeat_itself() 
     assert bench.attempts.begin("a")
 
 
-async def test_what_is_parked_is_tried_again_only_after_a_while() -> None:
+async def test_a_parked_message_is_retried_only_after_the_dead_letter_time() -> None:
     bench = Bench()
     await bench.attempts.run("p", b"", Work(*(unavailable() for _ in range(3))))
     bench.clock.advance(limits.DUPLICATE_WINDOW_SECONDS + 1)
@@ -94,7 +94,7 @@ async def test_what_is_parked_is_tried_again_only_after_a_while() -> None:
     assert bench.attempts.parked == ()
 
 
-async def test_what_is_remembered_is_bounded() -> None:
+async def test_seen_messages_and_dead_letters_are_bounded() -> None:
     bench = Bench()
     for number in range(limits.DUPLICATE_WINDOW_MESSAGES + 1):
         bench.attempts.begin(str(number))

@@ -30,7 +30,7 @@ def test_of_several_answers_of_one_agent_the_newest_counts() -> None:
     assert answers.messages() == [answer(3)]
 
 
-def test_what_was_not_asked_for_is_no_answer() -> None:
+def test_responses_that_do_not_match_the_query_are_ignored() -> None:
     answers = QueryResponses(METRICS)
     assert not answers.add(answer(capabilities={"logs": "1"}))
     assert not answers.add({**answer(), "matched": False})
@@ -90,7 +90,7 @@ def test_nothing_found_is_remembered_for_five_seconds() -> None:
     assert memory.find(METRICS, NOW) is None
 
 
-def test_what_was_removed_is_in_no_answer_any_more() -> None:
+def test_a_removed_agent_is_in_no_cached_response() -> None:
     memory = ResponseCache()
     memory.put(METRICS, [(answer(), 60.0), (answer(agent_id=OTHER), 60.0)], NOW)
     memory.remove_agent(AGENT_ID.upper())

@@ -232,7 +232,9 @@ async def test_a_large_announcement_goes_out_in_fragments(agent: UdpTransport, c
     assert json.loads(whole) == {**message, "ttl": 30}
 
 
-async def test_what_is_too_large_is_not_announced_and_says_why(agent: UdpTransport, clock: ManualClock) -> None:
+async def test_an_announcement_too_large_for_udp_is_not_sent_and_says_why(
+    agent: UdpTransport, clock: ManualClock
+) -> None:
     ack = await agent.announce(signed(clock, metadata={"description": "d" * 9000}), 30)
     assert not ack.accepted
     assert "bytes" in ack.reason

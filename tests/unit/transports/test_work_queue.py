@@ -22,7 +22,7 @@ async def test_work_is_done_in_its_order_and_others_come_in_between() -> None:
     assert len(turns) == 0
 
 
-async def test_what_waits_of_one_source_can_be_left_out() -> None:
+async def test_queued_work_of_one_source_can_be_discarded() -> None:
     turns, done = WorkQueue(), list[str]()
     for number in range(10):
         turns.add(number % 2, done.append, f"of {number % 2}")

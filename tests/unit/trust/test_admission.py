@@ -350,7 +350,7 @@ def test_the_same_announcement_refreshes_while_it_is_fresh() -> None:
     assert refused(Replayed, said(), pin, terms(), NOW + 301) == "too_old"
 
 
-def test_the_same_announcement_does_not_raise_what_was_withdrawn() -> None:
+def test_the_same_announcement_does_not_restore_a_withdrawn_agent() -> None:
     """C10."""
     assert refused(Replayed, said(), pinned(), terms(withdrawn=True), NOW) == "replay"
     assert admit(said(seq=2), pinned(), terms(withdrawn=True), NOW).pin

@@ -43,7 +43,7 @@ def test_a_rule_has_one_spelling(text: str, rule: str) -> None:
         "san:" + "a" * limits.RULE_CHARS,
     ],
 )
-def test_what_is_no_rule_is_refused_with_the_forms_that_are(text: str) -> None:
+def test_an_invalid_allow_rule_is_refused_with_the_valid_forms(text: str) -> None:
     with pytest.raises(InvalidParameter) as refused:
         parse_rule(text)
     assert "key:sha256" in (refused.value.hint or "")

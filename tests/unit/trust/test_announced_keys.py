@@ -66,7 +66,7 @@ def test_a_bare_key_is_read_as_base64() -> None:
         key_of().public.pem().replace("PUBLIC KEY", "CERTIFICATE"),
     ],
 )
-def test_what_is_no_key_is_refused_where_it_stands(text: Any) -> None:
+def test_an_invalid_announced_key_is_refused_with_its_path(text: Any) -> None:
     with pytest.raises(InvalidKey) as refused:
         parse_announced_key(text)
     assert refused.value.path == "$.agent.public_key"

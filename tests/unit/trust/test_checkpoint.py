@@ -94,7 +94,7 @@ def test_another_key_of_the_same_name_is_another_signer() -> None:
         NOTE + "x" * 10_000,
     ],
 )
-def test_what_is_not_a_signed_checkpoint_is_refused(note: str) -> None:
+def test_a_malformed_checkpoint_is_refused(note: str) -> None:
     with pytest.raises(InvalidDocument):
         parse_checkpoint(note)
 

@@ -10,7 +10,7 @@ from waypost.trust.cursor_cipher import CursorCipher
 SEAL = CursorCipher(bytes(range(64)))
 
 
-def test_what_is_sealed_opens_with_the_same_purpose_and_context_only() -> None:
+def test_a_sealed_cursor_opens_only_with_its_purpose_and_context() -> None:
     sealed = SEAL.seal("page", b"payload", "alice", "filter")
     assert SEAL.open("page", sealed, "alice", "filter") == b"payload"
     for purpose, context in (("watch", ("alice", "filter")), ("page", ("bob", "filter")), ("page", ("alice",))):

@@ -127,7 +127,7 @@ def test_two_subjects_never_share_a_line(one: str, other: str) -> None:
     assert "\n" not in first.line
 
 
-def test_a_zone_covers_what_is_below_it_and_a_web_server_itself() -> None:
+def test_a_dns_proof_covers_subdomains_and_an_http_proof_only_its_host() -> None:
     for method, below in (("dns", True), ("http", False)):
         held = claim(method=method)  # type: ignore[arg-type]
         assert held.covers("example.com")
@@ -165,7 +165,7 @@ def test_three_misses_in_a_row_end_a_proof() -> None:
     assert mark_missed(once, 24.0).state == "lapsed"
 
 
-def test_what_has_ended_is_forgotten_and_an_empty_note_is_none() -> None:
+def test_expired_claims_are_dropped_and_no_claims_are_stored_as_none() -> None:
     note = OwnershipClaims().with_claim(claim(state="pending")).with_claim(claim(subject="bob", state="lapsed"))
     assert set(load_claims(dump_claims(note)).without_expired(50.0).claims) == {"alice"}
     assert dump_claims(note.without_expired(100.0)) is None

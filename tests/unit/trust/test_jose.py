@@ -53,7 +53,7 @@ def reason(text: str, *keys: JoseKey) -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_a_key_signs_is_verified_by_it_and_by_another_library(kind: str) -> None:
+def test_a_signature_is_verified_here_and_by_another_library(kind: str) -> None:
     key = key_of(kind)
     text = sign_compact(key, PAYLOAD, kid="k1", typ="JWT")
     verified = verify_compact(text, (trusted(kind, kid="k1"),))
@@ -71,7 +71,7 @@ def test_what_a_key_signs_is_verified_by_it_and_by_another_library(kind: str) ->
         *((f"{family}{bits}", "rsa") for family in ("RS", "PS") for bits in (256, 384, 512)),
     ],
 )
-def test_what_another_library_signs_is_verified(algorithm: str, kind: str) -> None:
+def test_signatures_of_another_library_are_verified(algorithm: str, kind: str) -> None:
     text = jwt.encode({"sub": "a"}, key_of(kind).native, algorithm=algorithm, headers={"kid": "k"})
     assert verify_compact(text, (trusted(kind),)).algorithm == algorithm
     for other in KINDS:
@@ -175,7 +175,7 @@ def test_one_name_for_keys_of_two_kinds_is_told_apart_by_the_algorithm() -> None
         by_hand(b"{"),
     ],
 )
-def test_what_is_not_a_compact_jws_is_refused(text: str) -> None:
+def test_a_malformed_compact_jws_is_refused(text: str) -> None:
     """J10."""
     reason(text)
 
@@ -190,7 +190,7 @@ def test_an_ecdsa_signature_is_raw_and_not_der() -> None:
     assert reason(f"{signed}.{encode_base64url(bytes(64))}", trusted("p-256")) == "its signature is invalid"
 
 
-def test_a_detached_signature_covers_what_travels_elsewhere() -> None:
+def test_a_detached_signature_covers_the_payload_sent_elsewhere() -> None:
     header, _, signature = sign_compact(key_of(), PAYLOAD).split(".")
     assert verify_jws(parse_detached(f"{header}..{signature}", PAYLOAD), (trusted(),)).payload == PAYLOAD
     for text, payload in ((f"{header}..{signature}", b"{}"), (f"{header}.{signature}", PAYLOAD), ("..", PAYLOAD)):
@@ -275,7 +275,7 @@ def test_a_key_set_is_bounded() -> None:
         parse_jwks(b" " * limits.JWKS_BYTES + b"{}")
 
 
-def test_a_header_that_came_before_is_judged_by_what_may_stand_in_it_now() -> None:
+def test_a_cached_header_is_checked_against_the_currently_allowed_parameters() -> None:
     part = encode_base64url(b'{"alg":"EdDSA","jku":"https://example.net/keys"}')
     assert parse_header(part, ("jku",)) == {"alg": "EdDSA", "jku": "https://example.net/keys"}
     for _ in range(2):

@@ -104,7 +104,7 @@ def test_no_key_that_is_not_the_encoding_of_a_point_is_read(encoded: str) -> Non
         parse_ed25519_raw(bytes.fromhex(encoded))
 
 
-def test_what_is_no_point_is_refused_where_a_key_is_taken_on_its_word_and_verifies_nothing_elsewhere() -> None:
+def test_an_off_curve_ed25519_key_is_refused_in_announcements_and_verifies_nothing() -> None:
     der = bytes.fromhex("302a300506032b6570032100") + b"\2" + bytes(31)
     body = encode_base64(der)
     for text in (f"-----BEGIN PUBLIC KEY-----\n{body}\n-----END PUBLIC KEY-----\n", body):
@@ -149,7 +149,7 @@ def test_weak_and_foreign_keys_are_refused(case: str) -> None:
 
 
 @pytest.mark.parametrize("bits", [limits.RSA_BITS_MIN, limits.RSA_BITS_MAX])
-def test_rsa_is_read_at_both_ends_of_what_is_allowed(bits: int) -> None:
+def test_rsa_keys_of_the_smallest_and_largest_allowed_size_are_parsed(bits: int) -> None:
     assert parse_der(rsa_key(bits)).kind == "rsa"
 
 

@@ -115,7 +115,7 @@ def test_a_frontier_is_not_made_of_another_number_of_hashes() -> None:
         TileFrontier(3, [LEAVES[:2]])
 
 
-def test_a_proof_is_not_made_for_what_is_not_there() -> None:
+def test_a_proof_of_a_missing_leaf_is_refused() -> None:
     for wrong in (lambda: inclusion_spans(5, 5), lambda: inclusion_spans(-1, 5), lambda: consistency_spans(6, 5)):
         with pytest.raises(ValueError, match="tree of 5 leaves"):
             wrong()

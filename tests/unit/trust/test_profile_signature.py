@@ -61,7 +61,7 @@ def test_a_signature_of_another_format_is_not_checked(signature: Any) -> None:
     "more",
     [{"alg": "ES256"}, {"kid": "other"}, {"protected": ""}, {"signature": ""}, {"protected": None}, {"signature": 7}],
 )
-def test_what_stands_beside_the_header_must_say_the_same(more: JsonObject) -> None:
+def test_signature_members_that_contradict_the_header_fail(more: JsonObject) -> None:
     signed = sign_profile(RECORD, key_of())
     found = verdict({**signed, "signature": {**signed["signature"], **more}}, key_of())
     assert (found.state, "is invalid" in found.reason) == ("failed", True)

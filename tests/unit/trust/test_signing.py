@@ -43,7 +43,7 @@ def test_a_key_comes_back_from_its_pem(kind: str) -> None:
     assert "PRIVATE" not in repr(key)
 
 
-def test_what_is_no_private_key_for_us_is_refused() -> None:
+def test_an_invalid_locked_or_unsupported_private_key_is_refused() -> None:
     native = key_of().native
     locked = native.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
     foreign = ec.generate_private_key(ec.SECP256K1())

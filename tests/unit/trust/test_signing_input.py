@@ -58,14 +58,14 @@ def test_every_number_of_the_appendix_has_its_text(case: dict[str, str]) -> None
 
 
 @pytest.mark.parametrize("bits", NUMBERS["errors"])
-def test_what_is_no_number_has_no_text(bits: str) -> None:
+def test_nan_and_infinity_have_no_canonical_form(bits: str) -> None:
     for form in (canonicalize, canonicalize_legacy):
         with pytest.raises(InvalidDocument):
             form({"a": double(bits)})
 
 
 @pytest.mark.parametrize("value", [2**53, -(2**53), {"a": "\ud800"}, {"\udc00": 1}, {1: 2}, {"a": object()}, b"bytes"])
-def test_what_two_readers_would_read_differently_has_no_canonical_form(value: Any) -> None:
+def test_ambiguous_json_values_have_no_canonical_form(value: Any) -> None:
     with pytest.raises(InvalidDocument):
         canonicalize(value)
 
@@ -108,7 +108,7 @@ JSON = st.recursive(
 
 @given(JSON)
 @settings(max_examples=500)
-def test_the_quick_way_writes_what_the_library_writes(value: Any) -> None:
+def test_canonicalize_agrees_with_the_rfc8785_library(value: Any) -> None:
     assert canonicalize(value) == rfc8785.dumps(value)
 
 
@@ -135,7 +135,7 @@ def test_the_older_form_tells_a_whole_fraction_from_an_integer() -> None:
 
 
 @given(JSON)
-def test_what_was_read_is_written_as_by_the_careful_way(value: Any) -> None:
+def test_canonicalize_parsed_agrees_with_canonicalize(value: Any) -> None:
     try:
         read = parse_json(canonicalize(value))
     except WaypostError:  # a number beyond 2^53, whose text is that of an integer
@@ -147,6 +147,6 @@ def test_what_was_read_is_written_as_by_the_careful_way(value: Any) -> None:
     "text",
     ["1.5", "[1.0]", '{"a":-2.50}', '{"a":[0,1e3]}', "[-0.0]", '{"a":"b:1.5"}', '{"é":1}', '{"b":1,"a":[true]}'],
 )
-def test_fractions_and_foreign_names_are_written_with_care_in_what_was_read(text: str) -> None:
+def test_parsed_fractions_and_non_ascii_names_are_canonicalized_like_the_library(text: str) -> None:
     read = parse_json(text.encode())
     assert canonicalize_parsed(read) == rfc8785.dumps(read)

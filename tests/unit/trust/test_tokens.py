@@ -132,7 +132,7 @@ def test_a_forged_token_is_refused_with_a_reason(name: str) -> None:
     assert caught.value.hint
 
 
-def test_a_token_by_hand_is_accepted_and_what_is_minted_is_read_by_another_library() -> None:
+def test_a_handmade_token_is_accepted_and_a_minted_one_is_read_by_another_library() -> None:
     assert VERIFIER.verify(by_hand({"alg": "EdDSA"}, {**CLAIMS, "aud": ["other", "waypost"]}), NOW)
     token = mint(
         KEY, issuer="waypost", audience="waypost", subject="alice", scopes=("discover:read",), ttl_seconds=60, now=NOW,

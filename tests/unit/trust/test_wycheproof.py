@@ -56,7 +56,7 @@ def test_a_primitive_agrees_with_every_case(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PRIMITIVES)
-def test_what_a_key_may_have_signed_with_opens_no_door_that_one_algorithm_keeps_shut(name: str) -> None:
+def test_verifying_by_key_type_accepts_nothing_that_the_named_algorithm_rejects(name: str) -> None:
     """C8. An RSA key may sign by PSS with any salt or by PKCS #1, so those two cases of "another form" do hold."""
     for group, case in cases(name):
         if group["publicKey"].get("publicExponent") == "03":

@@ -64,7 +64,7 @@ def test_a_key_stands_for_its_digest(text: str) -> None:
     ],
     ids=["empty", "comment", "address", "no digest", "short", "no name", "no key of a zone", "none", "nothing of it"],
 )
-def test_what_holds_no_anchor_is_a_mistake_of_the_settings(text: str) -> None:
+def test_a_text_without_a_trust_anchor_is_a_configuration_error(text: str) -> None:
     with pytest.raises(ConfigurationError) as refusal:
         parse_anchors(text)
     assert refusal.value.path == "trust_anchors"

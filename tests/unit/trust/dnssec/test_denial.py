@@ -77,7 +77,7 @@ def test_a_name_with_something_below_exists() -> None:
 
 
 @pytest.mark.parametrize("types", ["NS", "DNAME"])
-def test_what_a_zone_has_given_away_is_not_its_to_deny(types: str) -> None:
+def test_a_zone_cannot_deny_names_below_a_delegation_or_dname(types: str) -> None:
     """RFC 6840 §4.1."""
     proofs = nsec(("child", "z", types), ("@", "child", "SOA NS"))
     assert not proofs.nxdomain(name("www.child")).is_secure
@@ -131,7 +131,7 @@ def nsec3(
 NAMES = (("@", "SOA NS"), ("www", "TXT"), ("child", "NS"), ("wild", ""), ("*.wild", "TXT"))
 
 
-def test_hashes_prove_what_names_do() -> None:
+def test_nsec3_proves_the_same_denials_as_nsec() -> None:
     proofs = nsec3(*NAMES)
     assert proofs.nxdomain(name("nothing")).is_secure
     assert proofs.nxdomain(name("a.b.nothing")).is_secure

@@ -81,7 +81,7 @@ def test_order_case_and_time_to_live_of_the_records_do_not_matter() -> None:
     assert judged(changed, signature) == VerifiedRRset(ttl=17)
 
 
-def test_a_time_to_live_is_never_longer_than_what_was_signed_or_than_the_signature_holds() -> None:
+def test_a_ttl_never_exceeds_the_signed_ttl_or_the_validity_of_the_signature() -> None:
     records = rrset()
     signature = sign(records)
     records.ttl = 10**6
