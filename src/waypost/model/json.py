@@ -23,8 +23,6 @@ JsonObject: TypeAlias = dict[str, Any]
 
 _SURROGATE_ESCAPE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 _INTEGER_CHARS: Final = len(str(limits.JSON_INTEGER_MAX))  # a shorter integer is never too large
-_MANY_DIGITS: Final = re.compile(rb"[0-9]{%d}" % _INTEGER_CHARS)
-_LONG: Final = 16 * limits.KIB
 _ESCAPE: Final = re.compile(rb"\\.", re.DOTALL)
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"{}[]"))
 _STEPS: Final = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
@@ -88,8 +86,6 @@ def _float(text: str) -> float:
 
 _decoder = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant, parse_int=_integer, parse_float=_float)
 
-_short_decoder = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant, parse_float=_float)
-
 _plain_decoder = json.JSONDecoder(object_pairs_hook=tuple)
 
 
@@ -114,7 +110,7 @@ def parse_json(data: bytes, *, max_bytes: int = limits.DOCUMENT_BYTES, depth: in
     if data.count(b"{") + data.count(b"[") > depth:
         _check_depth(data, depth)
     try:
-        value = _decoder_for(data).decode(text)
+        value = _decoder.decode(text)
     except _Repeated as repeated:
         raise MalformedJson(
             f"The member {repeated.name[:64]!r} appears twice in one object.",
@@ -132,16 +128,11 @@ def parse_json(data: bytes, *, max_bytes: int = limits.DOCUMENT_BYTES, depth: in
         raise
     except RecursionError:
         raise _too_deep(f"The document is nested deeper than {depth}.") from None
-    if data.count(b":") > limits.JSON_OBJECT_KEYS or data.count(b",") >= limits.JSON_ARRAY_ITEMS:
-        _check_size(value)  # with fewer, no container can be too large
-    if _SURROGATE_ESCAPE.search(data):
+    if data.count(b",") >= limits.JSON_OBJECT_KEYS:
+        _check_size(value)  # with fewer, no container can be too large: an array may have more items than an object
+    if b"\\" in data and _SURROGATE_ESCAPE.search(data):
         _check_surrogates(value)
     return value
-
-
-def _decoder_for(data: bytes) -> json.JSONDecoder:
-    """A long document may have many integers, which take half the time if none of them can be too large."""
-    return _short_decoder if len(data) >= _LONG and not _MANY_DIGITS.search(data) else _decoder
 
 
 def parse_number(text: str) -> int | float:
