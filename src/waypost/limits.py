@@ -142,9 +142,9 @@ IDLE_SECONDS: Final = 60
 CONNECTIONS: Final = 4000
 BACKLOG: Final = 512
 WORKERS: Final = 64  # more processes than cores bring nothing
-FORWARD_IDLE_CONNECTIONS: Final = 64  # idle connections to the writer process, kept for the next write
-FORWARD_IDLE_SECONDS: Final = 30  # shorter than the writer's idle timeout: no write meets a closing connection
-FORWARD_ANSWER_SECONDS: Final = 60  # until the writer process sends the head of its response
+FORWARD_IDLE_CONNECTIONS: Final = 64  # idle connections to the leader, kept for the next write
+FORWARD_IDLE_SECONDS: Final = 30  # shorter than the leader's idle timeout: no write meets a closing connection
+FORWARD_ANSWER_SECONDS: Final = 60  # until the leader sends the head of its response
 FORWARD_PART_BYTES: Final = 64 * KIB  # of a response buffered for a slow client
 REQUEST_ID_CHARS: Final = 128
 IDEMPOTENCY_KEY_CHARS: Final = 255
@@ -154,7 +154,7 @@ GROUP_SLICE: Final = 16  # commands decided in one step of the event loop: about
 WORK_SLICE_SECONDS: Final = 0.003  # long work on the event loop yields to other requests this often
 THREAD_SWITCH_SECONDS: Final = 0.0001  # with the default of 5 ms a busy event loop starves the commit thread
 WRITE_QUEUE: Final = 10_000  # commands waiting for the writer; further ones get 503 with Retry-After
-# The default thresholds would traverse the whole catalogue several times a second under load; records have no cycles.
+# The default thresholds would traverse the whole catalog several times a second under load; records have no cycles.
 COLLECTOR_THRESHOLDS: Final = (20_000, 20, 50)
 
 # --- Caches (entries) ----------------------------------------------------------------------------
@@ -193,7 +193,7 @@ PAGE_TOKEN_CHARS: Final = 2500  # encrypted, it fits into the 4096 bytes of a co
 SIGN_IN_CODE_SECONDS: Final = 600  # to open the link that a terminal printed
 SIGN_IN_CODES: Final = 1000  # redeemed codes, remembered against reuse; only this machine issues them
 PAGE_AGENTS: Final = 25  # in a list and in search results
-PAGE_CHANGES: Final = 12  # next to the catalogue; the page of changes shows all
+PAGE_CHANGES: Final = 12  # next to the catalog; the page of changes shows all
 PAGE_CHANGE_CACHE: Final = 60  # for each audience, at most one per agent
 PAGE_CHANGES_PENDING: Final = 500  # applied when a page is rendered: a millisecond of work
 PAGE_AUDIENCES: Final = 1000  # audiences with cached changes: each reader of private agents is one
@@ -377,7 +377,7 @@ FETCH_CONNECT_SECONDS: Final = 2.0  # for the name, the connection and the hands
 FETCH_TOTAL_SECONDS: Final = 5.0  # however slowly the response trickles in
 FETCH_SMALL_BYTES: Final = 4 * KIB  # a health response or a proof; as in the MCP registry
 FETCH_CARD_BYTES: Final = DOCUMENT_BYTES
-FETCH_PAGE_BYTES: Final = 4 * MIB  # a page of a peer or a catalogue
+FETCH_PAGE_BYTES: Final = 4 * MIB  # a page of a peer or a catalog
 FETCH_HEADER_BYTES: Final = 16 * KIB
 FETCH_REDIRECTS: Final = 3  # within one site, to https only
 FETCH_URL_CHARS: Final = 2048
@@ -400,7 +400,7 @@ FETCH_OPT_OUT_SECONDS: Final = 86_400  # an endpoint that answers 410 is not che
 FETCH_PACED_ADDRESSES: Final = 20_000  # addresses with a remembered last check
 FETCH_DISCREET_SECONDS: Final = FETCH_TOTAL_SECONDS  # delay of a reported connection failure, which hides its cause
 FETCH_ADDRESSES: Final = 16  # of one name; more indicate a scan, not a server
-FETCH_DOCUMENTS: Final = 1000  # of one catalogue imported by one fetch
+FETCH_DOCUMENTS: Final = 1000  # of one catalog imported by one fetch
 
 # --- The DNS -------------------------------------------------------------------------------------
 DNS_UDP_BYTES: Final = 1232  # not fragmented on any path (DNS flag day 2020)

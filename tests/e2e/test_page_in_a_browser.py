@@ -19,7 +19,7 @@ from support.vectors import load_own_vectors, naughty_strings
 from waypost.model.names import slug
 
 BREAKOUT: list[str] = load_own_vectors("html_breakout")["strings"]
-PICTURES = ("catalogue", "search", "agent", "register", "phone", "dark")
+PICTURES = ("catalog", "search", "agent", "register", "phone", "dark")
 TRANSLATOR = "https://agents.example.com/id/invoice-translator"
 CARD: dict[str, Any] = {
     "name": "Art Museum Guide",
@@ -87,12 +87,12 @@ def names(page: Page) -> list[str]:
 
 def test_results_come_as_one_types_and_say_why(reader: Window) -> None:
     page = reader.open("/")
-    reader.picture("catalogue")
+    reader.picture("catalog")
     page.keyboard.press("/")
     page.keyboard.type("translate documents", delay=5)
     first = page.locator("#found .hit").first
     expect(first.locator("h3")).to_have_text("Invoice Translator")
-    expect(page.locator("#told")).to_contain_text("found")
+    expect(page.locator("#search-status")).to_contain_text("found")
     expect(page).to_have_url(re.compile(r"q=translate\+documents"))
     expect(first.locator(".bars meter")).not_to_have_count(0)
     first.get_by_text("Why").click()
@@ -112,7 +112,7 @@ def test_filters_narrow_and_count_and_the_back_button_undoes_them(reader: Window
     option = page.locator(".filters a", has_text="finance").first
     count = int(option.locator(".count").inner_text())
     option.click()
-    expect(page.locator(".told")).to_have_text(f"{count} agents" if count != 1 else "1 agent")
+    expect(page.locator(".result-count")).to_have_text(f"{count} agents" if count != 1 else "1 agent")
     expect(page.locator(".filters a.on")).to_contain_text("finance")
     assert "tag=finance" in page.url
     page.locator("#q").fill("invoice")

@@ -54,33 +54,33 @@ def server() -> Iterator[RunningServer]:
 
 
 def test_a_write_through_one_process_is_seen_by_the_next_question_to_another(server: RunningServer) -> None:
-    with both(server) as (writer, follower):
+    with both(server) as (leader, follower):
         for number in range(100):
             agent, word = f"seen-{number}", f"quibble{number}"
-            through, asked = (writer, follower) if number % 2 else (follower, writer)
+            through, asked = (leader, follower) if number % 2 else (follower, leader)
             register(through, agent, f"handles {word} and nothing else")
             assert agent in discover(asked, word)
             assert asked.get(f"/profile/v1/agents/{agent}").json()["id"] == agent
 
 
 def test_a_withdrawn_agent_is_gone_from_every_process_at_once(server: RunningServer) -> None:
-    with both(server) as (writer, follower):
+    with both(server) as (leader, follower):
         for number in range(20):
             register(follower, f"gone-{number}", f"mentions farewell{number}")
-            assert writer.delete(f"/api/v1/agents/gone-{number}").status_code == 204
+            assert leader.delete(f"/api/v1/agents/gone-{number}").status_code == 204
             assert follower.get(f"/api/v1/agents/gone-{number}").status_code == 404
             assert discover(follower, f"farewell{number}") == []
 
 
 def test_every_process_shows_the_same_history_and_the_same_trail(server: RunningServer) -> None:
-    with both(server) as (writer, follower):
-        for number, through in enumerate((writer, follower) * 5):
+    with both(server) as (leader, follower):
+        for number, through in enumerate((leader, follower) * 5):
             register(through, "dated", f"is of step {number}")
-            for asked in (writer, follower):
+            for asked in (leader, follower):
                 versions = asked.get("/api/v1/agents/dated:history").json()["versions"]
                 assert len(versions) == number + 1
                 assert asked.get("/api/v1/audit?object=dated").json()["entries"][-1]["etag"] == versions[0]["etag"]
-        notes = {asked.get("/api/v1/audit/checkpoint").text for asked in (writer, follower)}
+        notes = {asked.get("/api/v1/audit/checkpoint").text for asked in (leader, follower)}
         assert len(notes) == 1
         diff = follower.get("/api/v1/agents/dated:diff").json()["differences"]
         assert diff == [{"path": "$.description", "before": "is of step 8", "after": "is of step 9"}]
@@ -110,32 +110,32 @@ def test_lists_are_the_same_in_every_process(server: RunningServer) -> None:
 
 
 def test_a_cursor_of_one_process_is_read_by_another(server: RunningServer) -> None:
-    with both(server) as (writer, follower):
+    with both(server) as (leader, follower):
         for number in range(4):
-            register(writer, f"paged-{number}")
+            register(leader, f"paged-{number}")
         cursor = follower.get("/api/v1/agents", params={"limit": 1}).json()["next_cursor"]
-        assert writer.get("/api/v1/agents", params={"limit": 1, "cursor": cursor}).status_code == 200
+        assert leader.get("/api/v1/agents", params={"limit": 1, "cursor": cursor}).status_code == 200
 
 
 def test_a_watcher_at_a_follower_hears_of_a_change(server: RunningServer) -> None:
     with (
-        both(server) as (writer, follower),
+        both(server) as (leader, follower),
         follower.stream("GET", "/api/v1/watch", timeout=PATIENCE_SECONDS) as stream,
     ):
         lines = stream.iter_lines()
         assert next(lines) == ": watching"
-        register(writer, "watched")
+        register(leader, "watched")
         assert next(line for line in lines if line.startswith("data: ") and '"watched"' in line)
 
 
 def test_a_lease_that_ends_ends_in_every_process(server: RunningServer) -> None:
-    with both(server) as (writer, follower):
+    with both(server) as (leader, follower):
         answer = follower.post("/api/v1/agents", params={"ttl_seconds": 10}, json=document("leased"))
         assert answer.status_code == 201
-        assert writer.get("/api/v1/agents/leased").status_code == 200
+        assert leader.get("/api/v1/agents/leased").status_code == 200
         renewed = follower.post("/api/v1/agents/leased:renew", json={"ttl_seconds": 60})
         assert renewed.status_code == 200
-        assert [http.get("/api/v1/agents/leased").headers["etag"] for http in (writer, follower)] == [
+        assert [http.get("/api/v1/agents/leased").headers["etag"] for http in (leader, follower)] == [
             renewed.json()["etag"].join('""')
         ] * 2
 
@@ -212,7 +212,7 @@ def test_figures_speak_for_all_processes(server: RunningServer) -> None:
 
 def test_stats_describe_the_processes(server: RunningServer) -> None:
     found = workers(server)
-    assert [each["role"] for each in found] == ["writer", "follower"]
+    assert [each["role"] for each in found] == ["leader", "follower"]
     assert {each["pid"] for each in found} == {child.pid for child in children(server)}
     assert all(each["ready"] and each["restarts"] == 0 for each in found)
 
@@ -257,11 +257,11 @@ def _is_replaced(server: RunningServer, place: int, victim: int) -> bool:
     return bool(found) and found[place]["pid"] != victim
 
 
-def test_without_the_writer_reads_are_answered_and_writes_get_retry_after(tmp_path: Path) -> None:
-    with running_server("--workers", "2") as server, both(server) as (writer, follower):
-        register(writer, "kept", "is kept")
+def test_without_the_leader_reads_are_answered_and_writes_get_retry_after(tmp_path: Path) -> None:
+    with running_server("--workers", "2") as server, both(server) as (leader, follower):
+        register(leader, "kept", "is kept")
         before = workers(server)[0]["pid"]
-        psutil.Process(server.process.pid).suspend()  # the writer is not restarted during these checks
+        psutil.Process(server.process.pid).suspend()  # the leader is not restarted during these checks
         try:
             psutil.Process(before).send_signal(signal.SIGKILL)
             refused = wait_for(lambda: _refusal(follower))
@@ -282,7 +282,7 @@ def _refusal(http: httpx2.Client) -> httpx2.Response | None:
     return answer if answer.status_code not in (200, 201) else None
 
 
-def test_a_writer_that_cannot_be_restarted_ends_the_service_with_its_reason(tmp_path: Path) -> None:
+def test_a_leader_that_cannot_be_restarted_ends_the_service_with_its_reason(tmp_path: Path) -> None:
     server = start_server("--workers", "2", folder=tmp_path)
     processes, supervisor = children(server), psutil.Process(server.process.pid)
     supervisor.suspend()

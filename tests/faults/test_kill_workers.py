@@ -1,4 +1,4 @@
-"""kill -9 of the writer and a follower, repeatedly, under load: no acknowledged write is lost, and all processes agree."""
+"""kill -9 of the leader and a follower, repeatedly, under load: no acknowledged write is lost, and all processes agree."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def zone_text(zone: str, port: int, certificate: bytes, wrong: bytes) -> str:
                 f"_agent.{name} TXT {Identity(domain).txt(url)}",
             ]
     lines += ["_agents SVCB 0 alice", "_agents SVCB 0 dave"]
-    if zone == "plain.test":  # and a catalogue
+    if zone == "plain.test":  # and a catalog
         lines.append(f"_catalog._agents SVCB 1 host alpn=h2 port={port}")
     return "\n".join(lines) + "\n"
 
@@ -233,7 +233,7 @@ async def test_a_domain_is_registered_with_its_verdicts_and_an_organisation_with
 
 
 def list_alice(world: World) -> None:
-    """In a catalogue of her organisation, beside an agent that has no domain of its own there."""
+    """In a catalog of her organisation, beside an agent that has no domain of its own there."""
     entries = [
         {
             "identifier": f"urn:air:plain.test:agents:{name}",

@@ -18,10 +18,20 @@ from waypost.model.principal import SCOPES
 from waypost.registry.operations import OPERATIONS, Operation
 from waypost.server.api.mounted_routes import MOUNTED_ROUTES
 
-# Commands that start a service, tell of the command itself, or pass on what others ask: they ask nothing of a service.
+# Commands that are no operation of the API: they start a service, describe the installation, or use the LAN or stdin.
 LOCAL = {"serve", "demo", "completion", "version", "announce", "browse", "mcp"}
-# What the clients offer around the operations: other shapes of a row's answer, and their own life.
-BESIDE = {"document", "discover_agents", "page", "wait_task", "export_lines", "health", "version", "aclose", "close"}
+# Methods of the clients that are no operation: another form of an operation's result, and closing the client.
+EXTRA_METHODS = {
+    "document",
+    "discover_agents",
+    "page",
+    "wait_task",
+    "export_lines",
+    "health",
+    "version",
+    "aclose",
+    "close",
+}
 
 rows = pytest.mark.parametrize("operation", OPERATIONS.values(), ids=list(OPERATIONS))
 
@@ -62,13 +72,17 @@ def test_scope_and_errors_of_an_operation_are_known(operation: Operation) -> Non
 
 
 def test_every_command_that_talks_to_a_service_is_an_operation() -> None:
-    assert {str(row.command).split()[0] for row in OPERATIONS.values() if row.command} == set(COMMANDS) - LOCAL
+    named = {str(row.command).split()[0] for row in OPERATIONS.values() if row.command}
+    missing = set(COMMANDS) - LOCAL - named
+    assert not missing, f"name {missing} as `command` of an operation in registry/operations.py, or list it in LOCAL"
+    assert named <= set(COMMANDS), "an operation names a command that COMMANDS in cli/main.py lacks"
+    assert not named & LOCAL
 
 
 @pytest.mark.parametrize("client", [Client, SyncClient])
 def test_every_method_of_a_client_is_an_operation(client: type) -> None:
     methods = {name for name, _ in inspect.getmembers(client, inspect.isfunction) if not name.startswith("_")}
-    assert methods - BESIDE == {row.method for row in OPERATIONS.values() if row.method}
+    assert methods - EXTRA_METHODS == {row.method for row in OPERATIONS.values() if row.method}
 
 
 async def test_every_route_has_a_row_and_every_row_a_route(tmp_path: Path) -> None:

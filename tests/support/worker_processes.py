@@ -34,7 +34,7 @@ def wait_for(what: Callable[[], T], seconds: float = PATIENCE_SECONDS) -> T:
 
 
 def workers(server: RunningServer) -> list[dict[str, Any]]:
-    """The processes as the writer reports them; [] while it is down."""
+    """The processes as the leader reports them; [] while it is down."""
     answer = httpx2.get(f"{server.url}/api/v1/stats", headers=server.headers, timeout=60, verify=False)
     return answer.json()["workers"] if answer.status_code == 200 else []
 
@@ -51,10 +51,10 @@ def process_of(answer: httpx2.Response) -> str:
 
 @contextmanager
 def both(server: RunningServer) -> Iterator[tuple[httpx2.Client, httpx2.Client]]:
-    """A connection to the writer, and one to the follower, of a service with two processes."""
+    """A connection to the leader, and one to the follower, of a service with two processes."""
     with ExitStack() as stack:
         found: dict[str, httpx2.Client] = {}
-        writer = process_of(httpx2.get(f"{server.url}/api/v1/stats", headers=server.headers, timeout=60, verify=False))
+        leader = process_of(httpx2.get(f"{server.url}/api/v1/stats", headers=server.headers, timeout=60, verify=False))
         for _ in range(_CONNECTIONS):
             http = stack.enter_context(
                 httpx2.Client(base_url=server.url, headers=server.headers, timeout=60, verify=False)
@@ -62,9 +62,9 @@ def both(server: RunningServer) -> Iterator[tuple[httpx2.Client, httpx2.Client]]
             found.setdefault(process_of(http.get("/healthz")), http)
             if len(found) == 2:
                 break
-        assert writer in found, "no connection reached the writer"
-        (follower,) = (http for process, http in found.items() if process != writer)
-        yield found[writer], follower
+        assert leader in found, "no connection reached the leader"
+        (follower,) = (http for process, http in found.items() if process != leader)
+        yield found[leader], follower
 
 
 def children(server: RunningServer) -> list[psutil.Process]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import waypost
 
 PACKAGE = Path(waypost.__file__).parent
-REACH_THROUGH = re.compile(r"registry\.(store|ranker|catalog|catalogue|seal|_\w+)\b")
+REACH_THROUGH = re.compile(r"registry\.(store|ranker|catalog|seal|_\w+)\b")
 
 
 def test_nothing_reaches_through_the_registry_into_its_parts() -> None:

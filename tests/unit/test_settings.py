@@ -66,6 +66,7 @@ def test_every_setting_has_a_flag_a_variable_and_a_sentence() -> None:
         assert setting.flag == "--" + setting.name.replace("_", "-")
         assert setting.variable == "WAYPOST_" + setting.name.upper()
         assert setting.doc.endswith(".")
+        assert setting.default != "", "an optional text is `str | None`, with `default=...` in its Row for the help"
 
 
 def test_a_flag_wins_over_a_variable_and_a_variable_over_the_file(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """Several processes of one service: a table in shared memory, and the supervisor that starts and ends them.
 
-    start the writer -> it is ready -> start the followers -> all are ready -> supervise
+    start the leader -> it is ready -> start the followers -> all are ready -> supervise
     a process ends by itself -> restart it after a growing pause -> it fails to become ready too often: stop all
-    stop signal -> stop the followers, then the writer, which answers forwarded requests until they have ended
+    stop signal -> stop the followers, then the leader, which answers forwarded requests until they have ended
 
 The supervisor has one thread and no event loop, so that it may fork at any time. A forked process returns from `run` with
 its slot and goes on as if it were alone. It ends when the supervisor does, however that ends: the supervisor holds the
@@ -110,7 +110,7 @@ class WorkerSlot:
         """The state of the process."""
         return WorkerStats(
             pid=self._words[_PID],
-            role="writer" if self.writes else "follower",
+            role="leader" if self.writes else "follower",
             ready=self.is_ready,
             revision=self._words[_REVISION],
             restarts=max(0, self._words[_STARTS] - 1),
@@ -130,7 +130,7 @@ class Supervisor:
         self._failures: dict[int, int] = {}
         self._false_starts: dict[int, int] = {}
         self._is_stopping = False
-        self._is_writer_stopping = False
+        self._is_leader_stopping = False
         self._kill_at: float | None = None
         self._lifeline = os.pipe()
         self.exit_code = 0
@@ -176,7 +176,7 @@ class Supervisor:
         threading.Thread(target=_end_with, args=(reads,), name="waypost-lifeline", daemon=True).start()
 
     def _check_readiness(self) -> None:
-        """Start the followers when the writer is ready; report the service as ready when all are."""
+        """Start the followers when the leader is ready; report the service as ready when all are."""
         if self._is_ready or self._is_stopping:
             return
         slots = self._table.slots()
@@ -219,7 +219,7 @@ class Supervisor:
                 self._on_exit(slot, pid, os.waitstatus_to_exitcode(status))
                 slot.leave()
         if self._is_stopping and self._running and all(slot.writes for slot in self._running.values()):
-            self._stop_writer()
+            self._stop_leader()
 
     def _on_exit(self, slot: WorkerSlot, pid: int, code: int) -> None:
         if self._is_stopping:
@@ -239,7 +239,7 @@ class Supervisor:
     # --- Stopping --------------------------------------------------------------------------------
 
     def _stop(self, code: int) -> None:
-        """Stop the followers first: the writer still answers the requests that they have forwarded."""
+        """Stop the followers first: the leader still answers the requests that they have forwarded."""
         self._is_stopping = True
         self.exit_code = code
         self._due.clear()
@@ -248,12 +248,12 @@ class Supervisor:
         for pid in followers:
             os.kill(pid, signal.SIGTERM)
         if not followers:
-            self._stop_writer()
+            self._stop_leader()
 
-    def _stop_writer(self) -> None:
+    def _stop_leader(self) -> None:
         for pid, slot in self._running.items():
-            if slot.writes and not self._is_writer_stopping:
-                self._is_writer_stopping = True
+            if slot.writes and not self._is_leader_stopping:
+                self._is_leader_stopping = True
                 self._kill_at = time.monotonic() + _STOP_SECONDS
                 os.kill(pid, signal.SIGTERM)
 

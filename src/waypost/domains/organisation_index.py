@@ -76,7 +76,7 @@ def _protocol(item: Mapping[str, Any]) -> str:
 
 
 def catalog_index_entry(document: bytes, listed_at: str) -> OrganisationIndexEntry:
-    """An entry of a catalogue with the URL of its document, else that of the catalogue."""
+    """An entry of a catalog with the URL of its document, else that of the catalog."""
     parsed = parse_index_entry(document)
     members = parsed if isinstance(parsed, dict) else {}
     names = (members.get(key) for key in ("displayName", "name", "identifier", "id"))
@@ -233,7 +233,7 @@ class _IndexRead:
         return response
 
     def _parse_document(self, response: FetchResponse, pointer: IndexPointer, aliases: DnsLookup) -> FetchedIndex:
-        """AID-5: the format is open. A catalogue contains documents; a map of names leads to domains."""
+        """AID-5: the format is open. A catalog contains documents; a map of names leads to domains."""
         try:
             packed = unpack_documents(response.body)
             parsed = None if packed is not None else msgspec.json.decode(response.body)
@@ -245,7 +245,7 @@ class _IndexRead:
         elif isinstance(parsed, dict):
             listed = [(item, entry, b"") for item, entry in parse_index_map(parsed)]
         else:
-            raise ResolutionRefused("malformed", "the index is neither a catalogue nor a map of agents")
+            raise ResolutionRefused("malformed", "the index is neither a catalog nor a map of agents")
         admitted = [each for item, entry, body in listed for each in self._admit(item, entry, body, pointer)]
         self._trace.add_step(
             "index", "passed", url=response.url, agents=len(admitted), refused=len(listed) - len(admitted) or None

@@ -215,7 +215,7 @@ def _has_list(name: str, *without: str) -> Callable[[Mapping[str, Any]], bool]:
 _IMPORT_HINT = "Register its items one by one, as lines to /api/v1/agents:batch, or with `waypost import`."
 
 _NON_AGENTS = (
-    _NonAgent(_has_list("entries", "identifier", "id"), "An AI catalogue is not one agent.", "$.entries", _IMPORT_HINT),
+    _NonAgent(_has_list("entries", "identifier", "id"), "An AI catalog is not one agent.", "$.entries", _IMPORT_HINT),
     _NonAgent(_has_list("agents", "id", "name"), "A list of agents is not one agent.", "$.agents", _IMPORT_HINT),
     _NonAgent(_has_list("servers", "id", "name"), "A list of MCP servers is not one agent.", "$.servers", _IMPORT_HINT),
     _NonAgent(
@@ -248,11 +248,11 @@ def reject_non_agent(document: Mapping[str, Any]) -> None:
             raise InvalidDocument(rejection.message, path=rejection.path, hint=rejection.hint)
 
 
-# --- Collections: an array, a catalogue, a page of a list -----------------------------------------
+# --- Collections: an array, a catalog, a page of a list -----------------------------------------
 
 # The member that holds the documents, and members of which one must be present beside it.
 _COLLECTIONS = (
-    ("entries", ("specVersion",)),  # an AI catalogue (ARD-1)
+    ("entries", ("specVersion",)),  # an AI catalog (ARD-1)
     ("servers", ("metadata",)),  # a page of an MCP registry
     ("agents", ("next_cursor", "total")),  # our own lists, and those of Agent Framework
 )

@@ -402,7 +402,7 @@ class Ranker(Protocol):
         ...
 
     def follow(self) -> int:
-        """Instead of `open`, in a process that only reads: open what the writer has saved, if it is newer, and return the
+        """Instead of `open`, in a follower: open the files that the leader has saved, if they are newer, and return the
         revision that it reflects, 0 if there is none. Later changes that were put here stay. Called in a thread."""
         ...
 

@@ -286,7 +286,7 @@ class FetchedAgent(Part, frozen=True, kw_only=True):
 
 
 class FetchResult(Answer, frozen=True, kw_only=True):
-    """The documents at an address: one agent, or those of a catalogue."""
+    """The documents at an address: one agent, or those of a catalog."""
 
     url: Annotated[str, described("where the documents are, after redirects")]
     digest: Annotated[str, described("SHA-256 of the content")]

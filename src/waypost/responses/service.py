@@ -13,7 +13,7 @@ class WorkerStats(Part, frozen=True, kw_only=True):
     """One process of the service."""
 
     pid: int
-    role: Annotated[str, one_of("writer", "follower")]
+    role: Annotated[str, one_of("leader", "follower")]
     ready: bool
     revision: int
     restarts: int

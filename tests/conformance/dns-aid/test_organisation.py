@@ -51,7 +51,7 @@ async def test_a_map_of_names_leads_to_domains(bench: Bench) -> None:
 
 
 @pytest.mark.req("AID-3")
-async def test_the_catalogue_comes_before_the_index(bench: Bench) -> None:
+async def test_the_catalog_comes_before_the_index(bench: Bench) -> None:
     point(bench)
     point(bench, "_catalog._agents")
     bench.web.put("/.well-known/ai-catalog.json", {"specVersion": "1.0", "entries": [ENTRY]})

@@ -12,7 +12,7 @@ from support.resolve_fixtures import Bench
 from waypost.domains.organisation_index import OrganisationReader
 from waypost.net.clock import SystemClock
 
-CATALOGUE = "/.well-known/ai-catalog.json"
+CATALOG = "/.well-known/ai-catalog.json"
 
 
 def entry(name: str, url: str, **members: Any) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def point(bench: Bench, *entries: dict[str, Any], keys: bool = True) -> None:
         "SVCB",
         f'1 host.provider.net. alpn=h2 port={bench.web.port} key65409="ai-catalog.json"',
     )
-    bench.web.put(CATALOGUE, {"specVersion": "1.0", "entries": list(entries)})
+    bench.web.put(CATALOG, {"specVersion": "1.0", "entries": list(entries)})
     if keys:
         bench.web.put(JWKS, {"keys": [jwk(KEY)]})
 
@@ -80,7 +80,7 @@ async def test_a_map_of_names_is_judged_in_the_same_way(bench: Bench) -> None:
         "bob": {"location": {"fqdn": "bob.example.com"}, "sig": sign(claims(bench))},
         "carol": {"location": {"fqdn": "carol.example.com"}},
     }
-    bench.web.put(CATALOGUE, agents)
+    bench.web.put(CATALOG, agents)
     index = await reader(bench).read(ORG)
     assert [each.domain for each in index.index.entries] == [bench.domain]
 
@@ -90,7 +90,7 @@ async def test_without_keys_of_the_organisation_nothing_is_fetched(bench: Bench)
     point(bench, entry("signed", bench.url("/a.json"), sig=sign(claims(bench))), keys=False)
     index = await reader(bench).read(ORG)
     assert (index.index.outcome, index.documents) == ("not_found", ())
-    assert not any(CATALOGUE in url for url in bench.web.requests)
+    assert not any(CATALOG in url for url in bench.web.requests)
 
 
 @pytest.mark.req("AID-25")
@@ -110,11 +110,11 @@ async def test_a_signed_pointer_accepts_unsigned_records_and_refuses_forged_ones
 
 @pytest.mark.req("AID-25")
 async def test_a_capability_address_does_not_lead_out_of_the_organisation_either(bench: Bench) -> None:
-    url = bench.url(CATALOGUE, "host.provider.net")
+    url = bench.url(CATALOG, "host.provider.net")
     bench.zones.set(
         f"_index._agents.{ORG}",
         "SVCB",
         f'1 agent-index.example.com. alpn=h2 port={bench.web.port} key65400="{url}"',
     )
-    bench.web.put(CATALOGUE, {"specVersion": "1.0", "entries": [entry("a", bench.url("/a.json"))]})
+    bench.web.put(CATALOG, {"specVersion": "1.0", "entries": [entry("a", bench.url("/a.json"))]})
     assert (await reader(bench).read(ORG)).index.outcome == "not_found"

@@ -214,14 +214,14 @@ async def test_every_api_shows_the_same_level(tmp_path: Path) -> None:
         read = await reader.get(f"/profile/v1/agents/{SEGMENT}")
         as_card = await reader.get(f"/api/v1/agents/{SEGMENT}", params={"as": "a2a"})
         af = (await reader.get(f"/.well-known/agentframework/v1/agents/{SEGMENT}")).json()
-        catalogue = (await reader.get("/.well-known/ai-catalog.json")).json()
+        catalog = (await reader.get("/.well-known/ai-catalog.json")).json()
         home = (await reader.get("/")).text
         verified = (await reader.get(f"/api/v1/agents/{SEGMENT}:verify")).json()
     assert found["trust"]["level"] == brief["trust"]["level"] == "verified"
     assert found["credential_refs"] == [KEY.public.key_id]
     assert {answer.headers["waypost-trust"] for answer in (own, read, as_card)} == {"verified"}
     assert af["metadata"]["org.waypost.trust"]["level"] == "verified"
-    (entry,) = [each for each in catalogue["entries"] if each["displayName"] == "Minimal Agent"]
+    (entry,) = [each for each in catalog["entries"] if each["displayName"] == "Minimal Agent"]
     assert entry["metadata"]["org.waypost.trust"] == "verified"
     assert '<span class="badge verified">verified</span>' in home
     assert verified["trust"]["level"] == verified["shown"] == "verified"

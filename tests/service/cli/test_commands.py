@@ -103,7 +103,7 @@ def test_a_dry_run_shows_the_agent_at_a_url_and_does_not_register_it(
         assert "found: profile 'Shown Before Saved'" in ran.err
 
 
-def test_a_catalogue_at_an_address_is_imported(shell: Shell, tmp_path: Path) -> None:
+def test_a_catalog_at_an_address_is_imported(shell: Shell, tmp_path: Path) -> None:
     entries = [
         {
             "identifier": f"urn:air:example.com:imported:{number}",

@@ -22,7 +22,7 @@ from waypost.registry.publication import Publication
 ORG = "example.com"
 AGENT = "agent:alice.example.com"
 URN = "urn:air:example.com:agents:alice"
-CATALOGUE = "/.well-known/ai-catalog.json"
+CATALOG = "/.well-known/ai-catalog.json"
 DOCUMENT = "/.well-known/agent.json"
 CARD = "/.well-known/agent-card.json"
 
@@ -36,7 +36,7 @@ async def registering(tmp_path: Path, bench: Bench) -> AsyncIterator[Registering
 def entry(url: str, identifier: str = URN, **members: Any) -> dict[str, Any]:
     return {
         "identifier": identifier,
-        "displayName": "Alice of the catalogue",
+        "displayName": "Alice of the catalog",
         "type": "application/a2a-agent-card+json",
         "url": url,
         "tags": ["listed"],
@@ -57,13 +57,13 @@ def card(bench: Bench, path: str = "/a2a") -> dict[str, Any]:
     }
 
 
-def catalogue(bench: Bench, *entries: dict[str, Any]) -> None:
+def catalog(bench: Bench, *entries: dict[str, Any]) -> None:
     bench.zones.set(
         f"_index._agents.{ORG}",
         "SVCB",
         f'1 agent-index.example.com. alpn=h2 port={bench.web.port} key65409="ai-catalog.json"',
     )
-    bench.web.put(CATALOGUE, {"specVersion": "1.0", "entries": list(entries)})
+    bench.web.put(CATALOG, {"specVersion": "1.0", "entries": list(entries)})
 
 
 def receipts(found: ImportResult) -> list[tuple[str, str]]:
@@ -86,12 +86,12 @@ async def post(registering: Registering, document: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("path", [DOCUMENT, CARD])
-@pytest.mark.parametrize("listed", [True, False], ids=["in the DNS too", "in the catalogue alone"])
-async def test_an_agent_in_the_catalogue_and_at_its_domain_is_one_record(
+@pytest.mark.parametrize("listed", [True, False], ids=["in the DNS too", "in the catalog alone"])
+async def test_an_agent_in_the_catalog_and_at_its_domain_is_one_record(
     bench: Bench, registering: Registering, path: str, listed: bool
 ) -> None:
     bench.publish()
-    catalogue(bench, entry(bench.url(path)))
+    catalog(bench, entry(bench.url(path)))
     if listed:
         bench.zones.set(f"_agents.{ORG}", "SVCB", "0 alice.example.com.")
     found = await registering.take(ORG, organisation=True)
@@ -99,7 +99,7 @@ async def test_an_agent_in_the_catalogue_and_at_its_domain_is_one_record(
     record = await held(registering, URN)
     assert (record.id, len(registering.registry.entries)) == (AGENT, 1)
     assert {source.dialect: source.url for source in record.sources} == {
-        "ard": bench.url(CATALOGUE, "agent-index.example.com"),
+        "ard": bench.url(CATALOG, "agent-index.example.com"),
         "adp": bench.url(DOCUMENT),
     }
     assert record.record.name == bench.alice.document()["identity"]["name"]
@@ -109,7 +109,7 @@ async def test_an_agent_in_the_catalogue_and_at_its_domain_is_one_record(
 
 async def test_an_import_that_is_repeated_changes_nothing(bench: Bench, registering: Registering) -> None:
     bench.publish()
-    catalogue(bench, entry(bench.url(DOCUMENT)), entry("https://other.example.net/card", "urn:air:example.net:a:b"))
+    catalog(bench, entry(bench.url(DOCUMENT)), entry("https://other.example.net/card", "urn:air:example.net:a:b"))
     await registering.take(ORG, organisation=True)
     before = registering.registry.changes.revision
     found = await registering.take(ORG, organisation=True)
@@ -121,9 +121,9 @@ async def test_a_changed_catalog_entry_does_not_override_the_agents_own_document
     bench: Bench, registering: Registering
 ) -> None:
     bench.publish()
-    catalogue(bench, entry(bench.url(DOCUMENT)))
+    catalog(bench, entry(bench.url(DOCUMENT)))
     await registering.take(ORG, organisation=True)
-    catalogue(bench, entry(bench.url(DOCUMENT), displayName="Another", updatedAt="2020-01-01T00:00:00Z"))
+    catalog(bench, entry(bench.url(DOCUMENT), displayName="Another", updatedAt="2020-01-01T00:00:00Z"))
     found = await registering.take(ORG, organisation=True)
     assert receipts(found) == [(AGENT, "unchanged"), (AGENT, "updated")]
     record = (await held(registering, AGENT)).record
@@ -133,7 +133,7 @@ async def test_a_changed_catalog_entry_does_not_override_the_agents_own_document
 
 async def test_a_preview_names_the_record_that_an_entry_would_join(bench: Bench, registering: Registering) -> None:
     bench.publish()
-    catalogue(bench, entry(bench.url(DOCUMENT)))
+    catalog(bench, entry(bench.url(DOCUMENT)))
     shown = await registering.take(ORG, organisation=True, save=False)
     listed = next(each.decoded for each in shown.agents if each.dialect == "ard")
     assert listed is not None
@@ -144,13 +144,13 @@ async def test_a_preview_names_the_record_that_an_entry_would_join(bench: Bench,
 
 async def test_the_agents_of_an_organisation_are_saved_only_as_shown(bench: Bench, registering: Registering) -> None:
     bench.publish()
-    catalogue(bench, entry(bench.url(DOCUMENT)))
+    catalog(bench, entry(bench.url(DOCUMENT)))
     shown = await registering.take(ORG, organisation=True, save=False)
-    catalogue(bench, entry(bench.url(DOCUMENT), displayName="Another"))
+    catalog(bench, entry(bench.url(DOCUMENT), displayName="Another"))
     with pytest.raises(PreconditionFailed):
         await registering.take(ORG, organisation=True, digest=shown.digest)
     assert len(registering.registry.entries) == 0
-    catalogue(bench, entry(bench.url(DOCUMENT)))
+    catalog(bench, entry(bench.url(DOCUMENT)))
     found = await registering.take(ORG, organisation=True, digest=shown.digest)
     assert found.digest == shown.digest
     assert {agent_id for agent_id, _ in receipts(found)} == {AGENT}
@@ -158,7 +158,7 @@ async def test_the_agents_of_an_organisation_are_saved_only_as_shown(bench: Benc
 
 async def test_two_entries_for_one_agent_do_not_take_turns(bench: Bench, registering: Registering) -> None:
     bench.publish()
-    catalogue(bench, entry(bench.url(DOCUMENT)), entry(bench.url(CARD), f"{URN}-2"))
+    catalog(bench, entry(bench.url(DOCUMENT)), entry(bench.url(CARD), f"{URN}-2"))
     await registering.take(ORG, organisation=True)
     assert len(registering.registry.entries) == 2
     found = await registering.take(ORG, organisation=True)
@@ -167,7 +167,7 @@ async def test_two_entries_for_one_agent_do_not_take_turns(bench: Bench, registe
 
 async def test_entries_of_agents_that_share_a_host_stay_apart(bench: Bench, registering: Registering) -> None:
     bench.publish()
-    catalogue(bench, entry(bench.url("/a/card.json")), entry(bench.url("/b/card.json"), f"{URN}-b"))
+    catalog(bench, entry(bench.url("/a/card.json")), entry(bench.url("/b/card.json"), f"{URN}-b"))
     bench.zones.set(f"_agents.{ORG}", "SVCB", "0 alice.example.com.")
     await registering.take(ORG, organisation=True)
     assert {AGENT, URN, f"{URN}-b"} == set(registering.registry.entries.ids())
@@ -179,8 +179,8 @@ async def test_entries_of_agents_that_share_a_host_stay_apart(bench: Bench, regi
 async def test_a_catalog_of_another_origin_is_not_linked(bench: Bench, registering: Registering) -> None:
     bench.publish()
     await registering.take(bench.domain)
-    bench.web.put("/catalogue", {"specVersion": "1.0", "entries": [entry(bench.url(DOCUMENT), "urn:air:evil.net:a:b")]})
-    await registering.take(bench.url("/catalogue", "host.provider.net"))
+    bench.web.put("/catalog", {"specVersion": "1.0", "entries": [entry(bench.url(DOCUMENT), "urn:air:evil.net:a:b")]})
+    await registering.take(bench.url("/catalog", "host.provider.net"))
     assert len((await held(registering, AGENT)).sources) == 1
     assert (await held(registering, "urn:air:evil.net:a:b")).id == "urn:air:evil.net:a:b"
 
@@ -188,7 +188,7 @@ async def test_a_catalog_of_another_origin_is_not_linked(bench: Bench, registeri
 async def test_an_entry_is_not_merged_into_an_agent_of_another_owner(bench: Bench, registering: Registering) -> None:
     bench.publish()
     await registering.take(bench.domain, BOB)
-    catalogue(bench, entry(bench.url(DOCUMENT)))
+    catalog(bench, entry(bench.url(DOCUMENT)))
     found = await registering.take(ORG, organisation=True)
     assert receipts(found) == [(URN, "created")]
     assert (await held(registering, AGENT)).owner == "bob"
@@ -242,9 +242,9 @@ async def test_a_card_that_is_fetched_joins_its_domain(bench: Bench, registering
     assert len(registering.registry.entries) == 1
 
 
-async def test_a_domain_joins_the_entry_of_its_organisations_catalogue(bench: Bench, registering: Registering) -> None:
-    bench.web.put(CATALOGUE, {"specVersion": "1.0", "entries": [entry(bench.url(DOCUMENT))]})
-    await registering.take(bench.url(CATALOGUE, ORG))
+async def test_a_domain_joins_the_entry_of_its_organisations_catalog(bench: Bench, registering: Registering) -> None:
+    bench.web.put(CATALOG, {"specVersion": "1.0", "entries": [entry(bench.url(DOCUMENT))]})
+    await registering.take(bench.url(CATALOG, ORG))
     assert set(registering.registry.entries.ids()) == {URN}
     bench.publish()
     found = await registering.take(bench.domain)
@@ -336,7 +336,7 @@ async def test_bob_is_not_alice(bench: Bench, registering: Registering) -> None:
     bob = Identity("bob.example.com", bytes([7] * 32))
     bench.set_svcb('key65409="/bob.json"', name="bob.example.com")
     bench.web.put("/bob.json", bob.document())
-    catalogue(bench, entry(bench.url(DOCUMENT)), entry(bench.url("/bob.json", "bob.example.com"), f"{URN}-bob"))
+    catalog(bench, entry(bench.url(DOCUMENT)), entry(bench.url("/bob.json", "bob.example.com"), f"{URN}-bob"))
     bench.zones.set(f"_agents.{ORG}", "SVCB", "0 alice.example.com.", "0 bob.example.com.")
     await registering.take(ORG, organisation=True)
     assert set(registering.registry.entries.ids()) == {AGENT, "agent:bob.example.com"}

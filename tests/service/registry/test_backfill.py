@@ -22,15 +22,15 @@ async def test_facts_missing_in_an_older_entry_are_read_from_the_record(tmp_path
             assert (await bench.admin().post("/api/v1/agents", json=document)).status_code == 201
         registry = bench.registry
         held = [entry_of(found) for found in await registry.registrations(["here", "there", "changed"])]
-        catalogue = Catalog()
-        catalogue.load([msgspec.structs.replace(entry, facts=None) for entry in held])
-        assert not catalogue.facts.match_any("region", ["eu"])
+        catalog = Catalog()
+        catalog.load([msgspec.structs.replace(entry, facts=None) for entry in held])
+        assert not catalog.facts.match_any("region", ["eu"])
         newer = msgspec.structs.replace(held[2], revision=99, facts=())
-        catalogue.put(newer, 1.0)
-        await backfill_facts(catalogue, bench.application.store)
-        assert catalogue.tags.ids_of(catalogue.facts.match_any("region", ["eu"])) == ["here"]
-        assert catalogue.find("changed") == newer
-        assert catalogue.take_without_facts() == []
+        catalog.put(newer, 1.0)
+        await backfill_facts(catalog, bench.application.store)
+        assert catalog.tags.ids_of(catalog.facts.match_any("region", ["eu"])) == ["here"]
+        assert catalog.find("changed") == newer
+        assert catalog.take_without_facts() == []
 
 
 async def test_a_restart_keeps_the_stated_facts_of_agents(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ async def test_an_origin_stands_for_its_well_known_documents(
     assert (await fetch(admin, origin)).json()["agents"][0]["dialect"] == "a2a"
 
 
-async def test_a_catalogue_gives_several_and_one_bad_entry_stops_no_other(bench: Bench, site: ExternalServer) -> None:
+async def test_a_catalog_gives_several_and_one_bad_entry_stops_no_other(bench: Bench, site: ExternalServer) -> None:
     good = profile("https://agents.example.net/good")
     site.json("/agents", {"agents": [good, {"id": 7}], "next_cursor": None})
     answered = await fetch(bench.admin(), f"http://127.0.0.1:{site.port}/agents", save=True)
@@ -146,7 +146,7 @@ async def test_a_catalogue_gives_several_and_one_bad_entry_stops_no_other(bench:
     assert second["error"]["code"] == "invalid_request"
 
 
-async def test_a_catalogue_is_bounded(bench: Bench, site: ExternalServer) -> None:
+async def test_a_catalog_is_bounded(bench: Bench, site: ExternalServer) -> None:
     site.json("/agents", [{}] * limits.FETCH_DOCUMENTS)
     assert (await fetch(bench.admin(), f"http://127.0.0.1:{site.port}/agents")).status_code == 200
     site.json("/agents", [{}] * (limits.FETCH_DOCUMENTS + 1))

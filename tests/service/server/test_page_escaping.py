@@ -65,7 +65,7 @@ async def register(bench: Bench, text: str) -> int:
 
 
 async def shown_pages(bench: Bench) -> list[httpx2.Response]:
-    """Every page that shows the agent: catalogue, search, its sheet in every dialect, its landing page."""
+    """Every page that shows the agent: catalog, search, its sheet in every dialect, its landing page."""
     reader = bench.anonymous()
     await bench.admin().post("/api/v1/agents/urn:x:broken:host", json={"domain": "broken.example.com"})
     path = "/a/urn:x:broken"

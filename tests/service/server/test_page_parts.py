@@ -87,7 +87,7 @@ def test_an_agent_that_is_started_locally_is_named_and_not_run() -> None:
     assert json.loads(snippets_of(mcp, "http://h")[0].code) == {"package": "pkg:npm/x"}
 
 
-# --- The catalogue --------------------------------------------------------------------------------
+# --- The catalog --------------------------------------------------------------------------------
 
 
 def shown_names(page: str) -> list[str]:

@@ -60,10 +60,10 @@ async def test_the_service_describes_itself_in_every_document(tmp_path: Path) ->
         assert [skill["id"] for skill in card.json()["skills"]] == ["discover"]
         key = adp.json()["identity"]["publicKey"]["fingerprint"]
         assert key in card.text
-        catalogue = await anyone.get("/.well-known/ai-catalog.json")
-        assert catalogue.headers["content-type"] == "application/ai-catalog+json"
-        jsonschema.validate(catalogue.json(), catalog_schema())
-        entry, registry = catalogue.json()["entries"]
+        catalog = await anyone.get("/.well-known/ai-catalog.json")
+        assert catalog.headers["content-type"] == "application/ai-catalog+json"
+        jsonschema.validate(catalog.json(), catalog_schema())
+        entry, registry = catalog.json()["entries"]
         assert registry["url"].endswith("/ard/")
         assert entry["displayName"] == "Waypost"
         assert (entry["capabilities"], entry["metadata"]["org.agentdiscovery.key"]) == (["discover"], key)
@@ -139,7 +139,7 @@ async def test_documents_honour_conditional_requests(tmp_path: Path, path: str) 
         assert (dated.status_code, dated.content) == (304, b"")
 
 
-async def test_the_catalogue_follows_the_public_agents(tmp_path: Path) -> None:
+async def test_the_catalog_follows_the_public_agents(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
 
         async def names(bench: Bench) -> list[str]:

@@ -13,7 +13,8 @@ from waypost.errors import ERROR_CODES
 RUNNER = CliRunner()
 
 
-ALONE = ("serve", "demo", "completion")  # these ask nothing of a service
+# These commands do not call a service and show no result, so they have neither --server nor --output.
+LOCAL = ("serve", "demo", "completion")
 
 
 # The commands of 0.1: scripts of users rely on them.
@@ -55,15 +56,15 @@ def leaves() -> list[tuple[str, ...]]:
 def test_every_command_has_help_with_an_example(words: tuple[str, ...]) -> None:
     shown = RUNNER.invoke(cli, [*words, "--help"], terminal_width=120)
     assert shown.exit_code == 0, shown.output
-    assert "Examples:" in shown.output
+    assert "Examples:" in shown.output, "give the command an epilog: @click.command(epilog=example(...))"
     assert f"waypost {' '.join(words)}" in shown.output.split("Examples:")[1]
 
 
-@pytest.mark.parametrize("words", [words for words in leaves() if words[0] not in ALONE], ids=" ".join)
+@pytest.mark.parametrize("words", [words for words in leaves() if words[0] not in LOCAL], ids=" ".join)
 def test_every_command_that_talks_to_a_service_takes_the_shared_options(words: tuple[str, ...]) -> None:
     shown = RUNNER.invoke(cli, [*words, "--help"], terminal_width=120).output
     for option in ("--output", "--server", "--token", "--timeout", "--data", "--config"):
-        assert option in shown
+        assert option in shown, "decorate the command with @shared_options, or list it in LOCAL"
 
 
 def test_the_overview_lists_every_command_without_loading_it() -> None:

@@ -32,11 +32,11 @@ def test_lines_are_recognised_without_the_suffix(tmp_path: Path) -> None:
     assert len(read(tmp_path, "a.json", b'{"id":"a"}\n{"id":"b"}\n')) == 2
 
 
-def test_an_array_and_a_catalogue_are_taken_apart(tmp_path: Path) -> None:
+def test_an_array_and_a_catalog_are_taken_apart(tmp_path: Path) -> None:
     assert len(read(tmp_path, "a.json", b'[{"id":"a"},{"id":"b"}]')) == 2
-    catalogue = {"specVersion": "1.0", "host": {"displayName": "A"}, "entries": [{"identifier": "urn:air:a.example:x"}]}
-    (piece,) = read(tmp_path, "ai-catalog.json", json.dumps(catalogue).encode())
-    assert json.loads(piece.content) == catalogue["entries"][0]
+    catalog = {"specVersion": "1.0", "host": {"displayName": "A"}, "entries": [{"identifier": "urn:air:a.example:x"}]}
+    (piece,) = read(tmp_path, "ai-catalog.json", json.dumps(catalog).encode())
+    assert json.loads(piece.content) == catalog["entries"][0]
     assert piece.origin.endswith("ai-catalog.json[0]")
 
 

@@ -18,7 +18,7 @@ from waypost.protocols.dialects import unpack_documents
         b'{"agents": [{"a": 1.0}, {"b":2}]}',
     ],
 )
-def test_an_array_a_catalogue_and_a_page_are_taken_apart(content: bytes) -> None:
+def test_an_array_a_catalog_and_a_page_are_taken_apart(content: bytes) -> None:
     assert unpack_documents(content) == [b'{"a": 1.0}', b'{"b":2}']
 
 

@@ -77,8 +77,8 @@ LOOK_ALIKES: dict[str, tuple[str, JsonObject]] = {
 }
 
 NO_AGENT: dict[str, tuple[JsonObject, str]] = {
-    "a catalogue": ({"specVersion": "1.0", "entries": [{"identifier": "urn:air:a.example:x"}]}, "$.entries"),
-    "an empty catalogue": ({"specVersion": "1.0", "entries": []}, "$.entries"),
+    "a catalog": ({"specVersion": "1.0", "entries": [{"identifier": "urn:air:a.example:x"}]}, "$.entries"),
+    "an empty catalog": ({"specVersion": "1.0", "entries": []}, "$.entries"),
     "an AF list": ({"agents": [{"id": "a", "name": "A"}]}, "$.agents"),
     "an MCP registry page": ({"servers": [], "metadata": {"count": 0}}, "$.servers"),
     "an announce query": ({"protocol_version": "v1.0", "query": {"capability": "x"}}, "$.query"),

@@ -41,25 +41,25 @@ AUDIENCES = (None, frozenset(("public",)), frozenset(("public", "internal", "pri
 
 
 def _late() -> Catalog:
-    catalogue = Catalog()
-    catalogue.load(EntryColumns(list(zip(*map(msgspec.structs.astuple, ENTRIES), strict=True))))
-    return catalogue
+    catalog = Catalog()
+    catalog.load(EntryColumns(list(zip(*map(msgspec.structs.astuple, ENTRIES), strict=True))))
+    return catalog
 
 
 def _whole() -> Catalog:
-    catalogue = Catalog()
-    catalogue.load(ENTRIES)
-    return catalogue
+    catalog = Catalog()
+    catalog.load(ENTRIES)
+    return catalog
 
 
-def _told(catalogue: Catalog) -> list[object]:
-    told: list[object] = [sorted(catalogue.ids()), len(catalogue)]
+def _told(catalog: Catalog) -> list[object]:
+    told: list[object] = [sorted(catalog.ids()), len(catalog)]
     for entry in ENTRIES:
-        told += [catalogue.find(entry.id), catalogue.resolve(entry.id), catalogue.is_reachable(entry.id)]
-        told += [catalogue.resolve(alias) for alias in entry.aliases]
+        told += [catalog.find(entry.id), catalog.resolve(entry.id), catalog.is_reachable(entry.id)]
+        told += [catalog.resolve(alias) for alias in entry.aliases]
     for audience in AUDIENCES:
-        told += [catalogue.page(audience, limit=200), catalogue.page(audience, limit=9, offset=7, tags=("tag-3",))]
-        told += [catalogue.fingerprint(audience), catalogue.last_modified(audience), catalogue.has_verdicts(audience)]
+        told += [catalog.page(audience, limit=200), catalog.page(audience, limit=9, offset=7, tags=("tag-3",))]
+        told += [catalog.fingerprint(audience), catalog.last_modified(audience), catalog.has_verdicts(audience)]
     return told
 
 
@@ -75,36 +75,36 @@ def test_lazily_loaded_entries_equal_eagerly_loaded_ones() -> None:
     assert _told(_late()) == _told(_whole())
 
 
-def _renew(catalogue: Catalog) -> None:
-    catalogue.renew(msgspec.structs.replace(ENTRIES[2], expires_at=NOW + 50, revision=200))
+def _renew(catalog: Catalog) -> None:
+    catalog.renew(msgspec.structs.replace(ENTRIES[2], expires_at=NOW + 50, revision=200))
 
 
-def _put(catalogue: Catalog) -> None:
-    catalogue.put(msgspec.structs.replace(ENTRIES[4], tags=("other",), revision=201), NOW + 500)
+def _put(catalog: Catalog) -> None:
+    catalog.put(msgspec.structs.replace(ENTRIES[4], tags=("other",), revision=201), NOW + 500)
 
 
-def _remove(catalogue: Catalog) -> None:
-    catalogue.remove(ENTRIES[6].id, NOW + 500)
+def _remove(catalog: Catalog) -> None:
+    catalog.remove(ENTRIES[6].id, NOW + 500)
 
 
-def _expire(catalogue: Catalog) -> None:
-    catalogue.expire(NOW + 2000)
+def _expire(catalog: Catalog) -> None:
+    catalog.expire(NOW + 2000)
 
 
-def _register(catalogue: Catalog) -> None:
-    catalogue.put(_entry(500), NOW + 500)
+def _register(catalog: Catalog) -> None:
+    catalog.put(_entry(500), NOW + 500)
 
 
-def _load_more(catalogue: Catalog) -> None:
+def _load_more(catalog: Catalog) -> None:
     more = [_entry(number) for number in range(600, 620)]
-    catalogue.load(EntryColumns(list(zip(*map(msgspec.structs.astuple, more), strict=True))))
+    catalog.load(EntryColumns(list(zip(*map(msgspec.structs.astuple, more), strict=True))))
 
 
 @pytest.mark.parametrize("change", [_renew, _put, _remove, _expire, _register, _load_more])
 def test_a_change_before_all_are_made_leaves_the_same(change: Callable[[Catalog], None]) -> None:
     late, whole = _late(), _whole()
-    for catalogue in (late, whole):
-        change(catalogue)
+    for catalog in (late, whole):
+        change(catalog)
     assert _told(late) == _told(whole)
 
 

@@ -47,44 +47,44 @@ def expected(entries: Sequence[CatalogEntry], kind: str) -> list[tuple[str, int]
 @pytest.mark.parametrize(("agents", "tags"), [(300, 50), (6000, 300), (6000, 5000)])
 def test_the_most_frequent_values_are_counted_exactly(agents: int, tags: int) -> None:
     entries = population(agents, tags)
-    catalogue = Catalog()
-    catalogue.load(entries)
-    counter = FacetCounter(catalogue)
+    catalog = Catalog()
+    catalog.load(entries)
+    counter = FacetCounter(catalog)
     for principal in (ADMIN, NOBODY):
         tokens = audience(principal)
         seen = [each for each in entries if tokens is None or tokens.intersection(each.scopes)]
-        found = counter.count(("tag",), catalogue.select(tokens), principal)["tag"]
+        found = counter.count(("tag",), catalog.select(tokens), principal)["tag"]
         assert [(item.value, item.count) for item in found] == expected(seen, "tag")
-    owners = counter.count(("owner",), catalogue.select(None), ADMIN)["owner"]
+    owners = counter.count(("owner",), catalog.select(None), ADMIN)["owner"]
     assert [(item.value, item.count) for item in owners] == expected(entries, "owner")
 
 
 def test_counts_stay_exact_while_agents_come_change_and_go() -> None:
     entries = {each.id: each for each in population(5000, 4000)}
-    catalogue = Catalog()
-    catalogue.load(list(entries.values()))
-    counter = FacetCounter(catalogue)
+    catalog = Catalog()
+    catalog.load(list(entries.values()))
+    counter = FacetCounter(catalog)
     chance = random.Random(3)
     for turn in range(60):
         number = chance.randrange(5200)
         if turn % 3 == 0:
-            catalogue.remove(f"agent-{number}", 2.0)
+            catalog.remove(f"agent-{number}", 2.0)
             entries.pop(f"agent-{number}", None)
         else:
             changed = entry(number, tags=[f"new-{turn % 4}", f"t{turn}"], owner="bob")
-            catalogue.put(changed, 2.0)
+            catalog.put(changed, 2.0)
             entries[changed.id] = changed
-        found = counter.count(("tag",), catalogue.select(None), ADMIN)["tag"]
+        found = counter.count(("tag",), catalog.select(None), ADMIN)["tag"]
         assert [(item.value, item.count) for item in found] == expected(list(entries.values()), "tag")
 
 
 def test_a_subject_is_told_its_own_name_only_and_a_stranger_none() -> None:
-    catalogue = Catalog()
-    catalogue.load([entry(1, tags=["a"]), entry(2, tags=["a"], owner="bob"), entry(3, tags=["b"], owner="bob")])
-    counter = FacetCounter(catalogue)
+    catalog = Catalog()
+    catalog.load([entry(1, tags=["a"]), entry(2, tags=["a"], owner="bob"), entry(3, tags=["b"], owner="bob")])
+    counter = FacetCounter(catalog)
 
     def owners(principal: Principal) -> list[tuple[str, int]]:
-        found = counter.count(("owner",), catalogue.select(audience(principal)), principal)["owner"]
+        found = counter.count(("owner",), catalog.select(audience(principal)), principal)["owner"]
         return [(item.value, item.count) for item in found]
 
     assert owners(ADMIN) == [("bob", 2), ("alice", 1)]
@@ -107,12 +107,12 @@ def test_values_of_hidden_agents_neither_lead_nor_lengthen_the_way(principal: Pr
     ]
     told = []
     for entries in (visible, [*visible, *hidden]):
-        catalogue = Catalog()
-        catalogue.load(entries)
-        counter = FacetCounter(catalogue)
+        catalog = Catalog()
+        catalog.load(entries)
+        counter = FacetCounter(catalog)
         for late in (3000, 3001):
-            catalogue.put(entry(late, tags=["t7", "t8"]), 2.0)
-            found = counter.count(("tag",), catalogue.select(audience(principal)), principal)
+            catalog.put(entry(late, tags=["t7", "t8"]), 2.0)
+            found = counter.count(("tag",), catalog.select(audience(principal)), principal)
         told.append((found, counter._frequencies))
     assert told[0] == told[1]
     assert len(told[0][1]) == 1
@@ -122,9 +122,9 @@ def test_private_agents_of_the_caller_are_counted_with_the_rest() -> None:
     entries = [entry(number, tags=[f"t{number % 300}"]) for number in range(4000)]
     entries += [entry(number, tags=["mine", f"t{number % 300}"], visibility="private") for number in range(4000, 4100)]
     entries += [entry(number, tags=["theirs"], owner="bob", visibility="private") for number in range(5000, 5500)]
-    catalogue = Catalog()
-    catalogue.load(entries)
+    catalog = Catalog()
+    catalog.load(entries)
     seen = [each for each in entries if each.owner == "alice"]
-    found = FacetCounter(catalogue).count(("tag",), catalogue.select(audience(ALICE)), ALICE)["tag"]
+    found = FacetCounter(catalog).count(("tag",), catalog.select(audience(ALICE)), ALICE)["tag"]
     assert [(item.value, item.count) for item in found] == expected(seen, "tag")
     assert found[0].value == "mine"

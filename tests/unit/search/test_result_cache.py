@@ -10,7 +10,7 @@ WEATHER = Query(text="weather")
 
 
 class House:
-    """Who lives, as a catalogue tells it: by a method."""
+    """Who lives, as a catalog tells it: by a method."""
 
     def __init__(self) -> None:
         self.dead: set[str] = set()

@@ -1,4 +1,4 @@
-"""Requests that a follower forwards unchanged to the writer, and what the writer trusts of them."""
+"""Requests that a follower forwards unchanged to the leader, and what the leader trusts of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from waypost.settings import Settings
 ANSWER = b"HTTP/1.1 201 Created\r\ncontent-length: 2\r\ndate: then\r\nx-own: yes\r\n\r\nok"
 
 
-class Writer:
+class FakeLeader:
     """The other side of the socket: keeps what it is sent, and answers it all alike."""
 
     def __init__(self, answer: bytes = ANSWER) -> None:
@@ -49,27 +49,27 @@ class Writer:
 
 
 @asynccontextmanager
-async def writing(data: Path, answer: bytes = ANSWER) -> AsyncIterator[Writer]:
-    writer = Writer(answer)
-    server = await asyncio.start_unix_server(writer.take, data / WORKER_SOCKET)
+async def writing(data: Path, answer: bytes = ANSWER) -> AsyncIterator[FakeLeader]:
+    leader = FakeLeader(answer)
+    server = await asyncio.start_unix_server(leader.take, data / WORKER_SOCKET)
     try:
-        yield writer
+        yield leader
     finally:
         server.close()
 
 
 @asynccontextmanager
-async def following(data: Path, answer: bytes = ANSWER) -> AsyncIterator[tuple[Application, Writer]]:
+async def following(data: Path, answer: bytes = ANSWER) -> AsyncIterator[tuple[Application, FakeLeader]]:
     """A process that follows, and what it takes for the one that writes."""
     application = build(Settings(data=data, workers=2), slot=WorkerTable(2).slot(1))
     assert application.follower is not None
-    async with writing(data, answer) as writer:
+    async with writing(data, answer) as leader:
         try:
-            yield application, writer
+            yield application, leader
         finally:
             application.follower.upstream.close()
             async with asyncio.timeout(60):
-                await asyncio.gather(*writer.tasks)
+                await asyncio.gather(*leader.tasks)
 
 
 async def ask(application: Application, *parts: bytes, **scope: Any) -> list[Message]:
@@ -102,9 +102,9 @@ async def ask(application: Application, *parts: bytes, **scope: Any) -> list[Mes
 
 async def test_a_request_is_passed_on_as_it_came_with_its_origin(tmp_path: Path) -> None:
     headers = [(b"host", b"agents.example"), (b"content-length", b"5"), (b"connection", b"keep-alive")]
-    async with following(tmp_path) as (application, writer):
+    async with following(tmp_path) as (application, leader):
         sent = await ask(application, b"hello", headers=headers, query_string=b"ttl_seconds=60")
-    assert writer.requests == [
+    assert leader.requests == [
         b"PUT /profile/v1/agents/a%2Fb?ttl_seconds=60 HTTP/1.1\r\nhost: agents.example\r\ncontent-length: 5\r\n"
         b"waypost-origin: http 4711 192.0.2.7\r\n\r\nhello"
     ]
@@ -115,36 +115,36 @@ async def test_a_request_is_passed_on_as_it_came_with_its_origin(tmp_path: Path)
 
 async def test_an_origin_that_a_client_claims_is_thrown_away(tmp_path: Path) -> None:
     headers = [(b"host", b"agents.example"), (b"waypost-origin", b"https 1 10.0.0.1")]
-    async with following(tmp_path) as (application, writer):
+    async with following(tmp_path) as (application, leader):
         await ask(application, b"", headers=headers, method="DELETE")
-    assert writer.requests[0].count(b"waypost-origin") == 1
-    assert b"waypost-origin: http 4711 192.0.2.7\r\n" in writer.requests[0]
+    assert leader.requests[0].count(b"waypost-origin") == 1
+    assert b"waypost-origin: http 4711 192.0.2.7\r\n" in leader.requests[0]
 
 
 async def test_a_body_of_unknown_length_goes_on_in_parts(tmp_path: Path) -> None:
     headers = [(b"host", b"agents.example"), (b"transfer-encoding", b"chunked")]
-    async with following(tmp_path) as (application, writer):
+    async with following(tmp_path) as (application, leader):
         await ask(application, b"one", b"", b"three", headers=headers)
-    assert writer.requests[0].endswith(b"\r\n\r\n3\r\none\r\n5\r\nthree\r\n0\r\n\r\n")
+    assert leader.requests[0].endswith(b"\r\n\r\n3\r\none\r\n5\r\nthree\r\n0\r\n\r\n")
 
 
 async def test_a_connection_is_used_again(tmp_path: Path) -> None:
-    async with following(tmp_path) as (application, writer):
+    async with following(tmp_path) as (application, leader):
         for _ in range(5):
             await ask(application, b"", method="DELETE")
-    assert (writer.connections, len(writer.requests)) == (1, 5)
+    assert (leader.connections, len(leader.requests)) == (1, 5)
 
 
 async def test_a_connection_that_the_other_side_ends_is_not(tmp_path: Path) -> None:
     closing = ANSWER.replace(b"x-own: yes", b"connection: close")
-    async with following(tmp_path, closing) as (application, writer):
+    async with following(tmp_path, closing) as (application, leader):
         for _ in range(3):
             sent = await ask(application, b"", method="DELETE")
             assert (b"connection", b"close") in sent[0]["headers"]
-    assert writer.connections == 3
+    assert leader.connections == 3
 
 
-async def test_an_unreachable_writer_process_is_a_temporary_error(tmp_path: Path) -> None:
+async def test_an_unreachable_leader_process_is_a_temporary_error(tmp_path: Path) -> None:
     application = build(Settings(data=tmp_path, workers=2), slot=WorkerTable(2).slot(1))
     sent = await ask(application, b"", method="DELETE")
     assert sent[0]["status"] == 503
@@ -152,11 +152,11 @@ async def test_an_unreachable_writer_process_is_a_temporary_error(tmp_path: Path
 
 
 async def test_an_answer_without_a_body_is_whole(tmp_path: Path) -> None:
-    async with following(tmp_path, b"HTTP/1.1 204 No Content\r\n\r\n") as (application, writer):
+    async with following(tmp_path, b"HTTP/1.1 204 No Content\r\n\r\n") as (application, leader):
         for _ in range(2):
             sent = await ask(application, b"", method="DELETE")
             assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
-    assert writer.connections == 1
+    assert leader.connections == 1
 
 
 # --- On the other side ----------------------------------------------------------------------------
@@ -190,9 +190,9 @@ async def test_a_client_cannot_speak_as_a_process(tmp_path: Path) -> None:
     liar.observe("GET", "/forged", 200, 0.1)
     forged = liar.report(1, 100)
     headers = [(b"host", b"agents.example"), (b"content-length", str(len(forged)).encode())]
-    async with following(tmp_path) as (application, writer):
+    async with following(tmp_path) as (application, leader):
         await ask(application, forged, headers=headers, method="POST", raw_path=b"/report", path="/report")
-    passed = [tuple(line.split(b": ", 1)) for line in writer.requests[0].split(b"\r\n\r\n")[0].split(b"\r\n")[1:]]
+    passed = [tuple(line.split(b": ", 1)) for line in leader.requests[0].split(b"\r\n\r\n")[0].split(b"\r\n")[1:]]
     seen, metrics = Seen(), Metrics()
     scope = {"type": "http", "raw_path": b"/report", "headers": passed}
     await LeaderApp(seen, metrics)(scope, None, None)  # type: ignore[arg-type]

@@ -690,7 +690,7 @@ class Client:
         return await self._connection.ask(Resolution, request)
 
     async def organisation(self, name: str) -> OrganisationIndex:
-        """The agents that an organisation lists: its index or catalogue, the aliases at `_agents`, or its TXT list.
+        """The agents that an organisation lists: its index or catalog, the aliases at `_agents`, or its TXT list.
 
         Args:
             name: The domain of the organisation.

@@ -686,7 +686,7 @@ class SyncClient:
         return self._connection.ask(Resolution, request)
 
     def organisation(self, name: str) -> OrganisationIndex:
-        """The agents that an organisation lists: its index or catalogue, the aliases at `_agents`, or its TXT list.
+        """The agents that an organisation lists: its index or catalog, the aliases at `_agents`, or its TXT list.
 
         Args:
             name: The domain of the organisation.

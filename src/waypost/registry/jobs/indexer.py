@@ -204,8 +204,8 @@ class Indexer:
 
 
 class FollowerIndexer:
-    """The index of a process that only reads: it opens what the writer saved and keeps later changes in memory. It never
-    saves or clears, because the files belong to the writer."""
+    """The index of a follower: it opens the files that the leader saved and keeps later changes in memory. It never saves or
+    clears, because the files belong to the leader."""
 
     def __init__(self, live: LiveIndex, store: Store) -> None:
         self._live = live
@@ -223,7 +223,7 @@ class FollowerIndexer:
         self._live.open_queue()
 
     async def refresh(self) -> None:
-        """Open what the writer has saved since the last time."""
+        """Open the files that the leader has saved since the last time."""
         if self._live.has_caught_up:
             await asyncio.to_thread(self._live.ranker.follow)
 

@@ -191,7 +191,7 @@ class SearchIndex:
         self._replaced: dict[str, None] = {}  # ids whose older rows are not deleted yet
         self._embedding: set[str] = set()  # ids whose vectors are being made, and that did not change since
         self._since: dict[str, tuple[int, Registration | None]] | None = (
-            None  # a follower's changes that the writer has not saved yet
+            None  # a follower's changes that the leader has not saved yet
         )
         self._manifest: Manifest | None = None
         self._versions = AudienceVersions()
@@ -212,8 +212,8 @@ class SearchIndex:
         return 0
 
     def follow(self) -> int:
-        """For a follower: open what the writer process has saved since; return its revision (0: none yet). The caller then
-        replays the later changes. Files that cannot be read are retried next time: the writer may be at work."""
+        """For a follower: open the files that the leader has saved since; return its revision (0: none yet). The caller then
+        replays the later changes. Files that cannot be read are retried next time: the leader may be writing them."""
         if self._since is None:
             self._since = {}
         manifest = self._directory.manifest()

@@ -84,7 +84,7 @@ def _mark(state: str) -> Html:
     return el(
         "span",
         el("span", _MARKS[state], aria_hidden="true"),
-        el("span", f"{_STATES[state]}:", class_="ear"),
+        el("span", f"{_STATES[state]}:", class_="visually-hidden"),
         class_=f"mark {state}",
     )
 
@@ -185,7 +185,7 @@ class AgentCards:
         return join(
             (
                 head,
-                el("p", shown, class_="says") if shown else None,
+                el("p", shown, class_="publisher-text") if shown else None,
                 el("p", _labels(record), class_="labels"),
                 el("p", el("code", record.id), el("span", source_line(registration), class_="via"), class_="fine"),
             )
@@ -213,7 +213,7 @@ def liveness(registration: Registration) -> Html:
     status, health = registration.status, registration.health
     ends = registration.expires_at
     answers: HtmlContent = (f" · {health.state} since ", time_element(health.since)) if health is not None else None
-    lease: HtmlContent = (" · lease until ", time_element(ends)) if ends is not None else None
+    lease: HtmlContent = (" · expires ", time_element(ends)) if ends is not None else None
     word = f"live {status}" if health is None else f"live {status} {health.state}"
     return el("span", el("span", status, class_="word"), answers, lease, class_=word)
 
@@ -258,8 +258,8 @@ def _reasons(evidence: Evidence) -> Html:
 
 
 def _evidence_scores(evidence: Evidence) -> Html:
-    told = ", ".join(f"{name} {value:.2f}" for name, value in evidence.components.items())
-    return el("p", told, class_="soft")
+    scores = ", ".join(f"{name} {value:.2f}" for name, value in evidence.components.items())
+    return el("p", scores, class_="soft")
 
 
 def _evidence_text(evidence: Evidence) -> HtmlContent:

@@ -151,7 +151,7 @@ class AgentPage:
         return (
             section(
                 "What it does",
-                el("p", escape_multiline(record.description), class_="lead says"),
+                el("p", escape_multiline(record.description), class_="lead publisher-text"),
                 _tags(record),
                 name="does",
             ),
@@ -173,7 +173,7 @@ class AgentPage:
             "tr",
             [
                 el("th", name, scope="col")
-                for name in ("When", "Version", "What changed", el("span", "Compare", class_="ear"))
+                for name in ("When", "Version", "What changed", el("span", "Compare", class_="visually-hidden"))
             ],
         )
         table = el("table", el("thead", heads), el("tbody", rows))
@@ -224,7 +224,7 @@ class AgentPage:
             return el("p", error.message, " ", error.hint, class_="soft")
         losses = [el("li", el("code", loss.path), " ", loss.reason) for loss in rendering.losses]
         received = registration.source(dialect) is not None
-        told = (
+        remark = (
             "As received; whitespace added for reading."
             if received
             else "Converted from the record without losses."
@@ -232,7 +232,7 @@ class AgentPage:
             else "Converted from the record. This dialect cannot carry:"
         )
         return (
-            el("p", told, class_="soft"),
+            el("p", remark, class_="soft"),
             el("ul", losses, class_="losses") if losses else None,
             copyable_code(format_document(rendering.body), f"document as {dialect}"),
         )
@@ -266,7 +266,7 @@ def _head(registration: Registration, level: str) -> Html:
     record = registration.record
     return el(
         "header",
-        el("p", el("a", "Catalogue", href="/"), class_="crumbs"),
+        el("p", el("a", "Agents", href="/"), class_="crumbs"),
         el("div", el("h1", record.name or record.id), level_badge(level), liveness(registration), class_="head"),
         el("p", el("code", record.id), class_="fine"),
         class_="agent-head",
@@ -281,31 +281,31 @@ def _facts(registration: Registration, visitor: WebUser) -> Html:
         ("Updated", time_element(record.updated_at) if record.updated_at else None),
         ("Registered", time_element(registration.created_at)),
         ("Last change", time_element(registration.changed_at)),
-        ("Lease", _lease(registration)),
-        ("Its endpoint", _health(registration, told=may)),
+        ("Expires", _lease(registration)),
+        ("Endpoint", _health(registration, with_reason=may)),
         ("Renewed", time_element(registration.renewed_at) if registration.lease_expires_at is not None else None),
         ("Served at", el("code", registration.hosted) if registration.hosted else None),
         ("Owner", registration.owner if may else None),
-        ("Seen by", registration.visibility if visitor.is_signed_in else None),
+        ("Visible to", registration.visibility if visitor.is_signed_in else None),
         ("Also known as", [el("code", alias) for alias in registration.aliases]),
         ("Sources", [_source_line(source) for source in registration.sources]),
     ]
     return section("Facts", definition_list(rows), name="facts")
 
 
-def _health(registration: Registration, *, told: bool) -> HtmlContent:
+def _health(registration: Registration, *, with_reason: bool) -> HtmlContent:
     """The reason of a failed health check is shown to the owner only: others could use it to map a network."""
     health = registration.health
     if health is None:
         return None
-    why = f" ({health.reason})" if told and health.reason else None
+    why = f" ({health.reason})" if with_reason and health.reason else None
     return (f"{health.state} since ", time_element(health.since), why)
 
 
 def _lease(registration: Registration) -> HtmlContent:
     ends = registration.expires_at
     if ends is None:
-        return "none: stays until withdrawn"
+        return "never: registered until withdrawn"
     granted = f" ({registration.ttl_seconds} s)" if registration.ttl_seconds else None
     return (time_element(ends), granted)
 
@@ -353,7 +353,7 @@ def _example(example: Example) -> Html:
         for name, schema in (("input", example.input_schema), ("output", example.output_schema))
         if schema is not None
     ]
-    return el("li", el("p", escape_multiline(example.text), class_="says"), schemas)
+    return el("li", el("p", escape_multiline(example.text), class_="publisher-text"), schemas)
 
 
 def _snippet_tabs(snippets: list[Snippet]) -> Html:
@@ -371,7 +371,7 @@ def _snippet_tabs(snippets: list[Snippet]) -> Html:
                 class_="pane",
             ),
         ]
-    legend = el("legend", "For", class_="ear")
+    legend = el("legend", "For", class_="visually-hidden")
     return section("How to call it", el("fieldset", legend, parts, class_="tabs"), name="call")
 
 
@@ -428,4 +428,4 @@ def _side(tag: str, value: Any) -> Html:
     if value is msgspec.UNSET:
         return el("span", _ABSENT, class_="soft")
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return el(tag, escape_multiline(text if len(text) <= 600 else text[:600] + "…"), class_="says")
+    return el(tag, escape_multiline(text if len(text) <= 600 else text[:600] + "…"), class_="publisher-text")

@@ -105,7 +105,7 @@ class CatalogResults(msgspec.Struct, frozen=True, kw_only=True):
     """One page of results with its filters and messages."""
 
     lines: Sequence[Html]
-    told: str  # the count, as text
+    status: str  # the number of results, as text
     facets: dict[str, tuple[FacetCount, ...]]
     more: str | None = None  # the next page
     empty: Html | None = None
@@ -124,13 +124,13 @@ class CatalogPage:
         found = await (self._search if asked.text else self._list)(asked, visitor)
         results = el(
             "div",
-            el("p", found.told, class_="told"),
+            el("p", found.status, class_="result-count"),
             [el("p", remark, class_="remark") for remark in found.remarks],
             found.empty if found.empty is not None else el("ol", found.lines, class_="agents"),
             el("p", el("a", "Next page", href=found.more, rel="next", class_="button")) if found.more else None,
             class_="results",
         )
-        return el("div", _filters(asked, found.facets), results, id="found", data_told=found.told)
+        return el("div", _filters(asked, found.facets), results, id="found", data_status=found.status)
 
     async def _list(self, asked: SearchForm, visitor: WebUser) -> CatalogResults:
         registry, statuses = self._registry, asked.statuses or LISTED
@@ -146,7 +146,7 @@ class CatalogPage:
         agents = await registry.registrations([entry.id for entry in page.entries], sources=False)
         return CatalogResults(
             lines=[self._cards.card(agent) for agent in agents],
-            told=_count(page.total),
+            status=_count(page.total),
             facets=overview.facets,
             more=asked.address(cursor=page.next_cursor) if page.next_cursor is not None else None,
             empty=None if agents else self._empty_list(asked, visitor, overview.suggestions),
@@ -166,7 +166,7 @@ class CatalogPage:
         lines = [self._cards.hit(each, held[each.record.id]) for each in findings.candidates if each.record.id in held]
         return CatalogResults(
             lines=lines,
-            told=f"{_count(len(lines))} found" if lines else "Nothing found",
+            status=f"{_count(len(lines))} found" if lines else "Nothing found",
             facets=self._counts(asked, visitor).facets,
             empty=None if lines else self._empty_search(asked, visitor, findings),
             remarks=() if not lines else findings.warnings,
@@ -264,7 +264,7 @@ class CatalogPage:
                 class_="ask",
             ),
             asked.hidden_fields(),
-            el("p", "", id="told", role="status", class_="ear"),
+            el("p", "", id="search-status", role="status", class_="visually-hidden"),
             action="/",
             method="get",
             role="search",
@@ -360,7 +360,7 @@ def _filter_option(asked: SearchForm, name: str, value: FacetCount, *, is_on: bo
     return el(
         "a",
         el("span", value.value, class_="value"),
-        el("span", "on", class_="ear") if is_on else None,
+        el("span", "on", class_="visually-hidden") if is_on else None,
         el("span", f"{value.count:,}", class_="count") if value.count else None,
         href=asked.toggled(name, value.value),
         class_="on" if is_on else None,

@@ -60,7 +60,7 @@ def _capability(capability: JsonObject, status: str) -> Html:
     return el(
         "capability",
         el("h3", str(name)),
-        el("p", escape_multiline(description), class_="says") if isinstance(description, str) else None,
+        el("p", escape_multiline(description), class_="publisher-text") if isinstance(description, str) else None,
         el("dl", goes, class_="inline") if goes else None,
         name=str(name),
         status=status,
@@ -106,7 +106,7 @@ def make_landing_page(registration: Registration, document: JsonObject, trust: T
             el("p", el("code", record.id), class_="fine"),
             class_="agent-head",
         ),
-        el("p", escape_multiline(record.description), class_="lead says"),
+        el("p", escape_multiline(record.description), class_="lead publisher-text"),
         el("p", [join((el("span", tag, class_="tag"), " ")) for tag in record.tags], class_="labels"),
         section("What it can do", capability_list(document, status), name="can"),
         section("Connect", connect_form("Your agent"), _endpoints(document), name="connect"),
@@ -163,9 +163,9 @@ def _next_steps(endpoints: dict[str, str]) -> str:
     return "This agent has no endpoint for conversations; see its A2A card."
 
 
-def make_connect_page(told: JsonObject) -> WebPage:
-    to, asker = str(told["to"]), str(told["from"])
-    endpoints: dict[str, str] = told["endpoints"]
+def make_connect_page(info: JsonObject) -> WebPage:
+    to, asker = str(info["to"]), str(info["from"])
+    endpoints: dict[str, str] = info["endpoints"]
     steps = [
         el(
             "li",
@@ -185,7 +185,7 @@ def make_connect_page(told: JsonObject) -> WebPage:
         "div",
         el("h1", "How to connect"),
         el("p", el("code", asker), " → ", el("code", to), class_="lead"),
-        el("p", str(told["next"])),
+        el("p", str(info["next"])),
         el("ol", steps, class_="steps"),
         el("p", el("a", "Back", href="/")),
         class_="landing",

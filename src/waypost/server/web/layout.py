@@ -16,7 +16,7 @@ from waypost.server.http.routing import RequestContext
 from waypost.server.web.markup import EMPTY_HTML, Html, HtmlContent, el, escape_text, join
 from waypost.server.web.static_files import ICON_PATH, SCRIPT_PATH, STYLE_PATH
 
-_SECTIONS = (("/", "Catalogue"), ("/changes", "Changes"), ("/register", "Register"), ("/reference", "API"))
+_SECTIONS = (("/", "Agents"), ("/changes", "Changes"), ("/register", "Register"), ("/reference", "API"))
 
 _TYPE = b"text/html; charset=utf-8"
 # X1: style and images from this service only, no frames, no other base URL, forms only to this origin.

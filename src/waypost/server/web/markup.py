@@ -105,8 +105,8 @@ def external_link(url: str, *content: HtmlContent, **attributes: HtmlAttribute) 
 
 def meter(value: float, label: str) -> Html:
     """A meter with an accessible name. Built as one string, because a page contains hundreds."""
-    told = f"{value:.2f}"
-    return Html(f'<meter min="0" max="1" value="{value:.3f}" aria-label="{escape_text(label)} {told}">{told}</meter>')
+    text = f"{value:.2f}"
+    return Html(f'<meter min="0" max="1" value="{value:.3f}" aria-label="{escape_text(label)} {text}">{text}</meter>')
 
 
 def json_script(value: Any, kind: str) -> Html:

@@ -49,8 +49,8 @@ class RecentChanges:
         self._registry = registry
         self._kept: OrderedDict[str, OrderedDict[str, ChangeSummary]] = OrderedDict()
         self._is_filled = False
-        self._told: list[tuple[Event, str]] = []  # not merged yet: changes are more frequent than reads of this list
-        registry.subscribe(self._hear)
+        self._pending: list[tuple[Event, str]] = []  # not merged yet: changes are more frequent than reads of this list
+        registry.subscribe(self._on_change)
 
     def latest(self, audience: frozenset[str] | None, most: int) -> list[VisibleChange]:
         self._take_in()
@@ -64,19 +64,21 @@ class RecentChanges:
         newest = heapq.nlargest(most, found.values(), key=lambda change: change.place)
         return [shown for change in newest if (shown := _visible_change(change, audience)) is not None]
 
-    def _hear(self, committed: CommittedChange) -> None:
+    def _on_change(self, committed: CommittedChange) -> None:
         event = committed.event
         if event.type != "renewed":
-            self._told.append((event, committed.registration.record.name if committed.registration is not None else ""))
-            if len(self._told) >= limits.PAGE_CHANGES_PENDING:
+            self._pending.append(
+                (event, committed.registration.record.name if committed.registration is not None else "")
+            )
+            if len(self._pending) >= limits.PAGE_CHANGES_PENDING:
                 self._take_in()
 
     def _take_in(self) -> None:
         """Keep only the newest few of a public scope; older ones would be dropped anyway."""
-        told, self._told = self._told, []
+        pending, self._pending = self._pending, []
         newest: dict[str, set[str]] = {scope: set() for scope in _SHARED}
         puts: list[tuple[ChangeSummary, list[str]]] = []
-        for event, name in reversed(told):
+        for event, name in reversed(pending):
             scopes = [
                 scope
                 for scope in {*event.scopes, *(event.before or ()), _EVERYTHING}
@@ -109,8 +111,8 @@ class RecentChanges:
         for scope, entries in by_scope.items():
             kept: dict[str, ChangeSummary] = self._kept.get(scope) or {}
             older = heapq.nlargest(limits.PAGE_CHANGE_CACHE, entries, key=lambda each: (each.changed_at, each.revision))
-            told = [*(_change_of(entry) for entry in older if entry.id not in kept), *kept.values()]
-            newest = sorted(told, key=lambda change: change.place)[-limits.PAGE_CHANGE_CACHE :]
+            changes = [*(_change_of(entry) for entry in older if entry.id not in kept), *kept.values()]
+            newest = sorted(changes, key=lambda change: change.place)[-limits.PAGE_CHANGE_CACHE :]
             self._kept[scope] = OrderedDict((change.event.id, change) for change in newest)
 
 

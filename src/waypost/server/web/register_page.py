@@ -192,8 +192,8 @@ def saved_notice(receipt: PublicationReceipt) -> Html:
 
 def saved_note(outcome: str) -> Html | None:
     """A short result above the agent's page."""
-    told = OUTCOME_TEXTS.get(outcome)
-    return None if told is None else el("p", told, class_="notice good", role="status")
+    text = OUTCOME_TEXTS.get(outcome)
+    return None if text is None else el("p", text, class_="notice good", role="status")
 
 
 OUTCOME_TEXTS = {
@@ -251,7 +251,7 @@ def _mapping(record: dict[str, Any]) -> Html:
 
 def _value(value: Any) -> Html:
     if isinstance(value, str):
-        return el("span", escape_multiline(value if len(value) <= 400 else value[:400] + "…"), class_="says")
+        return el("span", escape_multiline(value if len(value) <= 400 else value[:400] + "…"), class_="publisher-text")
     text = json.dumps(value, ensure_ascii=False)
     return el("code", text if len(text) <= 400 else text[:400] + "…")
 

@@ -110,13 +110,13 @@ class WebPages:
         self._parts = parts
         self._registry = parts.registry
         self.sessions = parts.sessions
-        self._catalogue = CatalogPage(parts.registry, AgentCards(trust_of), RecentChanges(parts.registry))
+        self._catalog = CatalogPage(parts.registry, AgentCards(trust_of), RecentChanges(parts.registry))
         self._sheets = AgentPage(parts.registry, parts.renderer)
         self._registering = RegisterPage(parts.importer)
 
     def routes(self) -> list[Route]:
         return [
-            self._route("GET", "/", self.home, "The catalog; under a hosted domain the page of that agent"),
+            self._route("GET", "/", self.home, "The list of agents; under a hosted domain the page of that agent"),
             self._route("GET", "/a/{id}", self.agent, "The page of an agent", ParameterSpec(name="as")),
             self._route("GET", "/changes", self.changes, "The latest changes"),
             self._route("GET", "/reference", self.reference, "The API reference, for signed-in visitors"),
@@ -186,11 +186,11 @@ class WebPages:
         if code is not None:
             return see_other("/", self.sessions.redeem(code))
         asked = parse_search_form(call.request)
-        found = await self._catalogue.found(asked, visitor)
+        found = await self._catalog.found(asked, visitor)
         if call.request.param(_PART_PARAMETER) == "found":
             return page_response(call, found.encode(), visitor)
         changed = self._registry.entries.last_modified(audience(visitor.reader)) or 0.0
-        sheet = self._catalogue_sheet(self._catalogue.search_box(asked), found, visitor, title=asked.text or "Agents")
+        sheet = self._catalog_sheet(self._catalog.search_box(asked), found, visitor, title=asked.text or "Agents")
         return page_response(
             call, render_page(sheet), visitor, max(self._parts.service.changed_at, changed) if asked.is_plain else None
         )
@@ -202,21 +202,21 @@ class WebPages:
         changed = self._parts.hosting.get(alone, self._registry.clock.now()).changed_at
         return page_response(call, render_page(sheet), None, max(alone.changed_at, changed))
 
-    def _catalogue_sheet(self, box: Html, found: Html, visitor: WebUser, title: str) -> WebPage:
+    def _catalog_sheet(self, box: Html, found: Html, visitor: WebUser, title: str) -> WebPage:
         document = self._document(self._parts.service)
         main = el(
             "div",
-            el("div", el("h1", "Agents"), self._catalogue.figures(visitor), box, class_="masthead"),
+            el("div", el("h1", "Agents"), self._catalog.figures(visitor), box, class_="masthead"),
             found,
             el(
                 "aside",
                 el("h2", el("a", "Latest changes", href="/changes")),
-                self._catalogue.feed(visitor),
+                self._catalog.feed(visitor),
                 class_="changes",
                 aria_label="Latest changes",
             ),
             self._own_card(document),
-            class_="catalogue",
+            class_="catalog",
         )
         return WebPage(
             title=title,
@@ -259,7 +259,7 @@ class WebPages:
             "div",
             el("h1", "Changes"),
             el("p", "What was registered, updated and withdrawn, newest first; one line per agent.", class_="lead"),
-            self._catalogue.feed(visitor, limits.PAGE_CHANGE_CACHE),
+            self._catalog.feed(visitor, limits.PAGE_CHANGE_CACHE),
             el("p", "For programs: ", el("code", "GET /api/v1/watch"), class_="soft"),
             class_="narrow changes",
         )
@@ -360,7 +360,7 @@ class WebPages:
         """Writes nothing and calls nobody, so any origin may send it."""
         registration = await self._parts.hosted(call.request) or self._parts.service
         form = await parse_form(call.request)
-        told = connection_info(parse_agent_input(form.get("from", "")), self._document(registration))
+        info = connection_info(parse_agent_input(form.get("from", "")), self._document(registration))
         if "application/json" in (call.request.header(b"accept") or ""):
-            return json_response(told, headers=[(b"cache-control", b"no-store"), (b"vary", b"Host, Accept")])
-        return uncached_response(render_page(make_connect_page(told)), None)
+            return json_response(info, headers=[(b"cache-control", b"no-store"), (b"vary", b"Host, Accept")])
+        return uncached_response(render_page(make_connect_page(info)), None)

@@ -1,4 +1,4 @@
-"""Reads of the SQLite store, for the writer and for followers.
+"""Reads of the SQLite store, for the leader and for followers.
 
 A few rows are read on the event loop, which takes microseconds; more of them in a thread. Every statement is read to its
 end, so that no old snapshot stays open.

@@ -262,7 +262,7 @@ class SqliteFollowerStore(SqliteReadStore):
     async def secret(self, name: str, make: Callable[[], bytes]) -> bytes:
         found = self._read_here(lambda reader: reader.secret(name))
         if found is None:
-            raise StoreUnavailable(f"The secret {name!r} does not exist yet.", hint="Start the writer process first.")
+            raise StoreUnavailable(f"The secret {name!r} does not exist yet.", hint="Start the leader process first.")
         return found
 
     async def execute(self, command: Command) -> CommandResult:
@@ -275,4 +275,4 @@ class SqliteFollowerStore(SqliteReadStore):
 
 
 def _reads_only() -> WaypostError:
-    return StoreUnavailable("This process is read-only.", hint="Send the write to the writer process.")
+    return StoreUnavailable("This process is read-only.", hint="Send the write to the leader process.")

@@ -74,7 +74,7 @@ def verify_entry_signature(
     entry: JsonObject, names: frozenset[str], keys: Sequence[JoseKey], now: float
 ) -> SignatureResult:
     """Verify an entry of an index: its own `sig` for one of the hosts that it links to, or the signed trust manifest of
-    a catalogue entry. `names` are those hosts; a manifest may link to no others."""
+    a catalog entry. `names` are those hosts; a manifest may link to no others."""
     text, manifest = entry.get("sig"), entry.get("trustManifest")
     try:
         if isinstance(text, str):

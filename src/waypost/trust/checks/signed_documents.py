@@ -133,7 +133,7 @@ _IDENTITY_SCHEMES: Final = ("spiffe://", "did:web:", "https://")
 
 
 def check_ard_entry(entry: JsonObject, keys: Sequence[BoundKey], now: float) -> tuple[Verdict, ...]:
-    """Return the verdict on the `trustManifest` of a catalogue entry."""
+    """Return the verdict on the `trustManifest` of a catalog entry."""
     manifest = entry.get("trustManifest")
     if not isinstance(manifest, dict):
         return (make_verdict(ARD_CHECK, "not_checked", "the entry has no trust manifest", now),)

@@ -1,6 +1,6 @@
 """`waypost import SOURCE…` and `waypost export`.
 
-Import splits files, folders and standard input into single documents: one per file, one per line, an array or a catalogue.
+Import splits files, folders and standard input into single documents: one per file, one per line, an array or a catalog.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _split_lines(origin: str, content: bytes) -> Iterator[ImportDocument]:
 
 
 def _split_json(origin: str, content: bytes) -> Iterator[ImportDocument]:
-    """One document, an array, a catalogue, or else JSON lines."""
+    """One document, an array, a catalog, or else JSON lines."""
     try:
         packed = unpack_documents(content)
     except msgspec.DecodeError as error:
@@ -173,7 +173,7 @@ OUTCOMES = ("created", "updated", "refreshed", "unchanged", "failed")
 @click.option("--dry-run", is_flag=True, help="Show what addresses offer, and register nothing.")
 @with_session
 def import_agents(session: Session, sources: tuple[str, ...], visibility: str | None, yes: bool, dry_run: bool) -> int:
-    """Register many agents: JSON documents, JSON lines, RTFS profiles, AI catalogues, and folders of those.
+    """Register many agents: JSON documents, JSON lines, RTFS profiles, AI catalogs, and folders of those.
 
     The service fetches documents at addresses; on a terminal they are shown before they are registered. A domain means
     every agent that its organisation lists in the DNS.

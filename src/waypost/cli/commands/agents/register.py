@@ -36,7 +36,7 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 _STATES = {"passed": "green", "failed": "red", "unknown": "yellow", "not_checked": "dim"}
 
-_CARDS_SHOWN = 5  # of a catalogue; the others are shown as lines
+_CARDS_SHOWN = 5  # of a catalog; the others are shown as lines
 
 
 class FetchOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ A peer authenticates with its hello, not with a token. A token that is sent must
 not known otherwise. What an unauthenticated peer may consume is bounded (W rows, THREATS §2.8).
 
 One process holds all conversations of a service, so that a connected agent is reachable whichever process accepted the
-call. Followers forward text frames to the writer, which validates them.
+call. Followers forward text frames to the leader, which validates them.
 """
 
 from __future__ import annotations
@@ -465,7 +465,7 @@ TRY_AGAIN = 1013
 
 
 class AgpProxy:
-    """`/agent/chat` in a follower: forwards frames to the writer's socket at `path`."""
+    """`/agent/chat` in a follower: forwards frames to the leader's socket at `path`."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -531,13 +531,13 @@ async def _pump_outbound(other: ClientConnection, receive: Receive) -> None:
 
 
 def _code(other: ClientConnection) -> int:
-    """Map reserved codes, which no frame may carry and which mean that the writer is gone."""
+    """Map reserved codes, which no frame may carry and which mean that the leader is gone."""
     code = other.close_code
     return TRY_AGAIN if code is None or code in (1005, 1006, 1015) else code
 
 
 async def _refuse(error: InvalidStatus, send: Send) -> None:
-    """Pass on the writer's refusal."""
+    """Pass on the leader's refusal."""
     headers = [
         (name.lower().encode(), value.encode())
         for name, value in error.response.headers.raw_items()
