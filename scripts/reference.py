@@ -21,12 +21,12 @@ import reference_dialects
 import requirements
 from waypost import settings
 from waypost.app import build
+from waypost.app.http import MOUNTED_ROUTES
 from waypost.cli.main import COMMANDS, cli
 from waypost.errors import ERROR_CODES, WaypostError
 from waypost.protocols.adp.agp import session
 from waypost.protocols.dialects import get_codec
 from waypost.registry.operations import OPERATIONS, Operation
-from waypost.server.api.mounted_routes import MOUNTED_ROUTES
 from waypost.server.http.routing import Route
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support import toy_store
-from waypost.settings.stores import STORES
+from waypost.settings.service import STORES
 from waypost.stores import StoreBackend, get_backend
 
 _ROWS = {**STORES, "toy": toy_store.ROW}

@@ -19,7 +19,7 @@ from support.service import profile
 from support.toy_store import ROW
 from waypost.errors import ConfigurationError
 from waypost.settings import Settings
-from waypost.settings.stores import STORES
+from waypost.settings.service import STORES
 
 ENVIRONMENT = {"PYTHONPATH": os.pathsep.join(sys.path)}
 

@@ -32,9 +32,8 @@ from support.messaging_agent import named_agent
 from support.server import RunningServer, clean_environment, running_server
 from support.service import profile
 from waypost import Client, LiveAgent
-from waypost.client.agent_signer import AgentSigner
 from waypost.client.chat import ChatMessage
-from waypost.client.identity import read_key
+from waypost.client.identity import AgentSigner, read_key
 from waypost.errors import FingerprintMismatch
 from waypost.trust.keys.private_key import PrivateKey, new_private_key
 

@@ -10,13 +10,13 @@ import pytest
 
 from support.service import service
 from waypost import errors
+from waypost.app.http import MOUNTED_ROUTES
 from waypost.cli.main import COMMANDS, cli
 from waypost.client.aio.client import Client
 from waypost.client.sync.client import SyncClient
 from waypost.errors import ERROR_CODES
 from waypost.model.principal import SCOPES
 from waypost.registry.operations import OPERATIONS, Operation
-from waypost.server.api.mounted_routes import MOUNTED_ROUTES
 
 # Commands that are no operation of the API: they start a service, describe the installation, or use the LAN or stdin.
 LOCAL = {"serve", "demo", "completion", "version", "announce", "browse", "mcp"}

@@ -13,8 +13,8 @@ from jsonschema import Draft202012Validator
 from support.records import CODECS, DECODE, DIALECTS, ENCODE, records, speaks_its_own
 from support.schemas import written_schema
 from waypost.model.json import JsonObject, dump_json, parse_object
-from waypost.model.record import AgentRecord, record_to_json
-from waypost.protocols.codec import Codec, MappingLoss
+from waypost.model.record import AgentRecord, MappingLoss, record_to_json
+from waypost.protocols.codec import Codec
 
 EVERY_CODEC = [pytest.param(codec, id=name) for name, codec in CODECS.items()]
 EVERY_EXAMPLE = [

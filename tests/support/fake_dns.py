@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from waypost.domains.ports import DnsLookup, LookupOutcome, RecordType, SecurityState
 from waypost.net.address_policy import Address, AddressPolicy
 from waypost.net.fetcher import SafeFetcher
-from waypost.protocols.adp.keys import key_fingerprint
+from waypost.protocols.adp.codec import key_fingerprint
 
 
 class Zones:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from waypost.registry.ports import CommittedChange, NoteListener
-from waypost.settings.stores import STORES, StoreKind
+from waypost.settings.service import STORES, StoreKind
 from waypost.stores.memory import MemoryKeyValueStore, MemoryStore
 
 ROW: Final = StoreKind(module="support.toy_store", doc="a toy, written when it is closed", is_durable=True)

@@ -27,7 +27,7 @@ from waypost.search.text.spam import analyze_fields, lint_record, spam_damping
 from waypost.server.http.asgi import decode_segment
 from waypost.server.http.conditional_requests import parse_etags, parse_http_date
 from waypost.server.http.content_negotiation import MalformedHeader, parse_accept
-from waypost.trust.announce.allow_list import parse_rule
+from waypost.trust.announce.trust_store import parse_rule
 from waypost.trust.domain_claims import parse_provable_domain
 from waypost.trust.jose import InvalidJws, parse_compact
 from waypost.trust.jwt import parse_duration

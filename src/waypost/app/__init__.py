@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from waypost.app.application import Application, load_samples
 from waypost.app.build import build
-from waypost.app.context import mint_locally
-from waypost.app.core import Models, has_sentence_model, make_ranker
+from waypost.app.core import Models, has_sentence_model, make_ranker, mint_locally
 from waypost.app.http import sign_in_link
 from waypost.app.serve import run, serve, serve_worker
 

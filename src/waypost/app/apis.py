@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from waypost.app.context import AppContext
-from waypost.app.core import Core
+from waypost.app.core import AppContext, Core
 from waypost.app.outbound import Outbound
 from waypost.errors import FetchFailed
 from waypost.messaging.invitations import InvitationStore

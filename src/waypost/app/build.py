@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from waypost.app.apis import make_apis, make_hosted_agents, make_security
 from waypost.app.application import Application
-from waypost.app.context import make_context
-from waypost.app.core import make_core
+from waypost.app.core import make_context, make_core
 from waypost.app.http import make_asgi_root, make_follower, make_http_app, make_monitoring
 from waypost.app.messaging import Messaging
 from waypost.app.outbound import make_client, make_outbound

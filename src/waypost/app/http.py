@@ -10,8 +10,7 @@ import msgspec
 
 from waypost import limits
 from waypost.app.apis import Apis, HostedAgents, Security
-from waypost.app.context import AppContext, read_admin_token, read_key
-from waypost.app.core import Core
+from waypost.app.core import AppContext, Core, read_admin_token, read_key
 from waypost.app.messaging import Messaging
 from waypost.app.outbound import Outbound
 from waypost.model.principal import SCOPE_ADMIN, Principal
@@ -19,25 +18,23 @@ from waypost.net.clock import SystemClock
 from waypost.registry.audit_trail import AuditTrail
 from waypost.registry.ports import Clock
 from waypost.server.api.adp.agp.websocket import CHAT_PATH, AgpProxy, AgpWebSocketApp
-from waypost.server.api.agent_framework.api import AfHandler, AfOptions, AgentFrameworkApi
+from waypost.server.api.agent_framework.api import AGENT_FRAMEWORK_ROUTES, AfHandler, AfOptions, AgentFrameworkApi
 from waypost.server.api.agent_framework.registry_directory import RegistryDirectory
-from waypost.server.api.announce.api import AnnounceApi
+from waypost.server.api.announce.api import ANNOUNCE_ROUTES, AnnounceApi
 from waypost.server.api.announce.websocket import AnnounceWebSocket
-from waypost.server.api.ard.api import ArdApi
+from waypost.server.api.ard.api import ARD_ROUTES, ArdApi
 from waypost.server.api.dns_aid.resolve import ResolveApi
 from waypost.server.api.dns_aid.zone import ZoneApi, read_certificate
-from waypost.server.api.mcp.api import McpApi, make_tools
-from waypost.server.api.mounted_routes import MOUNTED_ROUTES
+from waypost.server.api.mcp.api import MCP_ROUTES, McpApi, make_tools
 from waypost.server.api.rest.agents import AgentsApi
 from waypost.server.api.rest.audit import AuditApi
 from waypost.server.api.rest.changes import HistoryApi, PendingChangesApi
-from waypost.server.api.rest.domains import DomainsApi
 from waypost.server.api.rest.imports import ImportApi
 from waypost.server.api.rest.reference import ReferenceApi
 from waypost.server.api.rest.service import DoctorApi, MonitoringApi, ServiceApi
 from waypost.server.api.rest.trust_store import TrustStoreApi
-from waypost.server.api.rest.verification import VerificationApi
-from waypost.server.api.rtfs.api import RtfsApi
+from waypost.server.api.rest.verification import DomainsApi, VerificationApi
+from waypost.server.api.rtfs.api import RTFS_ROUTES, RtfsApi
 from waypost.server.auth.authenticator import ADMIN
 from waypost.server.auth.sessions import SIGN_IN_PARAMETER, WebSessions, make_session_cipher, make_sign_in_code
 from waypost.server.http.app import HttpApp
@@ -51,6 +48,11 @@ from waypost.server.web.routes import WebDependencies, WebPages
 from waypost.server.well_known import WellKnownApi
 from waypost.settings import TOKEN_KEY_FILE, Settings
 from waypost.trust.keys import ed25519
+
+# For the API description: these APIs answer for whole path prefixes and do their own routing.
+
+MOUNTED_ROUTES: list[Route] = [*ANNOUNCE_ROUTES, *ARD_ROUTES, *MCP_ROUTES, *AGENT_FRAMEWORK_ROUTES, *RTFS_ROUTES]
+
 
 # --- HTTP -----------------------------------------------------------------------------------------
 

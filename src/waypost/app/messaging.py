@@ -6,8 +6,7 @@ One process of a service runs tasks and deliveries; the others only read and for
 from __future__ import annotations
 
 from waypost.app.apis import Apis, HostedAgents
-from waypost.app.context import AppContext
-from waypost.app.core import Core
+from waypost.app.core import AppContext, Core
 from waypost.app.outbound import Outbound
 from waypost.messaging.invitations import INVITATION_KIND
 from waypost.messaging.peers import PeerKeyChain, PinnedKeys, RegisteredKeys
@@ -20,8 +19,7 @@ from waypost.protocols.adp.agp.messages import JSON, MessageContent, VerifyingKe
 from waypost.responses.messaging import SwarmMessage
 from waypost.server.api.adp.agp.agents import AgpAgents
 from waypost.server.api.adp.agp.websocket import CHAT_ROUTE
-from waypost.server.api.adp.domain_lookup import DomainKeys, DomainTaskEndpoints, HostedPeerKeys
-from waypost.server.api.adp.requesters import Requesters
+from waypost.server.api.adp.requesters import DomainKeys, DomainTaskEndpoints, HostedPeerKeys, Requesters
 from waypost.server.api.adp.swarms import SwarmApi
 from waypost.server.api.adp.tasks import ServiceTasks, TaskApi
 from waypost.server.auth.authenticator import ADMIN

@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 
 from waypost import limits
-from waypost.app.context import AppContext
-from waypost.app.core import Core
+from waypost.app.core import AppContext, Core
 from waypost.domains.importer import DomainImporter, DomainRechecks
 from waypost.domains.organisation_index import OrganisationReader
 from waypost.domains.resolver import DomainResolver, ResolveOptions

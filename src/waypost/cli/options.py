@@ -171,7 +171,6 @@ def _signer(agent: str | None, key: Path | None) -> Any:
     if agent is None:
         raise click.UsageError("--key needs --as.")
     # Loading the key code takes longer than the rest of the command: import it on use only.
-    from waypost.client.agent_signer import AgentSigner
-    from waypost.client.identity import read_key
+    from waypost.client.identity import AgentSigner, read_key
 
     return AgentSigner(agent, read_key(key))

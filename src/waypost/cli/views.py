@@ -12,7 +12,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from waypost.cli.output import Printer, sanitize, truncate
-from waypost.model.history import JsonDifference
+from waypost.model.events import JsonDifference
 from waypost.model.json import dump_json
 from waypost.model.query import FacetCount
 from waypost.model.verdict import BADGES

@@ -10,23 +10,28 @@ import os
 import secrets
 import time
 import uuid
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Protocol
 
+import httpx2
 import msgspec
 
 from waypost import limits
 from waypost.errors import ConfigurationError, InvalidDocument, InvalidRequest
+from waypost.files import create_private, write_atomic
+from waypost.messaging.request_signatures import AGENT_URI_PREFIX, parse_agent_uri, sign_request
 from waypost.model.json import JsonObject, dump_json, parse_object
-from waypost.private_files import create_private, write_atomic
 from waypost.protocols.announce.codec import ANNOUNCE
 from waypost.protocols.codec import DecodeContext, EncodeContext
 from waypost.protocols.dialects import decode_document
-from waypost.trust.announce.key_pins import AgentPin
+from waypost.trust.announce.trust_store import AgentPin
 from waypost.trust.keys.private_key import SEED_BYTES, PrivateKey, load_private_key, new_private_key
 
 KEY_FILE = "keys/announce.pem"
+
 ANNOUNCED_FOLDER = "announced"
+
 IDS_FILE = "ids.json"
 
 _STAMPS = ("__seq", "__iat", "__state")
@@ -361,3 +366,34 @@ def _read_pins(path: Path) -> dict[str, AgentPin]:
             hint="Name a file that a Finder wrote, or one that does not exist yet.",
         ) from None
     return {pin.agent_id: pin for pin in pins}
+
+
+class AgentSigner(httpx2.Auth):
+    """Signs each request as an agent."""
+
+    requires_request_body = True
+
+    def __init__(
+        self, agent: str, key: PrivateKey, to: str | None = None, *, now: Callable[[], float] = time.time
+    ) -> None:
+        """Sign requests as an agent.
+
+        Args:
+            agent: The Agent URI of the sender.
+            key: Its private key.
+            to: The addressee of requests that name none with `agent=`. Default: the agent of the server's host name.
+            now: The clock.
+        """
+        self.agent = parse_agent_uri(agent, "agent")
+        self._key = key
+        self._to = to
+        self._now = now
+
+    def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
+        """Add the signature headers to a request."""
+        to = request.url.params.get("agent") or self._to or f"{AGENT_URI_PREFIX}{request.url.host}"
+        signed = (str(uuid.uuid4()), self.agent, to)
+        path = request.url.raw_path.partition(b"?")[0].decode("ascii")
+        request.headers.update(sign_request(self._key, signed, request.method, path, self._now(), request.content))
+        request.headers.pop("Authorization", None)
+        yield request

@@ -23,7 +23,7 @@ from waypost.domains.trace import (
 )
 from waypost.errors import InvalidDocument
 from waypost.model.resolution import AgentEndpoint, AgentKey, Depth, LookupMethod
-from waypost.protocols.adp.keys import FINGERPRINT
+from waypost.protocols.adp.codec import FINGERPRINT
 from waypost.protocols.adp.txt_record import AdpTxt, select_adp_txt
 from waypost.protocols.dns_aid.svcb import BAP, PK, ServiceBinding, parse_svcb
 from waypost.protocols.dns_aid.txt_records import AidRecord, CompanionTxt, find_companion_txt, select_aid

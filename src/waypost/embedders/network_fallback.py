@@ -13,8 +13,17 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from waypost.embedders.mmap_cache import Arrays
-from waypost.embedders.use_model import BRANCHES, CHANNELS, FIRST, HIDDEN, MAX_INPUT, MAX_ROW, ROW, quantized_layer
+from waypost.embedders.use_model import (
+    BRANCHES,
+    CHANNELS,
+    FIRST,
+    HIDDEN,
+    MAX_INPUT,
+    MAX_ROW,
+    ROW,
+    Arrays,
+    quantized_layer,
+)
 
 F32 = npt.NDArray[np.float32]
 

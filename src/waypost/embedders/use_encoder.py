@@ -30,7 +30,6 @@ import numpy.typing as npt
 
 from waypost import limits
 from waypost.embedders.lazy_embedder import Encode
-from waypost.embedders.mmap_cache import Arrays, cached_arrays
 from waypost.embedders.use_model import (
     BEGIN,
     DIMS,
@@ -40,9 +39,11 @@ from waypost.embedders.use_model import (
     ROW,
     SHARDS,
     STATIC,
+    Arrays,
     Tokenizer,
     UseModel,
     UsePackage,
+    cached_arrays,
     load_model,
     load_projection,
     load_tokenizer,

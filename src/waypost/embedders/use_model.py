@@ -13,20 +13,67 @@ raise SPACES_VERSION: stored vectors are then recomputed.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import zipfile
+from collections.abc import Callable
 from importlib import metadata
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
 from sentencepiece import SentencePieceProcessor
 
-from waypost.embedders.mmap_cache import Arrays, cached_arrays
 from waypost.errors import Unavailable
+from waypost.search.index.storage import Array, DamagedFile, read_arrays, write_arrays
 from waypost.search.vectors.quantizer import CoarseQuantizer
+
+# A cache of computed arrays in a folder, memory-mapped and shared by all processes. The file name contains the checksum: a
+# damaged file is removed and computed again. If no file can be written, the arrays stay in memory.
+
+Arrays = dict[str, Array]
+
+
+def cached_arrays(folder: Path | None, kind: str, version: str, make: Callable[[], Arrays]) -> Arrays:
+    """The cached arrays of this kind and version; `make` computes them. A new version replaces older ones."""
+    if folder is None:
+        return make()
+    found = _find_cached(folder, f"{kind}-{version}")
+    if found is not None:
+        return found
+    arrays = make()
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for older in folder.glob(f"{kind}-*.arrays"):
+            older.unlink(missing_ok=True)
+        return _write_cached(folder, f"{kind}-{version}", arrays)
+    except (OSError, DamagedFile):
+        return arrays
+
+
+def _find_cached(folder: Path, stem: str) -> Arrays | None:
+    for path in sorted(folder.glob(f"{stem}.*.arrays")):
+        try:
+            return read_arrays(path, int(path.name.split(".")[-2], 16))
+        except (DamagedFile, ValueError):
+            with contextlib.suppress(OSError):
+                path.unlink()
+    return None
+
+
+def _write_cached(folder: Path, stem: str, arrays: Arrays) -> Arrays:
+    """Concurrent processes write the same content, under temporary names until it is complete."""
+    temporary = folder / f".{uuid4().hex}"
+    try:
+        checksum = write_arrays(temporary, arrays)
+        return read_arrays(temporary.replace(folder / f"{stem}.{checksum:016x}.arrays"), checksum)
+    finally:
+        for leftover in folder.glob(f"{temporary.name}*"):
+            leftover.unlink()
+
 
 F32 = npt.NDArray[np.float32]
 
@@ -42,8 +89,8 @@ _WEIGHTS: Final = "weights.npz"
 
 _PIECES: Final = "sp.model"
 
-
 BEGIN: Final = 1
+
 END: Final = 2
 
 _CHARS_PER_TOKEN: Final = 64  # no token is longer; a longer text is truncated first
@@ -263,8 +310,11 @@ def _side_by_side(weights: F32, width: int) -> F32:
 # --- Fitted data ---
 
 SPACES_VERSION: Final = 2
+
 DIMS: Final = 256
+
 NETWORK: Final = "network"
+
 STATIC: Final = "static"
 
 

@@ -1,20 +1,33 @@
-"""The caller and its audience. A record is visible if one of its scopes is in the caller's audience."""
+"""The caller, its audience, and the access rules: the only place that decides about scopes, ownership and visibility.
+
+Client certificates and tokens become a Principal, signatures and the allow-list become verdicts, before they get here.
+A record is visible if one of its scopes is in the caller's audience.
+"""
 
 from __future__ import annotations
 
 import msgspec
 
+from waypost.errors import MissingScope, NotFound, NotOwner, Unauthorized
+
 SCOPE_READ = "discover:read"
+
 SCOPE_WRITE = "discover:write"
+
 SCOPE_ADMIN = "admin"
+
 SCOPES = (SCOPE_READ, SCOPE_WRITE, SCOPE_ADMIN)
 
 LAN_SUBJECT = "urn:waypost:lan"  # owner of records received on the LAN, where only the agent's key is proof
+
 LAN_VIA = "lan"
 
 PUBLIC = "public"
+
 INTERNAL = "internal"
+
 PRIVATE = "private"
+
 VISIBILITIES = (PUBLIC, INTERNAL, PRIVATE)
 
 
@@ -61,3 +74,58 @@ def audience(principal: Principal) -> frozenset[str] | None:
     if principal.subject is None:
         return frozenset((PUBLIC,))
     return frozenset((PUBLIC, INTERNAL, f"private:{principal.subject}"))
+
+
+def require_scope(principal: Principal, scope: str, *, anonymous_ok: bool = False) -> None:
+    """Raise Unauthorized (401) for an anonymous caller, MissingScope (403) for a known one without the scope."""
+    if principal.has(scope) or (anonymous_ok and principal.is_anonymous):
+        return
+    if principal.is_anonymous:
+        raise Unauthorized(
+            f"This request needs a token with the scope {scope}.",
+            path="Authorization",
+            hint="Send Authorization: Bearer <token>; `waypost token mint` makes one.",
+        )
+    raise MissingScope(
+        f"The token of {principal.subject!r} lacks the scope {scope}.",
+        path="Authorization",
+        hint=f"Mint one with --scope {scope}.",
+    )
+
+
+def may_see(principal: Principal, scopes: tuple[str, ...]) -> bool:
+    tokens = audience(principal)
+    return tokens is None or not tokens.isdisjoint(scopes)
+
+
+def may_change(principal: Principal, owner: str) -> bool:
+    return principal.is_admin or principal.subject == owner
+
+
+def require_owner(principal: Principal, owner: str, scopes: tuple[str, ...], name: str) -> None:
+    """Raise NotFound for a hidden record, NotOwner for a visible one of another subject."""
+    if not may_see(principal, scopes):
+        raise no_such_agent(name)
+    if not may_change(principal, owner):
+        raise NotOwner(
+            "This agent belongs to another subject.", path="id", hint="Only its owner or an admin can change it."
+        )
+
+
+def require_bound(principal: Principal, *names: str) -> None:
+    """Raise NotOwner if the credential is bound to another agent."""
+    only = principal.only
+    if only is not None and not any(name in (only, f"urn:uuid:{only}") for name in names):
+        raise NotOwner(
+            "This credential is bound to another agent.",
+            path="id",
+            hint="Use the credential of this agent, or a token.",
+        )
+
+
+def no_such_agent(name: str, path: str = "id") -> NotFound:
+    """Return the error for unknown and hidden agents: the response must not distinguish them."""
+    shown = name if len(name) <= 64 else name[:63] + "…"
+    return NotFound(
+        f"No agent is registered as {shown!r}.", path=path, hint="List or find agents to see the ids in use."
+    )

@@ -25,8 +25,14 @@ from waypost.errors import FetchFailed, InvalidParameter, RateLimited
 from waypost.model.health import is_connect_only, is_socket, scheme_of
 from waypost.net.address_policy import Address, AddressPolicy, address_denied
 from waypost.net.dns.upstreams import StubResolver
-from waypost.net.ssrf import Cooldown, KeyedSemaphore, PinnedNetworkBackend, ReadBudget, response_too_large
-from waypost.net.tls_context import client_tls_context
+from waypost.net.ssrf import (
+    Cooldown,
+    KeyedSemaphore,
+    PinnedNetworkBackend,
+    ReadBudget,
+    client_tls_context,
+    response_too_large,
+)
 from waypost.net.url import FetchTarget, is_same_site, join_url, parse_url
 from waypost.registry.ports import FetchPurpose, FetchResponse
 from waypost.trust.domain_claims import PROOF_LABEL, PROOF_PATH, ProofMethod

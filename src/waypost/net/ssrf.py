@@ -13,13 +13,15 @@ import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import certifi
 import httpcore2
 
 from waypost.cache import LruCache
 from waypost.domains.ports import PeerCheck, TlsPeer
-from waypost.errors import FetchFailed
+from waypost.errors import ConfigurationError, FetchFailed
 from waypost.net.address_policy import Address
 
 Key = TypeVar("Key", bound=Hashable)
@@ -200,3 +202,18 @@ def response_too_large() -> FetchFailed:
     return FetchFailed(
         "The response is larger than the limit for this kind of request.", path="url", details={"reason": "too_large"}
     )
+
+
+def client_tls_context(ca_file: Path | None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=certifi.where())
+    context.load_default_certs()
+    if ca_file is not None:
+        try:
+            context.load_verify_locations(ca_file)
+        except OSError as error:
+            raise ConfigurationError(
+                f"Cannot load certificate authorities from {ca_file}: {error.strerror or 'not PEM'}.",
+                path="fetch_ca",
+                hint="Name a PEM file.",
+            ) from None
+    return context

@@ -2,31 +2,256 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import Protocol
 
 import msgspec
 
 from waypost import limits
-from waypost.errors import ConfusableName, QuotaExceeded
+from waypost.errors import (
+    BadSignature,
+    ConfusableName,
+    InvalidDocument,
+    InvalidKey,
+    KeyConflict,
+    QuotaExceeded,
+    Replayed,
+    Revoked,
+    WaypostError,
+)
+from waypost.model.json import JsonObject, parse_object
 from waypost.model.principal import LAN_VIA, Principal
 from waypost.model.registration import Registration
-from waypost.registry.announcement_admission import AnnouncementAdmission, CertificateChecker
+from waypost.model.times import find_instant
+from waypost.protocols.announce.messages import parse_minor
+from waypost.registry import write_rules
+from waypost.registry.audit_trail import audit_entry_by
 from waypost.registry.catalog.catalog import Catalog
 from waypost.registry.catalog.similar_names import ConfusableNames
-from waypost.registry.ports import Rule
+from waypost.registry.ports import AuditEntry, Decision, Rule, StoreState
 from waypost.registry.publication import PendingChange, Publication
-from waypost.registry.trust_store import RegistryTrustStore
+from waypost.registry.trust_store import RegistryTrustStore, revoked_agent_note, revoked_key_note
 from waypost.registry.verification import DocumentVerification, has_claims
 from waypost.search.ranking.boosts import CONFUSABLE_NAME
 from waypost.search.text.spam import lint_record
-from waypost.trust.announce.admission import AdmissionPolicy
+from waypost.trust.announce.admission import (
+    FORK_REASON,
+    AdmissionPolicy,
+    AdmissionRequest,
+    AdmissionResult,
+    AnnouncementStamp,
+    admit,
+    revoked_error,
+)
+from waypost.trust.announce.signed_announcement import SignedAnnouncement, parse_signed_announcement
+from waypost.trust.announce.trust_store import AgentPin, dump_pin, find_agent_id, load_pin, pin_note_key
 from waypost.trust.keys.certificates import (
     check_validity_period,
     load_der_certificate,
     subject_alternative_names,
     verify_chain,
 )
+
+SHUTDOWN = "shutdown"
+
+_URN = "urn:uuid:"
+
+
+class CertificateChecker(Protocol):
+    """Checks the chain, the validity period and the revocation of a certificate."""
+
+    def names_of(self, der: bytes, now: float, *, chained: bool) -> tuple[str, ...]:
+        """The names in a valid certificate; with `chained`, it must also lead to a known authority. Raises otherwise."""
+        ...
+
+
+class AnnouncementAdmission:
+    """One announce document, parsed before the transaction."""
+
+    def __init__(
+        self,
+        publication: Publication,
+        policy: AdmissionPolicy,
+        *,
+        legacy: bool,
+        certificates: CertificateChecker,
+        now: float,
+    ):
+        message = _message(publication.document)
+        agent: JsonObject = message["agent"]
+        metadata = agent.get("metadata") or {}
+        self._now = now
+        self._policy = policy
+        self._publication = publication
+        self._ends = metadata.get("__state") == SHUTDOWN
+        announced = _read(message, legacy=legacy, lenient=not policy.gated)
+        names: tuple[str, ...] = ()
+        if announced.key is not None and announced.key.certificate is not None:
+            names = certificates.names_of(announced.key.certificate, now, chained=policy.mode == "ca")
+        self._request = AdmissionRequest(
+            agent_id=agent["agent_id"].lower(),
+            stamp=AnnouncementStamp(
+                digest=hashlib.sha256(announced.signing_input).hexdigest(),
+                seq=publication.decoded.sequence,
+                iat=find_instant(metadata.get("__iat")),
+            ),
+            key=announced.key,
+            signature=announced.signature,
+            previous_signature=announced.previous_signature,
+            minor=parse_minor(message["protocol_version"]) if "protocol_version" in message else 0,
+            names=names if policy.mode == "ca" else (),
+            find_canonical_form=announced.find_canonical_form,
+        )
+        self._check_carried_id()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The notes that the rule must see."""
+        agent_id, key = self._request.agent_id, self._request.key
+        names = (pin_note_key(agent_id), revoked_agent_note(agent_id))
+        return names if key is None else (*names, revoked_key_note(key.key_id))
+
+    def decide(self, publish: Callable[[Publication], Rule]) -> Rule:
+        """`publish` makes the write rule of the publication with its verdicts."""
+
+        def decide(state: StoreState) -> Decision:
+            pin = load_pin(state.notes.get(pin_note_key(self._request.agent_id)))
+            try:
+                current = self._current(state)
+                admitted = self._admit(pin, current, state)
+            except WaypostError as error:
+                alarm = self._alarm(error, pin)
+                if alarm is None:
+                    raise
+                return Decision(outcome="refused", audit=(alarm,), refusal=error)
+            rule = self._end(pin, admitted) if self._ends else publish(self._as_admitted(pin, admitted, current))
+            return self._with_pin(rule(state), pin, admitted)
+
+        return decide
+
+    # --- The rule --------------------------------------------------------------------------------
+
+    def _current(self, state: StoreState) -> Registration | None:
+        """The registration that would change. One that was announced under another id is refused."""
+        current = write_rules.find_current(self._publication, state)
+        source = current.source("announce") if current is not None else None
+        if source is not None and source.id.lower() != self._request.agent_id:
+            raise KeyConflict(
+                "This record was announced under another agent_id.",
+                path="$.agent.agent_id",
+                hint="Announce it under that id, signed with the key that is pinned to it.",
+                details={"reason": "other_key"},
+            )
+        return current
+
+    def _admit(self, pin: AgentPin | None, current: Registration | None, state: StoreState) -> AdmissionResult:
+        if revoked_agent_note(self._request.agent_id) in state.notes:
+            raise revoked_error(f"The agent {self._request.agent_id} was revoked.", "$.agent.agent_id")
+        if self._request.key is not None and revoked_key_note(self._request.key.key_id) in state.notes:
+            raise revoked_error("The key of this announcement was revoked.", "$.agent.public_key")
+        tombstone = state.tombstones.get(self._publication.decoded.record.id)
+        withdrawn = current is None and tombstone is not None and tombstone.type == "withdrawn"
+        policy = msgspec.structs.replace(self._policy, withdrawn=withdrawn) if withdrawn else self._policy
+        return admit(self._request, pin, policy, self._now)
+
+    def _as_admitted(
+        self, pin: AgentPin | None, admitted: AdmissionResult, current: Registration | None
+    ) -> Publication:
+        """The publication with its verdicts. If the same signed content is announced again, the unsigned rest is ignored: the
+        stored document stays and only its lease is renewed."""
+        publication = msgspec.structs.replace(
+            self._publication,
+            verdicts=(*self._publication.verdicts, *admitted.verdicts),
+            is_news=admitted.pin is not None and self._request.stamp.seq is not None,
+        )
+        source = current.source("announce") if current is not None else None
+        if source is None or pin is None or pin.digest != self._request.stamp.digest or admitted.event:
+            return publication
+        return msgspec.structs.replace(publication, document=source.document)
+
+    def _end(self, pin: AgentPin | None, admitted: AdmissionResult) -> Rule:
+        """P-19: a goodbye must be signed by the pinned key, with a new sequence number."""
+        before = pin.find_key(admitted.key_id) if pin is not None and admitted.key_id is not None else None
+        seq = self._request.stamp.seq
+        if admitted.pin is None or seq is None or (before is not None and before.seq == seq):
+            raise Replayed(
+                "A goodbye must be signed by the key of the agent, with a higher __seq.",
+                path="$.agent.metadata.__state",
+                hint="Raise __seq and sign it again, or withdraw the agent with DELETE.",
+                retry_after=30,
+                details={"reason": "replay"},
+            )
+        record_id = self._publication.decoded.record.id
+        return write_rules.withdraw(
+            self._publication.principal, record_id, None, now=self._now, via=self._publication.via
+        )
+
+    def _with_pin(self, decision: Decision, pin: AgentPin | None, admitted: AdmissionResult) -> Decision:
+        if admitted.pin is None or admitted.pin == pin:
+            return decision
+        notes: Mapping[str, bytes | None] = {
+            **decision.notes,
+            pin_note_key(self._request.agent_id): dump_pin(admitted.pin),
+        }
+        if not admitted.event:
+            return msgspec.structs.replace(decision, notes=notes)
+        entry = self._entry(admitted.event, "done", f"key {admitted.key_id}")
+        return msgspec.structs.replace(decision, notes=notes, audit=(*decision.audit, entry))
+
+    # --- Refusals --------------------------------------------------------------------------------
+
+    def _alarm(self, error: WaypostError, pin: AgentPin | None) -> AuditEntry | None:
+        """An audit entry for a refusal that an operator should see: another key, a fork, a revoked key in use, a missing
+        signature where a key is pinned (C15)."""
+        reason = str(error.details.get("reason", ""))
+        is_pinned = pin is not None and len(pin.keys) > 0
+        is_stripped = isinstance(error, BadSignature) and self._request.signature is None and is_pinned
+        if not isinstance(error, KeyConflict | Revoked) and reason != FORK_REASON and not is_stripped:
+            return None
+        key = self._request.key
+        return self._entry("refuse", reason, f"key {key.key_id}" if key is not None else "")
+
+    def _entry(self, action: str, outcome: str, detail: str) -> AuditEntry:
+        publication = self._publication
+        return audit_entry_by(
+            publication.principal,
+            action,
+            now=self._now,
+            object=_URN + self._request.agent_id,
+            outcome=outcome,
+            via=publication.via,
+            detail=detail,
+        )
+
+    def _check_carried_id(self) -> None:
+        """A document may state its id in another dialect, but not the announced id of another agent."""
+        carried = find_agent_id(self._publication.decoded.record.id)
+        if carried is not None and carried != self._request.agent_id:
+            raise InvalidDocument(
+                "The announcement contains a record of another agent_id.",
+                path="$.agent.agent_id",
+                hint="Announce each agent under its own id.",
+            )
+
+
+def _message(document: bytes) -> JsonObject:
+    """The message; a bare agent is wrapped into one."""
+    message = parse_object(document)
+    is_bare = "agent" not in message or "agent_id" in message
+    return {"agent": message} if is_bare else message
+
+
+def _read(message: JsonObject, *, legacy: bool, lenient: bool) -> SignedAnnouncement:
+    """If no signature is given or required, an unreadable key is ignored: it is only a text then."""
+    if not lenient or message.get("signature") is not None:
+        return parse_signed_announcement(message, legacy=legacy)
+    with suppress(InvalidKey):
+        return parse_signed_announcement(message, legacy=legacy)
+    bare = {name: value for name, value in message["agent"].items() if name != "public_key"}
+    return parse_signed_announcement({**message, "agent": bare}, legacy=legacy)
+
 
 _NO_LIMIT = nullcontext()
 

@@ -25,7 +25,7 @@ from waypost.errors import (
     UnknownDialect,
     WaypostError,
 )
-from waypost.model.principal import Principal
+from waypost.model.principal import Principal, may_see
 from waypost.model.record import record_to_json
 from waypost.model.verdict import TrustSummary, Verdict, trust_summary
 from waypost.protocols.codec import Decoded
@@ -37,7 +37,6 @@ from waypost.registry.publication import IMPORT_VIA, Publication, PublicationRec
 from waypost.registry.record_linkage import RecordLinker
 from waypost.registry.registry import Registry
 from waypost.responses.agents import ExistingAgent
-from waypost.trust.policy import may_see
 
 WELL_KNOWN = (
     "/.well-known/agent-card.json",

@@ -9,10 +9,10 @@ from waypost.errors import WaypostError
 from waypost.registry import write_rules
 from waypost.registry.jobs.indexer import Indexer, LiveIndex
 from waypost.registry.jobs.periodic import Job, run_tolerant
-from waypost.registry.pending_changes import PendingChanges
 from waypost.registry.ports import Clock, Command, Store
 from waypost.registry.state import RegistryState
 from waypost.registry.trust_store import RegistryTrustStore
+from waypost.registry.writer import PendingChanges
 
 _EXPIRE_SECONDS = 0.5
 _COMPACT_SECONDS = 0.5

@@ -13,8 +13,7 @@ import msgspec
 
 from waypost import limits
 from waypost.errors import WaypostError
-from waypost.model.events import Event, EventType
-from waypost.model.history import RecordVersion
+from waypost.model.events import Event, EventType, RecordVersion
 from waypost.model.query import Query, Ranking
 from waypost.model.registration import CatalogEntry, Registration
 from waypost.trust.transparency_log import Span

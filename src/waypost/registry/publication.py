@@ -14,11 +14,11 @@ from waypost import limits
 from waypost.errors import WaypostError
 from waypost.model.json import parse_json
 from waypost.model.principal import Principal
-from waypost.model.record import AgentRecord
+from waypost.model.record import AgentRecord, MappingLoss
 from waypost.model.registration import CatalogEntry, Registration
 from waypost.model.times import to_rfc3339
 from waypost.model.verdict import TrustSummary, Verdict
-from waypost.protocols.codec import Decoded, MappingLoss
+from waypost.protocols.codec import Decoded
 from waypost.responses.agents import PendingChangeView, PendingDifference
 from waypost.trust.encodings import decode_base64url
 

@@ -8,24 +8,22 @@ import msgspec
 
 from waypost import limits
 from waypost.errors import NotFound
-from waypost.model.history import JsonDifference, RecordVersion, differences_between, record_version_of
+from waypost.model.events import JsonDifference, RecordVersion, differences_between, record_version_of
 from waypost.model.names import looks_like_slug
-from waypost.model.principal import Principal, audience
+from waypost.model.principal import Principal, audience, may_change, may_see, no_such_agent
 from waypost.model.query import FACETS, FacetSummary, Suggestions
 from waypost.model.record import LISTED
 from waypost.model.registration import CatalogEntry, Registration
 from waypost.registry.catalog.catalog import NO_ENTRY, position_of
 from waypost.registry.catalog.entries import AnnouncedFilter, select_announced
 from waypost.registry.catalog.view import CatalogView
-from waypost.registry.change_log import ChangeLog, WatchItem
-from waypost.registry.cursors import Cursors
+from waypost.registry.change_log import ChangeLog, Cursors, WatchItem
 from waypost.registry.find.empty_results import suggest_tags
 from waypost.registry.find.facets import FacetCounter, catalog_stats
 from waypost.registry.ports import Clock, Store
 from waypost.registry.publication import EntryPage, content_etag_part
 from waypost.registry.state import RegistryState
 from waypost.responses.service import Stats
-from waypost.trust.policy import may_change, may_see, no_such_agent
 
 _POSITION = tuple[str, str]
 _PAGE, _ANNOUNCED_PAGE = "page", "announced"  # purposes of cursors

@@ -26,15 +26,14 @@ from waypost.model.principal import PUBLIC, Principal
 from waypost.registry.admission import (
     AdmissionControl,
     AnnouncementOptions,
+    CertificateChecker,
     OwnerQuota,
     SelfSignedCertificates,
     check_name,
 )
-from waypost.registry.announcement_admission import CertificateChecker
 from waypost.registry.catalog.entries import backfill_facts
 from waypost.registry.catalog.view import CatalogView
-from waypost.registry.change_log import ChangeLog
-from waypost.registry.cursors import Cursors
+from waypost.registry.change_log import ChangeLog, Cursors
 from waypost.registry.domain_proofs import DomainProofs
 from waypost.registry.find.facets import FacetCounter
 from waypost.registry.find.search import RegistryFinder
@@ -42,13 +41,12 @@ from waypost.registry.follower import Follower, Head
 from waypost.registry.jobs.indexer import LiveIndex
 from waypost.registry.jobs.periodic import Job, PeriodicJobs, cancel_all, repeat
 from waypost.registry.leader import Leader
-from waypost.registry.pending_changes import PendingChanges
 from waypost.registry.ports import Clock, Ranker, Store
 from waypost.registry.reader import RegistryReader
 from waypost.registry.state import RegistryState
 from waypost.registry.trust_store import RegistryTrustStore
 from waypost.registry.verification import RegistryVerifier
-from waypost.registry.writer import PublicationCheck, RegistryWriter
+from waypost.registry.writer import PendingChanges, PublicationCheck, RegistryWriter
 from waypost.responses.service import Stats
 
 _PREPARE_SECONDS = 0.5

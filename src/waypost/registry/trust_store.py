@@ -18,15 +18,15 @@ from waypost.model.principal import Principal
 from waypost.model.registration import Registration, keys_of
 from waypost.model.times import to_rfc3339
 from waypost.registry import write_rules
-from waypost.registry.announcement_admission import revoked_agent_note, revoked_key_note
 from waypost.registry.audit_trail import audit_entry_by
 from waypost.registry.ports import Clock, Command, Decision, Rule, Store, StoreState
 from waypost.responses.trust import RevokedItem
 from waypost.trust.announce.admission import new_pinned_key, revoked_error
-from waypost.trust.announce.allow_list import AllowList, find_agent_id
-from waypost.trust.announce.key_pins import (
+from waypost.trust.announce.trust_store import (
     AgentPin,
+    AllowList,
     dump_pin,
+    find_agent_id,
     is_evictable,
     load_pin,
     pin_first_key,
@@ -393,6 +393,14 @@ def _is_named(current: Registration, record_id: str, agent_id: str) -> bool:
 def announced_record_id(agent_id: str) -> str:
     """The record id of an announced agent; an id of another dialect is the record id itself."""
     return _URN + agent_id if find_agent_id(agent_id) else agent_id
+
+
+def revoked_agent_note(agent_id: str) -> str:
+    return f"{_REVOKED}agent:{agent_id}"
+
+
+def revoked_key_note(key_id: str) -> str:
+    return f"{_REVOKED}key:{key_id}"
 
 
 def revocation_subject(name: str) -> str:

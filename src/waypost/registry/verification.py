@@ -27,8 +27,7 @@ from waypost.registry.publication import Publication
 from waypost.registry.reader import RegistryReader
 from waypost.registry.trust_store import announced_record_id, revocation_subject
 from waypost.trust.announce.admission import PIN_CHECK, SIGNATURE_CHECK, revoked_error
-from waypost.trust.announce.allow_list import find_agent_id
-from waypost.trust.announce.key_pins import PinnedKey, decode_pin, pin_note_key
+from waypost.trust.announce.trust_store import PinnedKey, decode_pin, find_agent_id, pin_note_key
 from waypost.trust.checks.adp import check_adp
 from waypost.trust.checks.announce import check_announcement
 from waypost.trust.checks.bound_key import BoundKey, make_verdict

@@ -15,7 +15,15 @@ from waypost import limits
 from waypost.errors import InvalidParameter, NotFound, OwnerConflict, PreconditionFailed, StaleMetadata, WaypostError
 from waypost.model.json import parse_json
 from waypost.model.names import domain_of
-from waypost.model.principal import LAN_SUBJECT, VISIBILITIES, Principal
+from waypost.model.principal import (
+    LAN_SUBJECT,
+    VISIBILITIES,
+    Principal,
+    may_change,
+    no_such_agent,
+    require_bound,
+    require_owner,
+)
 from waypost.model.record import AgentRecord, record_bytes
 from waypost.model.registration import Registration, SourceDocument, granted_ttl, is_link, merge_sources, verdicts_of
 from waypost.model.resolution import VERIFIED_LEVELS
@@ -37,7 +45,6 @@ from waypost.registry.publication import (
     pending_note_name,
     signing_key_name,
 )
-from waypost.trust.policy import may_change, no_such_agent, require_bound, require_owner
 
 _encode_sorted = msgspec.json.Encoder(order="deterministic").encode
 

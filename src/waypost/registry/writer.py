@@ -15,7 +15,7 @@ import msgspec
 
 from waypost import limits
 from waypost.errors import IdempotencyConflict, InvalidParameter
-from waypost.model.principal import Principal
+from waypost.model.principal import SCOPE_WRITE, Principal, no_such_agent, require_bound, require_owner
 from waypost.model.registration import CatalogEntry, trust_of
 from waypost.protocols.codec import DecodeContext, Decoded
 from waypost.protocols.dialects import decode_document
@@ -24,16 +24,7 @@ from waypost.registry.admission import AdmissionControl, OwnerQuota, pending_war
 from waypost.registry.catalog.catalog import Catalog
 from waypost.registry.domain_proofs import DomainProofs
 from waypost.registry.jobs.indexer import LiveIndex
-from waypost.registry.ports import (
-    AuditEntry,
-    Clock,
-    Command,
-    CommandResult,
-    Decision,
-    Idempotency,
-    Rule,
-    Store,
-)
+from waypost.registry.ports import AuditEntry, Clock, Command, CommandResult, Decision, Idempotency, Rule, Store
 from waypost.registry.publication import (
     PendingChange,
     Publication,
@@ -42,9 +33,10 @@ from waypost.registry.publication import (
     pending_note_name,
     representation_etag,
 )
-from waypost.trust.policy import no_such_agent, require_bound
+from waypost.registry.reader import RegistryReader
 
 PublicationCheck = Callable[[Publication], None]  # raises to refuse a publication before the store is asked
+
 _VARIANTS = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))  # RFC 9562 §4.1
 
 
@@ -241,3 +233,56 @@ def _idempotency(publication: Publication, now: float) -> Idempotency | None:
         fingerprint=hashlib.sha256(parameters + publication.document).hexdigest(),
         forget_at=now + limits.IDEMPOTENCY_KEEP_SECONDS,
     )
+
+
+class PendingChanges:
+    def __init__(self, reader: RegistryReader, writer: RegistryWriter, store: Store, clock: Clock) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._store = store
+        self._clock = clock
+
+    async def get(self, principal: Principal, key: str, etag: str | None = None) -> PendingChange:
+        """The pending change of an agent, for those who may change the agent; with `etag` only if it has that one."""
+        entry = self._reader.resolve(principal, key)
+        require_owner(principal, entry.owner, entry.scopes, key)
+        return write_rules.require_pending(await self._writer.find_pending(entry.id), etag, self._clock.now())
+
+    async def confirm(self, principal: Principal, key: str, etag: str) -> PublicationReceipt:
+        """Publish the change. It passes the checks of any write, but is not held again."""
+        change = await self.get(principal, key, etag)
+        agent_id = self._reader.resolve(principal, key).id
+        return await self._writer.publish(self._to_publication(change, agent_id, principal))
+
+    async def reject(self, principal: Principal, key: str, etag: str) -> PublicationReceipt:
+        agent_id = self._reader.resolve(principal, key).id
+        decide = write_rules.reject_pending(principal, agent_id, etag, now=self._clock.now())
+        return await self._writer.change(agent_id, decide, (pending_note_name(agent_id),))
+
+    async def count(self) -> int:
+        return len(await self._store.notes(pending_note_name("")))
+
+    async def expire(self) -> None:
+        """Remove changes that were not confirmed in time."""
+        now = self._clock.now()
+        for name, data in await self._store.notes(pending_note_name("")):
+            if write_rules.has_pending_expired(data, now):
+                decide = write_rules.expire_pending(name, now=now)
+                await self._store.execute(Command(keys=(), notes=(name,), decide=decide))
+
+    def _to_publication(self, change: PendingChange, agent_id: str, confirmed_by: Principal) -> Publication:
+        """The original write, on behalf of its original subject. Its document may state another id than the agent's."""
+        decoded = write_rules.decode_again(change.document, change.dialect, change.source_url, self._clock.now())
+        record = msgspec.structs.replace(decoded.record, id=agent_id)
+        return Publication(
+            dialect=change.dialect,
+            document=change.document,
+            decoded=msgspec.structs.replace(decoded, record=record, aliases=(decoded.record.id, *decoded.aliases)),
+            principal=Principal(subject=change.subject, scopes=frozenset((SCOPE_WRITE,)), via=change.via),
+            via=change.via,
+            visibility=change.visibility,
+            ttl_seconds=change.ttl_seconds,
+            if_match=(change.base,),  # the confirmed difference is against this version
+            source_url=change.source_url,
+            confirmed_by=confirmed_by,
+        )

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 import msgspec
 
 from waypost.errors import ERROR_CODES, InternalError, WaypostError
-from waypost.model.history import JsonDifference
+from waypost.model.events import JsonDifference
 from waypost.model.record import STATUSES, MappingLoss
 from waypost.model.verdict import TrustSummary
 from waypost.responses.base import Answer, Part, Timestamp, described, one_of

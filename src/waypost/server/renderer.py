@@ -1,5 +1,6 @@
 """Renders registrations as documents: verbatim in the dialect they were received in, mapped in the others.
 
+Also the responses with documents that several APIs share: receipts of writes, one document, a list.
 Renderings are cached, bounded by bytes, until the registration changes.
 """
 
@@ -16,21 +17,24 @@ from waypost.errors import NotFound, WaypostError
 from waypost.model.health import UNHEALTHY, UNKNOWN
 from waypost.model.json import JsonObject, dump_json, parse_json
 from waypost.model.principal import Principal
-from waypost.model.record import AgentRecord
+from waypost.model.query import Suggestions
+from waypost.model.record import AgentRecord, MappingLoss
 from waypost.model.registration import CatalogEntry, Registration, SourceDocument, verdicts_of
-from waypost.model.times import to_rfc3339
+from waypost.model.times import rfc3339_or_none, to_rfc3339
 from waypost.model.verdict import TRUST_MEMBER, TrustState, level_of, trust_summary
-from waypost.protocols.codec import DERIVED, EncodeContext, MappingLoss
+from waypost.protocols.codec import DERIVED, EncodeContext
 from waypost.protocols.dialects import DIALECTS, get_codec
 from waypost.protocols.rtfs.agent_profile import export_profile, parse_profile
 from waypost.protocols.rtfs.card_derivation import derive_card
 from waypost.protocols.rtfs.codec import CARD, is_envelope, upgrade_card
 from waypost.protocols.rtfs.sexpr import RTFS_TEXT_TYPE, is_sexpr_text
-from waypost.registry.publication import EntryPage, representation_etag
+from waypost.registry.find.empty_results import suggestion_warnings
+from waypost.registry.publication import EntryPage, PublicationReceipt, pending_view, representation_etag
 from waypost.registry.registry import Registry
-from waypost.responses.agents import Page
+from waypost.responses.agents import Page, Receipt
 from waypost.responses.base import embedded
-from waypost.server.http.conditional_requests import format_http_date
+from waypost.server.http.asgi import Request, Response, json_response
+from waypost.server.http.conditional_requests import format_http_date, is_not_modified, quote_etag, strong_etag
 
 TRUST_HEADER = b"waypost-trust"
 HEALTH_HEADER = b"waypost-health"
@@ -335,3 +339,51 @@ def losses_header(losses: tuple[MappingLoss, ...]) -> bytes:
             break
         shown.append(item)
     return b"[" + b",".join(shown) + b"]"
+
+
+def to_receipt(receipt: PublicationReceipt) -> Receipt:
+    """The receipt of a write as answers show it."""
+    return Receipt(
+        id=receipt.id,
+        aliases=receipt.aliases,
+        dialect=receipt.dialect,
+        outcome=receipt.outcome,
+        etag=receipt.etag,
+        losses=receipt.losses,
+        warnings=receipt.warnings,
+        trust=receipt.trust,
+        held=None if receipt.held is None else pending_view(receipt.held),
+        expires_at=rfc3339_or_none(receipt.expires_at),
+        ttl_seconds=receipt.ttl_seconds,
+    )
+
+
+def suggestion_members(suggestions: Suggestions) -> dict[str, Any]:
+    """The members of a list that suggest known tags for unknown ones; none without suggestions."""
+    if not suggestions:
+        return {}
+    return {"suggestions": {"tags": suggestions}, "warnings": tuple(suggestion_warnings(suggestions))}
+
+
+def write_response(receipt: PublicationReceipt, location: str) -> Response:
+    """201 for a new agent, 202 for a change that awaits confirmation, 200 otherwise."""
+    response = json_response(to_receipt(receipt), 201 if receipt.created else 202 if receipt.held else 200)
+    return response.add(b"location", location).add(b"etag", quote_etag(receipt.etag))
+
+
+def document_response(request: Request, rendering: RenderedDocument) -> Response:
+    if is_not_modified(request, rendering.etag, rendering.changed_at):
+        return Response(304, headers=[pair for pair in rendering.headers if pair[0] != b"content-type"])
+    response = Response(200, headers=list(rendering.headers))
+    response.body = rendering.body
+    return response
+
+
+def list_response(request: Request, body: bytes, last_modified: float | None) -> Response:
+    etag = strong_etag(body, b"application/json")
+    headers = [(b"etag", etag.encode()), (b"vary", b"Authorization, Accept"), (b"cache-control", b"private, no-cache")]
+    if last_modified is not None:
+        headers.append((b"last-modified", format_http_date(last_modified)))
+    if is_not_modified(request, etag, last_modified):
+        return Response(304, headers=headers)
+    return Response(200, body, headers=headers)

@@ -11,7 +11,7 @@ import msgspec
 
 from waypost.errors import NotFound
 from waypost.model.json import JsonObject, dump_json
-from waypost.model.principal import ANONYMOUS, PUBLIC
+from waypost.model.principal import ANONYMOUS, PUBLIC, no_such_agent
 from waypost.model.registration import Registration
 from waypost.protocols.ard.catalog import CATALOG_STATUSES, build_catalog, host_entry, registry_entry
 from waypost.protocols.dialects import get_codec
@@ -32,7 +32,6 @@ from waypost.server.http.content_negotiation import MediaType, choose_media_type
 from waypost.server.http.openapi import document_schema
 from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
 from waypost.server.renderer import TRUST_HEADER, ArdEntryWriter, RenderedDocument, Renderer, parse_rendered
-from waypost.trust.policy import no_such_agent
 
 # The plain type is for clients that accept nothing else (ARD-9).
 _CATALOG_TYPES = (MediaType("application", "ai-catalog+json"), MediaType("application", "json"))

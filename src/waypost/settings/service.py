@@ -2,7 +2,7 @@
 
 # No `from __future__ import annotations`: `read_rows` reads the annotations.
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
@@ -12,7 +12,21 @@ from waypost.model.credentials import ClientSubject, Issuer, check_client_subjec
 from waypost.model.principal import PUBLIC, VISIBILITIES
 from waypost.settings.locations import check_cidr, check_url, is_loopback
 from waypost.settings.setting import Row, read_rows
-from waypost.settings.stores import STORES
+
+
+class StoreKind(msgspec.Struct, frozen=True, kw_only=True):
+    """`module` has the functions of `waypost.stores.StoreBackend`. It is named, not imported: settings come before stores."""
+
+    module: str
+    doc: str
+    is_durable: bool  # records outlive the process, and several processes can share them
+
+
+STORES: Final[dict[str, StoreKind]] = {
+    "sqlite": StoreKind(module="waypost.stores.sqlite", doc="durable, in the data folder", is_durable=True),
+    "memory": StoreKind(module="waypost.stores.memory", doc="lost when the service stops", is_durable=False),
+}
+
 
 # A setting that has no effect unless one of the others is set.
 _REQUIREMENTS: tuple[tuple[str, tuple[str, ...]], ...] = (

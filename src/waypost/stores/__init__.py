@@ -1,4 +1,4 @@
-"""Stores of records and of key-value items. `waypost.settings.stores.STORES` is the table of them."""
+"""Stores of records and of key-value items. `waypost.settings.service.STORES` is the table of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from waypost.registry.ports import KeyValueStore, Store
-from waypost.settings.stores import STORES
+from waypost.settings.service import STORES
 
 
 class StoreBackend(Protocol):

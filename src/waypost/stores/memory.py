@@ -9,8 +9,7 @@ from itertools import accumulate, islice
 from pathlib import Path
 
 from waypost import limits
-from waypost.model.events import Event
-from waypost.model.history import RecordVersion, replaced_version
+from waypost.model.events import Event, RecordVersion, replaced_version
 from waypost.model.registration import CatalogEntry, Registration
 from waypost.registry.audit_trail import audit_leaf
 from waypost.registry.catalog.entries import entry_of

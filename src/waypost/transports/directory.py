@@ -34,8 +34,8 @@ from waypost.trust.announce.admission import (
     AnnouncementStamp,
     admit,
 )
-from waypost.trust.announce.key_pins import AgentPin
 from waypost.trust.announce.signed_announcement import parse_signed_announcement
+from waypost.trust.announce.trust_store import AgentPin
 
 log = logging.getLogger("waypost.transports")
 

@@ -16,8 +16,8 @@ from waypost.model.json import JsonObject
 from waypost.protocols.announce.codec import read_capabilities
 from waypost.protocols.announce.messages import AgentQuery
 from waypost.transports.directory import agent_id_of, sequence_of
-from waypost.trust.announce.key_pins import AgentPin
 from waypost.trust.announce.signed_announcement import parse_signed_announcement
+from waypost.trust.announce.trust_store import AgentPin
 
 
 def matches_query(query: AgentQuery, message: JsonObject) -> bool:

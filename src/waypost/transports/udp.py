@@ -41,9 +41,16 @@ from waypost.protocols.announce.packets import (
 from waypost.rate_limit import RateLimiter
 from waypost.transports.directory import AgentDirectory, Subscriber
 from waypost.transports.dispatcher import Dispatcher
-from waypost.transports.flow_control import PacketAdmission, SourceStanding, WorkQueue
 from waypost.transports.interfaces import Interface, find_interfaces
-from waypost.transports.packet_filter import PacketFilter, PacketSource, SourcePredicate, source_of
+from waypost.transports.packet_filter import (
+    PacketAdmission,
+    PacketFilter,
+    PacketSource,
+    SourcePredicate,
+    SourceStanding,
+    WorkQueue,
+    source_of,
+)
 from waypost.transports.port import (
     QUERY_SECONDS,
     Ack,

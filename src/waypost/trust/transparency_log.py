@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 from waypost import limits
 from waypost.errors import BadSignature, InvalidDocument, InvalidKey
-from waypost.responses.audit import AuditTrailPage
+from waypost.responses.trust import AuditTrailPage
 from waypost.trust.document_signatures import canonicalize
 from waypost.trust.keys import ed25519
 

@@ -11,8 +11,7 @@ from support.records import BASE, DECODE, ENCODE
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
 from waypost.model.record import AgentRecord, Binding
-from waypost.protocols.adp.codec import ADP
-from waypost.protocols.adp.keys import find_raw_key, key_fingerprint
+from waypost.protocols.adp.codec import ADP, find_raw_key, key_fingerprint
 from waypost.protocols.codec import CARRY
 from waypost.protocols.dialects import detect_dialect
 

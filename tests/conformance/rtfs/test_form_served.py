@@ -12,7 +12,7 @@ import pytest
 from support.apis import ServedApis, serve_apis
 from support.rtfs import WEATHER_PROFILE, card
 from support.service import profile
-from waypost.client.discover_forms import DiscoverCache
+from waypost.client.requests import DiscoverCache
 from waypost.errors import Timeout
 from waypost.model.json import parse_object
 from waypost.protocols.rtfs.agent_profile import parse_profile

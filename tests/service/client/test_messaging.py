@@ -12,8 +12,8 @@ import pytest
 
 from support.service import Bench, profile, service
 from support.signing import key_of
-from waypost.client.agent_signer import AgentSigner
 from waypost.client.aio.client import Client
+from waypost.client.identity import AgentSigner
 from waypost.client.tasks import serve_tasks
 from waypost.errors import BadSignature, Conflict, InvalidParameter, NotFound, Timeout, Unauthorized
 from waypost.responses.messaging import LeasedTask

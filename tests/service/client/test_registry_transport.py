@@ -17,7 +17,7 @@ from waypost.model.json import parse_object
 from waypost.settings import load_connection_settings
 from waypost.transports.http import HttpTransport
 from waypost.transports.websocket import WebSocketTransport
-from waypost.trust.announce.key_pins import AgentPin, PinnedKey
+from waypost.trust.announce.trust_store import AgentPin, PinnedKey
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from waypost.messaging.peers import (
 )
 from waypost.model.resolution import AgentKey, Resolution
 from waypost.model.verdict import Verdict
-from waypost.server.api.adp.domain_lookup import DomainKeys
+from waypost.server.api.adp.requesters import DomainKeys
 from waypost.server.auth.authenticator import ADMIN
 from waypost.trust.document_signatures import sign_adp_public_key
 

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from support.service import Bench, profile, service
-from waypost.responses.audit import AuditTrailPage, LogCheckpoint, LogProof
+from waypost.responses.trust import AuditTrailPage, LogCheckpoint, LogProof
 from waypost.server.http.openapi import answer_schema
 from waypost.trust.document_signatures import canonicalize
 from waypost.trust.transparency_log import (

@@ -20,10 +20,10 @@ from support.announce import announce, announcement, key
 from support.service import NOW, Bench, profile, service
 from support.transports import Watched
 from support.websocket_clients import socket_service
+from waypost.app.http import MOUNTED_ROUTES
 from waypost.model.principal import ANONYMOUS, SCOPE_READ, Principal
 from waypost.protocols.announce.messages import AgentQuery
 from waypost.server.api.announce.lan import LanBridge
-from waypost.server.api.mounted_routes import MOUNTED_ROUTES
 from waypost.transports.memory import MemoryNetwork
 
 PRIVATE, INTERNAL = "quagmirebird", "fenlantern"

@@ -13,7 +13,7 @@ import pytest
 
 from support.service import Bench, profile, service
 from support.vectors import naughty_strings
-from waypost.server.api.mounted_routes import MOUNTED_ROUTES
+from waypost.app.http import MOUNTED_ROUTES
 
 SYNTAX = ("' OR 1=1 --", '"; DROP TABLE agents; --', "NEAR(a b)", "name:*", "a* AND NOT b", "{a b} : c", "^x", "%", "_")
 AF = "/.well-known/agentframework/v1/agents"

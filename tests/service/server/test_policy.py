@@ -15,7 +15,7 @@ import pytest
 
 from support.service import Bench, profile, service
 from waypost import limits
-from waypost.server.api.mounted_routes import MOUNTED_ROUTES
+from waypost.app.http import MOUNTED_ROUTES
 from waypost.server.http.routing import Route
 
 # Two names of one length: the answers about both must be equal but for the name.

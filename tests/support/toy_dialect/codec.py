@@ -7,14 +7,13 @@ from typing import Any
 
 from waypost import limits
 from waypost.model.json import JsonObject
-from waypost.model.record import AgentRecord, Binding, need_text
+from waypost.model.record import AgentRecord, Binding, MappingLoss, need_text
 from waypost.protocols.codec import (
     Codec,
     DecodeContext,
     Decoded,
     EncodeContext,
     Encoded,
-    MappingLoss,
     differing_members,
     member_paths,
 )

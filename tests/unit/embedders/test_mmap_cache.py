@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from support.sentence_model import installed, model
-from waypost.embedders.mmap_cache import Arrays, cached_arrays
-from waypost.embedders.use_model import UsePackage, load_model
+from waypost.embedders.use_model import Arrays, UsePackage, cached_arrays, load_model
 from waypost.errors import Unavailable
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from support.sentence_model import model
 from waypost.embedders import network_fallback, use_model
-from waypost.embedders.mmap_cache import Arrays
+from waypost.embedders.use_model import Arrays
 
 network = pytest.importorskip("waypost.search.kernels.use_network")
 

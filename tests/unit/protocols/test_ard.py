@@ -16,12 +16,7 @@ from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
 from waypost.model.record import AgentRecord, Binding, Example
 from waypost.protocols.a2a.codec import A2A
-from waypost.protocols.ard.catalog import (
-    build_catalog,
-    host_entry,
-    read_catalog,
-    registry_entry,
-)
+from waypost.protocols.ard.catalog import build_catalog, host_entry, read_catalog, registry_entry
 from waypost.protocols.ard.codec import ID, MINTED, Urn, mint_urn, parse_urn
 from waypost.protocols.codec import CARRY
 from waypost.protocols.dialects import ARD

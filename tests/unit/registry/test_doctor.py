@@ -8,7 +8,8 @@ import pytest
 
 from waypost import limits
 from waypost.model.credentials import Issuer
-from waypost.registry.doctor import Deployment, DoctorFinding, HostFacts, RuntimeFacts, examine
+from waypost.registry.doctor import Deployment, HostFacts, RuntimeFacts, examine
+from waypost.responses.service import DoctorFinding
 from waypost.settings import SETTINGS, Settings
 
 NOW = 1_780_000_000.0

@@ -24,7 +24,7 @@ from waypost.registry.trust_store import RegistryTrustStore, RevocationEntry
 from waypost.search.ranker import HybridRanker
 from waypost.server.auth.authenticator import ADMIN
 from waypost.stores.memory import MemoryStore
-from waypost.trust.announce.key_pins import AgentPin
+from waypost.trust.announce.trust_store import AgentPin
 
 ONE, TWO = key("one"), key("two")
 RECORD = f"urn:uuid:{AGENT_ID}"

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from waypost.protocols.codec import MappingLoss
+from waypost.model.record import MappingLoss
 from waypost.server.renderer import losses_header
 
 

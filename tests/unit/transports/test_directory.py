@@ -17,7 +17,7 @@ from waypost.protocols.announce.messages import AgentQuery, parse_capability_req
 from waypost.transports.directory import AgentDirectory, machine_of, ttl_of
 from waypost.transports.port import Sighting
 from waypost.trust.announce.admission import AdmissionPolicy, new_pinned_key
-from waypost.trust.announce.key_pins import AgentPin
+from waypost.trust.announce.trust_store import AgentPin
 
 NOW = 1_780_000_000.0
 ONE, TWO = key("one"), key("two")

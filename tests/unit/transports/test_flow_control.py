@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from waypost import limits
-from waypost.transports.flow_control import PacketAdmission, SourceStanding
+from waypost.transports.packet_filter import PacketAdmission, SourceStanding
 
 
 def test_made_up_sources_share_one_bound() -> None:

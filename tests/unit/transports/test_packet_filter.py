@@ -13,11 +13,11 @@ import pytest
 
 from support.transports import PATIENCE_SECONDS, eventually
 from waypost import limits
-from waypost.transports.flow_control import SourceStanding
 from waypost.transports.packet_filter import (
     BpfInstruction,
     PacketFilter,
     PacketSource,
+    SourceStanding,
     attach_filter,
     build_filter,
     count_dropped,

@@ -12,7 +12,7 @@ from waypost.model.json import JsonObject
 from waypost.protocols.announce.messages import AgentQuery, build_response, parse_capability_requirement
 from waypost.transports.responses import QueryResponses, ResponseCache
 from waypost.trust.announce.admission import new_pinned_key
-from waypost.trust.announce.key_pins import AgentPin
+from waypost.trust.announce.trust_store import AgentPin
 
 NOW = 1_780_000_000.0
 METRICS = AgentQuery(requirements=(parse_capability_requirement("metrics"),))

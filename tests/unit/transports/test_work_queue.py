@@ -7,7 +7,7 @@ import itertools
 
 from support.transports import eventually
 from waypost import limits
-from waypost.transports.flow_control import WorkQueue
+from waypost.transports.packet_filter import WorkQueue
 
 
 async def test_work_is_done_in_its_order_and_others_come_in_between() -> None:

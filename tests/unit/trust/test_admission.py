@@ -28,9 +28,10 @@ from waypost.trust.announce.admission import (
     admit,
     new_pinned_key,
 )
-from waypost.trust.announce.allow_list import AllowList
-from waypost.trust.announce.key_pins import (
+from waypost.trust.announce.signed_announcement import parse_signed_announcement
+from waypost.trust.announce.trust_store import (
     AgentPin,
+    AllowList,
     drop_oldest_retired,
     dump_pin,
     load_pin,
@@ -38,7 +39,6 @@ from waypost.trust.announce.key_pins import (
     revoke_pinned_key,
     rotate_key,
 )
-from waypost.trust.announce.signed_announcement import parse_signed_announcement
 from waypost.trust.document_signatures import canonicalize_legacy
 from waypost.trust.encodings import encode_base64
 

@@ -6,7 +6,7 @@ import pytest
 
 from waypost import limits
 from waypost.errors import InvalidParameter
-from waypost.trust.announce.allow_list import AllowList, Applicant, find_agent_id, parse_rule
+from waypost.trust.announce.trust_store import AllowList, Applicant, find_agent_id, parse_rule
 
 ID = "3cde1b52-1fc2-4f7b-8d8c-5e3e6f5c9c1d"
 KEY = f"sha256:{'a' * 64}"

@@ -14,7 +14,6 @@ import httpx2
 import msgspec
 
 from waypost import limits
-from waypost.client.discover_forms import DiscoverCache, form_request, registry_origin
 from waypost.client.http import EventStreamDecoder, Retry, ServerEvent, pause
 from waypost.client.requests import (
     AGENTS,
@@ -26,6 +25,7 @@ from waypost.client.requests import (
     SWARMS,
     TASKS,
     ApiRequest,
+    DiscoverCache,
     Document,
     Failure,
     Registrable,
@@ -37,6 +37,7 @@ from waypost.client.requests import (
     document_bytes,
     drop_none,
     fetch_request,
+    form_request,
     get_request,
     item_path,
     json_request,
@@ -48,6 +49,7 @@ from waypost.client.requests import (
     query_params,
     quote_etag,
     register_request,
+    registry_origin,
     verify_request,
 )
 from waypost.client.sync.connection import Connection
@@ -75,7 +77,6 @@ from waypost.responses.agents import (
     PendingChangeView,
     Receipt,
 )
-from waypost.responses.audit import AuditTrailPage, LogCheckpoint, LogProof
 from waypost.responses.messaging import (
     AcceptedTask,
     InvitationList,
@@ -96,8 +97,11 @@ from waypost.responses.service import Diagnosis, MintedToken, ServiceState, Stat
 from waypost.responses.trust import (
     AllowEntry,
     AllowListResponse,
+    AuditTrailPage,
     DomainClaim,
     DomainClaimList,
+    LogCheckpoint,
+    LogProof,
     RevocationList,
     RevokedItem,
     TrustedKey,
@@ -147,7 +151,7 @@ class SyncClient:
             cert: A PEM file with a client certificate.
             cert_key: A PEM file with the key of the client certificate.
             retry: When and how often to repeat a failed request.
-            signer: Signs requests with an agent's key instead of sending a token (`waypost.client.agent_signer`).
+            signer: Signs requests with an agent's key instead of sending a token (`waypost.client.identity`).
             transport: An httpx2 transport, for tests.
         """
         flags = {"server": base_url, "token": token, "timeout": timeout, "data": data}

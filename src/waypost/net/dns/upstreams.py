@@ -32,7 +32,7 @@ from waypost.errors import FetchFailed
 from waypost.net.address_policy import Address
 from waypost.net.dns.message import DnsFailure, DnsMessage, DnsQuery, dns_failure, follow_aliases, parse_message
 from waypost.net.dns.resolver_config import SYSTEM_RESOLVER, DnsServer, make_plain_server, parse_resolvers
-from waypost.net.tls_context import client_tls_context
+from waypost.net.ssrf import client_tls_context
 
 _MEDIA_TYPE: Final = b"application/dns-message"
 

@@ -34,9 +34,9 @@ from dns.rdtypes.ANY.DNSKEY import DNSKEY
 from dns.rdtypes.dnskeybase import Flag
 
 from waypost.errors import ConfigurationError, InvalidDocument
+from waypost.files import write_atomic
 from waypost.model.names import parse_domain
 from waypost.net.dns.zone_client import DEFAULT_TSIG_ALGORITHM, NAMESERVER_FOLDER, parse_tsig, update_key_path
-from waypost.private_files import write_atomic
 
 SigningKey: TypeAlias = Ed25519PrivateKey | EllipticCurvePrivateKey
 

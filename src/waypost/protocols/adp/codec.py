@@ -7,10 +7,12 @@ one of them.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -29,7 +31,6 @@ from waypost.model.record import (
     need_text,
 )
 from waypost.model.times import find_instant
-from waypost.protocols.adp.keys import FINGERPRINT, find_raw_key, key_fingerprint
 from waypost.protocols.codec import (
     CARRY,
     DERIVED,
@@ -49,12 +50,43 @@ from waypost.protocols.codec import (
 )
 from waypost.protocols.record_reader import check_times
 
+# Ed25519 keys: their fingerprint (adp.md §0) and the spellings in which they occur (C-3). Nothing is verified here.
+
+FINGERPRINT: Final = re.compile(r"ed25519:[A-Za-z0-9_-]{43}\Z")
+
+_ARMOUR: Final = re.compile(r"-----[^-\n]+-----")
+
+_SPKI_PREFIX: Final = bytes.fromhex("302a300506032b6570032100")  # RFC 8410: before the 32 bytes
+
+
+def find_raw_key(text: str) -> bytes | None:
+    """Return the 32 raw bytes of a key in PEM, or in base64 of its SPKI or of the bytes themselves; None for other
+    texts."""
+    body = "".join(_ARMOUR.sub("", text).split()).replace("+", "-").replace("/", "_").rstrip("=")
+    try:
+        data = base64.b64decode(body + "=" * (-len(body) % 4), altchars=b"-_", validate=True)
+    except ValueError:
+        return None
+    data = data.removeprefix(_SPKI_PREFIX)
+    return data if len(data) == 32 else None
+
+
+def key_fingerprint(raw: bytes) -> str:
+    return "ed25519:" + base64.urlsafe_b64encode(hashlib.sha256(raw).digest()).rstrip(b"=").decode()
+
+
 _PROTOCOL = "ADP/1.1"
+
 _WELL_KNOWN = "/.well-known/agent.json"
+
 _PROTOCOL_PATTERN = re.compile(r"ADP/1\.[0-9]+\Z")
+
 _DOMAIN = re.compile(r"(?=.{1,253}\Z)[^\W_](?:[\w-]*\w)?(?:\.\w(?:[\w-]*\w)?)*\.?(?::[0-9]{1,5})?\Z")
+
 _STATUS = {"online": "active", "maintenance": "suspended", "offline": "inactive"}
+
 _AVAILABILITY = {status: availability for availability, status in _STATUS.items()}
+
 _MEMBERS = (
     "protocol",
     "identity",
@@ -66,7 +98,9 @@ _MEMBERS = (
     "meta",
     CARRY,
 )
+
 _ALGORITHM = "ed25519"
+
 _FINGERPRINT_CHARS = 512
 
 
@@ -327,9 +361,13 @@ def _key_warnings(key: JsonObject, path: str) -> Iterator[str]:
 # --- Parts (neighbours.md §5) ---------------------------------------------------------------------
 
 _ENDPOINT_NAME = residue_name("adp")  # member of a binding: the name of its ADP endpoint
+
 _LANGUAGE = re.compile(r"[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*\Z")
+
 _BOUND = {"chat": ("agp", "streaming"), "tasks": ("https", "request-response"), "swarm": ("https", "request-response")}
+
 _PLAIN = ("wellKnown", "discovery", "webhook")
+
 _CAPABILITY_TEXTS = ("input", "output", "interfaces", "languages")
 
 

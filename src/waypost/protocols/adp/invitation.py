@@ -17,7 +17,7 @@ from waypost.protocols.adp.agp.messages import (
     sign,
     verify,
 )
-from waypost.protocols.adp.keys import FINGERPRINT
+from waypost.protocols.adp.codec import FINGERPRINT
 
 SCHEME = "ADP-Invite"  # Authorization: ADP-Invite <code>
 _CODE = re.compile(r"[A-Za-z0-9._~-]{1,128}\Z")

@@ -17,7 +17,7 @@ import msgspec
 
 from waypost import limits
 from waypost.errors import InvalidDocument, InvalidParameter
-from waypost.protocols.adp.keys import FINGERPRINT
+from waypost.protocols.adp.codec import FINGERPRINT
 from waypost.protocols.dns_rdata import read_text
 
 VERSIONS: Final = ("ADP1", "ADP1.0", "ADP1.1")

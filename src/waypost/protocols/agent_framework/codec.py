@@ -22,6 +22,7 @@ from waypost.model.names import is_path_safe, slug
 from waypost.model.record import (
     AgentRecord,
     Binding,
+    MappingLoss,
     check_id,
     find_object,
     find_text,
@@ -40,7 +41,6 @@ from waypost.protocols.codec import (
     Decoded,
     EncodeContext,
     Encoded,
-    MappingLoss,
     apply_remainder,
     attach_residue,
     differing_members,

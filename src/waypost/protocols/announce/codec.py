@@ -21,7 +21,7 @@ import msgspec
 from waypost import limits
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject, dump_json, kind_of, member
-from waypost.model.record import AgentRecord, Binding, find_object, find_text, need_object, need_text
+from waypost.model.record import AgentRecord, Binding, MappingLoss, find_object, find_text, need_object, need_text
 from waypost.protocols.announce.messages import parse_minor
 from waypost.protocols.codec import (
     CARRY,
@@ -31,7 +31,6 @@ from waypost.protocols.codec import (
     Decoded,
     EncodeContext,
     Encoded,
-    MappingLoss,
     apply_remainder,
     attach_residue,
     carries_id,

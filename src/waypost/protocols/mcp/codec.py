@@ -23,6 +23,7 @@ from waypost.model.names import domain_of
 from waypost.model.record import (
     AgentRecord,
     Binding,
+    MappingLoss,
     check_id,
     find_flag,
     find_object,
@@ -38,7 +39,6 @@ from waypost.protocols.codec import (
     Decoded,
     EncodeContext,
     Encoded,
-    MappingLoss,
     MemberGroup,
     apply_remainder,
     attach_residue,

@@ -18,6 +18,7 @@ from waypost.model.names import domain_of, hash_slug
 from waypost.model.record import (
     AgentRecord,
     Binding,
+    MappingLoss,
     check_id,
     find_integer,
     find_object,
@@ -36,7 +37,6 @@ from waypost.protocols.codec import (
     EmbeddedReader,
     EncodeContext,
     Encoded,
-    MappingLoss,
     MemberGroup,
     apply_remainder,
     attach_residue,

@@ -18,7 +18,7 @@ from waypost import limits
 from waypost.errors import InvalidCapability, InvalidDocument
 from waypost.model.json import JsonObject, dump_json, kind_of, parse_object
 from waypost.model.names import hash_slug
-from waypost.model.record import AgentRecord, Binding, Example, find_text, need_object
+from waypost.model.record import AgentRecord, Binding, Example, MappingLoss, find_text, need_object
 from waypost.model.times import find_instant
 from waypost.protocols.codec import (
     CARRY,
@@ -27,7 +27,6 @@ from waypost.protocols.codec import (
     Decoded,
     EncodeContext,
     Encoded,
-    MappingLoss,
     MemberGroup,
     apply_remainder,
     attach_residue,

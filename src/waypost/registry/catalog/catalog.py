@@ -29,8 +29,7 @@ from waypost.registry.catalog.similar_names import ConfusableNames
 from waypost.search.index.tag_index import TagIndex
 
 if TYPE_CHECKING:
-    from waypost.registry.catalog.tag_suggestions import TagSuggestions
-    from waypost.search.index.tag_suggester import TagSuggester
+    from waypost.search.index.tag_suggester import TagSuggester, TagSuggestions
 
 Position = tuple[str, str]  # (folded name, id): the order of every list
 
@@ -300,7 +299,7 @@ class Catalog:
     @cached_property
     def _spellings(self) -> TagSuggestions:
         # Imported here: it needs numpy (80 ms), which `waypost doctor` and `serve --help` do without.
-        from waypost.registry.catalog.tag_suggestions import TagSuggestions
+        from waypost.search.index.tag_suggester import TagSuggestions
 
         return TagSuggestions(self.generation)
 

@@ -10,21 +10,30 @@ holds hashes in sorted arrays, about 150 bytes for each tag.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 from sortedcontainers import SortedSet
 
+from waypost.cache import LruCache
+from waypost.model.principal import INTERNAL, PUBLIC, VISIBILITIES
+from waypost.search.index.tag_index import TagIndex
 from waypost.search.text.analyzer import analyse
 
 _MIN_LETTERS: Final = 3  # every shorter word is similar to every other
+
 _SHORT_LETTERS: Final = 5  # a word up to this length allows one edit, a longer one two
+
 _LONG_LETTERS: Final = 32  # in a longer word one letter is deleted for the lookup, not two
+
 _PREFIX_LETTERS: Final = 4
+
 _CHUNK_TAGS: Final = 500  # new tags that are sorted into a chunk: about 5 ms
+
 _LAST: Final = chr(0x10FFFF)
+
 _ENDINGS: Final = (
     "", "s", "es", "e", "ed", "er", "ers", "or", "ors", "ing", "ings", "ion", "ions", "ation", "ations", "al", "ment",
     "ments", "ive", "y", "ies",
@@ -155,3 +164,38 @@ def _edit_distance(one: str, other: str, most: int) -> int:
         if min(row) > most:
             return most + 1
     return row[-1]
+
+
+# Only tags that the caller may see are compared with a word: a tag that only hidden agents carry costs no step (THREATS V2).
+
+_SUBJECTS: Final = 64  # whose private tags are cached
+
+Generation = Callable[[frozenset[str]], int]
+
+
+class TagSuggestions:
+    """`generation` returns a number that changes with what an audience sees."""
+
+    def __init__(self, generation: Generation) -> None:
+        self._generation = generation
+        self._tiers = {tier: TagSuggester() for tier in VISIBILITIES}  # `private` is for admins, who see everything
+        self._private: LruCache[str, tuple[int, TagSuggester]] = LruCache(_SUBJECTS)
+
+    def add(self, tier: str, tags: Iterable[str]) -> None:
+        self._tiers[tier].add(tags)
+
+    def visible_to(self, audience: frozenset[str] | None, tags: TagIndex) -> list[TagSuggester]:
+        if audience is None:
+            return list(self._tiers.values())
+        shared = [self._tiers[tier] for tier in (PUBLIC, INTERNAL) if tier in audience]
+        return [*shared, *(self._private_of(scope, tags) for scope in sorted(audience.difference(VISIBILITIES)))]
+
+    def _private_of(self, scope: str, tags: TagIndex) -> TagSuggester:
+        audience = frozenset((scope,))
+        generation, cached = self._generation(audience), self._private.get(scope)
+        if cached is not None and cached[0] == generation:
+            return cached[1]
+        suggester = TagSuggester()
+        suggester.add({tag for ordinal in tags.select(audience=audience) for tag in tags.tags_of(ordinal)})
+        self._private.put(scope, (generation, suggester))
+        return suggester

@@ -16,10 +16,10 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from waypost import limits
 from waypost.cache import LruCache
 from waypost.errors import BadSignature, InvalidKey, Revoked, Unauthorized
+from waypost.files import WatchedFile
 from waypost.model.credentials import ClientSubject, normalize_fingerprint
 from waypost.model.principal import SCOPE_READ, SCOPE_WRITE, Principal
 from waypost.server.http.asgi import Scope
-from waypost.server.watched_file import WatchedFile
 from waypost.trust.keys.certificates import (
     CertificateRevocationList,
     ClientCertificate,

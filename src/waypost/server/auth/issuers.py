@@ -13,8 +13,8 @@ from typing import TypeAlias
 
 from waypost import limits
 from waypost.errors import ConfigurationError, WaypostError
+from waypost.files import WatchedFile
 from waypost.model.credentials import Issuer, is_url
-from waypost.server.watched_file import WatchedFile
 from waypost.trust.jose import JoseKey, Jws, UnknownKey, parse_jwks
 from waypost.trust.jwt import ExternalIssuerVerifier, VerifiedToken
 

@@ -11,9 +11,8 @@ import secrets
 from pathlib import Path
 
 from waypost.errors import ConfigurationError, InvalidKey, InvalidParameter
+from waypost.files import create_atomic, file_stamp
 from waypost.model.names import parse_domain
-from waypost.private_files import create_atomic
-from waypost.server.watched_file import file_stamp
 from waypost.trust.keys.private_key import (
     SEED_BYTES,
     PrivateKey,

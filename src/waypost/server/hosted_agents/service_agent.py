@@ -12,7 +12,7 @@ from waypost.model.json import JsonObject
 from waypost.model.record import AgentRecord, Binding, Example
 from waypost.model.registration import Registration
 from waypost.model.times import to_rfc3339
-from waypost.protocols.adp.keys import key_fingerprint
+from waypost.protocols.adp.codec import key_fingerprint
 
 CAPABILITY, CAPABILITY_NAME = "discover", "Discover agents"
 _DESCRIPTION = (

@@ -13,7 +13,7 @@ import msgspec
 
 from waypost import limits
 from waypost.errors import Forbidden, NotFound, WaypostError
-from waypost.model.principal import ANONYMOUS, SCOPE_READ, SCOPE_WRITE, Principal
+from waypost.model.principal import ANONYMOUS, SCOPE_READ, SCOPE_WRITE, Principal, require_scope
 from waypost.registry.operations import OPERATIONS
 from waypost.server.auth.authenticator import Authenticator
 from waypost.server.auth.rate_limits import RateLimits
@@ -32,7 +32,6 @@ from waypost.server.http.asgi import (
 from waypost.server.http.metrics import Metrics
 from waypost.server.http.problems import internal_error, problem_instance, problem_response
 from waypost.server.http.routing import RequestContext, Route, Router
-from waypost.trust.policy import require_scope
 
 log = logging.getLogger("waypost.server")
 

@@ -5,13 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from waypost import limits
-from waypost.errors import (
-    InvalidParameter,
-    LoopDetected,
-    MalformedJson,
-    UnknownDialect,
-    UnsupportedMediaType,
-)
+from waypost.errors import InvalidParameter, LoopDetected, MalformedJson, UnknownDialect, UnsupportedMediaType
 from waypost.model.json import JsonObject, kind_of, parse_json
 from waypost.model.names import fold_tag
 from waypost.model.principal import VISIBILITIES
@@ -88,6 +82,7 @@ def read_dialect(request: Request, name: str = "as", default: str = "profile") -
 
 
 FORMS = {"rtfs": ("card", "profile"), "a2a": ("current",), "mcp": ("current",)}
+
 FORM = ParameterSpec(
     name="form",
     schema={"enum": ["card", "profile", "current"]},
@@ -201,3 +196,35 @@ async def read_object(request: Request, most: int = limits.REQUEST_BYTES) -> Jso
     if not isinstance(value, dict):
         raise MalformedJson(f"Expected a JSON object, found {kind_of(value)}.", path="$", hint="Send {…}.")
     return value
+
+
+# Paging of lists: the parameters `limit` and `cursor`. Cursors are sealed by `registry/change_log.py`.
+
+
+class PageRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Which page of a list is requested. Without a cursor, the first one."""
+
+    limit: int
+    cursor: str | None
+
+
+def limit_parameter(most: int = limits.PAGE_MAX) -> ParameterSpec:
+    """Describes `limit`, the largest number of items in a page."""
+    return ParameterSpec(name="limit", schema={"type": "integer", "minimum": 1, "maximum": most})
+
+
+PAGE_PARAMETERS = (
+    limit_parameter(),
+    ParameterSpec(name="cursor", description="`next_cursor` of the page before"),
+)
+
+
+def read_page(request: Request) -> PageRequest:
+    """The requested page of a list with cursors."""
+    return PageRequest(limit=read_limit(request), cursor=request.param("cursor"))
+
+
+def read_limit(request: Request, *, default: int = limits.PAGE_DEFAULT, most: int = limits.PAGE_MAX) -> int:
+    """The requested size of a page."""
+    limit = read_integer(request, "limit", 1, most, hint="Request the rest in further pages.")
+    return default if limit is None else limit

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from waypost.errors import ConfigurationError
-from waypost.server.watched_file import file_stamp
+from waypost.files import file_stamp
 
 log = logging.getLogger("waypost.server")
 

@@ -16,6 +16,7 @@ from waypost import limits
 from waypost.errors import NotFound, WaypostError
 from waypost.model.json import parse_json
 from waypost.model.names import fold_tag, slug
+from waypost.model.principal import may_change
 from waypost.model.record import AgentRecord, Binding, Example
 from waypost.model.registration import Registration, trust_of
 from waypost.model.verdict import TrustSummary
@@ -27,7 +28,6 @@ from waypost.server.renderer import Renderer
 from waypost.server.web.agent_cards import agent_path, level_badge, liveness, trust_checklist
 from waypost.server.web.layout import definition_list, section
 from waypost.server.web.markup import Html, HtmlContent, el, escape_multiline, external_link, join, time_element
-from waypost.trust.policy import may_change
 
 
 class Snippet(msgspec.Struct, frozen=True):

@@ -1,20 +1,74 @@
-"""What all pages share: head, navigation, footer and security headers; plain pages such as the API reference."""
+"""What all pages share: style and script, head, navigation, footer, security headers; plain pages such as the API reference."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 
 import msgspec
 
 from waypost import __version__
 from waypost.errors import WaypostError, error_codes
 from waypost.server.auth.sessions import WebUser
-from waypost.server.http.asgi import Headers, Response
+from waypost.server.http.asgi import AnyResponse, Headers, Response
 from waypost.server.http.conditional_requests import format_http_date, is_not_modified, strong_etag
 from waypost.server.http.problems import problem_headers
-from waypost.server.http.routing import RequestContext
+from waypost.server.http.routing import BodySpec, Handler, RequestContext, Route
 from waypost.server.web.markup import EMPTY_HTML, Html, HtmlContent, el, escape_text, join
-from waypost.server.web.static_files import ICON_PATH, SCRIPT_PATH, STYLE_PATH
+
+# Style, script and icon. Their address contains their digest, so that browsers can cache them forever.
+
+_FOLDER = Path(__file__).with_name("assets")
+
+_MEDIA_TYPES = {"/style.css": "text/css", "/page.js": "text/javascript", "/icon.svg": "image/svg+xml"}
+
+_CACHE_IMMUTABLE = b"public, max-age=31536000, immutable"
+
+_CACHE_HOUR = b"public, max-age=3600"
+
+
+def _read(path: str) -> bytes:
+    return (_FOLDER / path[1:]).read_bytes()
+
+
+def _versioned_path(path: str) -> str:
+    return f"{path}?v={hashlib.sha256(_read(path)).hexdigest()[:12]}"
+
+
+STYLE_PATH, SCRIPT_PATH, ICON_PATH = map(_versioned_path, _MEDIA_TYPES)
+
+
+def asset_routes() -> list[Route]:
+    return [
+        Route(
+            method="GET",
+            path=path,
+            operation="page",
+            handler=_handler(path, kind),
+            summary=f"{path[1:]}, used by the pages",
+            answers={200: BodySpec(schema={"type": "string"}, content_type=kind)},
+            open=True,
+        )
+        for path, kind in _MEDIA_TYPES.items()
+    ]
+
+
+def _handler(path: str, kind: str) -> Handler:
+    content_type = kind.encode() if kind.startswith("image/") else f"{kind}; charset=utf-8".encode()
+    body = cache(lambda: _read(path))
+
+    async def handle(call: RequestContext) -> AnyResponse:
+        etag = strong_etag(body(), kind.encode())
+        kept = _CACHE_IMMUTABLE if call.request.query_string else _CACHE_HOUR
+        headers: Headers = [(b"etag", etag.encode()), (b"cache-control", kept)]
+        if is_not_modified(call.request, etag, None):
+            return Response(304, headers=headers)
+        return Response(200, body(), content_type=content_type, headers=headers)
+
+    return handle
+
 
 _SECTIONS = (("/", "Agents"), ("/changes", "Changes"), ("/register", "Register"), ("/reference", "API"))
 
@@ -204,7 +258,6 @@ def definition_list(rows: list[tuple[str, HtmlContent]]) -> Html:
 
 
 PageRenderer = Callable[[RequestContext], Html]
-
 
 __all__ = ["html_response", "plain_page", "escape_text"]
 

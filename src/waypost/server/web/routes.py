@@ -10,7 +10,7 @@ import msgspec
 from waypost import limits
 from waypost.errors import InvalidRequest, NotFound, Unauthorized, WaypostError
 from waypost.model.json import JsonObject
-from waypost.model.principal import PUBLIC, SCOPE_READ, SCOPE_WRITE, audience
+from waypost.model.principal import PUBLIC, SCOPE_READ, SCOPE_WRITE, audience, require_scope
 from waypost.model.registration import Registration, trust_of
 from waypost.registry.importer import Importer
 from waypost.registry.registry import Registry
@@ -39,6 +39,7 @@ from waypost.server.web.landing_page import (
 )
 from waypost.server.web.layout import (
     WebPage,
+    asset_routes,
     error_response,
     open_access_notice,
     page_response,
@@ -56,8 +57,6 @@ from waypost.server.web.register_page import (
     saved_notice,
 )
 from waypost.server.web.sign_in_page import make_sign_in_page, parse_return_path
-from waypost.server.web.static_files import asset_routes
-from waypost.trust.policy import require_scope
 
 _FORM_MEDIA_TYPE = "application/x-www-form-urlencoded"
 

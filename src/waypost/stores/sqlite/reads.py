@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from waypost import limits
-from waypost.model.events import Event
-from waypost.model.history import RecordVersion
+from waypost.model.events import Event, RecordVersion
 from waypost.model.registration import CatalogEntry, Registration
 from waypost.registry.ports import AuditLogPage, AuditQuery, Tombstone
 from waypost.stores.commit import from_logged_event, store_closed_error

@@ -9,8 +9,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from waypost.model.events import Event
-from waypost.model.history import RecordVersion
+from waypost.model.events import Event, RecordVersion
 from waypost.model.registration import CatalogEntry, Registration, SourceDocument
 from waypost.registry.ports import CommandResult, Tombstone
 from waypost.stores.commit import to_logged_event, without_documents

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from waypost import limits
-from waypost.model.history import RecordVersion, replaced_version
+from waypost.model.events import RecordVersion, replaced_version
 from waypost.model.registration import Registration
 from waypost.registry.ports import (
     Command,

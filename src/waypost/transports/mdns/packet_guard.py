@@ -17,9 +17,16 @@ from typing import Any
 from zeroconf import Zeroconf
 
 from waypost import limits
-from waypost.transports.flow_control import PacketAdmission, SourceStanding, WorkQueue
 from waypost.transports.interfaces import Interface
-from waypost.transports.packet_filter import PacketFilter, PacketSource, SourcePredicate, source_of
+from waypost.transports.packet_filter import (
+    PacketAdmission,
+    PacketFilter,
+    PacketSource,
+    SourcePredicate,
+    SourceStanding,
+    WorkQueue,
+    source_of,
+)
 from waypost.transports.port import UNKNOWN_SENDER, MessageSender
 
 log = logging.getLogger("waypost.transports")

@@ -20,8 +20,7 @@ from waypost import limits
 from waypost.errors import BadSignature, Forbidden, KeyConflict, NotAllowed, RateLimited, Replayed, Revoked
 from waypost.model.times import to_rfc3339
 from waypost.model.verdict import Verdict
-from waypost.trust.announce.allow_list import AllowList, Applicant
-from waypost.trust.announce.key_pins import AgentPin, PinnedKey, pin_first_key, rotate_key
+from waypost.trust.announce.trust_store import AgentPin, AllowList, Applicant, PinnedKey, pin_first_key, rotate_key
 from waypost.trust.keys.public_key import PublicKey, parse_der
 
 FORK_REASON = "fork"  # error detail: two contents under one sequence

@@ -32,8 +32,7 @@ from waypost.model.verdict import CheckResult, Verdict, trust_summary
 from waypost.protocols.codec import DecodeContext
 from waypost.protocols.dialects import decode_document
 from waypost.registry.verification import check_with_keys
-from waypost.responses.audit import LogCheckpoint
-from waypost.responses.trust import VerificationResult, VerifiedDocument
+from waypost.responses.trust import LogCheckpoint, VerificationResult, VerifiedDocument
 from waypost.trust.announce.signed_announcement import parse_announced_key
 from waypost.trust.checks.bound_key import BoundKey
 from waypost.trust.transparency_log import (

@@ -28,7 +28,7 @@ from waypost.protocols.adp.agp.messages import (
     signing_input,
     write_action,
 )
-from waypost.protocols.adp.keys import FINGERPRINT, find_raw_key, key_fingerprint
+from waypost.protocols.adp.codec import FINGERPRINT, find_raw_key, key_fingerprint
 
 HelloForm = Literal["system", "hello", "adp_handshake", "handshake"]
 _NONCE = re.compile(r"[A-Za-z0-9_+/=-]*\Z")

@@ -23,7 +23,7 @@ from waypost.messaging.invitations import (
 )
 from waypost.messaging.request_signatures import AGENT_URI_PREFIX as AGENT_SCHEME
 from waypost.model.json import JsonObject
-from waypost.model.principal import SCOPE_WRITE, Principal
+from waypost.model.principal import SCOPE_WRITE, Principal, may_see, no_such_agent, require_scope
 from waypost.model.registration import Registration
 from waypost.model.times import to_rfc3339
 from waypost.protocols.adp.invitation import SCHEME, Invitation, parse_code, parse_invitation
@@ -36,11 +36,15 @@ from waypost.server.auth.authenticator import Authenticator
 from waypost.server.hosted_agents.documents import WELL_KNOWN_PATH, HostedDocuments
 from waypost.server.hosted_agents.keys import HostedKeys
 from waypost.server.http.asgi import AnyResponse, Request, Response, json_response
-from waypost.server.http.paging import limit_parameter, read_limit
-from waypost.server.http.request_params import parse_integer, read_object, refuse_fetch_loops
+from waypost.server.http.request_params import (
+    limit_parameter,
+    parse_integer,
+    read_limit,
+    read_object,
+    refuse_fetch_loops,
+)
 from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
 from waypost.server.renderer import parse_rendered
-from waypost.trust.policy import may_see, no_such_agent, require_scope
 
 Schema = dict[str, Any]
 

@@ -13,8 +13,7 @@ from waypost.registry.ports import OutboundSender as Outgoing
 from waypost.responses.messaging import SwarmList, SwarmMembership, SwarmMessage, SwarmMessageList, SwarmView
 from waypost.server.api.adp.requesters import Requester, Requesters, check_callback
 from waypost.server.http.asgi import AnyResponse, json_response
-from waypost.server.http.paging import limit_parameter, read_limit
-from waypost.server.http.request_params import read_integer
+from waypost.server.http.request_params import limit_parameter, read_integer, read_limit
 from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
 
 Schema = dict[str, Any]

@@ -32,16 +32,14 @@ from waypost.messaging.tasks import (
     unknown_task_error,
 )
 from waypost.model.json import JsonObject, dump_json, kind_of, parse_object
-from waypost.model.principal import ANONYMOUS, SCOPE_READ, Principal
+from waypost.model.principal import ANONYMOUS, SCOPE_READ, Principal, require_scope
 from waypost.registry.ports import OutboundSender as Outgoing
 from waypost.responses.messaging import TASK_STATUSES, AcceptedTask, LeasedTaskList, TaskList, TaskStatus
 from waypost.server.api.adp.requesters import Requester, Requesters, agent_uri, check_callback
 from waypost.server.http.asgi import AnyResponse, Response, json_response
 from waypost.server.http.conditional_requests import format_http_date, is_not_modified, strong_etag
-from waypost.server.http.paging import limit_parameter, read_limit
-from waypost.server.http.request_params import parse_integer
+from waypost.server.http.request_params import limit_parameter, parse_integer, read_limit
 from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
-from waypost.trust.policy import require_scope
 
 Schema = dict[str, Any]
 

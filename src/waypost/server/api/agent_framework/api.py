@@ -19,6 +19,8 @@ from waypost.model.json import JsonObject, dump_json
 from waypost.model.principal import SCOPE_READ, Principal
 from waypost.protocols.agent_framework.codec import responses_schema
 from waypost.server.api.agent_framework.directory import (
+    FIELD_GROUPS,
+    VIEWS,
     AfDirectory,
     AfFieldSet,
     AfPage,
@@ -40,6 +42,7 @@ from waypost.server.api.agent_framework.responses import (
     CARD,
     LEGACY,
     LEGACY_CARD,
+    OFFERS,
     PREFIX,
     VERSION,
     AfRepresentation,
@@ -60,12 +63,17 @@ from waypost.server.api.agent_framework.responses import (
 )
 from waypost.server.auth.rate_limits import CallerRateLimiter
 from waypost.server.http.asgi import AnyResponse, Headers, Request, Response, decode_segment
+from waypost.server.http.openapi import document_schema
+from waypost.server.http.routing import BodySpec, ParameterSpec, Route
 
 CardChooser: TypeAlias = Callable[[Request, Principal], Awaitable[VisibleAgent | None]]
+
 CardLink: TypeAlias = Callable[[Request, VisibleAgent], str | None]
 
 _ALTERNATE = 'rel="alternate"; type="application/a2a-agent-card+json"'
+
 _SCHEMA_MEDIA_TYPE = b"application/schema+json"
+
 _PREFLIGHT: Headers = [
     (b"access-control-allow-methods", ALLOW),
     (b"access-control-allow-headers", b"Accept, Authorization, If-Modified-Since, If-None-Match, X-Request-Id"),
@@ -333,6 +341,7 @@ def _card_location(request: Request) -> str:
 
 
 _PREFIXES = tuple(prefix.encode() for prefix in (PREFIX, ALIAS, LEGACY))
+
 _CARD_PATHS = (CARD, LEGACY_CARD)
 
 
@@ -365,3 +374,64 @@ class AgentFrameworkApi:
 
     def error_response(self, request: Request, error: WaypostError, request_id: str) -> AnyResponse:
         return self._handler.refuse(request, error, request_id)
+
+
+# For the API description: `Discovery` does its own routing.
+
+_VERSIONED_TYPE = str(OFFERS[1])
+
+_VIEW = ParameterSpec(name="view", schema={"enum": list(VIEWS)})
+
+_INCLUDE = ParameterSpec(name="include", description=f"comma-separated list of {', '.join(FIELD_GROUPS)}")
+
+_LIST_SCHEMA: JsonObject = {
+    "type": "object",
+    "required": ["agents"],
+    "properties": {
+        "agents": {"type": "array", "items": {"type": "object", "required": ["id", "name", "tags"]}},
+        "page": {"type": "integer"},
+        "per_page": {"type": "integer"},
+        "total": {"type": "integer"},
+    },
+}
+
+AGENT_FRAMEWORK_ROUTES = [
+    Route(
+        method="GET",
+        path=f"{BASE}/agents",
+        operation="list",
+        summary="Agent Framework: list agents",
+        parameters=(
+            ParameterSpec(
+                name="q", schema={"type": "string", "maxLength": limits.AF_QUERY_CHARS}, description="all words"
+            ),
+            ParameterSpec(name="tag", schema={"type": "array", "items": {"type": "string", "minLength": 1}}),
+            _INCLUDE,
+            _VIEW,
+            ParameterSpec(name="page", schema={"type": "integer", "minimum": 1, "maximum": limits.AF_PAGE_NUMBER_MAX}),
+            ParameterSpec(name="per_page", schema={"type": "integer", "minimum": 1}),
+            ParameterSpec(name="id", description="exactly this agent"),
+        ),
+        answers={
+            200: BodySpec(schema=_LIST_SCHEMA, also=(_VERSIONED_TYPE,)),
+            406: BodySpec(description="no representation fits"),
+        },
+    ),
+    Route(
+        method="GET",
+        path=f"{BASE}/agents/{{id}}",
+        operation="get",
+        summary="Agent Framework: one agent",
+        parameters=(_VIEW, _INCLUDE),
+        answers={200: BodySpec(schema=document_schema("af"), also=(_VERSIONED_TYPE,))},
+    ),
+    Route(
+        method="GET",
+        path=CARD,
+        operation="document",
+        summary="Agent Framework: the card of this origin",
+        parameters=(ParameterSpec(name="agent", description="the card of one agent"),),
+        answers={200: BodySpec(schema=document_schema("af"), also=(_VERSIONED_TYPE,))},
+        open=True,
+    ),
+]

@@ -19,7 +19,7 @@ from waypost.errors import (
     error_codes,
 )
 from waypost.model.json import JsonObject, dump_json, parse_object
-from waypost.model.principal import SCOPE_READ, SCOPE_WRITE, Principal, audience
+from waypost.model.principal import SCOPE_READ, SCOPE_WRITE, Principal, audience, require_scope
 from waypost.model.times import to_rfc3339
 from waypost.protocols.announce.messages import (
     AgentQuery,
@@ -30,22 +30,19 @@ from waypost.protocols.announce.messages import (
     parse_minor,
     parse_query,
 )
-from waypost.registry.announcement_admission import SHUTDOWN
+from waypost.registry.admission import SHUTDOWN
 from waypost.registry.catalog.entries import AnnouncedFilter
 from waypost.registry.publication import Publication, PublicationReceipt
 from waypost.registry.registry import Registry
 from waypost.server.api.announce.views import VERSION, AnnouncePage, AnnounceViews, signatures_of
 from waypost.server.auth.rate_limits import RateLimits
 from waypost.server.http.asgi import PROBLEM, AnyResponse, Request, Response, decode_segment
-from waypost.server.http.document_responses import list_response
-from waypost.server.http.paging import PAGE_PARAMETERS, read_limit
 from waypost.server.http.problems import problem_headers, problem_instance, problem_json
-from waypost.server.http.request_params import check_media_type, read_ttl, read_visibility
+from waypost.server.http.request_params import PAGE_PARAMETERS, check_media_type, read_limit, read_ttl, read_visibility
 from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
 from waypost.server.http.websockets import VIA_SCOPE_KEY
-from waypost.server.renderer import Renderer
-from waypost.trust.announce.allow_list import find_agent_id
-from waypost.trust.policy import require_scope
+from waypost.server.renderer import Renderer, list_response
+from waypost.trust.announce.trust_store import find_agent_id
 
 log = logging.getLogger("waypost.announce")
 

@@ -15,7 +15,7 @@ from waypost import limits
 from waypost.cache import LruCache
 from waypost.errors import NotFound, WaypostError
 from waypost.model.json import JsonObject, dump_json, parse_object
-from waypost.model.principal import Principal
+from waypost.model.principal import Principal, no_such_agent
 from waypost.model.registration import CatalogEntry, Registration
 from waypost.model.times import to_rfc3339
 from waypost.protocols.announce.codec import read_capabilities
@@ -24,8 +24,7 @@ from waypost.registry.catalog.entries import AnnouncedFilter
 from waypost.registry.ports import CommittedChange
 from waypost.registry.registry import Registry
 from waypost.server.renderer import Renderer
-from waypost.trust.announce.allow_list import find_agent_id
-from waypost.trust.policy import no_such_agent
+from waypost.trust.announce.trust_store import find_agent_id
 
 VERSION = "v1.0"
 

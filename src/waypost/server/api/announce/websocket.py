@@ -32,7 +32,7 @@ from waypost.errors import (
     error_codes,
 )
 from waypost.model.json import JsonObject, dump_json
-from waypost.model.principal import SCOPE_READ, SCOPE_WRITE, Principal
+from waypost.model.principal import SCOPE_READ, SCOPE_WRITE, Principal, require_scope
 from waypost.model.times import to_rfc3339
 from waypost.protocols.announce.messages import AgentQuery, parse_query
 from waypost.protocols.announce.websocket import (
@@ -57,8 +57,7 @@ from waypost.server.http.asgi import App, Receive, Request, Scope, Send
 from waypost.server.http.metrics import Metrics
 from waypost.server.http.websockets import InProcessClient, RefuseUpgrade, deny_upgrade
 from waypost.server.renderer import Renderer
-from waypost.trust.announce.allow_list import find_agent_id
-from waypost.trust.policy import require_scope
+from waypost.trust.announce.trust_store import find_agent_id
 
 log = logging.getLogger("waypost.announce")
 

@@ -13,7 +13,7 @@ import msgspec
 from waypost import __version__, limits
 from waypost.errors import InvalidCall, InvalidParameter, MethodNotAllowed, Unauthorized, WaypostError, error_codes
 from waypost.model.json import JsonObject, dump_json, kind_of, parse_json
-from waypost.model.principal import SCOPE_READ, SCOPE_WRITE, Principal
+from waypost.model.principal import SCOPE_READ, SCOPE_WRITE, Principal, require_scope
 from waypost.protocols.dialects import DIALECTS
 from waypost.protocols.jsonrpc import (
     CALL_SCHEMA,
@@ -45,12 +45,10 @@ from waypost.registry.publication import Publication
 from waypost.registry.registry import Registry
 from waypost.server.auth.rate_limits import RateLimits
 from waypost.server.http.asgi import AnyResponse, Request, Response
-from waypost.server.http.document_responses import to_receipt
 from waypost.server.http.problems import problem_headers
 from waypost.server.http.request_params import check_dialect, check_media_type, read_visibility
 from waypost.server.http.routing import BodySpec, Route
-from waypost.server.renderer import DocumentReader
-from waypost.trust.policy import require_scope
+from waypost.server.renderer import DocumentReader, to_receipt
 
 _PATHS: Final = frozenset((b"/mcp", b"/mcp/"))
 _HEADERS: Final = (VERSION_HEADER, METHOD_HEADER, NAME_HEADER)

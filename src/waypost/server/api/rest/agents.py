@@ -27,19 +27,12 @@ from waypost.server.auth.rate_limits import RateLimits
 from waypost.server.hosted_agents.keys import HostedKeys
 from waypost.server.http.asgi import AnyResponse, Response, StreamingResponse, json_response
 from waypost.server.http.conditional_requests import quote_etag
-from waypost.server.http.document_responses import (
-    document_response,
-    list_response,
-    suggestion_members,
-    to_receipt,
-    write_response,
-)
 from waypost.server.http.openapi import DIALECT_SCHEMA, JSON_LINES, document_schema
-from waypost.server.http.paging import PAGE_PARAMETERS, read_page
 from waypost.server.http.request_params import (
     FORM,
     IF_MATCH,
     LIST_FILTER_PARAMETERS,
+    PAGE_PARAMETERS,
     TTL_PARAMETER,
     WRITE_HEADERS,
     check_dialect,
@@ -49,11 +42,20 @@ from waypost.server.http.request_params import (
     read_form,
     read_if_match,
     read_object,
+    read_page,
     read_ttl,
     read_visibility,
 )
 from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
-from waypost.server.renderer import DocumentReader, Renderer
+from waypost.server.renderer import (
+    DocumentReader,
+    Renderer,
+    document_response,
+    list_response,
+    suggestion_members,
+    to_receipt,
+    write_response,
+)
 
 _DOCUMENT_TYPES = tuple(sorted({dialect.codec.media_type for dialect in DIALECTS.values()} - {"application/json"}))
 _BATCH_CHUNK = 256  # lines that are decided and committed together

@@ -6,12 +6,11 @@ from waypost import limits
 from waypost.errors import InvalidParameter, NotAcceptable
 from waypost.registry.audit_trail import AuditTrail
 from waypost.registry.ports import AuditQuery
-from waypost.responses.audit import AuditTrailPage, LogCheckpoint, LogProof
 from waypost.responses.base import embedded
+from waypost.responses.trust import AuditTrailPage, LogCheckpoint, LogProof
 from waypost.server.http.asgi import NO_STORE, AnyResponse, Request, Response, json_response
 from waypost.server.http.content_negotiation import MediaType, choose_media_type
-from waypost.server.http.paging import limit_parameter, read_limit
-from waypost.server.http.request_params import read_integer
+from waypost.server.http.request_params import limit_parameter, read_integer, read_limit
 from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
 
 _PLAIN, _JSON = MediaType("text", "plain"), MediaType("application", "json")

@@ -17,10 +17,9 @@ from waypost.responses.agents import AgentVersion, Change, DiffResult, HistoryRe
 from waypost.responses.base import embedded
 from waypost.server.api.rest.agents import location_of
 from waypost.server.http.asgi import NO_STORE, AnyResponse, Headers, StreamingResponse, json_response
-from waypost.server.http.document_responses import write_response
-from waypost.server.http.paging import limit_parameter, read_limit
-from waypost.server.http.request_params import read_object
+from waypost.server.http.request_params import limit_parameter, read_limit, read_object
 from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
+from waypost.server.renderer import write_response
 
 _MAX_VERSIONS = limits.HISTORY_VERSIONS + 1  # and the current one
 _INCLUDES = ("agent",)

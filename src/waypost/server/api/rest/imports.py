@@ -13,7 +13,6 @@ from waypost.protocols.rtfs.sexpr import is_sexpr_text
 from waypost.registry.importer import ImportedAgent, Importer, ImportRequest
 from waypost.responses.agents import ErrorDetail, FetchedAgent, FetchResult
 from waypost.server.http.asgi import NO_STORE, AnyResponse, json_response
-from waypost.server.http.document_responses import to_receipt
 from waypost.server.http.openapi import DIALECT_SCHEMA
 from waypost.server.http.problems import internal_error
 from waypost.server.http.request_params import (
@@ -26,6 +25,7 @@ from waypost.server.http.request_params import (
     refuse_fetch_loops,
 )
 from waypost.server.http.routing import BodySpec, RequestContext, Route
+from waypost.server.renderer import to_receipt
 
 
 class ImportApi:

@@ -17,12 +17,10 @@ from waypost.registry.registry import Registry
 from waypost.registry.trust_store import AllowListEntry, RevocationEntry, RevokedKind, revocation_subject
 from waypost.responses.trust import AllowEntry, AllowListResponse, RevokedItem, TrustedKey, TrustStorePage
 from waypost.server.http.asgi import NO_STORE, AnyResponse, Response, json_response
-from waypost.server.http.paging import PAGE_PARAMETERS, read_page
-from waypost.server.http.request_params import read_object
+from waypost.server.http.request_params import PAGE_PARAMETERS, read_object, read_page
 from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
-from waypost.trust.announce.allow_list import find_agent_id, parse_rule
-from waypost.trust.announce.key_pins import AgentPin
 from waypost.trust.announce.signed_announcement import parse_announced_key
+from waypost.trust.announce.trust_store import AgentPin, find_agent_id, parse_rule
 from waypost.trust.keys.public_key import KEY_ID
 
 _DOMAIN = re.compile(r"[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+\.?\Z")

@@ -26,7 +26,7 @@ from waypost.errors import (
     error_codes,
 )
 from waypost.model.json import JsonObject, dump_json, kind_of
-from waypost.model.principal import SCOPE_READ, SCOPE_WRITE, Principal
+from waypost.model.principal import SCOPE_READ, SCOPE_WRITE, Principal, require_scope
 from waypost.model.registration import parse_ttl
 from waypost.model.times import to_rfc3339
 from waypost.protocols.codec import DecodeContext, Decoded
@@ -56,7 +56,6 @@ from waypost.server.http.problems import problem_headers
 from waypost.server.http.request_params import check_media_type, media_type_of, read_visibility
 from waypost.server.http.routing import BodySpec, Route
 from waypost.server.web.layout import html_response, plain_page
-from waypost.trust.policy import require_scope
 
 TOKEN_PREFIX = "wpr_"
 

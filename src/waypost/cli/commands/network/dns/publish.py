@@ -23,6 +23,7 @@ from waypost.cli.session import Session, with_session
 from waypost.client.identity import read_text
 from waypost.domains.zone import RecordSet, RecordSetChange, RecordSetKey, plan_changes, plan_withdrawal
 from waypost.errors import ConfigurationError, Conflict, FetchFailed, NotFound, WaypostError
+from waypost.files import write_atomic
 from waypost.model.times import to_rfc3339
 from waypost.net.dns.resolver_config import DnsServer, parse_resolvers
 from waypost.net.dns.zone_client import (
@@ -33,7 +34,6 @@ from waypost.net.dns.zone_client import (
     parse_tsig,
     update_key_path,
 )
-from waypost.private_files import write_atomic
 from waypost.responses.agents import AgentZone
 
 JOURNAL_FOLDER = "dns/published"

@@ -18,7 +18,7 @@ from waypost.messaging.invitations import InvitationStore, StoredInvitation
 from waypost.messaging.message_store import RetentionPolicy
 from waypost.messaging.peers import PeerKeySource, PeerVerification, UnrevokedKeys, find_declared_key
 from waypost.messaging.relay import Relay
-from waypost.model.principal import ANONYMOUS, Principal
+from waypost.model.principal import ANONYMOUS, Principal, may_see
 from waypost.model.registration import CatalogEntry
 from waypost.protocols.adp.agp.hello import AgpIdentity, Hello
 from waypost.protocols.adp.agp.messages import UNKNOWN_AGENT, MessageContent, claimed_sender, read_frame
@@ -30,7 +30,6 @@ from waypost.server.auth.authenticator import Authenticator
 from waypost.server.hosted_agents.keys import HostedKeys
 from waypost.server.http.asgi import Request
 from waypost.trust.keys.private_key import PrivateKey
-from waypost.trust.policy import may_see
 
 
 class AgpCredentials:
