@@ -27,7 +27,7 @@ from waypost.model.resolution import Resolution
 from waypost.net.dns.upstreams import UpstreamResolvers
 from waypost.net.dns.validator import ValidatingResolver
 from waypost.net.dns.zone_client import find_servers, find_zone
-from waypost.protocols.dns_aid.tlsa import tlsa_of
+from waypost.protocols.dns_rdata import tlsa_of
 from waypost.settings import Settings
 from waypost.trust.dnssec.anchors import TrustAnchors, parse_anchors
 

@@ -14,9 +14,8 @@ from waypost.errors import InvalidDocument, InvalidParameter
 from waypost.protocols.adp.txt_record import parse_adp_txt, select_adp_txt
 from waypost.protocols.dns_aid import svcb
 from waypost.protocols.dns_aid.svcb import ServiceBinding, encode_params, parse_svcb, to_presentation, write_svcb
-from waypost.protocols.dns_aid.tlsa import parse_tlsa, write_tlsa
 from waypost.protocols.dns_aid.txt_records import parse_aid, select_aid
-from waypost.protocols.dns_rdata import parse_srv, read_strings, read_text, write_text
+from waypost.protocols.dns_rdata import parse_srv, parse_tlsa, read_strings, read_text, write_text, write_tlsa
 
 DATA = st.binary(max_size=300)
 LABELS = st.lists(st.sampled_from(("a", "_agents", "xn--a", "host-1", "0" * 63)), max_size=3).map(".".join)

@@ -13,7 +13,7 @@ from support.fake_dns import Identity, Site, Zones, loopback_fetcher, site
 from waypost.domains.organisation_index import OrganisationReader
 from waypost.domains.resolver import DomainResolver, ResolveOptions
 from waypost.net.clock import SystemClock
-from waypost.protocols.dns_aid.tlsa import tlsa_of
+from waypost.protocols.dns_rdata import tlsa_of
 
 
 class Bench:

@@ -8,7 +8,7 @@ import dns.rdata
 import dns.zone
 
 from waypost.domains.zone import GeneratedZone, ZonePlan, format_zone, make_zone
-from waypost.protocols.dns_aid.tlsa import TlsaRecord
+from waypost.protocols.dns_rdata import TlsaRecord
 
 FINGERPRINT = "ed25519:Vkdap1RjR0wChd9dvyvKtz2mUTWIOem3dIGy6rEHcIw"
 DIGEST = "Vkdap1RjR0wChd9dvyvKtz2mUTWIOem3dIGy6rEHcIw"

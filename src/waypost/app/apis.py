@@ -14,9 +14,8 @@ from waypost.server.api.adp.invitations import InvitationApi
 from waypost.server.api.profile.api import ProfileApi
 from waypost.server.api.rest.changes import WatchApi
 from waypost.server.auth.authenticator import Authenticator, make_authenticator, make_issuers, make_rates
+from waypost.server.auth.callers import RateLimits, TrustedHosts, TrustedProxies
 from waypost.server.auth.issuers import FetchKeys, Issuers
-from waypost.server.auth.rate_limits import RateLimits
-from waypost.server.auth.trusted_hosts import TrustedHosts, TrustedProxies
 from waypost.server.hosted_agents.documents import CapabilityVersions, HostedDocuments
 from waypost.server.hosted_agents.keys import HostedKeys
 from waypost.server.hosted_agents.service_agent import service_record, service_registration

@@ -27,10 +27,9 @@ from waypost.server.api.announce.lan import LanBridge
 from waypost.server.api.rest.service import MonitoringApi
 from waypost.server.auth.authenticator import ADMIN
 from waypost.server.auth.issuers import Issuers
-from waypost.server.http.app import HttpApp
+from waypost.server.http.app import AsgiRoot, HttpApp
 from waypost.server.http.metrics import Metrics
 from waypost.server.http.tls import TlsContext
-from waypost.server.http.websockets import AsgiRoot
 from waypost.server.renderer import Renderer
 from waypost.settings import Settings
 

@@ -37,12 +37,11 @@ from waypost.server.api.rest.verification import DomainsApi, VerificationApi
 from waypost.server.api.rtfs.api import RTFS_ROUTES, RtfsApi
 from waypost.server.auth.authenticator import ADMIN
 from waypost.server.auth.sessions import SIGN_IN_PARAMETER, WebSessions, make_session_cipher, make_sign_in_code
-from waypost.server.http.app import HttpApp
+from waypost.server.http.app import AsgiRoot, HttpApp
 from waypost.server.http.asgi import App
 from waypost.server.http.follower import FollowerApp, MetricsReporter, UpstreamPool
 from waypost.server.http.routing import Route
 from waypost.server.http.server import worker_socket_path
-from waypost.server.http.websockets import AsgiRoot
 from waypost.server.renderer import DocumentReader
 from waypost.server.web.routes import WebDependencies, WebPages
 from waypost.server.well_known import WellKnownApi

@@ -24,7 +24,7 @@ from waypost.model.json import JsonObject
 from waypost.model.resolution import SIGNATURE
 from waypost.model.verdict import Verdict, VerdictState
 from waypost.protocols.dns_aid.svcb import AGENT_KEYS, NAMES, SIG, ServiceBinding
-from waypost.protocols.dns_aid.tlsa import TlsaRecord, match_any, parse_tlsa
+from waypost.protocols.dns_rdata import TlsaRecord, match_any, parse_tlsa
 from waypost.trust.checks.dns_aid import (
     UNBOUND,
     SignatureResult,

@@ -21,8 +21,16 @@ from waypost.errors import InvalidParameter
 from waypost.protocols.adp.txt_record import AdpTxt, write_adp_txt
 from waypost.protocols.dns_aid import svcb
 from waypost.protocols.dns_aid.svcb import ServiceBinding, encode_params, to_presentation, write_svcb
-from waypost.protocols.dns_aid.tlsa import TlsaRecord, write_tlsa
-from waypost.protocols.dns_rdata import SrvRecord, is_hostname, read_strings, write_name, write_srv, write_text
+from waypost.protocols.dns_rdata import (
+    SrvRecord,
+    TlsaRecord,
+    is_hostname,
+    read_strings,
+    write_name,
+    write_srv,
+    write_text,
+    write_tlsa,
+)
 
 DEFAULT_PORT = 443
 

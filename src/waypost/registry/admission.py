@@ -28,8 +28,7 @@ from waypost.model.times import find_instant
 from waypost.protocols.announce.messages import parse_minor
 from waypost.registry import write_rules
 from waypost.registry.audit_trail import audit_entry_by
-from waypost.registry.catalog.catalog import Catalog
-from waypost.registry.catalog.similar_names import ConfusableNames
+from waypost.registry.catalog.catalog import Catalog, ConfusableNames
 from waypost.registry.ports import AuditEntry, Decision, Rule, StoreState
 from waypost.registry.publication import PendingChange, Publication
 from waypost.registry.trust_store import RegistryTrustStore, revoked_agent_note, revoked_key_note

@@ -3,7 +3,7 @@
 Keys come from the trust store only: those bound to the id of the agent, or to the domain of that id. A key that a document
 contains, names or points to proves nothing. The document is parsed before the transaction of the store; keys are read and
 signatures checked inside it, so that a revocation always takes effect. Announcements are handled in
-`announcement_admission`, because their keys can be pinned on first use.
+`admission`, because their keys can be pinned on first use.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from support.certificates import Authority
 from support.fake_dns import Identity, site, states
 from support.resolve_fixtures import Bench
 from waypost.model.verdict import Verdict
-from waypost.protocols.dns_aid.tlsa import tlsa_of
+from waypost.protocols.dns_rdata import tlsa_of
 
 MALLORY = bytes(32)
 

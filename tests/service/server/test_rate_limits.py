@@ -13,8 +13,7 @@ from waypost import limits
 from waypost.errors import RateLimited
 from waypost.model.principal import ANONYMOUS, Principal
 from waypost.net.clock import ManualClock
-from waypost.server.auth.rate_limits import CallerRateLimiter, RateLimits, rate_limit_key
-from waypost.server.auth.trusted_hosts import TrustedProxies
+from waypost.server.auth.callers import CallerRateLimiter, RateLimits, TrustedProxies, rate_limit_key
 
 ALICE = Principal(subject="alice")
 FAR = "203.0.113.7"

@@ -8,7 +8,7 @@ import pytest
 
 from support.certificates import Authority
 from waypost.errors import InvalidDocument
-from waypost.protocols.dns_aid.tlsa import TlsaRecord, match_any, match_tlsa, parse_tlsa, tlsa_of, write_tlsa
+from waypost.protocols.dns_rdata import TlsaRecord, match_any, match_tlsa, parse_tlsa, tlsa_of, write_tlsa
 
 
 @pytest.fixture(scope="module")

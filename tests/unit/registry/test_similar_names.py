@@ -9,7 +9,7 @@ from bench.corpus import read_json_lines
 
 from support.shared import require_shared
 from waypost.model.registration import VERIFIED_FACT, CatalogEntry
-from waypost.registry.catalog.similar_names import ConfusableNames
+from waypost.registry.catalog.catalog import ConfusableNames
 
 
 def entry(

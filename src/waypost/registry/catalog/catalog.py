@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import compress, islice
 from operator import not_
 from typing import TYPE_CHECKING, Any, Final
@@ -19,28 +19,85 @@ import msgspec
 from pyroaring import BitMap
 from sortedcontainers import SortedList
 
+from waypost import limits
 from waypost.model.names import fold, hash_slug, slug, unslug
-from waypost.model.principal import PRIVATE, VISIBILITIES, record_scopes
+from waypost.model.principal import PRIVATE, PUBLIC, VISIBILITIES, record_scopes
 from waypost.model.record import LISTED
 from waypost.model.registration import KEY_FACT, TRUST_FACT, CatalogEntry
 from waypost.registry.catalog.entry_columns import AUDIENCE_FIELDS, EntryColumns, LazyEntries
 from waypost.registry.catalog.fact_index import FactIndex
-from waypost.registry.catalog.similar_names import ConfusableNames
 from waypost.search.index.tag_index import TagIndex
+from waypost.search.text.sanitize import skeleton
 
 if TYPE_CHECKING:
-    from waypost.search.index.tag_suggester import TagSuggester, TagSuggestions
+    from waypost.search.index.tag_index import TagSuggester, TagSuggestions
+
+
+# Names of verified agents by what they look like. Only public agents count, so that nobody finds a hidden one by trying names.
+# `skeleton` decides whether two names look alike; the consequences (a warning, a lower rank) are decided elsewhere.
+
+_MIN_LETTERS = 4  # a shorter name looks like many others
+
+_skeleton = lru_cache(maxsize=limits.NAME_SKELETON_CACHE)(skeleton)
+
+
+class ConfusableNames:
+    def __init__(self) -> None:
+        # skeleton -> owner -> id -> name. By owner, so that `find` skips a thousand agents of one owner in one step.
+        self._names: dict[str, dict[str, dict[str, str]]] = {}
+
+    def put(self, entry: CatalogEntry) -> None:
+        if _is_protected(entry):
+            owners = self._names.setdefault(_skeleton(entry.name), {})
+            owners.setdefault(entry.owner, {})[entry.id] = entry.name
+
+    def remove(self, entry: CatalogEntry) -> None:
+        if not _is_protected(entry):
+            return
+        looks = _skeleton(entry.name)
+        owners = self._names.get(looks, {})
+        names = owners.get(entry.owner, {})
+        names.pop(entry.id, None)
+        if not names:
+            owners.pop(entry.owner, None)
+        if not owners:
+            self._names.pop(looks, None)
+
+    def find(self, name: str, owner: str) -> str | None:
+        """The name of another owner's verified agent that this name looks like, or equals."""
+        if not self._names:
+            return None
+        looks = _skeleton(name)
+        if len(looks) < _MIN_LETTERS:
+            return None
+        for other, names in self._names.get(looks, {}).items():
+            if other != owner:
+                return next(iter(names.values()))
+        return None
+
+
+def _is_protected(entry: CatalogEntry) -> bool:
+    return bool(entry.facts) and entry.visibility == PUBLIC and entry.trust == "verified"
+
 
 Position = tuple[str, str]  # (folded name, id): the order of every list
 
 _ALL_SCOPES = "*"  # the list and the counters of everything
+
 _FINGERPRINT_MASK = 2**64 - 1
+
 _KEY_PREFIX = f"{KEY_FACT}:"
+
 _TRUST_PREFIX = f"{TRUST_FACT}:"
+
 _PREPARE_BATCH = 4000  # loaded entries that are indexed at once: about 10 ms
+
 _FRESH_BATCH = 500  # new entries that wait for the tag index: about 5 ms
+
 _SPELLING_BATCH = 500
+
 _SORT_BELOW = 4096  # fewer matches are sorted; more are picked from the sorted lists
+
 _UNHASHED_BYTES = 94  # a slug holds an id of this length completely
 
 # Stands for an absent agent: callers take the same steps for it as for a hidden one (THREATS V2).
@@ -299,7 +356,7 @@ class Catalog:
     @cached_property
     def _spellings(self) -> TagSuggestions:
         # Imported here: it needs numpy (80 ms), which `waypost doctor` and `serve --help` do without.
-        from waypost.search.index.tag_suggester import TagSuggestions
+        from waypost.search.index.tag_index import TagSuggestions
 
         return TagSuggestions(self.generation)
 

@@ -15,10 +15,9 @@ from waypost.cache import LruCache
 from waypost.errors import InvalidRequest, Unauthorized
 from waypost.model.principal import ANONYMOUS, SCOPES, Principal
 from waypost.registry.ports import Clock
+from waypost.server.auth.callers import CallerRateLimiter, RateLimits, TrustedProxies, is_loopback, rate_limit_key
 from waypost.server.auth.certificates import ClientCertificates
 from waypost.server.auth.issuers import FetchKeys, IssuerKeys, Issuers
-from waypost.server.auth.rate_limits import CallerRateLimiter, RateLimits, is_loopback, rate_limit_key
-from waypost.server.auth.trusted_hosts import TrustedProxies
 from waypost.server.http.asgi import Request
 from waypost.server.http.tls import TlsContext
 from waypost.settings import Settings

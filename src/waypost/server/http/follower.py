@@ -21,10 +21,9 @@ from waypost import limits
 from waypost.errors import StoreUnavailable, WaypostError
 from waypost.registry.follower import Follower
 from waypost.server.auth.certificates import peer_certificate
-from waypost.server.http.app import HttpApp
+from waypost.server.http.app import VIA_SCOPE_KEY, HttpApp
 from waypost.server.http.asgi import App, Headers, Message, Receive, Request, Scope, Send
 from waypost.server.http.metrics import Metrics
-from waypost.server.http.websockets import VIA_SCOPE_KEY
 
 ORIGIN_HEADER = b"waypost-origin"  # scheme, port and address of the client
 CERTIFICATE_HEADER = b"waypost-certificate"  # the client certificate, DER in base64

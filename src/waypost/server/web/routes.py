@@ -16,9 +16,8 @@ from waypost.registry.importer import Importer
 from waypost.registry.registry import Registry
 from waypost.registry.trust_store import RevocationEntry
 from waypost.server.api.rest.changes import WatchApi
-from waypost.server.auth.rate_limits import RateLimits
+from waypost.server.auth.callers import RateLimits, TrustedProxies
 from waypost.server.auth.sessions import SIGN_IN_PARAMETER, WebSessions, WebUser, check_same_site
-from waypost.server.auth.trusted_hosts import TrustedProxies
 from waypost.server.hosted_agents.documents import HostedDocuments
 from waypost.server.http.asgi import AnyResponse, Request, json_response
 from waypost.server.http.request_params import read_dialect, refuse_fetch_loops

@@ -10,8 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import random as randomness
+import socket
+import sys
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import lru_cache
 from typing import Any
+
+from zeroconf import Zeroconf
 
 from waypost import limits
 from waypost.errors import ConfigurationError, InvalidDocument, WaypostError
@@ -21,6 +26,15 @@ from waypost.protocols.announce.packets import SERVICE, TxtMessage, TxtPointer, 
 from waypost.transports.directory import AgentDirectory, Subscriber, Subscriptions, agent_id_of, is_goodbye
 from waypost.transports.dispatcher import LocalAgents
 from waypost.transports.interfaces import Interface, find_interfaces
+from waypost.transports.packet_filter import (
+    PacketAdmission,
+    PacketFilter,
+    PacketSource,
+    SourcePredicate,
+    SourceStanding,
+    WorkQueue,
+    source_of,
+)
 from waypost.transports.port import (
     QUERY_SECONDS,
     UNKNOWN_SENDER,
@@ -28,6 +42,7 @@ from waypost.transports.port import (
     DropCounts,
     MessageContext,
     MessageHandler,
+    MessageSender,
     QueryHandler,
     SightingCallback,
     TransportClock,
@@ -39,7 +54,7 @@ try:
     from zeroconf import DNSOutgoing, DNSQuestion, DNSText, RecordUpdate, RecordUpdateListener, Zeroconf  # type: ignore[attr-defined]
     from zeroconf.asyncio import AsyncZeroconf
 
-    from waypost.transports.mdns.packet_guard import PacketGuard
+    # import-removed
     from waypost.transports.mdns.publisher import MdnsPublisher, make_txt
 except ImportError as error:
     raise ConfigurationError(
@@ -49,8 +64,11 @@ except ImportError as error:
 log = logging.getLogger("waypost.transports")
 
 Fetch = Callable[[str], Awaitable[bytes]]
+
 _QUERY_FLAGS, _TYPE_PTR, _TYPE_TXT, _CLASS_IN = 0x0000, 12, 16, 1
+
 _DISCOVERY_SECONDS = (0.0, 1.0, 3.0)  # after a subscription: RFC 6762 §5.2
+
 _REFRESH_FRACTION = 0.8  # of the ttl, after which a record is queried again (RFC 6762 §5.2)
 
 
@@ -379,3 +397,134 @@ def _published_addresses(interfaces: Sequence[Interface], ipv6: bool) -> list[by
     """The addresses in the records of local agents."""
     ipv6_addresses = [address.packed for each in interfaces for address in each.v6 if ipv6 and not address.is_loopback]
     return [each.address.packed for each in interfaces] + ipv6_addresses
+
+
+# Packet admission between the multicast sockets and zeroconf. mDNS packets never cross a router (THREATS L2): the kernel filter
+# drops those without the required hop limit (Linux), and the source must be on one of the links. While zeroconf handles a
+# packet, `source` and `sender` identify its sender.
+
+_HOP_LIMIT = 255  # RFC 6762 §11
+
+_FLAGS_OFFSET = 2  # in a DNS header; the first bit is set in responses
+
+_BUFFER_BYTES = 4 << 20  # for a thousand agents that answer one query; the system may grant less
+
+_IP_MULTICAST_ALL, _IPV6_MULTICAST_ALL = 49, 29  # Linux: 0 ignores groups that only other sockets joined
+
+
+class PacketGuard:
+    def __init__(self, interfaces: Sequence[Interface]) -> None:
+        self.source = ""
+        self.sender: MessageSender = UNKNOWN_SENDER
+        self._dropped = 0
+        self._interfaces = interfaces
+        self._is_on_link = lru_cache(limits.ANSWER_SOURCES)(self._find_link)
+        self._query_admission, self._response_admission = PacketAdmission(), PacketAdmission()
+        self._queue = WorkQueue()
+        self._filter: PacketFilter | None = None
+        self._descriptor = -1  # of any socket, to read the state of links
+
+    def is_link_down(self) -> bool:
+        return self._descriptor >= 0 and not any(each.is_up(self._descriptor) for each in self._interfaces)
+
+    def attach_to(self, zeroconf: Zeroconf) -> None:
+        """Call once the sockets are open."""
+        sockets: list[Any] = []
+        for reader, protocol in zip(zeroconf.engine.readers, zeroconf.engine.protocols, strict=True):
+            sockets.append(reader.transport.get_extra_info("socket"))
+            restrict_socket(sockets[-1])
+            self._descriptor = sockets[-1].fileno()
+            reader.transport.set_protocol(_GuardedProtocol(self, protocol))
+        self._filter = PacketFilter(sockets, self._discard, hop_limit=_HOP_LIMIT)
+
+    def slow_down(self) -> None:
+        self._queue.slow_down()
+
+    def detach(self) -> None:
+        """Call before the sockets are closed."""
+        self._descriptor = -1
+        self._queue.close()
+        if self._filter is not None:
+            self._filter.close()
+
+    def dropped(self) -> int:
+        """Packets that were dropped here or by the kernel."""
+        return self._dropped + (self._filter.count() if self._filter is not None else 0)
+
+    def admits(self, source: PacketSource, data: bytes) -> bool:
+        is_response = len(data) > _FLAGS_OFFSET and data[_FLAGS_OFFSET] >> 7
+        admission = (
+            self._response_admission if is_response else self._query_admission
+        )  # neither may crowd out the other
+        standing = self._filter.standing(source) if self._filter is not None else SourceStanding.NORMAL
+        if (
+            self._queue.has_room()
+            and self._is_on_link(source.host)
+            and admission.admits(source, asyncio.get_running_loop().time(), standing)
+        ):
+            return True
+        self._dropped += 1
+        if self._filter is not None:
+            self._filter.drop(source)
+        return False
+
+    def queue(self, reader: _GuardedProtocol, source: PacketSource, data: bytes, address: tuple[Any, ...]) -> None:
+        self._queue.add(source, self._read, reader, source, data, address)
+
+    def _discard(self, matches: SourcePredicate) -> None:
+        self._dropped += self._queue.discard(matches)
+
+    def _read(self, reader: _GuardedProtocol, source: PacketSource, data: bytes, address: tuple[Any, ...]) -> None:
+        self.source = source.host
+        if self._filter is not None:
+            self.sender = self._filter.sender(source)
+        try:
+            reader.read(data, address)
+        finally:
+            self.source, self.sender = "", UNKNOWN_SENDER
+
+    def _find_link(self, address: str) -> bool:
+        return any(interface.is_on_link(address) for interface in self._interfaces)
+
+
+class _GuardedProtocol(asyncio.DatagramProtocol):
+    """In front of a listener of zeroconf."""
+
+    def __init__(self, guard: PacketGuard, inner: Any) -> None:
+        self._guard = guard
+        self._inner = inner
+
+    def datagram_received(self, data: bytes, addr: tuple[Any, ...]) -> None:
+        source = source_of(addr)
+        if self._guard.admits(source, data):
+            self._guard.queue(self, source, data, addr)
+
+    def read(self, data: bytes, addr: tuple[Any, ...]) -> None:
+        if self._inner.transport is not None:  # it may have been closed in the meantime
+            self._inner.datagram_received(data, addr)
+
+    def error_received(self, exc: Exception) -> None:
+        self._inner.error_received(exc)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._inner.connection_lost(exc)
+
+
+def restrict_socket(sock: Any) -> None:
+    """Receive only groups that this socket joined, and send with the required hop limit."""
+    _set(sock, socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
+    _set(sock, socket.IPPROTO_IP, socket.IP_TTL, _HOP_LIMIT)
+    if sock.family == socket.AF_INET6:
+        _set(sock, socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS, _HOP_LIMIT)
+    if sys.platform != "linux":
+        return
+    _set(sock, socket.IPPROTO_IP, _IP_MULTICAST_ALL, 0)
+    if sock.family == socket.AF_INET6:
+        _set(sock, socket.IPPROTO_IPV6, _IPV6_MULTICAST_ALL, 0)
+
+
+def _set(sock: Any, level: int, option: int, value: int | bytes) -> None:
+    try:
+        sock.setsockopt(level, option, value)
+    except OSError as error:  # an older system: the source check alone applies
+        log.debug("mdns: cannot set socket option %s: %s", option, error)

@@ -61,7 +61,7 @@ from waypost.server.api.agent_framework.responses import (
     representation_response,
     with_root_path,
 )
-from waypost.server.auth.rate_limits import CallerRateLimiter
+from waypost.server.auth.callers import CallerRateLimiter
 from waypost.server.http.asgi import AnyResponse, Headers, Request, Response, decode_segment
 from waypost.server.http.openapi import document_schema
 from waypost.server.http.routing import BodySpec, ParameterSpec, Route

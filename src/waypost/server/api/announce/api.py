@@ -35,12 +35,12 @@ from waypost.registry.catalog.entries import AnnouncedFilter
 from waypost.registry.publication import Publication, PublicationReceipt
 from waypost.registry.registry import Registry
 from waypost.server.api.announce.views import VERSION, AnnouncePage, AnnounceViews, signatures_of
-from waypost.server.auth.rate_limits import RateLimits
+from waypost.server.auth.callers import RateLimits
+from waypost.server.http.app import VIA_SCOPE_KEY
 from waypost.server.http.asgi import PROBLEM, AnyResponse, Request, Response, decode_segment
 from waypost.server.http.problems import problem_headers, problem_instance, problem_json
 from waypost.server.http.request_params import PAGE_PARAMETERS, check_media_type, read_limit, read_ttl, read_visibility
 from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
-from waypost.server.http.websockets import VIA_SCOPE_KEY
 from waypost.server.renderer import Renderer, list_response
 from waypost.trust.announce.trust_store import find_agent_id
 

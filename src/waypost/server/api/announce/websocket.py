@@ -51,11 +51,10 @@ from waypost.registry.change_log import WatchCutOff, WatchEvent, WatchItem
 from waypost.registry.registry import Registry
 from waypost.server.api.announce.views import AnnounceView, AnnounceViews
 from waypost.server.auth.authenticator import Authenticator
-from waypost.server.auth.rate_limits import RateLimits, rate_limit_key
-from waypost.server.auth.trusted_hosts import TrustedHosts, TrustedProxies
+from waypost.server.auth.callers import RateLimits, TrustedHosts, TrustedProxies, rate_limit_key
+from waypost.server.http.app import InProcessClient, RefuseUpgrade, deny_upgrade
 from waypost.server.http.asgi import App, Receive, Request, Scope, Send
 from waypost.server.http.metrics import Metrics
-from waypost.server.http.websockets import InProcessClient, RefuseUpgrade, deny_upgrade
 from waypost.server.renderer import Renderer
 from waypost.trust.announce.trust_store import find_agent_id
 

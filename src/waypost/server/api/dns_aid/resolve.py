@@ -14,7 +14,7 @@ from waypost.errors import InvalidParameter
 from waypost.model.principal import Principal
 from waypost.model.resolution import DEPTHS, Depth, OrganisationIndex, Resolution, ResolutionStep
 from waypost.model.verdict import Verdict
-from waypost.server.auth.rate_limits import RateLimits
+from waypost.server.auth.callers import RateLimits
 from waypost.server.http.asgi import AnyResponse, json_response
 from waypost.server.http.request_params import refuse_fetch_loops
 from waypost.server.http.routing import ParameterSpec, RequestContext, Route

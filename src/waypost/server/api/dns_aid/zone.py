@@ -29,8 +29,7 @@ from waypost.model.names import domain_of, parse_domain
 from waypost.model.principal import PUBLIC, Principal
 from waypost.model.record import AgentRecord
 from waypost.model.registration import Registration
-from waypost.protocols.dns_aid.tlsa import DANE_EE, SHA256, SPKI, TlsaRecord, tlsa_of
-from waypost.protocols.dns_rdata import is_hostname
+from waypost.protocols.dns_rdata import DANE_EE, SHA256, SPKI, TlsaRecord, is_hostname, tlsa_of
 from waypost.registry.registry import Registry
 from waypost.responses.agents import AgentZone, AgentZoneRecord
 from waypost.server.hosted_agents.documents import (

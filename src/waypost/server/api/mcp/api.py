@@ -43,7 +43,7 @@ from waypost.protocols.mcp.messages import (
 )
 from waypost.registry.publication import Publication
 from waypost.registry.registry import Registry
-from waypost.server.auth.rate_limits import RateLimits
+from waypost.server.auth.callers import RateLimits
 from waypost.server.http.asgi import AnyResponse, Request, Response
 from waypost.server.http.problems import problem_headers
 from waypost.server.http.request_params import check_dialect, check_media_type, read_visibility

@@ -23,7 +23,7 @@ from waypost.registry.registry import Registry
 from waypost.registry.write_rules import parse_invitees
 from waypost.responses.agents import BatchLine, ErrorDetail, Page, Receipt
 from waypost.responses.search import FacetOverview
-from waypost.server.auth.rate_limits import RateLimits
+from waypost.server.auth.callers import RateLimits
 from waypost.server.hosted_agents.keys import HostedKeys
 from waypost.server.http.asgi import AnyResponse, Response, StreamingResponse, json_response
 from waypost.server.http.conditional_requests import quote_etag

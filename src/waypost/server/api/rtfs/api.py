@@ -50,7 +50,7 @@ from waypost.protocols.rtfs.sexpr import RTFS_TEXT_TYPE
 from waypost.registry.publication import Publication, PublicationReceipt
 from waypost.registry.registry import Registry
 from waypost.server.api.rtfs.search import CardBudget, CardSearch
-from waypost.server.auth.rate_limits import RateLimits
+from waypost.server.auth.callers import RateLimits
 from waypost.server.http.asgi import AnyResponse, Headers, Request, Response, json_response
 from waypost.server.http.problems import problem_headers
 from waypost.server.http.request_params import check_media_type, media_type_of, read_visibility

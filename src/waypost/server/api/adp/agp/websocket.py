@@ -46,13 +46,12 @@ from waypost.protocols.adp.agp.messages import SUBPROTOCOL, AgpMessage, read_fra
 from waypost.rate_limit import TokenBucket
 from waypost.server.api.adp.agp.agents import AGENT_URI_PREFIX, AgpAgents, AgpCredentials, read_credentials
 from waypost.server.auth.authenticator import Authenticator
-from waypost.server.auth.rate_limits import CallerRateLimiter, rate_limit_key
-from waypost.server.auth.trusted_hosts import TrustedHosts, TrustedProxies, host_name
+from waypost.server.auth.callers import CallerRateLimiter, TrustedHosts, TrustedProxies, host_name, rate_limit_key
+from waypost.server.http.app import RefuseUpgrade, deny_upgrade
 from waypost.server.http.asgi import AnyResponse, Receive, Request, Scope, Send
 from waypost.server.http.follower import ORIGIN_HEADER, origin_header
 from waypost.server.http.metrics import Metrics
 from waypost.server.http.routing import RequestContext, Route
-from waypost.server.http.websockets import RefuseUpgrade, deny_upgrade
 from waypost.trust.keys.public_key import parse_ed25519_raw
 
 _REASON_BYTES = 120

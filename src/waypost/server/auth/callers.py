@@ -1,0 +1,169 @@
+"""Callers before their request is read: their address behind trusted proxies, the host they asked for, their rate limits.
+
+Each process counts rates for itself.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from collections.abc import Callable, Iterable, Sequence
+from urllib.parse import urlsplit
+
+from waypost import limits
+from waypost.errors import Forbidden, Misdirected, RateLimited
+from waypost.model.principal import Principal
+from waypost.rate_limit import RateLimiter
+from waypost.server.http.asgi import Request, Scope
+
+# `X-Forwarded-For` counts only if a proxy of the operator's list sent it, and is read from its end: each proxy vouches for the
+# address that connected to it and for nothing before that.
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class TrustedProxies:
+    def __init__(self, trusted_proxies: Sequence[str] = ()) -> None:
+        self._trusted: tuple[Network, ...] = tuple(ipaddress.ip_network(text) for text in trusted_proxies)
+
+    def client_address(self, scope: Scope) -> str:
+        """The address of the caller; empty if it came over a Unix socket."""
+        client = scope.get("client")
+        address: str = client[0] if client else ""
+        if not self._trusted:
+            return address
+        for previous in reversed(_forwarded_for(scope)):
+            if not self._is_trusted(address) or _find_address(previous) is None:
+                break
+            address = previous
+        return address
+
+    def _is_trusted(self, address: str) -> bool:
+        parsed = _find_address(address)
+        return parsed is not None and any(parsed in network for network in self._trusted)
+
+
+def _forwarded_for(scope: Scope) -> list[str]:
+    fields = [value.decode("latin-1") for name, value in scope["headers"] if name == b"x-forwarded-for"]
+    return [part.strip() for part in ",".join(fields).split(",")] if fields else []
+
+
+def _find_address(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(address)
+    except ValueError:
+        return None
+
+
+class TrustedHosts:
+    """Checks the Host and Origin headers of a WebSocket handshake (THREATS W2).
+
+    A page of another site can open a WebSocket to any address, and can point a name of its own at this machine. So the
+    page must be of this service, and the host one of its names or an IP address, which no DNS name can imitate.
+    """
+
+    def __init__(self, base_url: str, bound: str, names: Iterable[str] = (), origins: Iterable[str] = ()) -> None:
+        parts = urlsplit(base_url)
+        self._names = {name.lower().rstrip(".") for name in (parts.hostname or "", bound, "localhost", *names)}
+        self._origins = {f"{parts.scheme}://{parts.netloc}".lower(), *(text.lower().rstrip("/") for text in origins)}
+
+    def check(self, request: Request, is_hosted: Callable[[str], bool] = lambda name: False) -> None:
+        """`is_hosted` accepts further names: the domains of hosted agents."""
+        host = (request.header(b"host") or "").lower()
+        name = host_name(host)
+        if name not in self._names and _find_address(name) is None and not is_hosted(name):
+            raise Misdirected(
+                f"{host[:80]!r} is not a name of this service.",
+                path="Host",
+                hint="Use the host of base_url, or have the operator add the name to allowed_hosts.",
+            )
+        origin = request.header(b"origin")
+        if origin is not None and origin.lower() not in {*self._origins, f"http://{host}", f"https://{host}"}:
+            raise Forbidden(
+                "A page of another site may not open a WebSocket here.",
+                path="Origin",
+                hint="Have the operator add the site to allowed_origins.",
+            )
+
+
+def host_name(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0].rstrip(".")
+
+
+# A rate limit applies to a subject, an IPv4 address or an IPv6 /64 network.
+
+
+class CallerRateLimiter:
+    """A rate per minute for each caller, with a burst of one minute. Raises RateLimited with the time to wait."""
+
+    def __init__(
+        self, now: Callable[[], float], per_minute: int, *, what: str = "requests", hint: str = "Slow down."
+    ) -> None:
+        self._now = now
+        self._per_minute = per_minute
+        self._what = what
+        self._hint = hint
+        self._limiter: RateLimiter[str] = RateLimiter(per_minute / 60, per_minute, max_keys=limits.RATE_CALLERS)
+
+    def take(self, caller: str, cost: int = 1) -> None:
+        """A cost above the burst takes the whole burst."""
+        now, cost = self._now(), min(cost, self._per_minute)
+        if not self._limiter.take(caller, now, cost):
+            raise self._error(caller, now, cost)
+
+    def check(self, caller: str) -> None:
+        """Raise if nothing is left; take nothing."""
+        now = self._now()
+        if self._limiter.available(caller, now) < 1:
+            raise self._error(caller, now, 1)
+
+    def _error(self, caller: str, now: float, cost: int) -> RateLimited:
+        wait = max(1, math.ceil(self._limiter.wait_seconds(caller, now, cost)))
+        return RateLimited(f"More than {self._per_minute} {self._what} in a minute.", hint=self._hint, retry_after=wait)
+
+
+class RateLimits:
+    """The read and write rates of the service. Admins are exempt. A configured rate holds for every other caller; the
+    defaults exempt loopback: behind a proxy on this machine all callers have one address, and local tools are the
+    operator's. A rate of 0 is no limit."""
+
+    def __init__(self, now: Callable[[], float], reads: int | None = None, writes: int | None = None) -> None:
+        self._exempts_loopback = {"reads": reads is None, "writes": writes is None}
+        self._limiters = {
+            "reads": _make_limiter(now, limits.READS_PER_MINUTE if reads is None else reads, "reads"),
+            "writes": _make_limiter(now, limits.WRITES_PER_MINUTE if writes is None else writes, "writes"),
+        }
+
+    def read(self, principal: Principal, address: str, cost: int = 1) -> None:
+        self._take("reads", principal, address, cost)
+
+    def write(self, principal: Principal, address: str, cost: int = 1) -> None:
+        self._take("writes", principal, address, cost)
+
+    def _take(self, kind: str, principal: Principal, address: str, cost: int) -> None:
+        limiter = self._limiters[kind]
+        if limiter is None or principal.is_admin or (self._exempts_loopback[kind] and is_loopback(address)):
+            return
+        limiter.take(rate_limit_key(address) if principal.is_anonymous else f"subject {principal.subject}", cost)
+
+
+def _make_limiter(now: Callable[[], float], per_minute: int, kind: str) -> CallerRateLimiter | None:
+    hint = f"Wait as long as Retry-After says, or ask the operator for a higher rate_limit_{kind}."
+    return CallerRateLimiter(now, per_minute, what=kind, hint=hint) if per_minute else None
+
+
+def is_loopback(address: str) -> bool:
+    """A request without an address came over a Unix socket of this machine."""
+    return address.startswith("127.") or address in ("::1", "")
+
+
+def rate_limit_key(address: str) -> str:
+    """One customer usually has a whole /64 of IPv6 addresses, so that network counts as one caller."""
+    if ":" not in address:
+        return f"address {address}"
+    try:
+        return f"network {ipaddress.ip_network((address.partition('%')[0], 64), strict=False)}"
+    except ValueError:
+        return f"address {address}"
