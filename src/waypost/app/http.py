@@ -207,11 +207,11 @@ def sign_in_link(settings: Settings, base_url: str, *, clock: Clock | None = Non
     return f"{base_url}/?{SIGN_IN_PARAMETER}={code}"
 
 
-# --- A process that follows -----------------------------------------------------------------------
+# --- Follower process -----------------------------------------------------------------------------
 
 
 class FollowerParts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process needs that answers reads itself and forwards writes to the leader."""
+    """The parts of a follower, which answers reads itself and forwards writes to the leader."""
 
     app: FollowerApp
     upstream: UpstreamPool

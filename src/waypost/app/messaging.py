@@ -1,6 +1,6 @@
 """Messaging: AGP agents, tasks, swarms and invitations, and the sources of peer keys.
 
-One process of a service runs tasks and deliveries; the others only read and forward writes.
+The leader runs tasks and deliveries; followers only read, and forward writes.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Messaging:
         return {name: (text, await self._store.count(kind, now)) for name, (kind, text) in _GAUGES.items()}
 
     async def start(self) -> None:
-        """Run tasks and deliveries; in the process that writes only."""
+        """Run tasks and deliveries; in the leader only."""
         self.runner.start()
         await self.agents.start()
 

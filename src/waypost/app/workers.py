@@ -1,7 +1,7 @@
 """Several processes of one service: a table in shared memory, and the supervisor that starts and ends them.
 
     start the leader -> it is ready -> start the followers -> all are ready -> supervise
-    a process ends by itself -> restart it after a growing pause -> it fails to become ready too often: stop all
+    a process exits unexpectedly -> restart it after a growing pause -> it fails to become ready too often: stop all
     stop signal -> stop the followers, then the leader, which answers forwarded requests until they have ended
 
 The supervisor has one thread and no event loop, so that it may fork at any time. A forked process returns from `run` with

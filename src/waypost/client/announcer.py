@@ -103,14 +103,14 @@ class AnnouncementSigner:
         self.refresh()
 
     def refresh(self) -> None:
-        """Sign the next announcement anew."""
+        """Drop the signed announcement, so that the next one is signed with the current content."""
         self._cached = None
 
     def message(self, transport: str, now: float) -> JsonObject:
         """The announcement for a transport.
 
-        For a registry it is signed each time, because it must be newer than what the registry heard elsewhere. All transports
-        with limited size share one that is up to a minute old, so that receivers do not see two contents.
+        For a registry it is signed each time, because it must be newer than any that the registry received elsewhere. All
+        transports with limited size share one that is up to a minute old, so that receivers do not see two contents.
 
         Args:
             transport: The name of the transport.

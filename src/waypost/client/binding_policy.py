@@ -1,7 +1,7 @@
 """The rules by which a client chooses a binding of an agent before it calls it (PRO-16).
 
 A registry reports what agents claim and how far it was verified; whether to call one is the caller's decision. The rules do
-not resolve names: whoever connects must check the resolved address too.
+not resolve names: the code that connects must check the resolved address as well.
 """
 
 from __future__ import annotations

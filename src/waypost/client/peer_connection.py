@@ -192,7 +192,7 @@ class PeerConnection:
         """Start to connect in the background.
 
         Args:
-            endpoint: The own agent.
+            endpoint: The agent of this program.
             peer: The other agent.
             find: Finds the contact of an agent, before each attempt.
             peers: Finds the keys of agents.

@@ -71,7 +71,7 @@ class CallbackReceiver:
     """An ASGI application for the `callback` of tasks and swarms (adp.md §7, P-5). `LiveAgent.callbacks` creates one.
 
     It verifies the signature, calls the handler once for each callback, and responds when the handler returns, so that the
-    sender repeats what failed. Mount it in a server that speaks https.
+    sender repeats a failed delivery. Mount it in a server with HTTPS.
     """
 
     def __init__(

@@ -357,7 +357,7 @@ def _metadata_texts(documents: Sequence[Descriptor]) -> dict[str, str]:
 
 
 def _check_digest(request: ImportRequest, digest: str) -> None:
-    """Save only what was shown before."""
+    """Save only if the content is still the one that was shown."""
     if request.digest is not None and request.digest != digest:
         raise PreconditionFailed(
             "The agent of the domain has changed since it was shown.", path="$.digest", hint="Request it again."

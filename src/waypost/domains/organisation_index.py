@@ -1,7 +1,7 @@
 """The agents of an organisation: its index at `_index._agents` or `_catalog._agents`, its aliases at `_agents`, or the TXT list.
 
 (AID-2…6, AID-11, AID-25, AID-26; ADP-8.) RFC 9460 picks one of several aliases at a name; here all of them are read, as a list
-(C-5, D12). In an index of another organisation, an entry counts if the own organisation signed it, or if the pointer to the
+(C-5, D12). In an index of another organisation, an entry counts if this organisation signed it, or if the pointer to the
 index is signed and the settings allow that.
 """
 

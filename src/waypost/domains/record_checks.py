@@ -232,7 +232,7 @@ def record_facts(service: AgentService, binding: ServiceBinding, owner: str) -> 
 
 def verify_index_entry(entry: Any, organisation: str, keys: Iterable[JoseKey], now: float) -> SignatureResult:
     """Verify an entry in the index of another organisation. A manifest does not cover the entry's location, which must then be in
-    the own organisation."""
+    the same organisation."""
     members: JsonObject = entry if isinstance(entry, dict) else {}
     hosts = frozenset(_hosts(members))
     result = verify_entry_signature(members, hosts, tuple(keys), now)

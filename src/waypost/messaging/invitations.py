@@ -1,6 +1,6 @@
 """Invitations to private agents (ADP-55, ADP-56, P-6): create, redeem, revoke, and follow those of other servers.
 
-Only the hash of a code is stored, so that nobody who reads the file can use it. A caller cannot distinguish a wrong code from one
+Only the hash of a code is stored, so that reading the file does not reveal it. A caller cannot distinguish a wrong code from one
 that is used up, revoked or expired. The key of an invited agent is pinned only if the agent's own domain served the document:
 otherwise an invitation could replace the key of another agent.
 """

@@ -413,9 +413,9 @@ class TaskRunner:
         """P-5: post the result to its callback, with three retries."""
         task = await self._tasks.get(timer.task_id)
         if await self._client.post_result(task):
-            await self._tasks.settle(timer, told="delivered")
+            await self._tasks.settle(timer, callback_state="delivered")
         elif timer.attempt >= len(limits.CALLBACK_DELAYS_SECONDS):
-            await self._tasks.settle(timer, told="failed")
+            await self._tasks.settle(timer, callback_state="failed")
         else:
             at = self._now() + self._delay(timer.attempt + 1)
             retry = TaskTimer(at=at, what="tell", task_id=task.id, attempt=timer.attempt + 1)

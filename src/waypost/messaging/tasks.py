@@ -80,7 +80,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     lease_until: float | None = None
     result: bytes | None = None  # JSON
     error: TaskError | None = None
-    told: Literal["pending", "delivered", "failed"] | None = None  # state of the callback
+    # Data folders of 0.1 name this member `told`.
+    callback_state: Literal["pending", "delivered", "failed"] | None = msgspec.field(default=None, name="told")
     remote: RemoteTask | None = None
     sender: str | None = None  # the hosted agent that sends it
 
@@ -218,7 +219,9 @@ def task_status(task: Task) -> TaskStatus:
 
 def sender_status(task: Task) -> TaskStatus:
     """The status for the sender: with the task itself and the state of its callback."""
-    callback = None if task.callback is None else TaskCallback(url=task.callback, state=task.told or "pending")
+    callback = (
+        None if task.callback is None else TaskCallback(url=task.callback, state=task.callback_state or "pending")
+    )
     return msgspec.structs.replace(
         task_status(task),
         task=task.name,
@@ -573,7 +576,7 @@ class TaskStore:
             lease_until=None,
             result=outcome.result,
             error=outcome.error,
-            told=None if task.callback is None else "pending",
+            callback_state=None if task.callback is None else "pending",
         )
 
     def _last_writes(self, task: Task, stored: bytes) -> list[KeyValueWrite]:
@@ -603,14 +606,16 @@ class TaskStore:
             return task
         return await self.end(task_id, TaskOutcome(status="cancelled"))
 
-    async def settle(self, timer: TaskTimer, next_timer: TaskTimer | None = None, told: str | None = None) -> None:
-        """Remove a timer, set the next one, and record the state of a callback (`told`)."""
+    async def settle(
+        self, timer: TaskTimer, next_timer: TaskTimer | None = None, callback_state: str | None = None
+    ) -> None:
+        """Remove a timer, set the next one, and record the state of the callback."""
         writes = [timer.removal()]
         if next_timer is not None:
             writes.append(next_timer.write())
-        if told is not None:
+        if callback_state is not None:
             task, stored = await self._load(timer.task_id)
-            noted = msgspec.structs.replace(task, told=told)
+            noted = msgspec.structs.replace(task, callback_state=callback_state)
             expires_at = task.updated_at + limits.TASK_KEEP_SECONDS
             value = msgspec.msgpack.encode(noted)
             writes.append(

@@ -4,11 +4,12 @@ Laws, tested for every row of the table of dialects (tests/property/test_codec_l
   1. decode(encode(r).document).record == r, except for the paths in encode(r).losses;
   2. every reported loss is a path that the codec declares in `loses`;
   3. members that the codec does not know survive decode -> encode in the same dialect;
-  4. encode(r).document has the form that the specification defines, unless the record brings the dialect's own wording;
+  4. encode(r).document has the form that the specification defines, unless the record
+     keeps the original wording of a document of this dialect;
   5. every document that decode accepts, and everything that encode makes of it, is valid against `schema()`: a document
      that is returned as received is a response like any other.
 
-What one side cannot express travels all the same:
+Two parts preserve what one side cannot express:
   - The *remainder* is the part of a record that a dialect's own members cannot express. Formats with a free-form place
     carry it there under CARRY, and decoding lays it over the native members. Formats without one report losses.
   - The *residue* is the part of a document that the record has no member for. It is kept in

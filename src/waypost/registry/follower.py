@@ -124,7 +124,7 @@ def _newest_events(events: Sequence[Event]) -> dict[str, Event]:
 
 
 def _to_changes(newest: Mapping[str, Event], found: Mapping[str, Registration]) -> Iterable[CommittedChange]:
-    """What the store of the leader passed to its listener. An agent that is gone by now is left as it is: the event that
+    """The changes that the leader's store passed to its listener. An agent that is gone by now is left as it is: the event that
     removed it follows."""
     for agent_id, event in newest.items():
         if event.type in _ENDINGS:

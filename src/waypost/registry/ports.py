@@ -374,7 +374,7 @@ class Ranker(Protocol):
 
     @property
     def pending(self) -> int:
-        """Changes that are not folded into the index yet. Results include them all the same."""
+        """The number of changes that are not compacted into the index yet. Search results include them."""
         ...
 
     @property

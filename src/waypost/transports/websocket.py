@@ -128,7 +128,7 @@ class WebSocketTransport:
         return Ack(True, self._expiry(find_instant(status.expires_at), ttl))
 
     def _expiry(self, expires_at: float | None, ttl: int) -> float:
-        """The earlier one of the registry's expiry and that by the own clock."""
+        """The earlier of the registry's expiry and the one by the local clock."""
         own_expiry = self._clock.now() + ttl
         return own_expiry if expires_at is None else min(own_expiry, expires_at)
 

@@ -207,7 +207,7 @@ def _signature(key: JsonObject | None) -> JsonObject | None:
 
 
 def _residue(document: JsonObject, record: AgentRecord) -> JsonObject:
-    """Return what the writer does not derive from the record."""
+    """Return the members that encoding cannot derive from the record."""
     residue = unknown_members(document, _MEMBERS)
     parts = {
         "protocol": None if document["protocol"] == _PROTOCOL else document["protocol"],
@@ -345,7 +345,7 @@ def _read_public_key(value: Any, path: str) -> JsonObject:
 
 
 def _key_warnings(key: JsonObject, path: str) -> Iterator[str]:
-    """Yield what a verifier would reject."""
+    """Yield a warning for each member that a verifier would reject."""
     fingerprint, full = key["fingerprint"], key.get("full")
     if not FINGERPRINT.match(fingerprint):
         yield f"{path}.fingerprint: not `ed25519:` and 43 base64url characters; it cannot be verified."

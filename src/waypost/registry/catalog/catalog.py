@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from waypost.search.index.tag_index import TagSuggester, TagSuggestions
 
 
-# Names of verified agents by what they look like. Only public agents count, so that nobody finds a hidden one by trying names.
+# Names of verified agents by what they look like. Only public agents count, so that trying names does not reveal hidden ones.
 # `skeleton` decides whether two names look alike; the consequences (a warning, a lower rank) are decided elsewhere.
 
 _MIN_LETTERS = 4  # a shorter name looks like many others

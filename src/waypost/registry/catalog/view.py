@@ -64,7 +64,7 @@ class CatalogView:
         return self._current().count(audience)
 
     def count_trust(self, level: str) -> int:
-        """Agents with this trust level, whoever may see them."""
+        """Agents with this trust level, regardless of who may see them."""
         return len(self._current().facts.match_exact(TRUST_FACT, level))
 
     def generation(self, audience: frozenset[str] | None) -> int:

@@ -86,7 +86,7 @@ class LiveIndex:
 
     @property
     def pending(self) -> int:
-        """Changes that the index has not folded in. Results include them all the same."""
+        """The number of changes that are not compacted into the index yet. Search results include them."""
         return self.ranker.pending if self._has_caught_up else len(self._queue)
 
     async def wait(self) -> None:

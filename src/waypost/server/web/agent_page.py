@@ -129,7 +129,7 @@ class AgentPage:
         self._registry = registry
         self._renderer = renderer
 
-    async def main(self, registration: Registration, visitor: WebUser, wanted: AgentPageOptions) -> Html:
+    async def main(self, registration: Registration, visitor: WebUser, options: AgentPageOptions) -> Html:
         record = registration.record
         trust = trust_of(registration)
         return el(
@@ -141,8 +141,8 @@ class AgentPage:
                 el("aside", _facts(registration, visitor), _bindings(record), class_="beside", aria_label="Facts"),
                 class_="columns",
             ),
-            await self._history(registration, visitor, wanted) if visitor.reads else None,
-            self._dialects(registration, wanted.dialect),
+            await self._history(registration, visitor, options) if visitor.reads else None,
+            self._dialects(registration, options.dialect),
             class_="sheet",
         )
 
@@ -162,7 +162,7 @@ class AgentPage:
 
     # --- History ---------------------------------------------------------------------------------
 
-    async def _history(self, registration: Registration, visitor: WebUser, wanted: AgentPageOptions) -> Html:
+    async def _history(self, registration: Registration, visitor: WebUser, options: AgentPageOptions) -> Html:
         found = await self._registry.history(visitor.reader, registration.id, limits.HISTORY_VERSIONS)
         path = agent_path(registration.id)
         rows = [
@@ -180,15 +180,15 @@ class AgentPage:
         return section(
             "History",
             el("div", table, class_="wide", tabindex="0", role="region", aria_label="Versions"),
-            await self._difference(registration, visitor, wanted),
+            await self._difference(registration, visitor, options),
             name="history",
         )
 
-    async def _difference(self, registration: Registration, visitor: WebUser, wanted: AgentPageOptions) -> HtmlContent:
-        if wanted.before is None:
+    async def _difference(self, registration: Registration, visitor: WebUser, options: AgentPageOptions) -> HtmlContent:
+        if options.before is None:
             return None
         try:
-            found = await self._registry.compare(visitor.reader, registration.id, wanted.before, wanted.after)
+            found = await self._registry.compare(visitor.reader, registration.id, options.before, options.after)
         except NotFound as error:
             return el("p", error.message, class_="notice bad")
         return _diff(found)

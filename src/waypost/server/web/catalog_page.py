@@ -48,11 +48,11 @@ class SearchForm(msgspec.Struct, frozen=True, kw_only=True):
 
     def address(self, **changes: object) -> str:
         """The address of this query with some changes, at its first page."""
-        asked = msgspec.structs.replace(self, **{"cursor": None, **changes}) if changes else self
-        pairs = [("q", asked.text)] if asked.text else []
-        pairs += [(name, value) for name in FILTER_NAMES for value in asked.values(name)]
-        if asked.cursor is not None:
-            pairs.append(("cursor", asked.cursor))
+        form = msgspec.structs.replace(self, **{"cursor": None, **changes}) if changes else self
+        pairs = [("q", form.text)] if form.text else []
+        pairs += [(name, value) for name in FILTER_NAMES for value in form.values(name)]
+        if form.cursor is not None:
+            pairs.append(("cursor", form.cursor))
         return f"/?{urlencode(pairs)}" if pairs else "/"
 
     def toggled(self, name: str, value: str) -> str:
@@ -119,9 +119,9 @@ class CatalogPage:
         self._changes = changes
         self._kept: LruCache[tuple[object, ...], tuple[int, FacetSummary]] = LruCache(limits.PAGE_COUNT_CACHE)
 
-    async def found(self, asked: SearchForm, visitor: WebUser) -> Html:
+    async def found(self, form: SearchForm, visitor: WebUser) -> Html:
         """The part that changes while typing: filters and results."""
-        found = await (self._search if asked.text else self._list)(asked, visitor)
+        found = await (self._search if form.text else self._list)(form, visitor)
         results = el(
             "div",
             el("p", found.status, class_="result-count"),
@@ -130,34 +130,34 @@ class CatalogPage:
             el("p", el("a", "Next page", href=found.more, rel="next", class_="button")) if found.more else None,
             class_="results",
         )
-        return el("div", _filters(asked, found.facets), results, id="found", data_status=found.status)
+        return el("div", _filters(form, found.facets), results, id="found", data_status=found.status)
 
-    async def _list(self, asked: SearchForm, visitor: WebUser) -> CatalogResults:
-        registry, statuses = self._registry, asked.statuses or LISTED
+    async def _list(self, form: SearchForm, visitor: WebUser) -> CatalogResults:
+        registry, statuses = self._registry, form.statuses or LISTED
         page = registry.page(
             visitor.reader,
             limit=limits.PAGE_AGENTS,
-            cursor=asked.cursor,
-            tags=asked.tags,
-            protocols=asked.protocols,
+            cursor=form.cursor,
+            tags=form.tags,
+            protocols=form.protocols,
             statuses=statuses,
         )
-        overview = self._counts(asked, visitor)
+        overview = self._counts(form, visitor)
         agents = await registry.registrations([entry.id for entry in page.entries], sources=False)
         return CatalogResults(
             lines=[self._cards.card(agent) for agent in agents],
             status=_count(page.total),
             facets=overview.facets,
-            more=asked.address(cursor=page.next_cursor) if page.next_cursor is not None else None,
-            empty=None if agents else self._empty_list(asked, visitor, overview.suggestions),
+            more=form.address(cursor=page.next_cursor) if page.next_cursor is not None else None,
+            empty=None if agents else self._empty_list(form, visitor, overview.suggestions),
         )
 
-    async def _search(self, asked: SearchForm, visitor: WebUser) -> CatalogResults:
+    async def _search(self, form: SearchForm, visitor: WebUser) -> CatalogResults:
         query = Query(
-            text=asked.text,
-            required_tags=asked.tags,
-            protocols=asked.protocols,
-            statuses=asked.statuses,
+            text=form.text,
+            required_tags=form.tags,
+            protocols=form.protocols,
+            statuses=form.statuses,
             limit=limits.PAGE_AGENTS,
             include_evidence=True,
         )
@@ -167,24 +167,24 @@ class CatalogPage:
         return CatalogResults(
             lines=lines,
             status=f"{_count(len(lines))} found" if lines else "Nothing found",
-            facets=self._counts(asked, visitor).facets,
-            empty=None if lines else self._empty_search(asked, visitor, findings),
+            facets=self._counts(form, visitor).facets,
+            empty=None if lines else self._empty_search(form, visitor, findings),
             remarks=() if not lines else findings.warnings,
         )
 
-    def _counts(self, asked: SearchForm, visitor: WebUser) -> FacetSummary:
+    def _counts(self, form: SearchForm, visitor: WebUser) -> FacetSummary:
         """Facet counts do not depend on the text, so they are cached until a visible agent changes."""
         seen = audience(visitor.reader)
-        name = (seen, visitor.reader.is_admin, asked.tags, asked.protocols, asked.statuses)
+        name = (seen, visitor.reader.is_admin, form.tags, form.protocols, form.statuses)
         generation = self._registry.entries.generation(seen)
         kept = self._kept.get(name)
         if kept is None or kept[0] != generation:
             counted = self._registry.facets(
                 visitor.reader,
                 FILTER_NAMES,
-                tags=asked.tags,
-                protocols=asked.protocols,
-                statuses=asked.statuses or LISTED,
+                tags=form.tags,
+                protocols=form.protocols,
+                statuses=form.statuses or LISTED,
             )
             kept = (generation, counted)
             self._kept.put(name, kept)
@@ -196,21 +196,21 @@ class CatalogPage:
 
     # --- No results ------------------------------------------------------------------------------
 
-    def _empty_list(self, asked: SearchForm, visitor: WebUser, meant: dict[str, Any]) -> Html:
-        if not asked.is_filtered:
+    def _empty_list(self, form: SearchForm, visitor: WebUser, meant: dict[str, Any]) -> Html:
+        if not form.is_filtered:
             return _nothing_registered(visitor)
-        offers = [_suggest_tags(asked, tag, near) for tag, near in meant.items()]
+        offers = [_suggest_tags(form, tag, near) for tag, near in meant.items()]
         return _empty_state(
             "No agent matches these filters",
             offers,
-            el("p", el("a", "Show all agents", href=asked.address(tags=(), protocols=(), statuses=()))),
+            el("p", el("a", "Show all agents", href=form.address(tags=(), protocols=(), statuses=()))),
         )
 
-    def _empty_search(self, asked: SearchForm, visitor: WebUser, findings: DiscoverResult) -> Html:
+    def _empty_search(self, form: SearchForm, visitor: WebUser, findings: DiscoverResult) -> Html:
         empty = findings.empty or EmptyResult(reason="no_match", visible=0)
         if empty.reason == "nothing_registered":
             return _nothing_registered(visitor)
-        offers = [_suggest_tags(asked, tag, near) for tag, near in findings.suggestions.items()]
+        offers = [_suggest_tags(form, tag, near) for tag, near in findings.suggestions.items()]
         if empty.reason == "filtered":
             return _empty_state(
                 "No agent matches these filters",
@@ -219,28 +219,28 @@ class CatalogPage:
                     for each in empty.filters
                 ],
                 offers,
-                el("p", el("a", "Search without filters", href=asked.address(tags=(), protocols=(), statuses=()))),
+                el("p", el("a", "Search without filters", href=form.address(tags=(), protocols=(), statuses=()))),
             )
         return _empty_state(
             "Nothing found",
-            el("p", f"None of {_count(empty.visible)} matches “{asked.text}”."),
-            offers or [self._did_you_mean(asked, visitor)],
+            el("p", f"None of {_count(empty.visible)} matches “{form.text}”."),
+            offers or [self._did_you_mean(form, visitor)],
             el("p", "Describe the task in a few words, or choose a tag on the left.", class_="soft"),
         )
 
-    def _did_you_mean(self, asked: SearchForm, visitor: WebUser) -> HtmlContent:
+    def _did_you_mean(self, form: SearchForm, visitor: WebUser) -> HtmlContent:
         """Tags with nearly the spelling of a word in the query."""
-        words = list(dict.fromkeys(map(fold_tag, _WORD.findall(asked.text))))[:_WORDS]
+        words = list(dict.fromkeys(map(fold_tag, _WORD.findall(form.text))))[:_WORDS]
         near = self._registry.suggest(visitor.reader, words)
         offered = dict.fromkeys(tag for tags in near.values() for tag in tags)
         if not offered:
             return None
-        links = [el("a", tag, href=asked.address(text=tag), class_="tag") for tag in offered]
+        links = [el("a", tag, href=form.address(text=tag), class_="tag") for tag in offered]
         return el("p", "Did you mean ", links, "?")
 
     # --- Around the results ----------------------------------------------------------------------
 
-    def search_box(self, asked: SearchForm) -> Html:
+    def search_box(self, form: SearchForm) -> Html:
         return el(
             "form",
             el("label", "Find an agent for a task", for_="q"),
@@ -251,7 +251,7 @@ class CatalogPage:
                     id="q",
                     name="q",
                     type="search",
-                    value=asked.text,
+                    value=form.text,
                     maxlength=limits.QUERY_CHARS,
                     placeholder="translate an invoice",
                     autocomplete="off",
@@ -263,7 +263,7 @@ class CatalogPage:
                 el("button", "Search"),
                 class_="ask",
             ),
-            asked.hidden_fields(),
+            form.hidden_fields(),
             el("p", "", id="search-status", role="status", class_="visually-hidden"),
             action="/",
             method="get",
@@ -323,9 +323,9 @@ def _nothing_registered(visitor: WebUser) -> Html:
     )
 
 
-def _suggest_tags(asked: SearchForm, tag: str, near: Sequence[str]) -> Html:
-    others = tuple(each for each in asked.tags if each != tag)
-    links = [el("a", each, href=asked.address(tags=(*others, each)), class_="tag") for each in near]
+def _suggest_tags(form: SearchForm, tag: str, near: Sequence[str]) -> Html:
+    others = tuple(each for each in form.tags if each != tag)
+    links = [el("a", each, href=form.address(tags=(*others, each)), class_="tag") for each in near]
     return el("p", "No agent carries the tag ", el("code", tag), ". Did you mean ", links, "?")
 
 
@@ -338,31 +338,31 @@ def _filter_hint(name: str, value: Any, matching: int, visible: int) -> tuple[Ht
 # --- Filters --------------------------------------------------------------------------------------
 
 
-def _filters(asked: SearchForm, facets: dict[str, tuple[FacetCount, ...]]) -> Html:
-    groups = [_filter_group(asked, name, facets.get(name, ())) for name in FILTER_NAMES]
-    clear = el("p", el("a", "Clear filters", href=asked.address(tags=(), protocols=(), statuses=())))
-    return el("div", groups, clear if asked.is_filtered else None, class_="filters", role="group", aria_label="Filters")
+def _filters(form: SearchForm, facets: dict[str, tuple[FacetCount, ...]]) -> Html:
+    groups = [_filter_group(form, name, facets.get(name, ())) for name in FILTER_NAMES]
+    clear = el("p", el("a", "Clear filters", href=form.address(tags=(), protocols=(), statuses=())))
+    return el("div", groups, clear if form.is_filtered else None, class_="filters", role="group", aria_label="Filters")
 
 
-def _filter_group(asked: SearchForm, name: str, values: Sequence[FacetCount]) -> HtmlContent:
-    held = asked.values(name)
+def _filter_group(form: SearchForm, name: str, values: Sequence[FacetCount]) -> HtmlContent:
+    held = form.values(name)
     # A protocol is found by its family; its variants would fill the list.
     shown = [each for each in values if name != "protocol" or "+" not in each.value][: limits.PAGE_FACETS]
     shown += [FacetCount(value, 0) for value in held if value not in {each.value for each in shown}]
     if not shown:
         return None
-    lines = [el("li", _filter_option(asked, name, each, is_on=each.value in held)) for each in shown]
+    lines = [el("li", _filter_option(form, name, each, is_on=each.value in held)) for each in shown]
     title = f"filter-{name}"
     return el("div", el("h2", _FILTER_TITLES[name], id=title), el("ul", lines, aria_labelledby=title), class_="group")
 
 
-def _filter_option(asked: SearchForm, name: str, value: FacetCount, *, is_on: bool) -> Html:
+def _filter_option(form: SearchForm, name: str, value: FacetCount, *, is_on: bool) -> Html:
     return el(
         "a",
         el("span", value.value, class_="value"),
         el("span", "on", class_="visually-hidden") if is_on else None,
         el("span", f"{value.count:,}", class_="count") if value.count else None,
-        href=asked.toggled(name, value.value),
+        href=form.toggled(name, value.value),
         class_="on" if is_on else None,
         rel="nofollow",
     )

@@ -183,14 +183,14 @@ class WebPages:
         code = call.request.param(SIGN_IN_PARAMETER)
         if code is not None:
             return see_other("/", self.sessions.redeem(code))
-        asked = parse_search_form(call.request)
-        found = await self._catalog.found(asked, visitor)
+        form = parse_search_form(call.request)
+        found = await self._catalog.found(form, visitor)
         if call.request.param(_PART_PARAMETER) == "found":
             return page_response(call, found.encode(), visitor)
         changed = self._registry.entries.last_modified(audience(visitor.reader)) or 0.0
-        sheet = self._catalog_sheet(self._catalog.search_box(asked), found, visitor, title=asked.text or "Agents")
+        sheet = self._catalog_sheet(self._catalog.search_box(form), found, visitor, title=form.text or "Agents")
         return page_response(
-            call, render_page(sheet), visitor, max(self._parts.service.changed_at, changed) if asked.is_plain else None
+            call, render_page(sheet), visitor, max(self._parts.service.changed_at, changed) if form.is_plain else None
         )
 
     def _landing(self, call: RequestContext, alone: Registration) -> AnyResponse:

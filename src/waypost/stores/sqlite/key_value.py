@@ -87,9 +87,9 @@ class SqliteKeyValueStore:
         self._failpoint = failpoint
         self._max_pages = max_pages
         self._writer: sqlite3.Connection | None = None
-        self._near: sqlite3.Connection | None = None  # for the event loop
-        self._far: sqlite3.Connection | None = None  # for one thread at a time
-        self._far_turn = ThreadReadLock()
+        self._loop_reader: sqlite3.Connection | None = None  # for the event loop
+        self._thread_reader: sqlite3.Connection | None = None  # for one thread at a time
+        self._thread_read_lock = ThreadReadLock()
         self._disk: ThreadPoolExecutor | None = None
         self._waiting: deque[_CommitRequest] = deque()
         self._working: asyncio.Task[None] | None = None
@@ -109,7 +109,7 @@ class SqliteKeyValueStore:
             self._writer = open_writer(self.path, max_pages=self._max_pages)
             self._writer.execute(f"PRAGMA busy_timeout = {_LOCK_SECONDS * 1000}")
             migrate(self._writer, self._failpoint, _STEPS, KEY_VALUE_FILE)
-            self._near, self._far = open_reader(self.path), open_reader(self.path)
+            self._loop_reader, self._thread_reader = open_reader(self.path), open_reader(self.path)
         except (sqlite3.Error, OSError) as error:
             self._close_file()
             raise open_error(error, str(self.path)) from error
@@ -125,14 +125,14 @@ class SqliteKeyValueStore:
         if self._working is not None:
             await self._working
         disk.shutdown()
-        async with self._far_turn.alone:
+        async with self._thread_read_lock.alone:
             await asyncio.to_thread(self._close_file)
 
     def _close_file(self) -> None:
-        for connection in (self._near, self._far, self._writer):
+        for connection in (self._loop_reader, self._thread_reader, self._writer):
             if connection is not None:
                 connection.close()
-        self._near = self._far = self._writer = None
+        self._loop_reader = self._thread_reader = self._writer = None
 
     async def healthy(self) -> bool:
         return self._disk is not None and self.broken is None
@@ -228,10 +228,10 @@ class SqliteKeyValueStore:
     # --- Reads -----------------------------------------------------------------------------------
 
     async def get(self, kind: str, key: str, now: float) -> bytes | None:
-        if self._near is None:
+        if self._loop_reader is None:
             raise store_closed_error()
         try:
-            return _value(self._near, kind, key, now)
+            return _value(self._loop_reader, kind, key, now)
         except sqlite3.Error as error:
             raise read_error(error) from error
 
@@ -250,7 +250,7 @@ class SqliteKeyValueStore:
 
     async def _read(self, read: Callable[[sqlite3.Connection], T]) -> T:
         try:
-            return await self._far_turn.read(lambda: read(_open(self._far)))
+            return await self._thread_read_lock.read(lambda: read(_open(self._thread_reader)))
         except sqlite3.Error as error:
             raise read_error(error) from error
 

@@ -202,18 +202,21 @@ def _require_open(reader: SqliteReader | None) -> SqliteReader:
 
 class SqliteReadStore(ABC):
     def __init__(self) -> None:
-        self._near: SqliteReader | None = None  # for the event loop
-        self._far: SqliteReader | None = None  # for one thread at a time
-        self._far_turn = ThreadReadLock()
+        self._loop_reader: SqliteReader | None = None  # for the event loop
+        self._thread_reader: SqliteReader | None = None  # for one thread at a time
+        self._thread_read_lock = ThreadReadLock()
         self._turn: asyncio.TimerHandle | None = None
 
     def _open_readers(self, path: Path) -> None:
-        self._near, self._far = SqliteReader(open_reader(path, mapped=True)), SqliteReader(open_reader(path))
+        self._loop_reader, self._thread_reader = (
+            SqliteReader(open_reader(path, mapped=True)),
+            SqliteReader(open_reader(path)),
+        )
 
     def _take_readers(self) -> list[sqlite3.Connection]:
         """The connections, to be closed; nothing is read afterwards, and no snapshot stays open."""
-        readers = [reader for reader in (self._near, self._far) if reader is not None]
-        self._near = self._far = None
+        readers = [reader for reader in (self._loop_reader, self._thread_reader) if reader is not None]
+        self._loop_reader = self._thread_reader = None
         for reader in readers:
             with suppress(sqlite3.Error):
                 reader.end()
@@ -223,7 +226,7 @@ class SqliteReadStore(ABC):
         """The reader of the event loop, inside a read snapshot that several reads share: opening one takes longer than finding a
         row. It ends when this process learns of a commit, and soon in any case, because an open snapshot prevents the WAL
         from being reset."""
-        reader = _require_open(self._near)
+        reader = _require_open(self._loop_reader)
         if self._turn is None:
             reader.begin()
             self._turn = asyncio.get_running_loop().call_later(_TURN_SECONDS, self.end_snapshot)
@@ -238,20 +241,20 @@ class SqliteReadStore(ABC):
         if self._turn is not None:
             self._turn.cancel()
             self._turn = None
-            if self._near is not None:
+            if self._loop_reader is not None:
                 with suppress(sqlite3.Error):  # the next read reports it
-                    self._near.end()
+                    self._loop_reader.end()
 
     def _read_here(self, read: Callable[[SqliteReader], T]) -> T:
         self.end_snapshot()
         try:
-            return read(_require_open(self._near))
+            return read(_require_open(self._loop_reader))
         except sqlite3.Error as error:
             raise read_error(error) from error
 
     async def _read_apart(self, read: Callable[[SqliteReader], T]) -> T:
         try:
-            return await self._far_turn.read(lambda: read(_require_open(self._far)))
+            return await self._thread_read_lock.read(lambda: read(_require_open(self._thread_reader)))
         except sqlite3.Error as error:
             raise read_error(error) from error
         finally:

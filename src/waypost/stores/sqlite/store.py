@@ -152,7 +152,7 @@ class SqliteStore(SqliteReadStore):
         if writer is None or self._tables is None:
             return
         await writer.close()
-        async with self._far_turn.alone:
+        async with self._thread_read_lock.alone:
             await asyncio.to_thread(self._close_file, self._tables, clean=writer.broken is None)
 
     def _close_file(self, tables: WriteTransaction, *, clean: bool) -> None:
@@ -249,12 +249,12 @@ class SqliteFollowerStore(SqliteReadStore):
             raise open_error(error, str(self.path)) from error
 
     async def close(self) -> None:
-        async with self._far_turn.alone:
+        async with self._thread_read_lock.alone:
             for connection in self._take_readers():
                 connection.close()
 
     async def healthy(self) -> bool:
-        return self._near is not None
+        return self._loop_reader is not None
 
     async def revision(self) -> int:
         return self._read_here(SqliteReader.revision)

@@ -160,14 +160,14 @@ class InvitationApi:
     # --- Create ----------------------------------------------------------------------------------
 
     async def make(self, call: RequestContext) -> AnyResponse:
-        asked = await read_object(call.request)
-        agent = asked.get("agent")
+        payload = await read_object(call.request)
+        agent = payload.get("agent")
         if not isinstance(agent, str):
             raise InvalidDocument("The agent is missing.", path="$.agent", hint="Name one of your agents.")
         entry = owned_agent(self._registry, call.principal, agent)
-        uses = parse_integer(asked, "uses", 1, 1, limits.INVITATION_USES)
+        uses = parse_integer(payload, "uses", 1, 1, limits.INVITATION_USES)
         ttl = parse_integer(
-            asked,
+            payload,
             "ttl_seconds",
             limits.INVITATION_TTL_SECONDS,
             limits.INVITATION_TTL_MIN_SECONDS,
@@ -249,10 +249,10 @@ class InvitationApi:
 
     async def redeem(self, call: RequestContext) -> AnyResponse:
         """Read a code, or an invitation as the member `invitation` or as the whole body."""
-        asked = await read_object(call.request)
-        given, path = (asked, "$") if "invite" in asked else (asked.get("invitation"), "$.invitation")
+        payload = await read_object(call.request)
+        given, path = (payload, "$") if "invite" in payload else (payload.get("invitation"), "$.invitation")
         invitation = parse_invitation(given, path) if isinstance(given, dict) else None
-        code = parse_code(asked.get("code") if invitation is None else invitation.code, "$.code")
+        code = parse_code(payload.get("code") if invitation is None else invitation.code, "$.code")
         held = await self._invitations.find(code)
         if held is None and invitation is not None and not self._is_ours(invitation):
             return json_response(await self._elsewhere(call, invitation), headers=[_NOT_STORED])

@@ -123,8 +123,8 @@ class DomainTaskEndpoints:
             found = await self._resolver.find(agent)
         except InvalidParameter:
             raise _no_task_endpoint(agent) from None
-        told = found.resolution
-        if not told.is_resolved or any(verdict.state == "failed" for verdict in told.verdicts):
+        resolution = found.resolution
+        if not resolution.is_resolved or any(verdict.state == "failed" for verdict in resolution.verdicts):
             raise _no_task_endpoint(agent)
         for descriptor in found.documents:
             url = _find_tasks_url(descriptor.parsed or {})
@@ -219,34 +219,34 @@ class Requesters:
     def _named(self, request: Request) -> str:
         """The receiver that the signature covers: the name as the sender wrote it, so that a signature is judged equally for
         visible, hidden and unknown agents."""
-        wanted = request.param("agent")
-        if wanted is not None:
-            return wanted
+        agent_id = request.param("agent")
+        if agent_id is not None:
+            return agent_id
         entry = self._entry(request)
         return self.own if entry is None else agent_uri(entry)
 
     def _entry(self, request: Request) -> CatalogEntry | None:
-        wanted = request.param("agent")
-        if wanted is None:
+        agent_id = request.param("agent")
+        if agent_id is None:
             return self._hosted(request)
-        if wanted == self.own:
+        if agent_id == self.own:
             return None
-        found = find_agent(self._registry, wanted)
+        found = find_agent(self._registry, agent_id)
         if found is None:
-            raise no_such_agent(wanted, "agent")
+            raise no_such_agent(agent_id, "agent")
         return found
 
     async def addressee(self, request: Request, sender: Requester) -> Addressee:
         """The agent that is to perform a task, if the sender may see it. An agent that is not registered here is looked up by its
         domain later; hidden and unknown agents are handled alike."""
-        wanted = request.param("agent")
+        agent_id = request.param("agent")
         if (
-            wanted is not None
+            agent_id is not None
             and sender.agent is None
-            and has_public_domain(wanted)
-            and not self._is_seen(wanted, sender)
+            and has_public_domain(agent_id)
+            and not self._is_seen(agent_id, sender)
         ):
-            return Addressee(agent=parse_agent_uri(wanted, "agent"), where="sent", url="")
+            return Addressee(agent=parse_agent_uri(agent_id, "agent"), where="sent", url="")
         entry = self._seen(request, sender)
         return Addressee(agent=self.own, where="own") if entry is None else await self._addressed(entry, sender)
 
@@ -255,9 +255,9 @@ class Requesters:
         entry = self._seen(request, sender)
         return self.own if entry is None else agent_uri(entry)
 
-    def _is_seen(self, wanted: str, sender: Requester) -> bool:
-        entry = find_agent(self._registry, wanted)
-        return wanted == self.own or (entry is not None and sender.sees(entry))
+    def _is_seen(self, agent_id: str, sender: Requester) -> bool:
+        entry = find_agent(self._registry, agent_id)
+        return agent_id == self.own or (entry is not None and sender.sees(entry))
 
     def _seen(self, request: Request, sender: Requester) -> CatalogEntry | None:
         entry = self._entry(request)
@@ -307,15 +307,15 @@ class Requesters:
 
     def sent_as(self, request: Request, sender: Requester) -> str | None:
         """The agent on whose behalf a task is sent (`?as=`): one of the caller's agents, hosted here with its key."""
-        wanted = request.param("as")
-        if wanted is None:
+        agent_id = request.param("as")
+        if agent_id is None:
             return None
         if sender.agent is not None:
             raise Forbidden("A signed request is sent on behalf of its signer.", path="as", hint="Leave out `as`.")
-        entry = owned_agent(self._registry, sender.principal, wanted, "as")
+        entry = owned_agent(self._registry, sender.principal, agent_id, "as")
         if entry.domain is None or not self._holds_key(entry.domain):
             raise InvalidParameter(
-                f"{wanted[:80]!r} is not hosted here with a key.",
+                f"{agent_id[:80]!r} is not hosted here with a key.",
                 path="as",
                 hint="Host it with `waypost host DOMAIN AGENT`, or sign with its key (--as AGENT --key FILE).",
             )
@@ -328,9 +328,9 @@ class Requesters:
 
     def worked_for(self, request: Request, principal: Principal) -> str | None:
         """The caller's agent whose tasks are requested: `?agent=`, or the agent that `Host` selects if the caller owns it."""
-        wanted = request.param("agent")
-        if wanted is not None:
-            return agent_uri(self.owned(principal, wanted))
+        agent_id = request.param("agent")
+        if agent_id is not None:
+            return agent_uri(self.owned(principal, agent_id))
         entry = self._hosted(request)
         return agent_uri(entry) if entry is not None and may_change(principal, entry.owner) else None
 

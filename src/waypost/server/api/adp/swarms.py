@@ -135,19 +135,19 @@ class SwarmApi:
         ]
 
     async def join(self, call: RequestContext) -> AnyResponse:
-        sender, asked = await self._asked(call)
-        agent = parse_agent_uri(asked.get("agent"), "$.agent")
-        task = _parse_text(asked, "task", limits.TASK_NAME_CHARS)
+        sender, payload = await self._read_request(call)
+        agent = parse_agent_uri(payload.get("agent"), "$.agent")
+        task = _parse_text(payload, "task", limits.TASK_NAME_CHARS)
         host = self._senders.host(call.request, sender)
         self._require_speaker(sender, agent)
-        callback = asked.get("callback")
+        callback = payload.get("callback")
         if callback is not None:
             check_callback(self._outgoing, sender, callback)
         joining = JoinRequest(
             host=host,
             task=task,
             agent=agent,
-            role=parse_role(asked.get("role")),
+            role=parse_role(payload.get("role")),
             by=sender.name,
             callback=callback,
             leads=self._leads(sender, host),
@@ -157,31 +157,31 @@ class SwarmApi:
         return json_response(answer, headers=[_NOT_STORED])
 
     async def list(self, call: RequestContext) -> AnyResponse:
-        sender, _ = await self._asked(call)
+        sender, _ = await self._read_request(call)
         swarms = tuple(map(swarm_view, await self._swarms.of(sender.name)))
         return json_response(SwarmList(swarms=swarms), headers=[_NOT_STORED])
 
     async def show(self, call: RequestContext) -> AnyResponse:
-        sender, _ = await self._asked(call)
+        sender, _ = await self._read_request(call)
         swarm = await self._swarms.get(call.id, sender.name, leads=await self._leads_in(sender, call.id))
         return json_response(swarm_view(swarm), headers=[_NOT_STORED])
 
     async def leave(self, call: RequestContext) -> AnyResponse:
-        sender, asked = await self._asked(call)
-        agent = parse_agent_uri(asked.get("agent"), "$.agent")
+        sender, payload = await self._read_request(call)
+        agent = parse_agent_uri(payload.get("agent"), "$.agent")
         swarm = await self._swarms.leave(call.id, agent, sender.name, leads=await self._leads_in(sender, call.id))
         return json_response(swarm_view(swarm), headers=[_NOT_STORED])
 
     async def broadcast(self, call: RequestContext) -> AnyResponse:
-        sender, asked = await self._asked(call)
-        agent = parse_agent_uri(asked.get("agent"), "$.agent")
-        content = _parse_text(asked, "content", limits.SWARM_MESSAGE_BYTES)
-        kind = _parse_text(asked, "contentType", 64) if "contentType" in asked else _TEXT_MEDIA_TYPE
+        sender, payload = await self._read_request(call)
+        agent = parse_agent_uri(payload.get("agent"), "$.agent")
+        content = _parse_text(payload, "content", limits.SWARM_MESSAGE_BYTES)
+        kind = _parse_text(payload, "contentType", 64) if "contentType" in payload else _TEXT_MEDIA_TYPE
         message = await self._swarms.broadcast(call.id, (agent, sender.name), content, kind)
         return json_response(message, headers=[_NOT_STORED])
 
     async def messages(self, call: RequestContext) -> AnyResponse:
-        sender, _ = await self._asked(call)
+        sender, _ = await self._read_request(call)
         after = read_integer(call.request, "after", 0, limits.JSON_INTEGER_MAX) or 0
         swarm = await self._swarms.get(call.id, sender.name, leads=await self._leads_in(sender, call.id))
         found = await self._swarms.messages(swarm.id, after, read_limit(call.request))
@@ -189,7 +189,7 @@ class SwarmApi:
 
     # --- Who acts --------------------------------------------------------------------------------
 
-    async def _asked(self, call: RequestContext) -> tuple[Requester, JsonObject]:
+    async def _read_request(self, call: RequestContext) -> tuple[Requester, JsonObject]:
         most = 2 * limits.SWARM_MESSAGE_BYTES
         body = await call.request.body(most)
         sender = await self._senders.sender(call, body)
@@ -215,8 +215,8 @@ class SwarmApi:
         return host is not None and self._leads(sender, host)
 
 
-def _parse_text(asked: JsonObject, name: str, most: int) -> str:
-    value = asked.get(name)
+def _parse_text(payload: JsonObject, name: str, most: int) -> str:
+    value = payload.get(name)
     if not isinstance(value, str) or not value or len(value.encode("utf-8", "replace")) > most:
         raise InvalidDocument(f"{name} must be a text of 1 to {most} bytes.", path=f"$.{name}", hint="Send a string.")
     if name == "task" and not value.isprintable():

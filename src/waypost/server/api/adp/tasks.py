@@ -225,7 +225,7 @@ class TaskApi:
         ]
 
     def _worker_routes(self) -> list[Route]:
-        """Routes for whoever performs a task, here or elsewhere."""
+        """Routes for workers that perform tasks, here or elsewhere."""
         return [
             Route(
                 method="POST",
@@ -262,23 +262,23 @@ class TaskApi:
     async def send(self, call: RequestContext) -> AnyResponse:
         body = await call.request.body(limits.TASK_BYTES)
         sender = await self._senders.sender(call, body)
-        asked = parse_task_request(parse_object(body, max_bytes=limits.TASK_BYTES))
+        task_request = parse_task_request(parse_object(body, max_bytes=limits.TASK_BYTES))
         addressee = await self._senders.addressee(call.request, sender)
         sent_as = self._senders.sent_as(call.request, sender)
         if addressee.where == "own":
-            self._own.check(asked.name, sender.principal)
-        if asked.callback is not None:
-            check_callback(self._outgoing, sender, asked.callback)
+            self._own.check(task_request.name, sender.principal)
+        if task_request.callback is not None:
+            check_callback(self._outgoing, sender, task_request.callback)
         new = NewTask(
             agent=addressee.agent,
             where=addressee.where,
             url=addressee.url,
-            name=asked.name,
-            input=asked.input,
+            name=task_request.name,
+            input=task_request.input,
             caller=sender.name,
             scopes=tuple(sorted(sender.principal.scopes)),
-            callback=asked.callback,
-            ttl_seconds=asked.ttl_seconds,
+            callback=task_request.callback,
+            ttl_seconds=task_request.ttl_seconds,
             idempotency_key=call.request.header(b"idempotency-key"),
             sender=sent_as,
         )
@@ -296,9 +296,9 @@ class TaskApi:
     async def status(self, call: RequestContext) -> AnyResponse:
         """The status, with an entity tag because clients poll it, and Last-Modified once it is final."""
         _, task = await self._own_task(call)
-        told = sender_status(task)
-        settled = task.is_done and told.callback is None
-        body = dump_json(told)
+        status = sender_status(task)
+        settled = task.is_done and status.callback is None
+        body = dump_json(status)
         etag = strong_etag(body, _JSON)
         headers = [(b"etag", etag.encode()), (b"last-modified", format_http_date(task.updated_at)), _PRIVATE]
         if is_not_modified(call.request, etag, task.updated_at if settled else None):
@@ -343,31 +343,31 @@ class TaskApi:
 
     async def take(self, call: RequestContext) -> AnyResponse:
         """Take tasks; without one, wait for the requested time (long polling)."""
-        asked = parse_object(await call.request.body(limits.REQUEST_BYTES))
-        agent = asked.get("agent")
+        payload = parse_object(await call.request.body(limits.REQUEST_BYTES))
+        agent = payload.get("agent")
         if not isinstance(agent, str):
             raise InvalidDocument("Whose tasks?", path="$.agent", hint="Name one of your agents.")
         queue = queue_name(agent_uri(self._senders.owned(call.principal, agent)))
-        limit = parse_integer(asked, "limit", 1, 1, limits.TASKS_PER_TAKE)
-        lease = _parse_lease(asked)
-        wait = parse_integer(asked, "wait_seconds", 0, 0, limits.TASK_WAIT_SECONDS)
+        limit = parse_integer(payload, "limit", 1, 1, limits.TASKS_PER_TAKE)
+        lease = _parse_lease(payload)
+        wait = parse_integer(payload, "wait_seconds", 0, 0, limits.TASK_WAIT_SECONDS)
         taken = await self._tasks.take(queue, limit, lease)
         if not taken and wait and await self._tasks.wait_for_task(queue, wait):
             taken = await self._tasks.take(queue, limit, lease)
         return json_response(LeasedTaskList(tasks=tuple(map(leased_task, taken))), headers=[_NOT_STORED])
 
     async def report(self, call: RequestContext) -> AnyResponse:
-        asked = parse_object(
+        payload = parse_object(
             await call.request.body(2 * limits.TASK_RESULT_BYTES), max_bytes=2 * limits.TASK_RESULT_BYTES
         )
         task = await self._tasks.get(call.id)
         owner = self._senders.owner_of(task.agent)
         if not call.principal.is_admin and (owner is None or owner != call.principal.subject):
             raise unknown_task_error(call.id)
-        lease = asked.get("lease")
+        lease = payload.get("lease")
         if not isinstance(lease, str):
             raise InvalidDocument("Which lease?", path="$.lease", hint="Send the lease that came with the task.")
-        task = await self._tasks.report(call.id, lease, parse_task_outcome(asked), _parse_lease(asked))
+        task = await self._tasks.report(call.id, lease, parse_task_outcome(payload), _parse_lease(payload))
         return json_response(queued_status(task), headers=[_NOT_STORED])
 
     # --- Incoming results ------------------------------------------------------------------------
@@ -403,6 +403,6 @@ class TaskApi:
             return await self._tasks.get(task.id)
 
 
-def _parse_lease(asked: JsonObject) -> int:
+def _parse_lease(payload: JsonObject) -> int:
     least, most = limits.TASK_LEASE_MIN_SECONDS, limits.TASK_LEASE_MAX_SECONDS
-    return parse_integer(asked, "lease_seconds", limits.TASK_LEASE_SECONDS, least, most)
+    return parse_integer(payload, "lease_seconds", limits.TASK_LEASE_SECONDS, least, most)

@@ -361,7 +361,7 @@ ARD_ROUTES: Final[list[Route]] = [
         method="POST",
         path="/ard/explore",
         operation="facets",
-        summary="ARD: count what a question matches, by fields of the entries",
+        summary="ARD: count the results of a query by fields of the entries",
         body=BodySpec(schema=_EXPLORE),
         answers={200: BodySpec(schema=_FACETS), 413: _ERROR, 415: _ERROR, **_ERRORS},
     ),

@@ -86,7 +86,7 @@ class ResolveApi:
         ]
 
     async def resolve(self, call: RequestContext) -> AnyResponse:
-        name = self._asked(call)
+        name = self._parse_name(call)
         began = time.monotonic()
         depth, fresh = (
             _read_depth(call.request.param("until", "key")),
@@ -97,13 +97,13 @@ class ResolveApi:
         return _answer(await self._discreet(call.principal, found, began))
 
     async def organisation(self, call: RequestContext) -> AnyResponse:
-        name = self._asked(call)
+        name = self._parse_name(call)
         began = time.monotonic()
         self._charge(call)
         index = await self._organisations.read(name)
         return _answer(await self._discreet(call.principal, index.index, began))
 
-    def _asked(self, call: RequestContext) -> str:
+    def _parse_name(self, call: RequestContext) -> str:
         refuse_fetch_loops(call.request)
         name = call.request.param("name")
         if not name:
@@ -130,9 +130,9 @@ class ResolveApi:
         return veiled
 
 
-def _answer(told: Resolution | OrganisationIndex) -> AnyResponse:
+def _answer(result: Resolution | OrganisationIndex) -> AnyResponse:
     headers = [(b"cache-control", b"no-store"), (b"vary", b"Authorization")]
-    return json_response(told, headers=headers)
+    return json_response(result, headers=headers)
 
 
 def _redact_verdict(verdict: Verdict) -> Verdict:

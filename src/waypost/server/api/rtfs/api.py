@@ -138,7 +138,7 @@ class RtfsApi:
         """The value of a `(discover-agents …)` form (RTFS-60…63).
 
         The form becomes the call that a client would send, and the reply becomes the value that a client would make
-        of it. Options concern the caller alone, so this registry is asked whatever `:registry-uri` names.
+        of it. Options concern the caller alone, so `:registry-uri` is ignored here.
         """
         try:
             form = parse_discover(body)

@@ -84,7 +84,7 @@ class ZoneJournal:
         path.unlink(missing_ok=True)
 
     def stale(self, wanted: set[RecordSetKey]) -> list[RecordSetChange]:
-        """Record sets of earlier updates that are not wanted any more."""
+        """Record sets of earlier updates that the agent no longer needs."""
         left: dict[RecordSetKey, RecordSetChange] = {}
         for path in self._files():
             try:

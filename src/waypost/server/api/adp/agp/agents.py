@@ -152,8 +152,8 @@ class AgpAgents:
         session = AgpSession(_party(self.own, key), self._draws, peer=caller, calls=True)
         return session.fault_frame(error, self._registry.clock.now(), again=isinstance(error, Forbidden))
 
-    def on_revoked(self, told: Callable[[str, str], None]) -> None:
-        self._registry.trust.on_revoked(told)
+    def on_revoked(self, listener: Callable[[str, str], None]) -> None:
+        self._registry.trust.on_revoked(listener)
 
     def unrevoked(self, peers: PeerKeySource) -> PeerKeySource:
         return UnrevokedKeys(peers, self._registry)

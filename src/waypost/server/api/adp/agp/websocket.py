@@ -103,9 +103,9 @@ class AsgiLink:
         if self._is_closed:
             return
         self._is_closed = True
-        told = reason.encode()[:_REASON_BYTES].decode(errors="ignore")
+        text = reason.encode()[:_REASON_BYTES].decode(errors="ignore")
         try:
-            await self._send({"type": "websocket.close", "code": code, "reason": told})
+            await self._send({"type": "websocket.close", "code": code, "reason": text})
         except OSError:
             return
 
