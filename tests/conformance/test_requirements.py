@@ -26,7 +26,7 @@ def test_every_id_is_listed_once() -> None:
     assert [name for name, times in count.items() if times > 1] == []
 
 
-def test_every_row_uses_the_known_words_and_says_something() -> None:
+def test_every_row_uses_known_values_and_has_a_text() -> None:
     odd = [
         row.id
         for row in ROWS.values()

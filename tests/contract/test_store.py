@@ -345,7 +345,7 @@ async def test_revisions_are_dense_and_unique_under_many_writers(store: Store, l
 # --- The listener ---------------------------------------------------------------------------------
 
 
-async def test_the_listener_hears_of_a_change_before_its_caller(store: Store, listener: Listener) -> None:
+async def test_the_listener_is_notified_before_the_caller(store: Store, listener: Listener) -> None:
     async def write(n: int) -> bool:
         answer = await store.execute(put(make_registration(f"agent-{n}")))
         return answer.revision in listener.revisions
@@ -533,7 +533,7 @@ async def test_fetch_scan_and_entries_agree(store: Store) -> None:
     assert sorted([entry.id async for page in store.entries() for entry in page]) == ids
 
 
-async def test_documents_are_left_out_when_they_are_not_asked_for(store: Store) -> None:
+async def test_documents_are_omitted_unless_requested(store: Store) -> None:
     await asyncio.gather(*(store.execute(put(make_registration(f"agent-{n}"))) for n in range(100)))
     whole = await everything(store)
     assert await store.fetch(sorted(whole), sources=False) == {key: bare(value) for key, value in whole.items()}
@@ -694,7 +694,7 @@ async def test_the_revision_of_an_emptied_log_survives_a_reopening(durable: Stor
     await again.close()
 
 
-async def test_a_caller_that_gives_up_before_its_turn_leaves_nothing(opened: SqliteStore) -> None:
+async def test_a_command_cancelled_before_its_turn_is_not_executed(opened: SqliteStore) -> None:
     task = asyncio.ensure_future(opened.execute(put(make_registration("gone"))))
     await asyncio.sleep(0)
     task.cancel()

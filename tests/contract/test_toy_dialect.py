@@ -85,7 +85,7 @@ def test_its_schema_is_served_and_described(client: httpx2.Client) -> None:
     assert "toy" in str(description["paths"]["/api/v1/agents/{id}"]["get"]["parameters"])
 
 
-def test_the_command_knows_it(server: RunningServer, tmp_path: Path) -> None:
+def test_the_command_reads_and_writes_it(server: RunningServer, tmp_path: Path) -> None:
     (tmp_path / "car.json").write_text(json.dumps({**ROBOT, "toy": "https://toys.example/car", "label": "Car"}))
     assert waypost(server, tmp_path, "register", "car.json", "-o", "json")["dialect"] == "toy"
     assert waypost(server, tmp_path, "get", "https://toys.example/car", "--as", "toy")["label"] == "Car"

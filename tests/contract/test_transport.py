@@ -88,7 +88,7 @@ async def test_a_repetition_is_no_news_and_a_change_is(bed: Bed) -> None:
     assert said(watched.sightings[-1].message) == changed
 
 
-async def test_a_new_key_that_the_old_one_vouches_for_is_a_rotation(bed: Bed) -> None:
+async def test_a_new_key_signed_by_the_old_one_is_a_rotation(bed: Bed) -> None:
     alice, bob = await bed.open("alice"), await bed.open("bob")
     watched = Watched()
     await bob.subscribe(watched)
@@ -156,7 +156,7 @@ async def test_a_withdrawn_agent_is_gone_at_the_latest_when_its_ttl_ends(bed: Be
     assert A not in ids(await bob.query(ANY, timeout=0.5))
 
 
-async def test_a_forged_message_takes_nobodys_place(bed: Bed) -> None:
+async def test_a_forged_message_does_not_replace_an_agent(bed: Bed) -> None:
     """L1: a broken signature, none, and another key under a known id."""
     alice, bob, mallory = await bed.open("alice"), await bed.open("bob"), await bed.open("mallory")
     watched = Watched()

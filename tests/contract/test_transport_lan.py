@@ -118,7 +118,7 @@ async def eventually_refused(end: Transport, hosts: Hosts) -> None:
         await quietly(0.05)
 
 
-async def test_a_spoofer_on_the_link_takes_nobodys_place(hosts: Hosts) -> None:
+async def test_a_spoofer_on_the_link_replaces_no_agent(hosts: Hosts) -> None:
     """L1."""
     alice, bob, mallory = await hosts.open("alice"), await hosts.open("bob"), await hosts.open("mallory")
     watched = Watched()
@@ -152,7 +152,7 @@ async def test_a_packet_from_outside_the_link_is_ignored(net: Lan) -> None:
     await bob.close()
 
 
-async def test_a_host_of_both_kinds_hears_one_that_speaks_ipv4_alone(net: Lan) -> None:
+async def test_a_dual_stack_host_receives_from_an_ipv4_only_host(net: Lan) -> None:
     clock = ManualClock(time.time())
     makers = _makers(clock)
     old, new = makers["mdns-v4"]("old"), makers["mdns"]("new")

@@ -194,7 +194,7 @@ def test_criterion_2_a_query_is_answered_by_exactly_the_matching_agents(world: W
 
 @pytest.mark.req("ANN-20", "ANN-22", "ANN-23")
 @pytest.mark.parametrize("carrier", CARRIERS)
-def test_criterion_4_only_a_bound_key_speaks_and_a_revoked_one_never_again(world: World, carrier: str) -> None:
+def test_criterion_4_only_a_bound_key_is_accepted_and_a_revoked_one_never_again(world: World, carrier: str) -> None:
     agent_id, mark_id = world.fresh(), world.fresh()
     one, two, mallory = key(f"one-{carrier}"), key(f"two-{carrier}"), key("mallory")
     first = said(agent_id, one)

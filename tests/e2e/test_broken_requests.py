@@ -162,7 +162,9 @@ def test_a_request_that_stops_half_way_gets_an_answer_and_the_service_lives(serv
     alive(server)
 
 
-def test_a_client_that_leaves_half_way_leaves_no_trace(server: RunningServer, admin: httpx2.Client) -> None:
+def test_a_client_that_disconnects_during_a_request_changes_nothing(
+    server: RunningServer, admin: httpx2.Client
+) -> None:
     for _ in range(20):
         with RawConnection(server.url) as connection:
             connection.send(head(server, "POST /api/v1/agents", "Content-Length: 500") + b'{"id": "left"')

@@ -78,7 +78,7 @@ async def test_two_agents_in_two_processes_meet_and_a_third_with_another_key_is_
                 await alice.chat("agent:unheard.example.com", "hello?")
 
 
-async def test_an_agent_that_holds_a_line_is_reached_whichever_process_takes_the_call(server: RunningServer) -> None:
+async def test_a_relayed_agent_is_reached_through_every_process(server: RunningServer) -> None:
     chat = f"ws{server.url.removeprefix('http')}/agent/chat"
     async with Client(server.url, server.admin_token) as client:
         for agent in (ALICE, BOB):

@@ -85,7 +85,7 @@ def names(page: Page) -> list[str]:
 # --- Reading --------------------------------------------------------------------------------------
 
 
-def test_results_come_as_one_types_and_say_why(reader: Window) -> None:
+def test_results_appear_while_typing_with_their_evidence(reader: Window) -> None:
     page = reader.open("/")
     reader.picture("catalog")
     page.keyboard.press("/")
@@ -218,7 +218,7 @@ def test_no_serious_barrier_is_found_in_any_page(browser: Browser, server: Runni
 # --- Signing in and writing -----------------------------------------------------------------------
 
 
-def test_the_printed_link_signs_in_once_and_a_pasted_card_is_seen_elsewhere(
+def test_the_printed_link_signs_in_once_and_a_pasted_card_appears_in_another_window(
     browser: Browser, server: RunningServer, link: str, reader: Window
 ) -> None:
     elsewhere = reader.open("/")

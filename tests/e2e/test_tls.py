@@ -58,7 +58,7 @@ def eventually(check: Callable[[], bool]) -> None:
 
 
 @pytest.mark.req("ANN-60")
-def test_the_service_speaks_tls_1_3_and_nothing_older(authority: Authority) -> None:
+def test_the_service_accepts_tls_1_3_only(authority: Authority) -> None:
     with running_server(*flags(authority, authority.server())) as server:
         assert server.url.startswith("https://127.0.0.1:")
         with client(server, authority) as anybody:

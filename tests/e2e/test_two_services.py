@@ -98,7 +98,7 @@ async def test_a_task_goes_to_another_service_by_its_domain_and_its_result_comes
             assert (status["status"], status["error"]["code"]) == ("failed", "unresolved")
 
 
-async def test_an_agent_joins_a_swarm_elsewhere_by_the_key_that_its_domain_gives(pair: Pair) -> None:
+async def test_an_agent_joins_a_swarm_elsewhere_with_the_key_of_its_domain(pair: Pair) -> None:
     joined = await _join(pair, pair.key("ada.test"))
     assert joined.status_code == 200, joined.text
     assert [member["agent"] for member in joined.json()["members"]] == ["agent:ada.test"]

@@ -117,7 +117,7 @@ def test_a_cursor_of_one_process_is_read_by_another(server: RunningServer) -> No
         assert leader.get("/api/v1/agents", params={"limit": 1, "cursor": cursor}).status_code == 200
 
 
-def test_a_watcher_at_a_follower_hears_of_a_change(server: RunningServer) -> None:
+def test_a_watcher_at_a_follower_receives_a_change(server: RunningServer) -> None:
     with (
         both(server) as (leader, follower),
         follower.stream("GET", "/api/v1/watch", timeout=PATIENCE_SECONDS) as stream,
@@ -192,7 +192,7 @@ def _without_ids(answer: httpx2.Response) -> Any:
     return {name: value for name, value in told.items() if name not in varying} if isinstance(told, dict) else told
 
 
-def test_figures_speak_for_all_processes(server: RunningServer) -> None:
+def test_metrics_include_all_processes(server: RunningServer) -> None:
     def counted() -> int:
         text = httpx2.get(f"{server.url}/metrics", headers=server.headers, timeout=60).text
         (line,) = [

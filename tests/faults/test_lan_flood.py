@@ -54,7 +54,7 @@ class Neighbour:
         self._socket.close()
 
 
-def test_twenty_thousand_packets_a_second_leave_memory_and_answers_within_bounds() -> None:
+def test_memory_and_answers_stay_bounded_at_twenty_thousand_packets_a_second() -> None:
     """L3. By UDP and mDNS at once, half of them each; on a host of its own, so that no other test is flooded."""
     with place(1) as where:
         flooded(where)

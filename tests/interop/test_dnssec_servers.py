@@ -72,7 +72,7 @@ async def test_zones_served_by_bind_get_the_same_verdicts(tmp_path: Path) -> Non
                 assert (found.outcome, found.security) == (outcome, security), found
 
 
-async def test_a_resolver_over_tls_and_https_is_asked_and_its_word_can_be_taken(tmp_path: Path) -> None:
+async def test_resolvers_over_tls_and_https_are_used_and_their_ad_bit_can_be_trusted(tmp_path: Path) -> None:
     """unbound as the resolver, which speaks HTTP/2 alone: what it hands on is validated here, or was validated there."""
     agent = SignedZone("agent.test.", BODY, [key(13, "agent")])
     anchors = [f"agent.test. DS {line}" for line in agent.ds_lines()]

@@ -167,16 +167,14 @@ async def test_the_command_reaches_every_trust_level_without_a_service(world: Wo
 @pytest.mark.parametrize(
     ("name", "rung", "code"), [("bob", "key-verified", "key_mismatch"), ("carol", "dane-verified", "dane_mismatch")]
 )
-async def test_verify_fails_on_the_rung_that_does_not_hold_and_names_it(
-    world: World, name: str, rung: str, code: str
-) -> None:
+async def test_verify_fails_and_names_the_failed_check(world: World, name: str, rung: str, code: str) -> None:
     ran = await world.waypost("verify", f"{name}.agents.test", *world.flags, "-o", "json")
     assert ran.code == 1
     assert (ran.json["outcome"], ran.json["code"], ran.json["level"]) == ("failed", code, "unverified")
     assert f"{rung} failed" in ran.err
 
 
-async def test_the_service_and_the_sdk_say_the_same(world: World, tmp_path: Path) -> None:
+async def test_the_service_and_the_sdk_agree(world: World, tmp_path: Path) -> None:
     async with running(world, tmp_path) as (application, token):
         transport = httpx2.ASGITransport(application.http_app)
         async with Client("http://waypost.test", token, transport=transport) as client:

@@ -52,7 +52,7 @@ async def answers(caller: Caller, *, diversity: bool) -> dict[str, list[str]]:
 
 
 @pytest.mark.req("PRO-57")
-async def test_at_most_two_copies_are_among_the_ten_best_unless_all_are_asked_for(tmp_path: Path) -> None:
+async def test_at_most_two_duplicates_are_in_the_top_ten_unless_diversity_is_off(tmp_path: Path) -> None:
     async with serve_apis(tmp_path) as apis:
         for number, document in enumerate([*copies(), *others()]):
             owner = apis.subject(f"owner-{number}")

@@ -58,7 +58,7 @@ def assert_valid(schema: JsonObject, document: JsonObject) -> None:
     assert not errors, f"{errors[0].json_path}: {errors[0].message}"
 
 
-def test_the_table_holds_the_nine_dialects_in_their_order() -> None:
+def test_the_table_has_the_nine_dialects_in_order() -> None:
     assert tuple(CODECS) == DIALECTS
 
 

@@ -122,7 +122,7 @@ def test_tests_that_are_named_exist(path: Path) -> None:
     assert [name for file, name in named if not _defines(ROOT / file, name)] == []
 
 
-def test_every_promise_names_the_tests_that_hold_it() -> None:
+def test_every_promise_names_its_tests() -> None:
     rows = re.findall(r"^\| (P\d+) \|.*$", (ROOT / "SECURITY.md").read_text(encoding="utf-8"), re.MULTILINE)
     lines = [line for line in (ROOT / "SECURITY.md").read_text(encoding="utf-8").splitlines() if line.startswith("| P")]
     assert rows == [f"P{number}" for number in range(1, 12)]

@@ -30,7 +30,7 @@ def test_every_error_has_a_row_of_codes_and_a_line_in_the_docstring(kind: type[W
     assert kind.code in PROFILE_CODES | {"unavailable", "internal", "configuration"}
 
 
-def test_the_table_holds_nothing_else() -> None:
+def test_the_table_has_no_other_rows() -> None:
     assert set(ERROR_CODES) == set(tree())
 
 

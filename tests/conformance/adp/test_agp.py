@@ -37,7 +37,7 @@ def call(bench: Bench, **headers: str) -> Socket:
 
 
 @pytest.mark.req("ADP-36")
-async def test_the_document_says_where_agp_is_spoken(bench: Bench) -> None:
+async def test_the_document_names_the_agp_endpoint(bench: Bench) -> None:
     document = (await bench.anonymous().get("/.well-known/agent.json")).json()
     assert document["identity"]["id"] == OWN
     assert document["endpoints"]["chat"] == "wss://registry.example.net/agent/chat"

@@ -9,7 +9,7 @@ from support.resolve_fixtures import Bench
 
 
 @pytest.mark.req("ADP-1", "ADP-19")
-async def test_svcb_at_the_own_domain_is_asked_first_and_alone_where_that_is_enough(bench: Bench) -> None:
+async def test_svcb_at_the_domain_is_queried_first_and_alone_if_it_suffices(bench: Bench) -> None:
     bench.publish()
     found = await bench.resolver.resolve(bench.domain, "dns")
     assert bench.zones.asked == [(bench.domain, "SVCB")]
@@ -77,7 +77,7 @@ async def test_the_key_well_known_gives_the_path_below_the_target(bench: Bench, 
         "x" * 200,
     ],
 )
-async def test_a_path_that_leads_elsewhere_is_not_followed(bench: Bench, value: str) -> None:
+async def test_a_path_that_leads_outside_is_not_followed(bench: Bench, value: str) -> None:
     bench.publish(params=f'key65409="{value}"')
     found = await bench.resolver.resolve(bench.domain)
     assert (found.outcome, found.code, found.level) == ("failed", "bad_path", "unverified")
@@ -234,7 +234,7 @@ async def test_a_document_of_an_unusual_type_is_read_with_a_warning(bench: Bench
         ("max-age=99999999", 86400),
     ],
 )
-async def test_a_resolution_holds_as_long_as_its_document_and_its_records(
+async def test_a_resolution_is_cached_as_long_as_its_document_and_records(
     bench: Bench, header: str, seconds: int
 ) -> None:
     bench.publish()

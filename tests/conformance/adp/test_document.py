@@ -179,7 +179,7 @@ def test_a_wrong_endpoint_is_named_by_its_path(path: str, value: Any) -> None:
 
 
 @pytest.mark.req("ADP-27", "MAP-5")
-def test_chat_speaks_agp_and_the_rest_https() -> None:
+def test_the_chat_endpoint_uses_agp_and_the_others_https() -> None:
     bindings = ADP.decode(FULL, DECODE).record.bindings
     assert [(binding.protocol, binding.endpoint) for binding in bindings] == [
         ("agp", "wss://alice.example.com/agent/chat"),
@@ -237,7 +237,7 @@ def test_tls_may_not_be_waived_and_dane_is_accepted() -> None:
 @pytest.mark.parametrize(
     "dns", [{"svcbVerified": True, "dnssecSigned": True}, {"svcbRecord": "x", "tlsaRecord": "y", "dnssec": True}]
 )
-def test_dns_claims_are_kept_in_either_spelling_and_prove_nothing(dns: JsonObject) -> None:
+def test_dns_claims_are_stored_in_either_spelling_and_prove_nothing(dns: JsonObject) -> None:
     record = ADP.decode(changed("dns", dns), DECODE).record
     assert record.extra["org.waypost.adp"]["dns"] == dns
     told = (record.tags, record.auth, record.constraints, record.signature)
@@ -300,6 +300,6 @@ def test_an_agent_without_a_domain_is_encoded_with_the_host_of_the_service() -> 
         ("urn:uuid:3cde1b52-1fc2-4f7b-8d8c-5e3e6f5c9c1d", ENCODE.host),
     ],
 )
-def test_the_domain_is_the_one_the_id_speaks_of(agent_id: str, domain: str) -> None:
+def test_the_domain_is_the_one_in_the_id(agent_id: str, domain: str) -> None:
     record = AgentRecord(id=agent_id, name="X", description="x")
     assert ADP.encode(record, ENCODE).document["identity"]["id"] == f"agent:{domain}"

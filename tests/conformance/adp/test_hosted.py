@@ -73,7 +73,7 @@ async def test_a_hosted_agent_has_a_signed_document_under_its_domain(bench: Benc
 
 
 @pytest.mark.req("ADP-26", "ADP-27")
-async def test_the_service_proves_its_own_key_and_names_where_it_speaks(bench: Bench) -> None:
+async def test_the_service_proves_its_key_and_names_its_endpoints(bench: Bench) -> None:
     document = (await bench.anonymous().get("/.well-known/agent.json")).json()
     jsonschema.validate(document, written_schema(CODECS["adp"]))
     assert _is_proved(document)

@@ -126,7 +126,7 @@ async def test_a_key_that_is_none_fails(bench: Bench, full: str) -> None:
 
 
 @pytest.mark.req("ADP-12", "ADP-54")
-async def test_a_certificate_that_no_record_names_ends_the_connection_before_anything_is_asked(
+async def test_a_certificate_without_a_matching_tlsa_record_ends_the_connection_before_a_request(
     bench: Bench, authority: Authority
 ) -> None:
     bench.publish()
@@ -236,7 +236,7 @@ async def test_a_certificate_of_no_authority_is_not_accepted_although_a_record_n
 
 
 @pytest.mark.req("ADP-52")
-async def test_a_server_without_tls_1_3_is_not_asked(bench: Bench, certificate_files: Any) -> None:
+async def test_a_server_without_tls_1_3_is_refused(bench: Bench, certificate_files: Any) -> None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(*certificate_files)
     context.maximum_version = ssl.TLSVersion.TLSv1_2

@@ -104,7 +104,7 @@ async def test_the_domain_answers_with_a_page(tmp_path: Path, host: str | None) 
 
 @HOSTS
 @pytest.mark.req("ADP-33")
-async def test_the_page_holds_the_whole_document(tmp_path: Path, host: str | None) -> None:
+async def test_the_page_contains_the_whole_document(tmp_path: Path, host: str | None) -> None:
     async with service(tmp_path) as bench:
         page, document = await both(bench, host)
     linked = json.loads(outline(page).data["json"])

@@ -138,7 +138,7 @@ async def test_concurrent_redemptions_succeed_as_often_as_the_code_has_uses(here
 
 
 @pytest.mark.req("ADP-56")
-async def test_a_code_that_does_not_hold_looks_like_none(here: Place) -> None:
+async def test_an_invalid_invitation_code_is_answered_like_no_code(here: Place) -> None:
     revoked, expired, other = [await invite(here, ttl_seconds=60) for _ in range(3)]
     assert (await here.bench.as_("alice").delete(f"{INVITES}/{revoked['id']}")).status_code == 204
     used = await invite(here)

@@ -106,7 +106,7 @@ async def test_an_invalid_join_request_is_refused_with_its_path(
 
 
 @pytest.mark.req("ADP-47")
-async def test_a_swarm_has_only_so_many_members(here: Place) -> None:
+async def test_the_number_of_members_of_a_swarm_is_limited(here: Place) -> None:
     alice = here.bench.as_("alice")
     several = [join(alice, f"agent:a{n}.example.com") for n in range(limits.SWARM_MEMBERS + 1)]
     statuses = [answer.status_code for answer in [await each for each in several]]

@@ -95,7 +95,7 @@ async def test_an_invalid_task_is_refused_with_its_path(here: Place, document: o
 
 
 @pytest.mark.req("ADP-44")
-async def test_a_task_brings_only_so_much_along(here: Place) -> None:
+async def test_the_size_of_a_task_is_limited(here: Place) -> None:
     alice = here.bench.as_("alice")
     room = limits.TASK_BYTES - len('{"task":"echo","input":""}')
     largest = await alice.post(TASKS, content='{"task":"echo","input":"%s"}' % ("x" * room))
@@ -175,7 +175,7 @@ async def test_a_task_that_is_not_done_in_time_fails(here: Place) -> None:
 
 
 @pytest.mark.req("ADP-45")
-async def test_one_caller_has_only_so_many_tasks_that_wait(here: Place) -> None:
+async def test_the_number_of_waiting_tasks_per_caller_is_limited(here: Place) -> None:
     alice = here.bench.as_("alice")
     await alice.post("/api/v1/agents", json=profile(AGENT))
     several = [

@@ -141,7 +141,7 @@ async def test_the_webhook_takes_nothing_from_strangers(here: Place) -> None:
 
 
 @pytest.mark.req("ADP-46")
-async def test_a_result_that_is_not_brought_is_asked_for(here: Place) -> None:
+async def test_a_result_without_a_callback_is_polled(here: Place) -> None:
     here.taking.answers += [
         ("200 OK", b'{"taskId":"theirs-1","status":"running"}'),
         ("200 OK", b'{"taskId":"theirs-1","status":"failed","error":{"code":"no","message":"No paper."}}'),
@@ -186,7 +186,7 @@ async def test_only_subjects_of_the_service_have_their_tasks_sent_on(here: Place
 
 
 @pytest.mark.req("ADP-46")
-async def test_a_status_url_on_another_server_is_not_asked(here: Place) -> None:
+async def test_a_status_url_on_another_server_is_not_called(here: Place) -> None:
     elsewhere = b'{"taskId":"theirs-1","status":"accepted","statusUrl":"https://10.0.0.1/x"}'
     here.taking.answers = [("202 Accepted", elsewhere)]
     sent = await send(here)

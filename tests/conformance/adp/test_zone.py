@@ -33,7 +33,7 @@ def test_an_agent_that_a_provider_hosts_points_at_the_provider() -> None:
 
 
 @pytest.mark.req("ADP-15")
-def test_the_key_stands_in_one_text_record() -> None:
+def test_the_key_is_in_one_txt_record() -> None:
     (record,) = read_zone(zone_of(port=8443))["_agent.alice.example.com", "TXT"]
     pairs = dict(part.strip().split("=", 1) for part in b"".join(record.strings).decode().split(";"))
     assert pairs == {

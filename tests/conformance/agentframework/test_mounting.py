@@ -81,7 +81,7 @@ async def test_agents_may_be_records_documents_of_any_dialect_or_their_text() ->
         ({"id": "https://h.example/a", "name": "X"}, {"id": URI_SLUG, "name": "X", "summary": "X", "tags": []}),
     ],
 )
-async def test_an_agent_of_the_application_need_say_no_more_than_its_id(document: Any, summary: Any) -> None:
+async def test_an_agent_of_the_application_needs_only_an_id(document: Any, summary: Any) -> None:
     async with client_of(Discovery(agents=[document])) as client:
         assert (await client.get(AGENTS)).json() == {"agents": [summary]}
         item = (await client.get(f"{AGENTS}/{summary['id']}")).json()
@@ -134,7 +134,7 @@ async def test_members_beyond_the_record_limits_are_checked_and_found() -> None:
 
 
 @pytest.mark.req("AF-70")
-async def test_a_callable_is_asked_each_time_and_a_database_is_read() -> None:
+async def test_a_callable_provider_is_called_for_every_request() -> None:
     agents = [ANNOTATOR]
 
     async def current() -> list[Any]:

@@ -65,7 +65,7 @@ async def test_q_has_bounds(opened: Opener) -> None:
 
 
 @pytest.mark.req("AF-21")
-async def test_a_service_with_a_ranker_sorts_by_relevance_when_asked() -> None:
+async def test_sort_by_relevance_uses_the_ranker() -> None:
     near = {**FAQ, "id": "b", "name": "B", "description": "invoice invoice invoice", "summary": "invoice"}
     far = {**FAQ, "id": "a", "name": "A", "description": "A long text " * 20 + " invoice.", "summary": "Other things."}
     near["metadata"], far["metadata"] = {"canonical_id": "b"}, {"canonical_id": "a"}

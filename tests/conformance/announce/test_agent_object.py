@@ -234,7 +234,7 @@ def test_an_envelope_of_major_one_is_read(version: str, read_well: bool) -> None
 
 
 @pytest.mark.req("MAP-9")
-def test_metadata_hold_at_most_four_kibibytes() -> None:
+def test_metadata_has_at_most_four_kibibytes() -> None:
     room = limits.METADATA_BYTES - len(dump_json({"note": ""}))
     assert ANNOUNCE.decode(changed(metadata={"note": "x" * room}), DECODE)
     assert path_of_refusal(changed(metadata={"note": "x" * (room + 1)})) == "$.metadata"

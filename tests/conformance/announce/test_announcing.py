@@ -295,7 +295,7 @@ async def test_only_known_methods_are_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("ANN-35")
-async def test_409_says_that_the_id_is_bound_to_another_key_and_a_replay_is_no_409(tmp_path: Path) -> None:
+async def test_409_means_that_the_id_is_bound_to_another_key_and_a_replay_gets_401(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await admit(bench)
         alice = bench.as_("alice")

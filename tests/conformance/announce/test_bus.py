@@ -106,7 +106,7 @@ async def test_a_json_query_is_answered_on_its_reply_subject(server: NatsServer)
 
 
 @pytest.mark.req("ANN-38")
-async def test_a_registry_hears_the_bus_through_the_gate_for_all_announcements(
+async def test_announcements_from_the_bus_pass_the_same_admission_as_all_others(
     tmp_path: Path, server: NatsServer
 ) -> None:
     """B2, B4: signature, key, sequence and owner count as they do over HTTP."""
@@ -150,7 +150,7 @@ async def found_by(finder: Finder, clock: ManualClock) -> list[FoundAgent]:
 
 
 @pytest.mark.req("ANN-38")
-async def test_the_allow_list_holds_on_the_bus(tmp_path: Path, server: NatsServer) -> None:
+async def test_the_allow_list_applies_to_the_bus(tmp_path: Path, server: NatsServer) -> None:
     async with service(tmp_path, bus=server.url) as bench:
         transport = BusTransport(server.url, bench.clock)
         await transport.open()

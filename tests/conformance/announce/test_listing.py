@@ -211,7 +211,7 @@ async def test_an_unknown_agent_is_not_found_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("ANN-34", "ANN-7")
-async def test_agents_that_were_never_announced_are_derived_and_say_so(tmp_path: Path) -> None:
+async def test_agents_that_were_never_announced_are_marked_as_derived(tmp_path: Path) -> None:
     async with service(tmp_path, store="sqlite") as bench:
         await admitted(bench, said(1))
         document = profile(tags=["finance"], name="Zeta")
@@ -240,7 +240,7 @@ async def test_agents_that_were_never_announced_are_derived_and_say_so(tmp_path:
 
 
 @pytest.mark.req("ANN-34")
-async def test_an_agent_that_others_may_not_see_leaves_no_trace(tmp_path: Path) -> None:
+async def test_a_hidden_agent_leaves_no_trace(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await admitted(bench, said(1))
         bob = bench.as_("bob")

@@ -229,7 +229,7 @@ def test_the_older_canonical_form_counts_only_where_it_is_allowed() -> None:
 
 
 @pytest.mark.req("ANN-10")
-def test_a_new_key_is_vouched_for_by_the_one_before_it() -> None:
+def test_a_new_key_is_signed_by_the_previous_key() -> None:
     old, new, other = key_of(number=1), key_of(number=2), key_of(number=3)
     found = verdict(sign_announcement(agent(), new, old), old)
     assert found.state == "passed"

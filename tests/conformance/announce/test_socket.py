@@ -288,7 +288,7 @@ class Hurried(WebSocketProtocol):
 
 
 @pytest.mark.req("ANN-37")
-async def test_a_quiet_peer_is_asked_and_a_silent_one_is_let_go(tmp_path: Path) -> None:
+async def test_an_idle_peer_is_pinged_and_a_silent_one_is_disconnected(tmp_path: Path) -> None:
     """W8, criterion 7."""
     async with socket_service(tmp_path, protocol=Hurried) as bench:
         quiet = await bench.session("quiet", ping_interval=None)

@@ -134,7 +134,7 @@ def test_the_catalog_is_of_level_two_and_passes_the_third_on() -> None:
 
 
 @pytest.mark.req("ARD-37")
-def test_the_catalog_stands_the_checks_of_the_conformance_tool() -> None:
+def test_the_catalog_passes_the_conformance_tool() -> None:
     document = written_catalog()
     assert document["specVersion"] == "1.0"
     assert "collections" not in document

@@ -137,7 +137,7 @@ async def test_a_search_gives_entries_with_score_and_source_best_first(reader: h
 
 
 @pytest.mark.req("ARD-24")
-async def test_equals_stand_in_the_order_of_their_identifiers(bench: Bench, reader: httpx2.AsyncClient) -> None:
+async def test_equal_scores_are_ordered_by_identifier(bench: Bench, reader: httpx2.AsyncClient) -> None:
     for name in ("c", "a", "b"):
         twin = profile(
             f"https://twins.example.com/{name}", name="Twin", description="Counts zebras.", bindings=bound("mcp")
@@ -204,7 +204,7 @@ async def test_a_page_token_fits_the_same_question_of_the_same_caller_only(
 
 
 @pytest.mark.req("ARD-23")
-async def test_a_page_holds_ten_unless_asked_and_a_hundred_at_most(reader: httpx2.AsyncClient) -> None:
+async def test_a_page_has_ten_results_by_default_and_a_hundred_at_most(reader: httpx2.AsyncClient) -> None:
     assert len((await search(reader, "weather"))["results"]) <= 10
     assert (await search(reader, "weather", pageSize=100_000))["results"]
 
@@ -322,7 +322,7 @@ async def test_the_list_is_narrowed_by_clauses(reader: httpx2.AsyncClient, writt
 
 
 @pytest.mark.req("ARD-32")
-async def test_the_list_stands_in_the_order_that_is_asked_for(reader: httpx2.AsyncClient) -> None:
+async def test_the_list_is_sorted_as_requested(reader: httpx2.AsyncClient) -> None:
     narrowed = "publisher = 'north.example.com,south.example.com,east.example.com'"
     by_name = await listed(reader, filter=narrowed, orderBy="name DESC")
     assert names(by_name["items"]) == ["Tide", "Sun", "Storm", "Rain", "Ledger"]
@@ -464,7 +464,7 @@ async def test_a_deprecated_agent_is_in_no_answer(bench: Bench, reader: httpx2.A
 
 
 @pytest.mark.req("ARD-12")
-async def test_the_catalog_names_the_registry_where_it_is_asked(bench: Bench) -> None:
+async def test_the_catalog_has_an_entry_with_the_url_of_the_registry(bench: Bench) -> None:
     entries = (await bench.anonymous().get("/.well-known/ai-catalog.json")).json()["entries"]
     (registry,) = [
         entry

@@ -36,7 +36,7 @@ def digest(body: bytes) -> str:
 
 
 @pytest.mark.req("AID-1", "AID-6")
-async def test_the_flat_name_is_tried_first_and_older_names_only_when_told(bench: Bench) -> None:
+async def test_the_flat_name_is_tried_first_and_older_names_only_if_enabled(bench: Bench) -> None:
     legacy = "_alice._mcp._agents.example.com"
     bench.zones.set(legacy, "SVCB", "1 mcp.example.com. alpn=mcp port=443")
     assert (await bench.resolver.resolve(bench.domain, "dns")).outcome == "not_found"
@@ -134,7 +134,7 @@ async def test_an_alias_that_ends_at_a_host_without_records_leads_to_that_host(b
 
 
 @pytest.mark.req("AID-10")
-async def test_behind_a_cname_the_dot_is_where_the_record_is_and_the_agent_is_still_the_one_asked_for(
+async def test_behind_a_cname_the_target_dot_is_the_record_owner_and_the_agent_is_unchanged(
     bench: Bench,
 ) -> None:
     bench.publish()
@@ -171,7 +171,7 @@ async def test_aliases_beside_services_are_refused(bench: Bench) -> None:
 
 
 @pytest.mark.req("AID-10")
-async def test_an_alias_to_the_root_says_that_there_is_none(bench: Bench) -> None:
+async def test_an_alias_to_the_root_means_that_there_is_no_service(bench: Bench) -> None:
     bench.zones.set(bench.domain, "SVCB", "0 .")
     found = await bench.resolver.resolve(bench.domain)
     assert (found.outcome, found.code) == ("not_found", "not_offered")
@@ -209,7 +209,7 @@ async def test_a_forged_answer_is_refused(bench: Bench) -> None:
 
 
 @pytest.mark.req("AID-19")
-async def test_an_unsigned_domain_is_resolved_and_says_so(bench: Bench) -> None:
+async def test_an_unsigned_domain_is_resolved_and_reported_as_insecure(bench: Bench) -> None:
     bench.zones.security = "insecure"
     bench.publish()
     found = await bench.resolver.resolve(bench.domain)
@@ -309,7 +309,7 @@ async def test_the_endpoint_of_an_aid_record_is_the_server_in_its_address(
 
 
 @pytest.mark.req("AID-17")
-async def test_a_capability_document_of_no_dialect_is_kept_and_the_agent_is_in_the_other(bench: Bench) -> None:
+async def test_with_an_unrecognised_capability_document_the_metadata_document_is_used(bench: Bench) -> None:
     bench.web.put("/cap.json", {"anything": ["goes"]})
     bench.publish(params=f'key65400="{bench.url("/cap.json")}"')
     found = await bench.resolver.resolve(bench.domain)

@@ -192,7 +192,7 @@ def test_one_good_signature_of_several_is_enough_and_a_wrong_one_is_reported() -
 
 
 @pytest.mark.req("A2A-8")
-def test_a_card_cannot_say_where_its_key_is() -> None:
+def test_a_card_cannot_name_the_location_of_its_key() -> None:
     """J3: `jku` is allowed and not followed; a key in the header is refused."""
     header = {"alg": "EdDSA", "kid": "k", "jku": "https://evil.example/keys"}
     document = signed_by_hand(card(), header)
@@ -218,7 +218,7 @@ def test_malformed_signatures_fail_the_check(signatures: Any) -> None:
 
 
 @pytest.mark.req("A2A-8")
-def test_only_so_many_signatures_are_looked_at() -> None:
+def test_the_number_of_checked_signatures_is_limited() -> None:
     filler = [{"protected": "x", "signature": "y"}]
     good = sign_card(card(), key_of())["signatures"]
     assert verdict(card(signatures=filler * (limits.SIGNATURES - 1) + good), key_of()).state == "passed"

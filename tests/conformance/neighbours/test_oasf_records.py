@@ -67,7 +67,7 @@ def test_a_record_maps_into_the_profile() -> None:
 
 
 @pytest.mark.req("MAP-8")
-def test_a_record_that_says_nowhere_where_the_agent_is_is_refused() -> None:
+def test_a_record_without_locators_is_refused() -> None:
     with pytest.raises(InvalidDocument) as caught:
         read({name: value for name, value in SMALLEST.items() if name != "locators"})
     assert caught.value.path == "$.locators"

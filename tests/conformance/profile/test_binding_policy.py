@@ -46,7 +46,7 @@ def test_the_preferred_binding_that_the_rules_admit_is_chosen() -> None:
         ("", "scheme"),
     ],
 )
-def test_an_endpoint_that_must_not_be_called_unasked_is_refused_with_the_reason(endpoint: str, told: str) -> None:
+def test_the_default_policy_refuses_unsafe_endpoints_with_the_reason(endpoint: str, told: str) -> None:
     with pytest.raises(NotAllowed) as refused:
         BindingPolicy().choose(candidate({"protocol": "https", "endpoint": endpoint}))
     assert told in refused.value.message
@@ -81,7 +81,7 @@ def test_an_agent_that_is_not_in_use_or_not_trusted_enough_is_not_called(
 
 
 @pytest.mark.req("PRO-16")
-def test_a_verified_agent_is_called_where_that_is_asked_for() -> None:
+def test_a_policy_that_requires_verified_agents_allows_one() -> None:
     found = candidate(trust={"level": "verified"}, freshness={"expires_at": "2099-01-01T00:00:00Z"}, status="active")
     assert BindingPolicy(least_trust="verified").choose(found, now=1_800_000_000.0) == HTTPS
 

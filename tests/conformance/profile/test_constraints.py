@@ -162,7 +162,7 @@ async def test_many_that_fit_are_found_behind_many_better_matches_that_do_not(tm
 
 
 @pytest.mark.req("PRO-21", "PRO-24")
-async def test_results_are_as_young_as_was_asked_for_by_change_or_renewal(tmp_path: Path) -> None:
+async def test_max_results_age_counts_changes_and_renewals(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         client = await filled(bench)
         leased = {"ttl_seconds": "3600"}
@@ -270,7 +270,7 @@ async def test_an_empty_result_names_the_filter_that_emptied_it(tmp_path: Path) 
 
 
 @pytest.mark.req("PRO-24")
-async def test_a_search_keeps_to_the_statuses_that_are_asked_for(tmp_path: Path) -> None:
+async def test_a_search_returns_only_the_requested_statuses(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         client = await filled(bench)
         await client.post("/api/v1/agents", json=profile("trial", description="Checks an invoice.", status="testing"))

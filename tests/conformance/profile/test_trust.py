@@ -75,7 +75,7 @@ async def test_a_signature_by_the_bound_key_verifies_with_evidence(tmp_path: Pat
 
 
 @pytest.mark.req("PRO-55")
-async def test_a_signature_that_does_not_hold_has_failed(tmp_path: Path) -> None:
+async def test_an_invalid_signature_fails_the_check(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await bind(bench)
         forged = {**sign_profile(profile(), KEY), "description": "Answers anything at all."}
@@ -272,7 +272,7 @@ async def test_a_claim_of_trust_in_free_metadata_is_not_served_as_ours(tmp_path:
 
 
 @pytest.mark.req("PRO-55")
-async def test_a_claim_in_our_own_words_does_not_reach_other_dialects(tmp_path: Path) -> None:
+async def test_a_claim_in_reserved_members_does_not_reach_other_dialects(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await register(bench, profile(**{"org.waypost.trust": {"level": "verified"}}))
         reader = bench.as_("bob")
@@ -358,7 +358,7 @@ async def test_hidden_verified_agents_change_no_result(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("PRO-57")
-async def test_a_name_that_looks_like_that_of_a_verified_agent_is_marked_and_stands_lower(tmp_path: Path) -> None:
+async def test_a_name_confusable_with_a_verified_agent_is_flagged_and_ranked_lower(tmp_path: Path) -> None:
     """R5."""
     async with service(tmp_path) as bench:
         await bind(bench)

@@ -263,7 +263,7 @@ def _nested(depth: int) -> dict[str, Any]:
         ({"": 3}, -32004),
     ],
 )
-async def test_a_query_that_cannot_be_asked_is_refused(rpc: Rpc, query: Any, code: int) -> None:
+async def test_an_invalid_discovery_query_is_refused(rpc: Rpc, query: Any, code: int) -> None:
     assert await rpc.code("discover", discovery_query=query) == code
 
 

@@ -93,7 +93,7 @@ async def test_the_service_never_asks_the_registry_that_a_form_names(apis: Serve
 
 
 @pytest.mark.req("RTFS-61")
-async def test_another_registry_is_asked_without_the_credentials_of_the_client(apis: ServedApis) -> None:
+async def test_another_registry_is_called_without_the_credentials_of_the_client(apis: ServedApis) -> None:
     form = f'(discover-agents {{:agent-id "storm"}} {{:registry-uri "{apis.url}/agents"}})'
     async with apis.subject("alice").client() as client:
         refused = await client.discover_agents(form)

@@ -29,7 +29,7 @@ def test_properties_are_pairs_or_one_map_and_each_is_given_once() -> None:
 
 
 @pytest.mark.req("RTFS-7")
-def test_other_forms_are_passed_over_and_two_profiles_are_a_list_only_when_asked_for() -> None:
+def test_other_forms_are_skipped_and_two_profiles_are_a_list_only_if_requested() -> None:
     profile = parse_profile('(task :id "t") (agent-profile :id "a")')
     assert profile.id == "a"
     assert "(task" in profile.warnings[0]
@@ -341,7 +341,7 @@ def test_an_exported_profile_gives_its_card_again(document: dict[str, Any]) -> N
 
 
 @pytest.mark.req("RTFS-8", "RTFS-10")
-def test_a_long_id_stands_for_a_name_as_far_as_a_name_goes() -> None:
+def test_a_long_id_used_as_a_name_is_truncated() -> None:
     endpoint = ':communication-endpoints [{:protocol :http :uri "https://a.example/"}]'
     decoded = RTFS.decode_text(f'(agent-profile :id "{"i" * 256}" {endpoint})'.encode(), DECODE)
     assert (decoded.record.id, decoded.record.name) == ("i" * 256, "i" * 128)

@@ -275,7 +275,7 @@ async def test_agents_of_other_dialects_are_found_as_cards(rpc: Rpc) -> None:
 
 
 @pytest.mark.req("RTFS-34")
-async def test_an_error_speaks_of_the_agent_as_the_protocol_does(bench: Bench, rpc: Rpc) -> None:
+async def test_an_error_names_the_agent_as_the_protocol_does(bench: Bench, rpc: Rpc) -> None:
     await rpc.register(card())
     unknown = await rpc.error("heartbeat", agent_id="nobody")
     taken = await Rpc(bench.as_("bob")).error("register", agent_card=card())

@@ -19,7 +19,7 @@ def bob(shell: Shell) -> list[str]:
     return ["--token", ran.out.strip()]
 
 
-def test_a_task_is_sent_waited_for_and_asked_about(shell: Shell) -> None:
+def test_a_task_is_sent_awaited_and_its_status_read(shell: Shell) -> None:
     ran = shell("task", "send", "echo", '{"n": [1, 2]}', "--wait", "60s", "-o", "json")
     assert ran.code == 0, ran.err
     assert (ran.json["status"], ran.json["result"]) == ("succeeded", {"n": [1, 2]})

@@ -160,7 +160,7 @@ async def test_only_admin_learns_network_details(bench: Bench, registering: Regi
 # --- Later ----------------------------------------------------------------------------------------
 
 
-async def test_nothing_is_asked_before_its_time_and_then_with_jitter(bench: Bench, registering: Registering) -> None:
+async def test_endpoints_are_checked_when_due_with_jitter(bench: Bench, registering: Registering) -> None:
     bench.publish()
     await registering.take(bench.domain)
     asked = len(bench.zones.asked)

@@ -206,7 +206,7 @@ async def test_writers_only(bench: Bench) -> None:
     assert (await bench.as_("alice", "discover:read").post("/api/v1/domains", json=body)).status_code == 403
 
 
-async def test_a_subject_claims_so_many_domains_and_no_more(bench: Bench, domains: DomainClaims) -> None:
+async def test_the_number_of_domain_claims_per_subject_is_limited(bench: Bench, domains: DomainClaims) -> None:
     for number in range(limits.PROOF_DOMAINS):
         await domains.prove(ALICE, f"d{number}.example.com", "dns")
     await domains.prove(ALICE, "d0.example.com", "dns")
@@ -229,7 +229,7 @@ async def test_each_step_is_in_the_audit_trail(bench: Bench, names: DnsServer) -
 # --- What it changes ------------------------------------------------------------------------------
 
 
-async def test_a_proven_domain_is_told_and_hosted_and_its_end_ends_both(bench: Bench, names: DnsServer) -> None:
+async def test_a_proven_domain_is_reported_and_hosted_until_the_proof_ends(bench: Bench, names: DnsServer) -> None:
     alice = bench.as_("alice")
     assert (await alice.post("/api/v1/agents", json=adp("bot.example.com"))).status_code == 201
     assert await served(bench, "bot.example.com") != "agent:bot.example.com"
@@ -245,7 +245,7 @@ async def test_a_proven_domain_is_told_and_hosted_and_its_end_ends_both(bench: B
         assert "domain" not in await checks(bench, f"agent:{host}")
 
 
-async def test_a_proof_says_nothing_of_other_owners_and_other_domains(bench: Bench, names: DnsServer) -> None:
+async def test_a_domain_proof_does_not_apply_to_other_owners_or_domains(bench: Bench, names: DnsServer) -> None:
     alice, bob = bench.as_("alice"), bench.as_("bob")
     await prove(alice, names, "example.com")
     await bob.post("/api/v1/agents", json=adp("bob.example.com"))

@@ -82,7 +82,7 @@ async def test_a_follower_serves_agents_registered_before_its_start(tmp_path: Pa
         await pair.follower.stop()
 
 
-async def test_a_change_is_there_once_it_was_told_and_not_before(tmp_path: Path) -> None:
+async def test_a_follower_shows_a_change_after_it_was_announced(tmp_path: Path) -> None:
     async with following(tmp_path) as pair:
         await pair.put("a", description="Sorts letters.")
         await pair.follower.follower.catch_up()
@@ -121,7 +121,7 @@ async def test_an_update_before_a_renewal_is_not_lost(tmp_path: Path) -> None:
         assert entry.expires_at == pair.bench.registry.resolve(READER, "a").expires_at
 
 
-async def test_a_removal_that_was_not_told_yet_removes_nothing(tmp_path: Path) -> None:
+async def test_a_removal_takes_effect_in_a_follower_only_after_it_was_announced(tmp_path: Path) -> None:
     async with following(tmp_path) as pair:
         await pair.put("a")
         await pair.announce()

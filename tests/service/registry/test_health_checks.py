@@ -65,7 +65,7 @@ async def health(client: httpx2.AsyncClient, agent_id: str) -> dict[str, Any]:
 # --- Many ------------------------------------------------------------------------------------------
 
 
-async def test_five_thousand_dead_endpoints_are_asked_once_each_round_and_a_few_at_once(bench: Bench) -> None:
+async def test_five_thousand_dead_endpoints_are_checked_once_per_round_with_bounded_concurrency(bench: Bench) -> None:
     """F13: counted, not timed. Who is dead costs two changes, however long it stays so, and is asked ever more seldom."""
     prober = DeadEndpoints()
     checks = make_checks(bench, prober)
@@ -258,7 +258,7 @@ async def test_an_endpoint_at_a_denied_number_is_refused_when_it_is_registered(t
         await register(client, agent("b", "https://inside.test/"))
 
 
-async def test_the_health_of_a_hidden_agent_is_nobodys_business(bench: Bench, site: ExternalServer) -> None:
+async def test_the_health_of_a_hidden_agent_is_not_shown(bench: Bench, site: ExternalServer) -> None:
     checks = make_checks(bench)
     alice, bob = bench.as_("alice"), bench.as_("bob")
     await register(alice, agent("hidden", serve(site, "/", 200)), **{"Waypost-Visibility": "private"})

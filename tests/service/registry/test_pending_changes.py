@@ -224,7 +224,7 @@ async def test_a_repeated_request_is_answered_also_after_the_change_was_confirme
     assert "held" not in again.json()
 
 
-async def test_it_waits_over_http_too_and_the_answer_says_how_to_go_on(tmp_path: Path) -> None:
+async def test_a_pending_change_over_http_says_how_to_confirm_it(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await publish(bench, *BOUND)
         client = bench.as_("alice")

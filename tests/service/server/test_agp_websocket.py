@@ -60,7 +60,7 @@ async def refused(socket: Socket) -> int:
     return int(event["status"])
 
 
-async def test_a_token_must_hold_and_lets_in_whose_key_nothing_else_tells(bench: Bench) -> None:
+async def test_a_token_must_be_valid_and_admits_a_peer_without_a_known_key(bench: Bench) -> None:
     now, stranger = bench.clock.now(), "agent:nobody.key.invalid"
     async with call(bench, authorization="Bearer wrong") as socket:
         assert await refused(socket) == 401
@@ -103,7 +103,7 @@ async def test_a_session_ends_with_the_token_that_it_came_with(bench: Bench) -> 
         conversations.recheck_seconds = before
 
 
-async def test_a_revoked_key_opens_no_session_whatever_vouches_for_it(bench: Bench) -> None:
+async def test_a_revoked_key_opens_no_session_even_with_a_token(bench: Bench) -> None:
     now, gone = bench.clock.now(), "agent:gone.example.com"
     key = key_of(gone).public
     body = {"agent_id": gone, "public_key": key.pem()}
@@ -316,7 +316,7 @@ async def test_messages_wait_for_an_agent_that_is_away_and_stay_until_it_has_the
         assert json.loads(await line.receive())["from"] == OWN
 
 
-async def test_a_caller_hears_the_hello_of_the_agent_before_anything_else_of_it(bench: Bench) -> None:
+async def test_a_caller_receives_the_hello_of_the_agent_before_its_other_messages(bench: Bench) -> None:
     now = bench.clock.now()
     async with await attach(bench):
         pass
@@ -339,7 +339,7 @@ async def test_a_caller_hears_the_hello_of_the_agent_before_anything_else_of_it(
         assert await guest.receive() == said
 
 
-async def test_only_an_agent_with_a_record_and_a_bound_key_holds_a_line(bench: Bench) -> None:
+async def test_only_an_agent_with_a_record_and_a_bound_key_may_use_the_relay(bench: Bench) -> None:
     now = bench.clock.now()
     attaching = json.dumps({"action": "attach"})
     async with call(bench) as socket:  # pinned, but not registered
@@ -356,7 +356,7 @@ async def test_only_an_agent_with_a_record_and_a_bound_key_holds_a_line(bench: B
         assert (await socket.closed())[0] == 4403
 
 
-async def test_a_hosted_agent_holds_a_line_by_the_key_that_is_here_for_it(bench: Bench) -> None:
+async def test_a_hosted_agent_connects_to_the_relay_with_the_key_stored_here(bench: Bench) -> None:
     now, file = bench.clock.now(), bench.application.settings.data / "keys/hosted/hosted.example.com.pem"
     key = load_private_key(file.read_bytes())
     async with call(bench) as line:

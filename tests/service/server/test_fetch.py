@@ -67,7 +67,7 @@ async def test_a_document_is_shown_and_not_registered(bench: Bench, site: Extern
     assert bench.registry.entries.find_named(document["id"]) is None
 
 
-async def test_a_document_is_registered_when_it_is_asked(bench: Bench, site: ExternalServer) -> None:
+async def test_a_fetched_document_is_registered_with_save(bench: Bench, site: ExternalServer) -> None:
     document = profile("https://agents.example.net/saved")
     site.json("/agent.json", document)
     url = f"http://127.0.0.1:{site.port}/agent.json"
@@ -117,7 +117,7 @@ async def test_a_fetched_document_is_saved_only_as_shown(bench: Bench, site: Ext
     assert (await fetch(bench.admin(), url, save=True, digest=fresh)).status_code == 200
 
 
-async def test_an_origin_stands_for_its_well_known_documents(
+async def test_for_an_origin_its_well_known_documents_are_fetched(
     bench: Bench, site: ExternalServer, names: DnsServer
 ) -> None:
     names.set("agents.test", "A", ["127.0.0.1"])

@@ -68,7 +68,7 @@ async def test_no_forged_token_is_accepted_and_nothing_is_fetched(tmp_path: Path
         assert canary.connections == 0
 
 
-def test_every_case_of_the_list_is_asked() -> None:
+def test_every_case_of_the_list_has_a_forgery() -> None:
     named = {forgery.case for forgery in forgeries(IDP, "http://127.0.0.1:1/")}
     assert {case["name"] for case in CASES} - named == ELSEWHERE
 

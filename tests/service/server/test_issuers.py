@@ -96,7 +96,9 @@ async def test_keys_that_were_taken_back_end_within_the_time_that_keys_are_fresh
 
 
 @pytest.mark.parametrize("outage", [answer(b"", status="503 Service Unavailable"), answer(b"<html>"), answer(b"{}")])
-async def test_the_last_keys_hold_while_their_issuer_is_away_but_not_for_ever(tmp_path: Path, outage: bytes) -> None:
+async def test_cached_issuer_keys_are_used_for_a_limited_time_while_the_issuer_is_down(
+    tmp_path: Path, outage: bytes
+) -> None:
     async with fetched(tmp_path, OLD.jwks()) as (bench, site):
         assert await status(bench, OLD.token()) == 200
         site.pages["/jwks.json"] = outage
@@ -170,7 +172,7 @@ def test_issuers_are_tables_of_the_settings_file(tmp_path: Path) -> None:
         load_settings(environ={"WAYPOST_ISSUERS": "x"})
 
 
-def test_the_issuer_of_the_flags_stands_beside_those_of_the_table(tmp_path: Path) -> None:
+def test_the_issuer_of_the_flags_is_added_to_those_of_the_table(tmp_path: Path) -> None:
     tables = (Issuer(issuer="https://b", jwks=("https://b/",), prefix="b:"),)
     settings = Settings(data=tmp_path, jwks=("https://a/",), issuer="https://a", issuers=tables)
     assert [issuer.issuer for issuer in settings.external_issuers] == ["https://a", "https://b"]

@@ -52,7 +52,7 @@ async def test_a_lan_announcement_is_registered_with_its_source_and_expires_by_i
         await transport.close()
 
 
-async def test_the_allow_list_holds_on_the_lan_and_refusals_are_silent(tmp_path: Path) -> None:
+async def test_the_allow_list_applies_to_the_lan_and_refusals_are_silent(tmp_path: Path) -> None:
     settings = lan()
     async with service(tmp_path, **settings) as bench:
         transport, back = end(settings, bench.clock), Watched()

@@ -141,7 +141,7 @@ async def test_the_style_that_pages_ask_for_is_served_to_everybody(tmp_path: Pat
     assert again.status_code == 304
 
 
-async def test_a_page_for_readers_is_kept_by_no_shared_cache(tmp_path: Path) -> None:
+async def test_a_page_for_signed_in_readers_is_not_stored_by_shared_caches(tmp_path: Path) -> None:
     """H9."""
     async with service(tmp_path) as bench:
         home, docs, rtfs = await pages(bench)

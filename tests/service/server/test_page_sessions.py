@@ -50,7 +50,7 @@ async def test_the_cookie_is_for_pages_of_this_host_and_for_no_script(tmp_path: 
     assert bench.admin_token not in cookie
 
 
-async def test_behind_tls_the_cookie_never_leaves_it(tmp_path: Path) -> None:
+async def test_with_https_the_cookie_is_secure_and_host_bound(tmp_path: Path) -> None:
     async with service(tmp_path, base_url="https://agents.example.net") as bench:
         answer = await visitor(bench).post("/sign-in", data={"token": bench.admin_token})
     assert answer.headers["set-cookie"].startswith("__Host-waypost-443=")

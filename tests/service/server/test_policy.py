@@ -216,7 +216,7 @@ async def test_a_cursor_is_its_subjects_own(tmp_path: Path) -> None:
         assert answer.status_code == 400, "it fits the same filters only"
 
 
-async def test_a_cursor_of_a_list_holds_for_a_day_and_ends_after_two(tmp_path: Path) -> None:
+async def test_a_list_cursor_is_valid_for_a_day_and_expires_after_two(tmp_path: Path) -> None:
     """H10. The same page has the same cursor within a day, so that its entity tag holds."""
     async with callers(tmp_path) as made:
         first = await made.alice.get("/api/v1/agents?limit=1")

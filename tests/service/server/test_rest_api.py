@@ -205,7 +205,7 @@ async def test_a_list_is_filtered_by_tag_protocol_status_and_owner(tmp_path: Pat
         assert (await bob.get("/api/v1/agents", params={"status": "asleep"})).status_code == 400
 
 
-async def test_an_export_holds_everything_the_caller_sees_one_line_each(tmp_path: Path) -> None:
+async def test_an_export_has_one_line_per_visible_agent(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         admin = bench.admin()
         await admin.post("/api/v1/agents", content=json.dumps(A2A, indent=4).encode())
@@ -283,7 +283,7 @@ async def test_a_token_that_cannot_be_minted_is_refused(tmp_path: Path, asked: d
         assert (answer.status_code, answer.json()["path"]) == (400, path)
 
 
-async def test_an_agent_that_says_nowhere_how_to_be_reached_is_kept_but_not_offered_to_profile_clients(
+async def test_an_agent_without_an_endpoint_is_stored_but_not_returned_to_profile_clients(
     tmp_path: Path,
 ) -> None:
     bare = {"id": "bare", "name": "Bare", "summary": "Answers riddles.", "endpoints": [], "capabilities": {}}
@@ -324,7 +324,7 @@ async def test_the_type_of_every_problem_leads_to_a_page(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("face", ["/api/v1/agents", "/profile/v1/agents", "/agents"])
-async def test_a_problem_names_the_path_as_it_was_asked_for(tmp_path: Path, face: str) -> None:
+async def test_a_problem_names_the_path_as_requested(tmp_path: Path, face: str) -> None:
     """RFC 9457: `instance` is a URI reference, which no space, letter beyond ASCII or bare slash of an id is part of."""
     async with service(tmp_path) as bench:
         for escaped in ("a%20b", "%C3%A4", "https%3A%2F%2Fh.example%2Fa", "%00"):

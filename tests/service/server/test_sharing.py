@@ -120,7 +120,7 @@ async def test_an_invalid_list_of_subjects_is_refused_with_its_path(tmp_path: Pa
         assert (answer.status_code, answer.json()["path"][:3]) == (400, "$.a" if "add" in asked else "$.r")
 
 
-async def test_an_agent_is_shared_with_so_many_and_no_more(tmp_path: Path) -> None:
+async def test_the_number_of_subjects_an_agent_is_shared_with_is_limited(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await bench.as_("alice").post("/api/v1/agents", json=SECRET, headers=PRIVATE)
         names = [f"s{number}" for number in range(limits.INVITEES)]
@@ -131,7 +131,7 @@ async def test_an_agent_is_shared_with_so_many_and_no_more(tmp_path: Path) -> No
         assert again["outcome"] == "unchanged"
 
 
-async def test_an_agent_that_is_not_private_says_that_more_see_it(tmp_path: Path) -> None:
+async def test_sharing_an_agent_that_is_not_private_gives_a_warning(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await bench.as_("alice").post("/api/v1/agents", json=SECRET)
         assert "public" in (await share(bench, add=["bob"])).json()["warnings"][-1]

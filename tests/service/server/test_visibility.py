@@ -137,7 +137,7 @@ async def test_a_write_to_a_hidden_id_is_the_same_conflict_as_to_a_visible_one(t
         assert (await bob.post("/api/v1/agents/hidden:renew")).status_code == 404
 
 
-async def test_reading_needs_a_token_unless_the_settings_say_otherwise(tmp_path: Path) -> None:
+async def test_reading_needs_a_token_unless_the_settings_allow_anonymous_reads(tmp_path: Path) -> None:
     always_open = (
         "/", "/.well-known/agent.json", "/.well-known/agent-card.json", "/.well-known/agent-card", "/v1/card",
         "/.well-known/ai-catalog.json", "/schemas/profile.json", "/healthz", "/readyz",

@@ -51,7 +51,7 @@ def test_a_part_of_a_set_is_measured_through_the_product_and_beats_chance() -> N
 
 @needs_data
 @pytest.mark.parametrize("ablation", ABLATIONS, ids=lambda each: each.name)
-def test_every_ablation_can_be_asked(ablation: object) -> None:
+def test_every_ablation_can_be_run(ablation: object) -> None:
     agents = [ablation.shown(agent) for agent in public_set("metatool").agents[:30]]  # type: ignore[attr-defined]
     searcher = InProcess(ablation.make)  # type: ignore[attr-defined]
     searcher.fill(agents)

@@ -51,7 +51,7 @@ def test_made_text_has_the_statistics_of_real_text() -> None:
 
 
 @needs_data
-def test_questions_differ_and_a_paraphrase_knows_its_agent() -> None:
+def test_queries_differ_and_a_paraphrase_is_mapped_to_its_agent() -> None:
     asked = distinct(500, 300)
     assert len({question.text for question in asked}) == 300
     assert len({question.text for question in repeated(500, 300)}) < 300

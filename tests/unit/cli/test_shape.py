@@ -158,7 +158,7 @@ def test_completion_is_a_script_of_the_shell(lonely_shell: Shell, shell_name: st
     assert "_WAYPOST_COMPLETE" in lonely_shell("completion", shell_name).out
 
 
-def test_completion_knows_commands_and_options(lonely_shell: Shell) -> None:
+def test_completion_offers_commands_and_options(lonely_shell: Shell) -> None:
     ran = lonely_shell(_WAYPOST_COMPLETE="bash_complete", COMP_WORDS="waypost regi", COMP_CWORD="1")
     assert "register" in ran.out
     ran = lonely_shell(_WAYPOST_COMPLETE="bash_complete", COMP_WORDS="waypost find --expl", COMP_CWORD="2")

@@ -228,7 +228,7 @@ async def test_announcements_without_echo_are_repeated_at_once_and_three_lead_to
         assert announcer.rollback.state == "REGISTRY"
 
 
-async def test_in_a_crowd_it_speaks_less_often_but_not_at_once() -> None:
+async def test_on_a_crowded_lan_the_announcement_period_grows_step_by_step() -> None:
     clock, pauses, wire = ManualClock(NOW), Pauses(), Wire()
     wire.believes = 120
     async with Announcer(agent(), key("a"), [wire], clock=clock, pause=pauses):

@@ -159,7 +159,7 @@ async def test_a_missing_file_is_an_error_with_its_name(tmp_path: Path) -> None:
             await client.register(tmp_path / "none.json")
 
 
-async def test_an_answer_that_got_lost_is_asked_for_again_with_the_same_key() -> None:
+async def test_a_request_whose_answer_was_lost_is_repeated_with_the_same_idempotency_key() -> None:
     script = Script(httpx2.ReadError("reset"), errors.Unavailable("busy"), ok(RECEIPT))
     async with script.client() as client:
         assert (await client.register(b"{}")).outcome == "created"

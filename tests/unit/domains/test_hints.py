@@ -18,7 +18,7 @@ async def test_address_hints_are_reported_and_never_connected_to(bench: Bench) -
     assert bench.web.connections == 1
 
 
-async def test_a_target_or_a_document_at_a_denied_address_is_not_asked(bench: Bench) -> None:
+async def test_targets_and_documents_at_denied_addresses_are_not_contacted(bench: Bench) -> None:
     fetcher = SafeFetcher(AddressPolicy(()), Loopback(), ca_file=bench.authority.certificate)  # type: ignore[arg-type]
     resolver = DomainResolver(bench.zones, fetcher, SystemClock())
     bench.publish(target="host.provider.net.", params=f'key65400="{bench.url("/cap.json")}"')

@@ -72,7 +72,7 @@ async def test_a_signature_of_something_else_or_of_another_time_refuses_the_reco
 
 
 @pytest.mark.parametrize("sig", ["nonsense", "a.b.c", "other", "none"])
-async def test_a_signature_that_does_not_hold_refuses_the_record(bench: Bench, sig: str) -> None:
+async def test_a_record_with_an_invalid_signature_is_refused(bench: Bench, sig: str) -> None:
     made = {"other": sign(claims(bench), OTHER), "none": sign(claims(bench), alg="none")}
     publish(bench, made.get(sig, sig))
     found = await resolve(bench)

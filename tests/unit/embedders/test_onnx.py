@@ -39,18 +39,18 @@ def test_many_texts_come_back_in_their_order(folder: Path) -> None:
     assert made.argmax(axis=1).tolist() == [0, 1, 2] * 20
 
 
-def test_the_first_token_may_stand_for_the_text(folder: Path) -> None:
+def test_pooling_may_use_the_first_token(folder: Path) -> None:
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_cls_token": True}))
     assert OnnxEncoder(open_onnx_folder(folder))(["east up"])[0] == pytest.approx([0, 1, 0])
 
 
-def test_a_graph_that_pools_by_itself_is_taken_at_its_word(tmp_path: Path) -> None:
+def test_the_output_of_a_graph_that_pools_itself_is_used_unchanged(tmp_path: Path) -> None:
     encode = OnnxEncoder(open_onnx_folder(write_model(tmp_path / "pooling", pools=True)))
     assert encode(["north up"])[0] == pytest.approx([HALF, 0, HALF])
 
 
-def test_our_own_file_says_prefix_bound_and_pooling(folder: Path) -> None:
+def test_waypost_json_sets_prefix_token_limit_and_pooling(folder: Path) -> None:
     (folder / "waypost.json").write_text(json.dumps({"prefix": "up ", "max_tokens": 2}))
     assert OnnxEncoder(open_onnx_folder(folder))(["east north north"])[0] == pytest.approx([0, HALF, HALF])
 
@@ -88,7 +88,7 @@ def test_a_missing_model_file_is_named_in_the_error(folder: Path, name: str) -> 
     ("file", "content"),
     [("config.json", "{}"), ("config.json", "["), ("waypost.json", '{"pooling": "sum"}'), ("waypost.json", '{"x": 1}')],
 )
-def test_a_folder_that_does_not_say_how_is_refused(folder: Path, file: str, content: str) -> None:
+def test_a_model_folder_with_an_invalid_configuration_is_refused(folder: Path, file: str, content: str) -> None:
     (folder / file).write_text(content)
     with pytest.raises(ConfigurationError):
         choose_embedder(f"onnx:{folder}", None)

@@ -92,7 +92,7 @@ def test_many_threads_get_the_same_as_one() -> None:
     assert all(np.array_equal(each, wanted) for each in got)
 
 
-def test_more_pieces_than_are_kept_are_no_harm() -> None:
+def test_more_tokens_than_the_row_cache_holds_do_not_change_vectors() -> None:
     network = UseNetwork(model())
     wanted = network.encode([[5, 6, 7]])
     distinct = np.arange(10, 10 + limits.EMBEDDER_ROW_CACHE + 500)

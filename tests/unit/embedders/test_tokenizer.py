@@ -19,7 +19,7 @@ def _said(numbers: list[int]) -> str:
 
 
 @pytest.mark.parametrize("text", [text for texts in SENTENCES.values() for text in texts[:2]])
-def test_the_pieces_of_a_text_say_the_text(text: str) -> None:
+def test_the_tokens_of_a_text_join_to_the_text(text: str) -> None:
     numbers = tokenizer().encode(text, 256)
     assert UNKNOWN not in numbers
     assert _said(numbers) == text

@@ -385,7 +385,7 @@ async def test_a_relay_cannot_pass_an_answer_off_as_one_to_another_question() ->
     )
 
 
-async def test_a_question_that_is_not_answered_in_time_says_so_and_its_answer_comes_later() -> None:
+async def test_a_reply_that_takes_too_long_is_announced_and_delivered_later() -> None:
     gate = asyncio.Event()
     late: asyncio.Queue[AgentMessage] = asyncio.Queue()
 

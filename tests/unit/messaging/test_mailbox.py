@@ -75,7 +75,7 @@ async def test_a_mailbox_has_a_size() -> None:
         await deposit(made, clock, ALICE, 1, large)
 
 
-async def test_letters_that_wait_are_counted_and_kept_in_order() -> None:
+async def test_queued_messages_are_counted_and_kept_in_order() -> None:
     keeper, clock = MemoryKeyValueStore(), ManualClock()
     await keeper.open()
     mail = MessageStore(ALICE, keeper, clock)
@@ -105,7 +105,7 @@ async def test_an_outbox_has_a_bound() -> None:
     await mail.post([AgentMessage(id=f"later {number}", peer=BOB, content=MessageContent()) for number in range(most)])
 
 
-async def test_a_letter_that_leaves_again_is_signed_with_a_later_time() -> None:
+async def test_a_repeated_message_is_signed_with_a_later_time() -> None:
     keeper, clock = MemoryKeyValueStore(), ManualClock()
     await keeper.open()
     mail = MessageStore(ALICE, keeper, clock)

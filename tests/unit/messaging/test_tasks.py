@@ -30,7 +30,7 @@ def new(caller: str = "subject alice", **members: object) -> NewTask:
     return NewTask(**{"agent": "agent:a.test", "where": "kept", "name": "t", "input": 1, "caller": caller} | members)  # type: ignore[arg-type]
 
 
-async def test_an_agent_has_only_so_many_tasks_that_wait(keeper: MemoryKeyValueStore) -> None:
+async def test_the_number_of_waiting_tasks_per_agent_is_limited(keeper: MemoryKeyValueStore) -> None:
     tasks = TaskStore(keeper, CLOCK.now)
     for number in range(limits.TASKS_PER_AGENT):
         await tasks.accept(new(f"subject {number // limits.TASKS_PER_CALLER}"))
@@ -65,7 +65,7 @@ async def test_a_task_ends_once_however_many_end_it(keeper: MemoryKeyValueStore)
     assert (await tasks.get(task.id)).result == won.result
 
 
-async def test_a_caller_is_in_only_so_many_swarms(keeper: MemoryKeyValueStore) -> None:
+async def test_the_number_of_swarms_of_a_caller_is_limited(keeper: MemoryKeyValueStore) -> None:
     swarms = SwarmStore(keeper, CLOCK.now)
 
     async def join(number: int, by: str = "subject alice") -> None:

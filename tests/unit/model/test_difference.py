@@ -58,5 +58,5 @@ def test_equal_values_have_no_differences_and_others_have(before: Any, after: An
     )
 
 
-def test_no_more_places_are_named_than_asked_for() -> None:
+def test_the_number_of_differences_is_limited() -> None:
     assert len(differences_between({str(n): n for n in range(50)}, {}, 10)) == 10

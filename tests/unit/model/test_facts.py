@@ -67,7 +67,7 @@ def test_ways_to_authenticate_have_one_name_however_they_are_written(auth: Any, 
     assert stated(auth=auth) == {f"auth:{name}" for name in names}
 
 
-def test_languages_are_also_told_by_examples_and_by_tags() -> None:
+def test_languages_are_also_detected_from_examples_and_tags() -> None:
     examples = (Example(text="Hallo", language="de-AT"), Example(text="Hi"))
     assert stated(tags=("lang-EN", "lang-"), examples=examples) == {"language:en", "language:de-at"}
 

@@ -49,7 +49,7 @@ def test_a_state_that_stays_keeps_its_time() -> None:
     assert failing(DEAD, 1).since == 5.0
 
 
-def test_a_state_that_was_kept_is_taken_up_where_it_was() -> None:
+def test_a_stored_health_state_is_continued() -> None:
     assert failing(restore_endpoint_health(Health("suspect", 1.0)), 2).state == "unhealthy"
     assert health_after_success(restore_endpoint_health(Health("unhealthy", 1.0)), 2.0).state == "unhealthy"
     assert restore_endpoint_health(None) == EndpointHealth()
@@ -80,7 +80,7 @@ def test_no_endpoint_becomes_unhealthy_while_our_own_network_may_be_at_fault() -
         ("grpc://a.example:1", None, None),
     ],
 )
-def test_which_answers_speak_against_an_agent(endpoint: str, status: int | None, failure: str | None) -> None:
+def test_which_responses_count_as_a_failure(endpoint: str, status: int | None, failure: str | None) -> None:
     assert failure_of(endpoint, status) == failure
 
 
@@ -96,7 +96,7 @@ def test_which_answers_speak_against_an_agent(endpoint: str, status: int | None,
         ([("https", "https://a.example/", None), ("ws", "ws://b.example/", None)], "https://a.example/"),
     ],
 )
-def test_the_preferred_place_that_can_be_asked_is_asked(
+def test_the_preferred_endpoint_that_can_be_checked_is_chosen(
     bindings: list[tuple[str, str, int | None]], endpoint: str | None
 ) -> None:
     made = tuple(Binding(protocol=name, endpoint=place, priority=rank) for name, place, rank in bindings)

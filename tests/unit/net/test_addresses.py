@@ -91,7 +91,7 @@ def test_loopback_is_lifted_only_when_it_is_named() -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "localhost"])
-def test_the_service_is_not_asked_by_itself(host: str) -> None:
+def test_the_service_does_not_check_itself(host: str) -> None:
     """S10."""
     policy = AddressPolicy(["127.0.0.0/8"], own=[(host, 8440)])
     loopback = ipaddress.ip_address("127.0.0.1")

@@ -96,7 +96,7 @@ async def test_ids_and_ports_cannot_be_foreseen() -> None:
     assert len({asked.source[1] for asked in server.asked}) > 12
 
 
-async def test_a_question_asks_for_signatures_and_for_answers_that_the_resolver_holds_for_bogus() -> None:
+async def test_a_query_sets_the_do_and_cd_bits() -> None:
     async with raw_dns(lambda asked: asked.answer("x")) as server, asking(server.address) as upstreams:
         await upstreams.send(QUESTION)
     query = server.asked[0].message
@@ -120,7 +120,7 @@ async def test_a_closed_port_fails_at_once() -> None:
 
 
 @pytest.mark.parametrize("repeats", [True, False])
-async def test_a_server_that_does_not_know_the_extension_is_asked_without_it(repeats: bool) -> None:
+async def test_a_server_without_edns_is_queried_again_without_it(repeats: bool) -> None:
     def behave(asked: Asked) -> None:
         if asked.message.edns < 0:
             asked.answer("old")
@@ -225,7 +225,7 @@ async def test_a_connection_that_was_closed_is_opened_again(secured: Authority) 
     assert first.round_trips == 3  # a handshake of TCP, one of TLS, and the question
 
 
-async def test_a_resolver_that_cannot_prove_its_name_is_not_asked(secured: Authority) -> None:
+async def test_a_resolver_with_an_invalid_certificate_is_not_queried(secured: Authority) -> None:
     async with raw_dns(lambda asked: asked.answer("x"), secured.server_context("other.test")) as server:
         await refused(over_tls(server), "tls", ca_file=secured.certificate)
         await refused(over_tls(server, "other.test"), "tls")  # by an authority that is not configured
@@ -254,7 +254,7 @@ async def test_an_invalid_dns_over_https_response_is_a_failure(
         await refused(url, reason, ca_file=secured.certificate)
 
 
-async def test_an_https_resolver_that_cannot_prove_its_name_is_not_asked(secured: Authority) -> None:
+async def test_an_https_resolver_with_an_invalid_certificate_is_not_queried(secured: Authority) -> None:
     paths: list[str] = []
     async with doh(secured, paths, answer=lambda asked: asked.response("doh").to_wire()) as url:
         await refused(url, "tls")

@@ -62,7 +62,7 @@ async def test_concurrent_identical_lookups_share_one_answer() -> None:
     assert set(book.asked.values()) == {1}
 
 
-async def test_no_more_questions_are_asked_for_one_look_up_than_are_bearable() -> None:
+async def test_the_number_of_queries_for_one_lookup_is_limited() -> None:
     name = ".".join(["a"] * 60)
     found = await resolver(ZoneBook(top(AGENT), AGENT)).lookup(f"{name}.agent.test", "TXT")
     assert found.outcome in ("failed", "nxdomain")
@@ -73,9 +73,7 @@ async def test_no_more_questions_are_asked_for_one_look_up_than_are_bearable() -
 
 
 @pytest.mark.parametrize(("ttl", "kept"), [(0, 5), (4, 5), (5, 5), (300, 300), (86_400, 86_400), (10**6, 86_400)])
-def test_an_answer_is_kept_for_its_time_to_live_but_never_less_than_five_seconds_nor_more_than_a_day(
-    ttl: int, kept: int
-) -> None:
+def test_an_answer_is_cached_for_its_ttl_between_five_seconds_and_a_day(ttl: int, kept: int) -> None:
     clock = ManualClock(NOW)
     memory: TtlCache[str, int] = TtlCache(clock.now)
     memory.put("name", 1, ttl)
@@ -115,7 +113,7 @@ async def test_that_there_is_nothing_is_remembered_as_long_as_the_zone_says() ->
     assert (await dns_.lookup("www.agent.test", "MX")).queries > 0  # type: ignore[arg-type]
 
 
-async def test_nothing_is_kept_for_longer_than_its_signature_holds() -> None:
+async def test_nothing_is_cached_beyond_the_validity_of_its_signature() -> None:
     zone = SignedZone("agent.test.", 'www TXT "hello"\n', [key(13, "agent")], expiration=NOW + 100)
     found = await resolver(ZoneBook(top(zone), zone)).lookup("www.agent.test", "TXT")
     assert (found.security, found.ttl) == ("secure", 100)
@@ -186,7 +184,7 @@ async def test_signatures_end_with_the_clock() -> None:
 
 
 @pytest.mark.parametrize("code", [dns.rcode.SERVFAIL, dns.rcode.REFUSED, dns.rcode.NOTAUTH, dns.rcode.FORMERR])
-async def test_a_resolver_that_fails_says_nothing_of_the_name(code: dns.rcode.Rcode) -> None:
+async def test_a_failing_resolver_proves_nothing_about_the_name(code: dns.rcode.Rcode) -> None:
     book = ZoneBook(top(AGENT), AGENT)
     book.code = code
     found = await resolver(book).lookup("www.agent.test", "TXT")
@@ -295,7 +293,7 @@ async def test_the_ad_bit_is_ignored_unless_configured() -> None:
     assert (missing.outcome, missing.security) == ("nxdomain", "secure")
 
 
-async def test_a_resolver_that_does_not_vouch_makes_nothing_secure() -> None:
+async def test_without_the_ad_bit_nothing_is_secure() -> None:
     book = ZoneBook(top(AGENT), AGENT)
     found = await resolver(book, trust_ad=True).lookup("www.agent.test", "TXT")
     assert (found.security, found.validated) == ("insecure", False)

@@ -83,9 +83,7 @@ async def test_names_without_an_address_and_closed_ports_fail_with_a_reason(
     assert await failing(fetcher, "http://agents.test/") == "no_address"
 
 
-async def test_a_name_with_more_addresses_than_a_server_has_is_not_asked(
-    names: DnsServer, make_fetcher: MakeFetcher
-) -> None:
+async def test_a_name_with_too_many_addresses_is_refused(names: DnsServer, make_fetcher: MakeFetcher) -> None:
     names.set("many.test", "A", [f"8.8.8.{number}" for number in range(limits.FETCH_ADDRESSES + 1)])
     assert await failing(make_fetcher(), "http://many.test/") == "no_address"
 
@@ -271,7 +269,7 @@ def test_a_file_without_certificates_is_a_mistake_of_the_settings(make_fetcher: 
 # --- Manners --------------------------------------------------------------------------------------
 
 
-async def test_one_address_is_asked_by_four_at_once_at_most(site: ExternalServer, make_fetcher: MakeFetcher) -> None:
+async def test_one_address_gets_at_most_four_concurrent_checks(site: ExternalServer, make_fetcher: MakeFetcher) -> None:
     """S8."""
 
     async def slow(writer: asyncio.StreamWriter) -> None:

@@ -95,7 +95,7 @@ async def test_a_delegation_is_answered_with_ns_and_ds_or_nsec(server: Running) 
     assert not plain.flags & dns.flags.AA
 
 
-async def test_an_alias_ends_where_it_turns_in_a_circle_or_leaves(server: Running) -> None:
+async def test_an_alias_chain_ends_at_a_loop_or_outside_the_zone(server: Running) -> None:
     assert (await server.ask("loop.example.test", "A")).rcode() == dns.rcode.NOERROR
     out = await server.ask("out.example.test", "A")
     assert out.answer[0][0].target.to_text() == "www.example.net."

@@ -41,7 +41,9 @@ async def test_no_redirect_is_followed(site: ExternalServer, make_fetcher: MakeF
 
 
 @pytest.mark.parametrize("status", ["101 Switching Protocols", "426 Upgrade Required", "404 Not Found"])
-async def test_a_websocket_is_asked_to_upgrade(site: ExternalServer, make_fetcher: MakeFetcher, status: str) -> None:
+async def test_a_plain_request_to_a_websocket_gets_426(
+    site: ExternalServer, make_fetcher: MakeFetcher, status: str
+) -> None:
     site.pages["/ws"] = f"HTTP/1.1 {status}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n".encode()
     assert await make_fetcher().probe(f"ws://127.0.0.1:{site.port}/ws") == int(status[:3])
     sent = dict(line.split(": ", 1) for line in site.requests[0].decode().split("\r\n")[1:] if line)
@@ -94,7 +96,7 @@ def test_endpoints_without_a_denied_literal_address_pass_the_check(make_fetcher:
         make_fetcher(()).check_endpoint(endpoint)
 
 
-async def test_one_address_and_port_is_asked_once_in_ten_seconds(
+async def test_one_address_and_port_is_checked_once_in_ten_seconds(
     site: ExternalServer, make_fetcher: MakeFetcher
 ) -> None:
     """S8: however many agents name it, by whatever scheme."""

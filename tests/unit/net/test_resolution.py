@@ -97,7 +97,7 @@ async def test_the_strings_of_one_record_are_joined_and_records_are_not(names: D
     assert sorted(await StubResolver(names.address).texts("text.test")) == [b"one two", b"three"]
 
 
-async def test_an_answer_that_does_not_fit_is_asked_for_over_tcp(names: DnsServer) -> None:
+async def test_a_truncated_answer_is_queried_again_over_tcp(names: DnsServer) -> None:
     names.truncate = True
     names.set("long.test", "TXT", [f'"{"x" * 200}"'] * 1, [f'"{"y" * 200}"'])
     assert await StubResolver(names.address).texts("long.test") == [b"y" * 200]

@@ -81,7 +81,7 @@ async def test_an_address_that_is_no_plain_https_is_refused(make_fetcher: MakeFe
         await fetcher.send(url, "webhook")
 
 
-async def test_a_name_that_changes_its_mind_is_asked_once(
+async def test_a_rebinding_name_is_resolved_once(
     names: DnsServer, make_fetcher: MakeFetcher, authority: Authority
 ) -> None:
     """S4."""

@@ -141,7 +141,7 @@ async def test_a_name_that_changes_its_mind(
     assert canary.connections == 0
 
 
-async def test_proxies_of_the_environment_are_not_asked(
+async def test_proxies_of_the_environment_are_not_used(
     canary: ExternalServer, site: ExternalServer, make_fetcher: MakeFetcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S11."""
@@ -151,7 +151,7 @@ async def test_proxies_of_the_environment_are_not_asked(
     assert canary.connections == 0
 
 
-async def test_the_service_itself_is_not_asked(canary: ExternalServer, names: DnsServer) -> None:
+async def test_the_service_does_not_fetch_from_itself(canary: ExternalServer, names: DnsServer) -> None:
     """S10."""
     names.set("me.test", "A", ["127.0.0.1"])
     policy = AddressPolicy(["127.0.0.0/8"], own=[("0.0.0.0", canary.port)])
@@ -162,7 +162,7 @@ async def test_the_service_itself_is_not_asked(canary: ExternalServer, names: Dn
     assert canary.connections == 0
 
 
-async def test_the_service_is_not_asked_under_its_public_name_either(
+async def test_the_service_does_not_check_itself_under_its_public_name(
     site: ExternalServer, names: DnsServer, make_fetcher: MakeFetcher
 ) -> None:
     """S10: behind a proxy its address is another one."""

@@ -86,7 +86,7 @@ def test_https_can_be_demanded() -> None:
         parse_url("http://example.com/", https_only=True)
 
 
-def test_only_the_ports_of_the_web_and_free_ones_are_asked() -> None:
+def test_only_web_ports_and_unprivileged_ports_are_allowed() -> None:
     for port in (80, 443, 1024, 8080, 65535):
         assert parse_url(f"http://example.com:{port}/").port == port
     for port in (1, 22, 25, 1023, *DENIED_PORTS):

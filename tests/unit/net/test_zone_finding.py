@@ -25,7 +25,7 @@ async def test_the_zone_of_a_name_is_the_nearest_above_it() -> None:
     assert await find_zone(_names(), "alice.deep.example.com") == ("example.com", "ns.example.com")
 
 
-async def test_every_nameserver_is_asked_at_every_address() -> None:
+async def test_every_nameserver_is_queried_at_every_address() -> None:
     found = await find_servers(_names(), "example.com")
     assert [str(server) for server in found] == ["192.0.2.1:53", "[2001:db8::1]:53", "192.0.2.2:53"]
     assert await find_server_addresses(_names(), "nobody.example.com") == []

@@ -59,7 +59,7 @@ def test_strings_are_joined_inside_one_record_and_others_at_the_name_are_left_al
     assert found.metadata_url.endswith("a" * 400)
 
 
-def test_two_records_that_speak_for_adp_are_ambiguous() -> None:
+def test_two_adp_txt_records_are_ambiguous() -> None:
     with pytest.raises(InvalidDocument, match="only one is allowed"):
         select_adp_txt(records(GOOD, GOOD.replace("alice", "mallory")))
 

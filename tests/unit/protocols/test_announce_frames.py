@@ -76,7 +76,7 @@ def test_a_status_message_omits_empty_members() -> None:
         parse_status({"status": "maybe"})
 
 
-def test_a_subscription_is_asked_for_beside_the_query_or_in_it() -> None:
+def test_a_subscription_is_requested_beside_the_query_or_in_it() -> None:
     assert wants_subscription({**QUERY, "subscribe": True})
     assert wants_subscription({"query": {"capability": "*", "subscribe": True}})
     assert not wants_subscription(QUERY)

@@ -9,7 +9,7 @@ from waypost.errors import InvalidDocument
 from waypost.protocols.announce.messages import VersionDecision, VersionNegotiation
 
 
-def test_the_own_version_is_nothing_to_speak_of() -> None:
+def test_our_own_protocol_version_needs_no_negotiation() -> None:
     negotiation = VersionNegotiation()
     assert negotiation.read("a", "v1.0", 0.0) == VersionDecision(process=True)
     assert len(negotiation) == 0

@@ -110,7 +110,7 @@ def test_one_source_has_at_most_32_partial_messages() -> None:
     assert reassembly.add("b", fragments(message(700))[1], 0.0) == message(700)
 
 
-def test_all_sources_together_hold_at_most_one_mebibyte_and_newcomers_still_get_through() -> None:
+def test_fragments_of_all_sources_use_at_most_one_mebibyte_and_new_ones_are_accepted() -> None:
     """L7."""
     reassembly = FragmentReassembly()
     for number in range(limits.FRAGMENT_BYTES // DATA_BYTES + 500):

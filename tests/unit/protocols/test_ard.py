@@ -188,7 +188,7 @@ def test_an_entry_points_at_the_best_native_document(protocols: tuple[str, ...],
     assert entry["url"] == ENCODE.base_url + url.format(slug="u-aHR0cHM6Ly9oLmV4YW1wbGUveA")
 
 
-def test_a_minted_entry_says_so_and_keeps_the_id() -> None:
+def test_a_minted_entry_is_marked_and_keeps_the_id() -> None:
     entry = ARD.encode(a_record(), ENCODE).document
     assert entry["metadata"] == {ID: "https://h.example/x", MINTED: True}
     decoded = ARD.decode(entry, DECODE)

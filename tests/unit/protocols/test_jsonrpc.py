@@ -99,7 +99,7 @@ def test_a_refusal_names_the_place_of_a_large_integer() -> None:
     assert found.error.path == "params.a[1]"
 
 
-def test_parameters_by_position_are_refused_when_they_are_asked_for() -> None:
+def test_positional_parameters_are_refused_when_named_ones_are_read() -> None:
     call = one('{"jsonrpc":"2.0","method":"m","params":[1],"id":7}')
     assert isinstance(call, RpcCall)
     with pytest.raises(Exception, match="by name"):

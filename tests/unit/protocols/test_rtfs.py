@@ -49,7 +49,7 @@ def test_a_card_is_read_as_the_profile_mapping_says() -> None:
 
 
 @pytest.mark.parametrize("protocol", ["websocket", "ws", "wss", "rtfs-stream", "streaming"])
-def test_streams_are_told_by_their_protocol(protocol: str) -> None:
+def test_streaming_is_recognised_by_the_protocol(protocol: str) -> None:
     endpoints = [{"protocol": protocol, "uri": "wss://a.example"}, {"uri": "https://a.example"}]
     first, second = record_of(card(communication={"endpoints": endpoints})).bindings
     assert first.interaction_model == "streaming"
@@ -226,5 +226,5 @@ def test_a_bad_capability_alone_is_its_own_error() -> None:
         ({"agent_id": 5, "capabilities": []}, False),
     ],
 )
-def test_a_card_is_told_by_its_members(document: dict[str, Any], recognised: bool) -> None:
+def test_a_card_is_recognised_by_its_members(document: dict[str, Any], recognised: bool) -> None:
     assert RTFS.recognises(document) is recognised

@@ -172,7 +172,7 @@ def test_the_number_of_forms_is_bounded() -> None:
     assert refused.value.path == "line 1, column 200001"
 
 
-def test_a_short_text_has_so_many_forms_and_a_longer_one_a_form_in_ten_characters() -> None:
+def test_the_number_of_forms_is_limited_by_the_length_of_the_text() -> None:
     short, length = limits.RTFS_FORMS_SHORT, limits.RTFS_FORM_CHARS
     assert len(parse_forms("a " * short)) == short
     assert len(parse_forms("[a]" * (short // 2))) == short // 2

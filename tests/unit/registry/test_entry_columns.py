@@ -101,14 +101,14 @@ def _load_more(catalog: Catalog) -> None:
 
 
 @pytest.mark.parametrize("change", [_renew, _put, _remove, _expire, _register, _load_more])
-def test_a_change_before_all_are_made_leaves_the_same(change: Callable[[Catalog], None]) -> None:
+def test_a_change_while_entries_are_lazy_gives_the_same_catalog(change: Callable[[Catalog], None]) -> None:
     late, whole = _late(), _whole()
     for catalog in (late, whole):
         change(catalog)
     assert _told(late) == _told(whole)
 
 
-def test_one_that_was_asked_for_is_made_once() -> None:
+def test_a_lazy_entry_is_created_once() -> None:
     entries = LazyEntries({}, EntryColumns(list(zip(*map(msgspec.structs.astuple, ENTRIES), strict=True))))
     first = entries[ENTRIES[0].id]
     assert first is entries.get(ENTRIES[0].id)

@@ -78,7 +78,7 @@ def test_counts_stay_exact_while_agents_come_change_and_go() -> None:
         assert [(item.value, item.count) for item in found] == expected(list(entries.values()), "tag")
 
 
-def test_a_subject_is_told_its_own_name_only_and_a_stranger_none() -> None:
+def test_a_subject_sees_its_own_name_only_and_a_stranger_none() -> None:
     catalog = Catalog()
     catalog.load([entry(1, tags=["a"]), entry(2, tags=["a"], owner="bob"), entry(3, tags=["b"], owner="bob")])
     counter = FacetCounter(catalog)

@@ -149,7 +149,7 @@ async def test_a_revocation_reads_only_the_agents_of_its_key(is_asked_before: bo
         assert held.trust.signed_by(ONE.public.key_id) == []
 
 
-async def test_records_that_were_judged_before_their_keys_were_kept_are_looked_at_too() -> None:
+async def test_a_revocation_also_covers_records_verified_before_keys_were_indexed() -> None:
     async with registry() as held:
         await held.trust.allow(ADMIN, "*")
         await announce(held)

@@ -107,7 +107,7 @@ def test_agents_that_share_only_their_vendors_boilerplate_are_not_one_cluster() 
     assert len(set(label_clusters(fingerprints(*texts)).tolist())) >= len(NICHES) - 1
 
 
-def test_short_texts_are_near_only_when_they_say_the_same() -> None:
+def test_short_texts_are_near_duplicates_only_if_equal() -> None:
     records = fingerprints(
         ("Retrieve the weather of a city",),
         ("Retrieve the population of a city",),
@@ -119,7 +119,7 @@ def test_short_texts_are_near_only_when_they_say_the_same() -> None:
     assert label_clusters(records).tolist() == [0, 1, 0, 3, 3, 5]
 
 
-def test_records_that_say_nothing_have_nothing_in_common() -> None:
+def test_empty_records_are_not_near_duplicates() -> None:
     assert simhash_of_texts([""]).tolist() == [0] * SIMHASH_WORDS
     assert label_clusters(fingerprints(("",), ("An MCP server",), ("",))).tolist() == [0, 1, 2]
     assert label_clusters(np.empty((0, SIMHASH_WORDS), dtype=np.uint64)).tolist() == []
@@ -147,7 +147,7 @@ def test_kin_of_one_are_the_members_of_its_cluster_wherever_they_stand() -> None
         assert kin.of(at) == [each for each, label in enumerate(labels) if label == labels[at]]
 
 
-def test_at_most_two_of_a_cluster_stand_in_each_ten() -> None:
+def test_at_most_two_of_a_cluster_are_in_each_ten() -> None:
     labels = [0] * 12 + list(range(12, 40))
     shown = shown_of(ranked(labels), 40)
     assert sorted(shown) == list(range(40))

@@ -26,7 +26,7 @@ def evidence(text: str = "", now: float | None = None, **members: Any) -> Eviden
     return explain(Query(text=text, **members), RECORD, now)
 
 
-def test_tags_that_were_asked_for_or_written_are_direct_matches() -> None:
+def test_requested_and_typed_tags_are_direct_matches() -> None:
     found = evidence("an agent for onboarding", required_tags=("HR",), preferred_tags=("none",))
     assert found.matched_tags == ("hr", "Onboarding")
     assert found.expanded_tags == ()
@@ -38,7 +38,7 @@ def test_tags_matched_by_stem_or_spelling_are_distinguished() -> None:
     assert found.expanded_tags == ("api-automation", "workflows")
 
 
-def test_the_examples_that_say_most_come_first() -> None:
+def test_the_most_informative_examples_come_first() -> None:
     found = evidence("onboarding of a new employee")
     assert [(example.id, example.score) for example in found.matched_examples] == [("ex-1", 1.0), ("ex-2", 0.3333)]
     assert found.matched_examples[0].text == RECORD.examples[0].text

@@ -84,7 +84,7 @@ def test_direct_and_expanded_matches_are_distinguished() -> None:
     assert found.share == pytest.approx((1 + NARROWER) / 2)
 
 
-def test_the_share_counts_the_best_match_of_each_tag_asked_for() -> None:
+def test_the_tag_score_counts_the_best_match_of_each_requested_tag() -> None:
     assert carried("", ("accounting", "other"), "finance").share == BROADER / 2
     assert carried("", ("ml",), "Machine Learning", "deep learning").share == SYNONYM
     assert carried("finance", (), "finance").share == 0.0
@@ -109,7 +109,7 @@ def test_a_tag_that_the_text_names_in_other_words_is_expanded() -> None:
     assert found.expanded[0].weight > found.expanded[1].weight
 
 
-def test_nothing_asked_and_nothing_carried_is_nothing() -> None:
+def test_without_matching_tags_the_tag_match_is_empty() -> None:
     assert carried("", ()) == TagMatch((), (), 0.0)
     assert carried("zebra", ("zebra",)) == TagMatch((), (), 0.0)
 

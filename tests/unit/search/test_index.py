@@ -92,7 +92,7 @@ def test_files_that_the_manifest_does_not_name_are_removed(folder: Path) -> None
     assert all(path.name in named for path in folder.iterdir() if path.suffix != ".json")
 
 
-def test_few_segments_are_asked_however_often_it_is_maintained(tmp_path: Path) -> None:
+def test_the_number_of_segments_stays_small_after_many_saves(tmp_path: Path) -> None:
     ranker, _ = opened_at(tmp_path / "index")
     dice = random.Random(3)
     for number in range(150):

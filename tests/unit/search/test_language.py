@@ -19,7 +19,7 @@ from waypost.search.text.analyzer import LANGUAGES, detect_language, is_not_engl
         ("", ""),
     ],
 )
-def test_a_language_is_told_where_it_is_plain(text: str, language: str) -> None:
+def test_a_language_is_detected_if_it_is_clear(text: str, language: str) -> None:
     assert LANGUAGES[detect_language(text)] == language
 
 

@@ -77,7 +77,7 @@ def elsewhere() -> list[Registration]:
     return [agent(f"other-{at}", f"Other {at}", said, owner=f"o{at}") for at, said in enumerate(ELSEWHERE)]
 
 
-def test_thirty_agents_of_one_owner_hold_two_of_ten_places_where_others_do_the_same(
+def test_thirty_agents_of_one_owner_get_two_of_ten_places_if_others_match_as_well(
     opened: Callable[..., HybridRanker],
 ) -> None:
     ranker = opened(*many("mallory"), *honest(), *elsewhere())

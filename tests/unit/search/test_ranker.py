@@ -90,7 +90,7 @@ def test_protocols_alone_answer_by_id(ranker: HybridRanker) -> None:
     assert ids(ask(ranker, "", protocols=("https",))) == ["travel", "weather"]
 
 
-def test_a_question_without_words_and_tags_says_so(ranker: HybridRanker) -> None:
+def test_a_query_without_words_and_tags_gets_a_warning(ranker: HybridRanker) -> None:
     ranking = ranker.rank(Query(text="the of and"), PUBLIC, alive=lambda _: True, now=0.0)
     assert ranking.hits == ()
     assert ranking.warnings
@@ -138,7 +138,7 @@ def test_tags_alone_answer_where_many_copies_carry_them(maintained: bool) -> Non
 
 
 @both
-def test_equals_stand_in_the_same_order_however_they_came(maintained: bool) -> None:
+def test_equal_scores_have_the_same_order_in_every_insertion_order(maintained: bool) -> None:
     clones = [agent(f"clone-{number:03}", "Weather", "Weather.") for number in range(300)]
     ranker = opened(*reversed(clones), maintained=maintained)
     assert ids(ask(ranker, "weather", limit=5)) == ids(ask(opened(*clones), "weather", limit=5))
@@ -154,7 +154,7 @@ def test_agents_that_no_longer_live_are_passed_over_and_not_counted(maintained: 
 
 
 @both
-def test_the_limit_is_kept(maintained: bool) -> None:
+def test_a_ranking_has_at_most_limit_hits(maintained: bool) -> None:
     clones = [agent(f"clone-{number:03}", "Weather", "Weather.", tags=["x"]) for number in range(30)]
     ranker = opened(*clones, maintained=maintained)
     assert len(ask(ranker, "weather", limit=7)) == 7

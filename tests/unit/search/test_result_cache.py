@@ -70,7 +70,7 @@ def test_a_hidden_change_does_not_invalidate_the_results_of_others() -> None:
     assert ids(ask(ranker, house).hits) == []
 
 
-def test_a_test_that_is_no_method_is_asked_every_time() -> None:
+def test_results_with_an_alive_function_that_is_no_method_are_not_cached() -> None:
     ranker = opened(agent("a", "Weather"), agent("b", "Weather"))
     for only in ("a", "b"):
         found = ranker.rank(WEATHER, PUBLIC, alive=lambda each, only=only: each == only, now=0.0)  # type: ignore[misc]

@@ -65,7 +65,7 @@ def test_tags_lose_weight_one_by_one_never_gain() -> None:
     assert steps == sorted(steps, reverse=True)
 
 
-def test_tags_that_the_agents_own_words_bear_out_are_not_stuffing() -> None:
+def test_tags_supported_by_the_description_are_not_stuffing() -> None:
     tags = tuple(f"{word} data" for word in dict.fromkeys(PROSE.replace(".", "").replace(",", "").split()))[:32]
     assert weights(PROSE, tags).tags == 1.0
 
@@ -169,7 +169,7 @@ def test_a_list_of_words_in_every_example_weighs_no_more_than_once() -> None:
     assert spam_damping(often).whole < spam_damping(once).whole == 1.0
 
 
-def test_a_vector_hears_no_list_of_words_that_goes_along_with_every_example() -> None:
+def test_a_list_of_words_repeated_in_every_example_does_not_change_the_vector() -> None:
     """R3."""
     said = " ".join(UNRELATED[:10])
     stuffed = record(PROSE, (), *(f"{said} {text} {said}" for text in QUESTIONS))

@@ -68,7 +68,7 @@ def test_one_slip_in_any_tag_is_always_forgiven(tags: set[str], data: st.DataObj
         assert made.near(changed)[tag] == 1
 
 
-def test_many_tags_are_kept_in_few_arrays_and_found_as_those_that_came_one_by_one() -> None:
+def test_bulk_loaded_tags_are_found_like_tags_added_one_by_one() -> None:
     chance = random.Random(7)
     tags = ["".join(chance.choices(string.ascii_lowercase, k=10)) for _ in range(3000)]
     at_once, one_by_one = TagSuggester(), TagSuggester()

@@ -78,7 +78,7 @@ def test_deeper_tags_weigh_less_and_a_tag_may_have_two_parents() -> None:
     assert "legal" not in found
 
 
-def test_an_unknown_tag_stands_for_itself() -> None:
+def test_an_unknown_tag_expands_to_nothing_but_itself() -> None:
     taxonomy = parse_taxonomy(OUTLINE)
     assert taxonomy.expand("zebra-crossing") == ()
     assert set(taxonomy.keys_of("zebra-crossing").values()) == {Expansion("zebra cross", "spelling", 1.0)}
@@ -129,7 +129,7 @@ def test_circles_end() -> None:
         ("c++", "cpp", "synonym"),
     ],
 )
-def test_the_standard_taxonomy_knows_the_usual_tags(asked: str, tag: str, relation: str) -> None:
+def test_the_standard_taxonomy_contains_common_tags(asked: str, tag: str, relation: str) -> None:
     assert expansions(standard_taxonomy(), asked)[tag][0] == relation
 
 

@@ -278,7 +278,7 @@ def test_a_space_without_landmarks_is_looked_at_as_a_whole() -> None:
     assert found[0] == 700
 
 
-def test_a_block_says_which_rows_have_vectors() -> None:
+def test_a_block_lists_the_rows_with_vectors() -> None:
     block = block_of(unit(np.random.RandomState(16), 3), [2, 0, 1])
     assert block.covered.tolist() == [True, False, True]
     assert (block.size, block.row_count) == (3, 3)

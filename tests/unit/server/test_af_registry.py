@@ -22,7 +22,7 @@ async def test_summaries_agree_with_the_full_view() -> None:
     assert brief == [to_summary(agent) for agent in full]
 
 
-async def test_a_change_shows_at_once_on_pages_that_were_asked_for_before() -> None:
+async def test_a_change_shows_at_once_on_cached_pages() -> None:
     agents = numbered(3)
     async with service(agents) as served:
         for _ in range(2):

@@ -185,7 +185,7 @@ async def test_the_forwarded_origin_is_trusted_on_the_internal_socket() -> None:
     assert seen.scope["headers"] == [(b"host", b"agents.example")]
 
 
-async def test_a_client_cannot_speak_as_a_process(tmp_path: Path) -> None:
+async def test_a_client_cannot_report_metrics_of_a_process(tmp_path: Path) -> None:
     liar = Metrics()
     liar.observe("GET", "/forged", 200, 0.1)
     forged = liar.report(1, 100)

@@ -38,7 +38,7 @@ async def fill(outbox: SendQueue, data: bytes) -> tuple[int, SessionClosed]:
     ("size", "most"),
     [(10, limits.SOCKET_QUEUE_MESSAGES), (64 * 1024, limits.SOCKET_QUEUE_BYTES // (64 * 1024))],
 )
-async def test_a_reader_that_takes_nothing_holds_up_a_bounded_number_of_messages(size: int, most: int) -> None:
+async def test_a_stalled_reader_holds_back_a_bounded_number_of_messages(size: int, most: int) -> None:
     outbox, reader = SendQueue(stall_seconds=0.05), Reader()
     outbox.sent["s"] = "start"
     draining = asyncio.create_task(outbox.drain(reader.send))

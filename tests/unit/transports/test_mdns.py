@@ -294,7 +294,7 @@ async def test_a_taken_name_stays_with_its_holder(
     assert taken in names()
 
 
-async def test_a_record_that_is_not_repeated_is_asked_for_before_it_ends(
+async def test_a_record_that_is_not_repeated_is_queried_before_it_expires(
     make: Callable[..., Any], other: AsyncZeroconf, service: str, clock: ManualClock
 ) -> None:
     """RFC 6762 §5.2: other tools answer, they do not repeat."""
@@ -324,7 +324,7 @@ async def test_records_expire_without_renewal(make: Callable[..., Any], clock: M
     pytest.fail("it is there, and nobody renews it")
 
 
-async def test_own_words_come_back(make: Callable[..., Any], clock: ManualClock) -> None:
+async def test_our_own_announcement_is_echoed(make: Callable[..., Any], clock: ManualClock) -> None:
     """P-30."""
     alice = await make()
     assert alice.echoed_at() is None

@@ -79,7 +79,7 @@ def test_one_host_or_one_socket_is_kept_out_and_the_others_are_not(made: Made) -
     ]
 
 
-def test_a_host_of_ipv6_is_kept_out_too(made: Made) -> None:
+def test_an_ipv6_host_is_filtered_too(made: Made) -> None:
     try:
         listener, one = made("::1"), made("::1")
     except OSError:
@@ -112,7 +112,7 @@ def test_a_source_is_a_machine_and_on_this_one_a_socket() -> None:
     assert source_of(("fe80::1%eth0", 5353, 0, 2)) == PacketSource("fe80::1%eth0")
 
 
-async def test_a_flood_is_found_and_forgotten_and_others_are_never_kept_out(made: Made) -> None:
+async def test_a_flood_is_detected_and_expires_without_blocking_other_sources(made: Made) -> None:
     """L3."""
     listener, flooding, honest = made(), made(), made()
     source, told = source_of(flooding.getsockname()), list[Callable[[PacketSource], bool]]()

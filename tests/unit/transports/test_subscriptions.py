@@ -76,7 +76,7 @@ def test_one_answers_for_oneself_until_the_ttl_ends() -> None:
     assert not own.contains(said(seq=1))
 
 
-def test_a_goodbye_and_a_withdrawal_leave_nothing_to_answer_for() -> None:
+def test_after_a_goodbye_and_a_withdrawal_queries_are_not_answered() -> None:
     own = LocalAgents()
     own.put(said(), 10, NOW)
     own.put(said(seq=2, metadata={"__state": "shutdown"}), 10, NOW)

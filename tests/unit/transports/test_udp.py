@@ -246,7 +246,7 @@ async def test_a_closed_transport_accepts_nothing(agent: UdpTransport, clock: Ma
     assert (ack.accepted, ack.reason) == (False, "The transport is closed.")
 
 
-async def test_own_words_come_back(agent: UdpTransport, clock: ManualClock) -> None:
+async def test_our_own_announcement_is_echoed(agent: UdpTransport, clock: ManualClock) -> None:
     """P-30."""
     assert agent.echoed_at() is None
     await agent.announce(signed(clock), 30)

@@ -144,7 +144,7 @@ def test_without_its_rule_an_agent_that_was_admitted_once_is_refused_again() -> 
     assert refused(NotAllowed, said(seq=2), pin, AdmissionPolicy(), NOW) == "not_allowed"
 
 
-def test_the_subject_must_be_the_agent_where_that_is_asked_for() -> None:
+def test_the_subject_must_be_the_agent_if_bind_subject_is_set() -> None:
     bound = terms(bind_subject=True, subject="alice")
     assert refused(Forbidden, said(), None, bound, NOW) == "subject"
     assert admit(said(), None, terms(bind_subject=True, subject=AGENT_ID), NOW).pin
@@ -227,7 +227,7 @@ def test_another_key_for_a_bound_id_is_refused() -> None:
     assert refused(KeyConflict, said(OTHER, seq=2), pinned(), terms(gated=False), NOW) == "other_key"
 
 
-def test_a_key_that_the_old_one_vouches_for_takes_its_place() -> None:
+def test_a_key_signed_by_the_old_key_replaces_it() -> None:
     admitted = admit(said(TWO, seq=2, previous=ONE), pinned(), terms(), NOW)
     pin = next_pin(admitted)
     assert admitted.event == "rotate"
@@ -323,7 +323,7 @@ def test_first_use_never_readmits_an_id_whose_key_was_revoked() -> None:
     assert refused(Revoked, said(OTHER, seq=2, previous=ONE), pin, everybody, NOW) == "revoked"
 
 
-def test_a_revoked_key_cannot_vouch_for_another() -> None:
+def test_a_revoked_key_cannot_sign_its_successor() -> None:
     gone = terms(revoked_keys=frozenset((ONE.public.key_id,)))
     assert refused(Revoked, said(TWO, seq=2, previous=ONE), pinned(), gone, NOW) == "revoked"
 

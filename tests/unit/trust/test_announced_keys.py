@@ -37,7 +37,7 @@ def certificate(key: PrivateKey) -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_key_of_a_certificate_is_taken_out_and_the_certificate_kept(kind: str) -> None:
+def test_the_key_of_a_certificate_is_extracted_and_the_certificate_kept(kind: str) -> None:
     found = parse_announced_key(certificate(key_of(kind)))
     assert found == key_of(kind).public
     assert found.certificate is not None

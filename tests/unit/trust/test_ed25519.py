@@ -97,7 +97,7 @@ def test_a_non_canonical_key_verifies_nothing() -> None:
             assert not ed25519.verify(key, KEY.sign(b"waypost"), b"waypost")
 
 
-def test_half_of_all_encodings_are_points_and_the_arithmetic_says_the_same() -> None:
+def test_half_of_all_encodings_are_points_as_the_arithmetic_shows() -> None:
     encodings = [drawn(number) for number in range(200)]
     assert all(ed25519.is_canonical(encoded) for encoded in encodings)
     found = [ed25519.is_point(encoded) for encoded in encodings]

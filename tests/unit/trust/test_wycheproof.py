@@ -103,7 +103,7 @@ def test_a_jws_agrees_with_every_case_of_a_public_key(name: str, count: int) -> 
     assert differ == []
 
 
-def test_texts_with_a_second_reading_are_refused_before_any_key_is_asked() -> None:
+def test_ambiguous_encodings_are_refused_before_a_key_is_used() -> None:
     """J10: the cases about encodings are all of a shared secret, so they are held against the reader itself."""
     [group] = [group for group in groups("json_web_signature") if group["comment"] == "base64"]
     texts = {case["tcId"]: case["jws"] for case in group["tests"]}

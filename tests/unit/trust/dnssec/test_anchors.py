@@ -44,7 +44,7 @@ def test_a_ds_record_is_read_however_it_is_written(text: str) -> None:
     ],
     ids=["plain", "as dig writes it", "commented", "bind", "managed", "trusted"],
 )
-def test_a_key_stands_for_its_digest(text: str) -> None:
+def test_a_dnskey_anchor_becomes_its_ds_record(text: str) -> None:
     [(_, row)] = parse_anchors(text)
     assert row.to_text() == KEY.ds("agent.test.")
 

@@ -65,7 +65,9 @@ def test_a_record_of_another_zone_proves_nothing() -> None:
     ("NS SOA", DS, False),  # the child's side of a cut knows nothing of the parent
     ("NS DS", DS, False),
 ])  # fmt: skip
-def test_a_type_is_absent_where_the_right_side_of_a_cut_says_so(types: str, kind: RdataType, proven: bool) -> None:
+def test_a_type_at_a_zone_cut_is_denied_only_by_the_side_that_owns_it(
+    types: str, kind: RdataType, proven: bool
+) -> None:
     assert nsec(("www", "z", types)).nodata(name("www"), kind).is_secure is proven
 
 
@@ -167,7 +169,7 @@ def test_more_rounds_than_make_sense_are_not_followed() -> None:
     assert effort.hashes == spent  # nothing was hashed for it
 
 
-def test_only_so_many_names_are_hashed_for_one_look_up() -> None:
+def test_the_number_of_hashed_names_per_lookup_is_limited() -> None:
     """CVE-2023-50868: each name above the one that was asked costs a hash."""
     effort = ValidationBudget(hashes=4)
     deep = name(".".join("abcdefgh"))

@@ -64,7 +64,7 @@ def reason(result: VerifiedRRset | SecurityStatus) -> str:
 
 
 @pytest.mark.parametrize("algorithm", [8, 10, 13, 14, 15, 16])
-def test_a_signature_of_every_algorithm_holds_until_one_byte_is_changed(algorithm: int) -> None:
+def test_a_signature_of_every_algorithm_is_invalid_after_one_changed_byte(algorithm: int) -> None:
     signer = key(algorithm, "unit")
     records = rrset()
     signature = sign(records, signer)
@@ -170,7 +170,7 @@ def test_eight_signatures_are_tried_for_one_set_and_no_more() -> None:
     assert limits.DNSSEC_SIGNATURES_PER_LOOKUP - effort.signatures == limits.DNSSEC_SIGNATURES == 8
 
 
-def test_a_look_up_has_so_much_effort_and_no_more() -> None:
+def test_the_work_of_one_lookup_is_limited() -> None:
     effort = ValidationBudget(signatures=1)
     assert isinstance(judged(rrset(), sign(rrset()), effort=effort), VerifiedRRset)
     assert "too many signatures to try" in reason(judged(rrset(), sign(rrset()), effort=effort))
