@@ -6,6 +6,9 @@
 
 The service runs in this process over its SQLite store. The first request of each kind warms caches and lazy imports; the
 second one is traced. A folder change is a function call whose file lies in another folder than the call before it.
+
+Counted is what the request causes: calls in its task, in callbacks and tasks that it starts, and in the group commit that
+makes it durable and applies it. Periodic jobs that happen to run at the same time are not.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import asyncio
 import sys
 import tempfile
 import threading
+from contextvars import ContextVar
 from itertools import pairwise
 from pathlib import Path
 from types import CodeType, FrameType
@@ -26,19 +30,24 @@ from waypost.app import build
 from waypost.settings import Settings
 
 PACKAGE = Path(waypost.__file__).parent
+GROUP_COMMIT = "stores/sqlite/group_commit.py"  # ends on a thread and is continued from there, without the context
+
+# Callbacks and tasks inherit it from the request that starts them.
+is_traced: ContextVar[bool] = ContextVar("is_traced", default=False)
 
 
 class CallTrace:
-    """Records the source file of each function of the package that is called, on every thread."""
+    """Records the source file of each function of the package that a request calls, on every thread."""
 
     def __init__(self) -> None:
         self.files: list[str] = []
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
-        if event == "call" and (name := source_file(frame.f_code)) is not None:
+        if event == "call" and (name := source_file(frame.f_code)) is not None and is_of_request(frame):
             self.files.append(name)
 
     def __enter__(self) -> CallTrace:
+        self._token = is_traced.set(True)
         threading.setprofile(self)
         sys.setprofile(self)
         return self
@@ -46,6 +55,7 @@ class CallTrace:
     def __exit__(self, *exc_info: object) -> None:
         sys.setprofile(None)
         threading.setprofile(None)
+        is_traced.reset(self._token)
 
     @property
     def distinct(self) -> list[str]:
@@ -60,6 +70,16 @@ class CallTrace:
 def source_file(code: CodeType) -> str | None:
     path = Path(code.co_filename)
     return path.relative_to(PACKAGE).as_posix() if path.is_relative_to(PACKAGE) else None
+
+
+def is_of_request(frame: FrameType | None) -> bool:
+    if is_traced.get():
+        return True
+    while frame is not None:
+        if source_file(frame.f_code) == GROUP_COMMIT:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def agent(number: int) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from waypost.model.health import HEALTH_FACT, SUSPENDED, UNHEALTHY, UNKNOWN, Hea
 from waypost.model.principal import record_scopes
 from waypost.model.record import AgentRecord
 from waypost.model.times import find_instant
-from waypost.model.verdict import UNCHECKED, TrustState, TrustSummary, Verdict, trust_summary
+from waypost.model.verdict import UNCHECKED, TrustState, TrustSummary, Verdict, level_of, trust_summary
 
 
 def granted_ttl(requested: int | None, dialect: str) -> int | None:
@@ -152,6 +152,19 @@ def keys_of(registration: Registration) -> tuple[str, ...]:
     """Return the keys that signed its sources, each once."""
     found = [key_id_of(source) for source in registration.sources if source.verdicts]
     return tuple(dict.fromkeys(key_id for key_id in found if key_id is not None)) if found else ()
+
+
+def trust_facts(registration: Registration) -> tuple[str, ...]:
+    """Return the trust level as a fact, unless it is the usual one."""
+    verdicts = verdicts_of(registration)
+    level = level_of(verdicts) if verdicts else "self_asserted"
+    return () if level == "self_asserted" else (f"{TRUST_FACT}:{level}",)
+
+
+def check_facts(registration: Registration) -> tuple[str, ...]:
+    """Return the health of the endpoint and the keys that signed its documents, as facts."""
+    health = () if registration.health is None else (f"{HEALTH_FACT}:{registration.health.state}",)
+    return (*health, *(f"{KEY_FACT}:{key_id}" for key_id in keys_of(registration)))
 
 
 def endpoint_of(registration: Registration) -> str | None:

@@ -96,7 +96,7 @@ class Codec(ABC):
     def encode(self, record: AgentRecord, context: EncodeContext) -> Encoded: ...
 
     def recognises_text(self, data: bytes) -> bool:
-        """Return whether the bytes are this dialect's form that is not JSON. Most dialects have none."""
+        """Return whether the bytes, which do not start with `{`, are this dialect's form that is not JSON. Most have none."""
         return False
 
     def decode_text(self, data: bytes, context: DecodeContext) -> Decoded:

@@ -163,9 +163,10 @@ def decode_document(data: bytes, dialect: str | None, context: DecodeContext) ->
     """Return the dialect, the parsed document (None for a text that is not JSON) and the decoded record."""
     if dialect is not None:
         get_codec(dialect)  # reject an unknown name before the document is parsed
-    for row in DIALECTS.values():
-        if row.codec.recognises_text(data):
-            return row.codec.name, None, _decode_text(row.codec, data, dialect, context)
+    if not data.lstrip().startswith(b"{"):
+        for row in DIALECTS.values():
+            if row.codec.recognises_text(data):
+                return row.codec.name, None, _decode_text(row.codec, data, dialect, context)
     document = parse_object(data)
     name = dialect or detect_dialect(document)
     decoded = get_codec(name).decode(document, context)

@@ -63,10 +63,6 @@ class RegistryOptions(msgspec.Struct, frozen=True, kw_only=True):
     confusable_names: str = "mark"  # or refuse
 
 
-def _announce_nothing(_: int) -> None:
-    """For a registry that no other process follows."""
-
-
 class Registry:
     def __init__(
         self,
@@ -77,7 +73,7 @@ class Registry:
         *,
         certificates: Callable[[RegistryTrustStore], CertificateChecker] = lambda trust: SelfSignedCertificates(),
         checks: Sequence[PublicationCheck] = (),
-        announce: Callable[[int], None] = _announce_nothing,
+        announce: Callable[[int], None] | None = None,
         head: Head | None = None,
     ) -> None:
         """`announce` gets each revision before a caller is answered with it. With `head` the registry writes nothing and
@@ -85,55 +81,30 @@ class Registry:
         options = options or RegistryOptions()
         self.clock = clock
         self._store = store
-        self._index = index = LiveIndex(make_ranker)
+        self._index = LiveIndex(make_ranker)
         self.cursors = Cursors(store, clock)
         self.changes = ChangeLog(store, self.cursors)
-        self._state = state = RegistryState(index, self.changes, announce)
-        self._catalog = catalog = state.catalog
-        self.entries = CatalogView(catalog, clock)
-        self.trust = RegistryTrustStore(store, clock, catalog.signed_by)
+        self._state = RegistryState(self._index, self.changes, announce)
+        self._catalog = self._state.catalog
+        self.entries = CatalogView(self._catalog, clock)
+        self.trust = RegistryTrustStore(store, clock, self._catalog.signed_by)
         self.proofs = DomainProofs()
-        facets = FacetCounter(catalog)
-        if options.confusable_names == "refuse":
-            checks = (*checks, partial(check_name, catalog=catalog))
-
-        reader = RegistryReader(state, self.entries, store, clock, self.cursors, self.changes, facets)
-        finder = RegistryFinder(catalog, index, reader, facets, clock)
-        verifier = RegistryVerifier(reader, store, catalog, clock)
-        writer = RegistryWriter(
-            store,
-            clock,
-            catalog,
-            index,
-            AdmissionControl(self.trust, options.announcements, certificates(self.trust), catalog.resolve),
-            self.proofs,
-            OwnerQuota(catalog, options.agents_per_owner),
-            default_visibility=options.default_visibility,
-            checks=checks,
-        )
-        pending = PendingChanges(reader, writer, store, clock)
-        self.leader: Leader | None = None
-        self.follower: Follower | None = None
-        role: Leader | Follower
-        if head is None:
-            role = self.leader = Leader(
-                store,
-                state,
-                clock,
-                index,
-                self.trust,
-                pending,
-                keep_seconds=options.watch_keep_seconds,
-                keep_changes=options.watch_keep_changes,
-                keep_audit=options.audit_keep,
-            )
-        else:
-            role = self.follower = Follower(store, state, clock, index, self.trust, head)
-        self._role = role
-        self._jobs = PeriodicJobs(role.jobs)
         self._tasks: list[asyncio.Task[None]] = []
         self.ready = False
 
+        facets = FacetCounter(self._catalog)
+        reader = RegistryReader(self._state, self.entries, store, clock, self.cursors, self.changes, facets)
+        finder = RegistryFinder(self._catalog, self._index, reader, facets, clock)
+        verifier = RegistryVerifier(reader, store, self._catalog, clock)
+        writer = self._make_writer(options, certificates(self.trust), checks)
+        pending = PendingChanges(reader, writer, store, clock)
+        role = self._make_leader(options, pending) if head is None else self._make_follower(head)
+        self.leader = role if isinstance(role, Leader) else None
+        self.follower = role if isinstance(role, Follower) else None
+        self._role = role
+        self._jobs = PeriodicJobs(role.jobs)
+
+        # The facade: what the parts do, under one name.
         self.decode = writer.decode
         self.publish = writer.publish
         self.renew = writer.renew
@@ -160,12 +131,12 @@ class Registry:
         self.compare = reader.compare
         self.watch = reader.watch
         self.open_watch = reader.open_watch
-        self.subscribe = state.subscribe
+        self.subscribe = self._state.subscribe
         self._stats = reader.stats
 
         self.find = finder.find
         self.rank = finder.rank
-        self.searchable = index.wait
+        self.searchable = self._index.wait
 
         self.verify = verifier.verify
         self.verify_document = verifier.verify_document
@@ -175,6 +146,39 @@ class Registry:
         self.confirm = pending.confirm
         self.reject = pending.reject
         self.count_pending = pending.count
+
+    def _make_writer(
+        self, options: RegistryOptions, certificates: CertificateChecker, checks: Sequence[PublicationCheck]
+    ) -> RegistryWriter:
+        if options.confusable_names == "refuse":
+            checks = (*checks, partial(check_name, catalog=self._catalog))
+        return RegistryWriter(
+            self._store,
+            self.clock,
+            self._catalog,
+            self._index,
+            AdmissionControl(self.trust, options.announcements, certificates, self._catalog.resolve),
+            self.proofs,
+            OwnerQuota(self._catalog, options.agents_per_owner),
+            default_visibility=options.default_visibility,
+            checks=checks,
+        )
+
+    def _make_leader(self, options: RegistryOptions, pending: PendingChanges) -> Leader:
+        return Leader(
+            self._store,
+            self._state,
+            self.clock,
+            self._index,
+            self.trust,
+            pending,
+            keep_seconds=options.watch_keep_seconds,
+            keep_changes=options.watch_keep_changes,
+            keep_audit=options.audit_keep,
+        )
+
+    def _make_follower(self, head: Head) -> Follower:
+        return Follower(self._store, self._state, self.clock, self._index, self.trust, head)
 
     # --- Start and stop --------------------------------------------------------------------------
 

@@ -23,8 +23,8 @@ _RECENT_REMOVALS = 1000  # events that are searched for removals at the start
 class RegistryState:
     """Readers only read it; `apply` alone changes it, after the store has committed."""
 
-    def __init__(self, index: LiveIndex, changes: ChangeLog, announce: Callable[[int], None]) -> None:
-        """`announce` gets each revision before a caller is answered with it: other processes follow it."""
+    def __init__(self, index: LiveIndex, changes: ChangeLog, announce: Callable[[int], None] | None) -> None:
+        """`announce` gets each revision before a caller is answered with it; None if no other process follows."""
         self.catalog = Catalog()
         self.records: LruCache[str, Registration] = LruCache(limits.RECORD_CACHE)
         self.bare_records: LruCache[str, Registration] = LruCache(limits.RECORD_CACHE)  # without their documents
@@ -71,7 +71,8 @@ class RegistryState:
         self.announce()
 
     def announce(self) -> None:
-        self._announce(self.changes.revision)
+        if self._announce is not None:
+            self._announce(self.changes.revision)
 
     def _apply(self, committed: CommittedChange) -> None:
         event, registration = committed.event, committed.registration

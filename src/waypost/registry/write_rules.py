@@ -187,7 +187,7 @@ def _create(
     change = RegistrationChange(
         type="registered", at=now, registration=registration, before=before, replaced=expired, document=document
     )
-    entry = audit_publication(publication, "register", registration.id, registration.etag, now)
+    entry = audit_publication(publication, "register", decoded.record.id, registration.etag, now)
     return Decision(outcome="created", change=change, audit=(entry,))
 
 

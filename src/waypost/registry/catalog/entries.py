@@ -11,11 +11,9 @@ from pyroaring import BitMap
 from waypost import limits
 from waypost.errors import InvalidDocument
 from waypost.model.facts import FACT_CHARS, facts_of
-from waypost.model.health import HEALTH_FACT
 from waypost.model.names import fold_tag, fold_tags
 from waypost.model.record import LISTED, AgentRecord, protocols_of
-from waypost.model.registration import KEY_FACT, TRUST_FACT, CatalogEntry, Registration, keys_of, verdicts_of
-from waypost.model.verdict import level_of
+from waypost.model.registration import CatalogEntry, Registration, check_facts, trust_facts
 from waypost.protocols.announce.codec import read_capabilities
 from waypost.protocols.codec import residue_name
 from waypost.registry.catalog.catalog import Catalog
@@ -46,21 +44,8 @@ def entry_of(registration: Registration) -> CatalogEntry:
         protocols_of(record),
         registration.hosted,
         registration.renewed_at if registration.renewed_at > registration.changed_at else None,
-        (*facts_of(record), *_trust_facts(registration), *announced_facts(registration), *_check_facts(registration)),
+        (*facts_of(record), *trust_facts(registration), *check_facts(registration), *announced_facts(registration)),
     )
-
-
-def _trust_facts(registration: Registration) -> tuple[str, ...]:
-    """The trust level, unless it is the usual one."""
-    verdicts = verdicts_of(registration)
-    level = level_of(verdicts) if verdicts else "self_asserted"
-    return () if level == "self_asserted" else (f"{TRUST_FACT}:{level}",)
-
-
-def _check_facts(registration: Registration) -> tuple[str, ...]:
-    """The health of the endpoint, and the keys that signed its documents."""
-    health = () if registration.health is None else (f"{HEALTH_FACT}:{registration.health.state}",)
-    return (*health, *(f"{KEY_FACT}:{key_id}" for key_id in keys_of(registration)))
 
 
 def announced_facts(registration: Registration) -> tuple[str, ...]:

@@ -93,12 +93,12 @@ class WriteBuffer:
     def all(self) -> list[Registration]:
         return list(self._registrations.values())
 
-    def put(self, registration: Registration) -> None:
-        self.drop(registration.id)
-        self._registrations[registration.id] = registration
+    def put(self, agent_id: str, registration: Registration) -> None:
+        self.drop(agent_id)
+        self._registrations[agent_id] = registration
         self._count += 1
         for scope in registration.scopes:
-            self._numbers.setdefault(scope, {})[registration.id] = self._count
+            self._numbers.setdefault(scope, {})[agent_id] = self._count
 
     def drop(self, agent_id: str) -> None:
         dropped = self._registrations.pop(agent_id, None)
@@ -284,9 +284,10 @@ class SearchIndex:
     def _add(self, agent_id: str, registration: Registration | None) -> None:
         self._replaced[agent_id] = None
         self._embedding.discard(agent_id)
-        self._buffer.drop(agent_id)
-        if registration is not None:
-            self._buffer.put(registration)
+        if registration is None:
+            self._buffer.drop(agent_id)
+        else:
+            self._buffer.put(agent_id, registration)
 
     @property
     def pending(self) -> int:

@@ -53,9 +53,10 @@ _FORGET = {
 def _is_new(change: RegistrationChange, keys: Sequence[str], held: StoreState) -> bool:
     """Whether a change only inserts a new agent: no existing row is touched."""
     after = change.registration
-    if after is None or after.aliases or change.tombstone is not None or after.id not in keys:
+    if after is None or after.aliases or change.tombstone is not None:
         return False
-    return after.id not in held.registrations and after.id not in held.tombstones
+    agent_id = after.id
+    return agent_id in keys and agent_id not in held.registrations and agent_id not in held.tombstones
 
 
 class WriteTransaction:
@@ -206,7 +207,8 @@ class WriteTransaction:
             entry = msgspec.structs.replace(committed.entry, number=number)
             committed = msgspec.structs.replace(committed, entry=entry)
             self._put(before, after, number, rows.entry_row(entry, after), is_new=is_new)
-            self._keep_version(replaced_version(before, after, event.type), event.id)
+            if before is not None:
+                self._keep_version(replaced_version(before, after, event.type), event.id)
         self._bury(event.id, change.tombstone, held)
         self._failpoint("after_row")
         self._append(committed)
@@ -263,16 +265,17 @@ class WriteTransaction:
     def _put(
         self, before: Registration | None, after: Registration, number: int, entry: bytes, *, is_new: bool
     ) -> None:
+        agent_id = after.id
         self.written_bytes += len(entry)
         if is_new:
-            self._run("INSERT INTO entries VALUES (?, ?, ?, ?)", (after.id, number, entry, zlib.crc32(entry)))
+            self._run("INSERT INTO entries VALUES (?, ?, ?, ?)", (agent_id, number, entry, zlib.crc32(entry)))
         else:
-            self._run("UPDATE entries SET entry = ?, crc = ? WHERE id = ?", (entry, zlib.crc32(entry), after.id))
+            self._run("UPDATE entries SET entry = ?, crc = ? WHERE id = ?", (entry, zlib.crc32(entry), agent_id))
         if not is_renewal(before, after):
             self._put_registration(number, after)
-            self._release_aliases(after.id, set(before.aliases).difference(after.aliases) if before else ())
+            self._release_aliases(agent_id, set(before.aliases).difference(after.aliases) if before else ())
             for alias in after.aliases:
-                self._run("INSERT OR IGNORE INTO aliases VALUES (?, ?)", (alias, after.id))
+                self._run("INSERT OR IGNORE INTO aliases VALUES (?, ?)", (alias, agent_id))
 
     def _put_registration(self, number: int, registration: Registration) -> None:
         data, documents = rows.registration_row(registration)

@@ -54,7 +54,6 @@ try:
     from zeroconf import DNSOutgoing, DNSQuestion, DNSText, RecordUpdate, RecordUpdateListener, Zeroconf  # type: ignore[attr-defined]
     from zeroconf.asyncio import AsyncZeroconf
 
-    # import-removed
     from waypost.transports.mdns.publisher import MdnsPublisher, make_txt
 except ImportError as error:
     raise ConfigurationError(

@@ -220,6 +220,8 @@ class AgentsApi:
         request = call.request
         ttl_seconds, dialect, base = read_ttl(request), request.param("dialect"), request.param("base")
         fetched_from = request.param("fetched_from")
+        visibility, if_match = read_visibility(request), read_if_match(request)
+        if_none_match, idempotency_key = request.header(b"if-none-match"), request.header(b"idempotency-key")
         document = await request.body(limits.DOCUMENT_BYTES)
         name, decoded = self._registry.decode(
             document,
@@ -233,11 +235,11 @@ class AgentsApi:
                 document=document,
                 decoded=decoded,
                 principal=call.principal,
-                visibility=read_visibility(request),
+                visibility=visibility,
                 ttl_seconds=ttl_seconds,
-                if_match=read_if_match(request),
-                if_none_match_any=request.header(b"if-none-match") == "*",
-                idempotency_key=request.header(b"idempotency-key"),
+                if_match=if_match,
+                if_none_match_any=if_none_match == "*",
+                idempotency_key=idempotency_key,
                 source_url=fetched_from or base,
             )
         )
