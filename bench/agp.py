@@ -26,6 +26,7 @@ import math
 import subprocess
 import sys
 import time
+import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -207,7 +208,7 @@ def parts(size: int) -> dict[str, float]:
     """CPU time of each part of a message, in µs: the best of many rounds of AT_ONCE messages."""
     key, content = KEYS[CALLER], MessageContent(text="x" * size)
     named = {"sender": CALLER, "to": ANSWERER, "kind": "chat", "at": time.time(), "content": content}
-    frames = [write_message(key, message_id=f"{at:036d}", **named) for at in range(AT_ONCE)]
+    frames = [write_message(key, message_id=str(uuid.uuid4()), **named) for _ in range(AT_ONCE)]
     messages = [parse_message(frame) for frame in frames]
     signed = [(find_signature(each.signature) or b"", each.signing_input) for each in messages]
     for each in signed:
