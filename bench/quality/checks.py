@@ -59,7 +59,7 @@ def languages(make: MakeRanker) -> dict[str, Figures]:
     figures: dict[str, Figures] = {}
     for language in ("en", "zh", "es", "de"):
         wanted = [(question.text, set(question.relevant)) for question in translated_questions(language)]
-        figures[f"asked in {language}"] = _found(searcher, wanted)
+        figures[f"query in {language}"] = _found(searcher, wanted)
     for language in ("zh", "es", "de"):
         wanted = [
             (text, {agent_id("foreign", row["id"])})
@@ -284,12 +284,12 @@ def _attempts(agent: Registration, words: list[str]) -> list[tuple[str, Registra
     said = words[:_REPEATED]
     once = attacks.saying(agent, said)
     return [
-        ("31 tags that people ask for", agent, attacks.with_tags(agent, words)),
+        ("31 popular tags", agent, attacks.with_tags(agent, words)),
         ("ten words 3 times", once, attacks.repeating(agent, said, 3)),  # few enough to pass for prose
         ("ten words 20 times", once, attacks.repeating(agent, said)),
         ("ten words in every example", once, attacks.repeating_in_examples(agent, said)),
-        ("ten words that nobody sees", agent, attacks.hiding(agent, said)),
-        ("ten words in disguise", attacks.listing(agent, said), attacks.disguising(agent, said)),
+        ("ten invisible words", agent, attacks.hiding(agent, said)),
+        ("ten words with zero-width characters", attacks.listing(agent, said), attacks.disguising(agent, said)),
     ]
 
 

@@ -34,16 +34,51 @@ GOALS: tuple[tuple[str, Path_, float, bool], ...] = (  # text, figure, bound, at
     ("200 variants of the target", ("checks", "clones", "variants", "kept_in_top5"), 95, True),
     ("200 variants of its rival", ("checks", "clones", "rival", "kept_in_top5"), 95, True),
     ("eight skills: first for each", ("checks", "eight skills", "first"), 100, True),
-    ("eight skills: the example is named", ("checks", "eight skills", "example_named"), 100, True),
-    ("112 skills in other words, among real servers: first", ("checks", "many skills", "among real servers", "first"), 90, True),
-    ("the same: the example is named", ("checks", "many skills", "among real servers", "example_named"), 98, True),
-    ("31 added tags: questions on which they pay", ("checks", "cheats", "31 tags that people ask for", "raised"), 0, False),
-    ("ten words 3 times: pay more than once", ("checks", "cheats", "ten words 3 times", "raised"), 0, False),
-    ("ten words 20 times: pay more than once", ("checks", "cheats", "ten words 20 times", "raised"), 0, False),
-    ("ten words in every example: pay more than once", ("checks", "cheats", "ten words in every example", "raised"), 0, False),
-    ("ten words that nobody sees: pay", ("checks", "cheats", "ten words that nobody sees", "raised"), 0, False),
-    ("ten words in disguise: pay more than openly", ("checks", "cheats", "ten words in disguise", "raised"), 0, False),
-)  # fmt: skip
+    ("eight skills: the evidence names the example", ("checks", "eight skills", "example_named"), 100, True),
+    (
+        "112 skills in other words, among real servers: first",
+        ("checks", "many skills", "among real servers", "first"),
+        90,
+        True,
+    ),
+    (
+        "the same: the evidence names the example",
+        ("checks", "many skills", "among real servers", "example_named"),
+        98,
+        True,
+    ),
+    ("31 added tags: queries that rank the agent higher", ("checks", "cheats", "31 popular tags", "raised"), 0, False),
+    (
+        "ten words 3 times: queries that rank the agent higher than naming them once",
+        ("checks", "cheats", "ten words 3 times", "raised"),
+        0,
+        False,
+    ),
+    (
+        "ten words 20 times: queries that rank the agent higher than naming them once",
+        ("checks", "cheats", "ten words 20 times", "raised"),
+        0,
+        False,
+    ),
+    (
+        "ten words in every example: queries that rank the agent higher than naming them once",
+        ("checks", "cheats", "ten words in every example", "raised"),
+        0,
+        False,
+    ),
+    (
+        "ten invisible words: queries that rank the agent higher",
+        ("checks", "cheats", "ten invisible words", "raised"),
+        0,
+        False,
+    ),
+    (
+        "ten words with zero-width characters: queries that rank the agent higher than without",
+        ("checks", "cheats", "ten words with zero-width characters", "raised"),
+        0,
+        False,
+    ),
+)
 
 
 def own(results: Mapping[str, Any]) -> dict[str, Any]:
@@ -74,7 +109,7 @@ def ablation_table(results: Mapping[str, Any]) -> str:
     """The loss of nDCG@10 without one signal, or without a part of the records."""
     base, found = results["retrieval"].get(DEFAULT, {}), results.get("ablation", {})
     columns = [name for name in COLUMNS if any(name in row for row in found.values())]
-    lines = [f"| taken away | {' | '.join(columns)} |", "|---|" + "---|" * len(columns)]
+    lines = [f"| removed | {' | '.join(columns)} |", "|---|" + "---|" * len(columns)]
     for who, row in found.items():
         cells = [
             f"{row[name]['ndcg10'] - base[name]['ndcg10']:+.1f}" if name in row and name in base else "–"

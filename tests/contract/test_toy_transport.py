@@ -14,7 +14,7 @@ import pytest
 from support.announce import AGENT_ID, announcement, key
 from support.service import Bench, service
 from support.toy_transport import ROW, ToyTransport
-from support.transports import PATIENCE_SECONDS, asked, eventually
+from support.transports import PATIENCE_SECONDS, eventually, query_until_found
 from waypost.protocols.announce.messages import AgentQuery
 from waypost.transports.factory import TRANSPORTS
 
@@ -63,5 +63,5 @@ async def test_the_registry_answers_queries_over_the_toy(bench: Bench, agent: To
     message = announcement(key("a"), seq=1, at=bench.clock.now())
     answer = await bench.admin().post("/agents", json=message)
     assert answer.is_success, answer.text
-    (found,) = await asked(agent, AgentQuery(agent_id=AGENT_ID), {AGENT_ID})
+    (found,) = await query_until_found(agent, AgentQuery(agent_id=AGENT_ID), {AGENT_ID})
     assert found["agent"] == message["agent"]

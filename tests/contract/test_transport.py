@@ -8,7 +8,19 @@ from collections.abc import AsyncIterator
 import pytest
 
 from support.announce import key
-from support.transports import BEDS, A, B, Bed, C, Watched, asked, eventually, quietly, said, signed
+from support.transports import (
+    BEDS,
+    A,
+    B,
+    Bed,
+    C,
+    Watched,
+    eventually,
+    query_until_found,
+    signed,
+    signed_members,
+    wait_for_nothing,
+)
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
 from waypost.protocols.announce.messages import AgentQuery, parse_capability_requirement
@@ -40,7 +52,7 @@ async def test_a_subscriber_receives_an_announcement_exactly_as_signed(bed: Bed)
     assert ack.expires_at is None or ack.expires_at <= bed.clock.now() + 30
     await eventually(lambda: watched.kinds() == ["added"])
     seen = watched.sightings[0]
-    assert said(seen.message) == message
+    assert signed_members(seen.message) == message
     assert (seen.transport, seen.agent_id) == (bob.name, A)
     assert seen.source
     assert [verdict.state for verdict in seen.verdicts] == ["passed", "unknown"]
@@ -61,13 +73,13 @@ async def test_a_query_finds_exactly_those_that_fit(bed: Bed) -> None:
     await alice.announce(first, 30)
     await alice.announce(second, 30)
     await alice.announce(bed.message(C, capabilities={"logs": "3.0"}), 30)
-    found = await asked(bob, METRICS, {A, B})
-    assert {message["agent"]["agent_id"]: said(message) for message in found} == {A: first, B: second}
+    found = await query_until_found(bob, METRICS, {A, B})
+    assert {message["agent"]["agent_id"]: signed_members(message) for message in found} == {A: first, B: second}
     newer = AgentQuery(requirements=(parse_capability_requirement("metrics@^2.0"),))
-    assert ids(await asked(bob, newer, {A})) == {A}
+    assert ids(await query_until_found(bob, newer, {A})) == {A}
     both = AgentQuery(requirements=(parse_capability_requirement("metrics"), parse_capability_requirement("logs")))
-    assert ids(await asked(bob, both, {B})) == {B}
-    assert ids(await asked(bob, AgentQuery(agent_id=C), {C}, 5.0)) == {C}
+    assert ids(await query_until_found(bob, both, {B})) == {B}
+    assert ids(await query_until_found(bob, AgentQuery(agent_id=C), {C}, 5.0)) == {C}
     assert (
         await bob.query(AgentQuery(requirements=(parse_capability_requirement("nothing-like-it"),)), timeout=0.5) == []
     )
@@ -85,7 +97,7 @@ async def test_a_repetition_is_no_news_and_a_change_is(bed: Bed) -> None:
     changed = bed.message(capabilities={"metrics": "2.1"})
     await alice.announce(changed, 30)
     await eventually(lambda: watched.kinds() == ["added", "updated"])
-    assert said(watched.sightings[-1].message) == changed
+    assert signed_members(watched.sightings[-1].message) == changed
 
 
 async def test_a_new_key_signed_by_the_old_one_is_a_rotation(bed: Bed) -> None:
@@ -107,11 +119,11 @@ async def test_an_agent_that_is_not_renewed_expires_once(bed: Bed) -> None:
     await eventually(lambda: watched.kinds() == ["added"])
     await alice.close()
     bed.clock.advance(9)
-    await quietly()
+    await wait_for_nothing()
     assert "expired" not in watched.kinds()
     bed.clock.advance(2)
     await eventually(lambda: watched.kinds()[-1] == "expired")
-    await quietly()
+    await wait_for_nothing()
     assert watched.kinds().count("expired") == 1
 
 
@@ -124,9 +136,9 @@ async def test_an_announcement_again_in_time_keeps_an_agent(bed: Bed) -> None:
         await eventually(lambda: watched.kinds() == ["added"])
         await alice.announce(bed.message(B, metadata={"turn": turn}), 30)  # later news
         await eventually(lambda turn=turn: len(watched.kinds(B)) == turn)
-        await quietly(0.3)
+        await wait_for_nothing(0.3)
         bed.clock.advance(7)
-    await quietly(0.3)
+    await wait_for_nothing(0.3)
     assert watched.kinds() == ["added"]
 
 
@@ -150,7 +162,7 @@ async def test_a_withdrawn_agent_is_gone_at_the_latest_when_its_ttl_ends(bed: Be
     await eventually(lambda: watched.kinds() == ["added"])
     await alice.withdraw(A)
     await alice.withdraw(A)
-    await quietly(0.3)
+    await wait_for_nothing(0.3)
     bed.clock.advance(11)
     await eventually(lambda: watched.kinds()[-1] in ("removed", "expired"))
     assert A not in ids(await bob.query(ANY, timeout=0.5))
@@ -172,7 +184,7 @@ async def test_a_forged_message_does_not_replace_an_agent(bed: Bed) -> None:
     await mallory.announce(unsigned, 30)
     await mallory.announce(bed.message(C), 30)
     await eventually(lambda: watched.kinds(C) == ["added"])
-    await quietly(0.2)
+    await wait_for_nothing(0.2)
     assert (watched.kinds(A), watched.kinds(B)) == (["added"], [])
 
 
@@ -203,7 +215,7 @@ async def test_a_callback_may_close_its_subscription_and_ask_again(bed: Bed) -> 
     await eventually(lambda: calls)
     assert ids(await asked[0]) == {A}
     await alice.announce(bed.message(capabilities={"logs": "1"}), 30)
-    await quietly(0.3)
+    await wait_for_nothing(0.3)
     assert calls == ["added"]
     subscription.close()
 
@@ -245,10 +257,10 @@ async def test_a_server_receives_every_announcement_and_answers_for_known_agents
     await eventually(lambda: len(heard) >= 1)
     await alice.announce(second, 30)
     await eventually(lambda: C in ids([message for message, _ in heard]))
-    assert said(heard[0][0]) == first
+    assert signed_members(heard[0][0]) == first
     assert heard[0][1].transport == registry.name
     assert heard[0][1].source
-    assert (B in ids(await asked(bob, METRICS, {B} if bed.relays else set()))) is bed.relays
+    assert (B in ids(await query_until_found(bob, METRICS, {B} if bed.relays else set()))) is bed.relays
 
 
 async def test_other_minor_versions_are_accepted_and_other_majors_are_not(bed: Bed) -> None:
@@ -259,7 +271,7 @@ async def test_other_minor_versions_are_accepted_and_other_majors_are_not(bed: B
     await alice.announce({**bed.message(B), "protocol_version": "v2.0"}, 30)
     await alice.announce({**bed.message(), "protocol_version": "v1.1"}, 30)
     await eventually(lambda: watched.kinds(A) == ["added"])
-    await quietly(0.2)
+    await wait_for_nothing(0.2)
     assert watched.kinds(B) == []
 
 
@@ -280,8 +292,10 @@ async def test_a_large_announcement_arrives_whole(bed: Bed) -> None:
     message = bed.message(metadata={"description": "d" * 500})
     await alice.announce(message, 30)
     await eventually(lambda: watched.kinds() == ["added"])
-    assert said(watched.sightings[0].message) == message
-    assert [said(found) for found in await asked(bob, AgentQuery(agent_id=A), {A}, 5.0)] == [message]
+    assert signed_members(watched.sightings[0].message) == message
+    assert [signed_members(found) for found in await query_until_found(bob, AgentQuery(agent_id=A), {A}, 5.0)] == [
+        message
+    ]
 
 
 async def test_an_unsigned_copy_of_an_answer_does_not_replace_it(bed: Bed) -> None:
@@ -295,7 +309,7 @@ async def test_an_unsigned_copy_of_an_answer_does_not_replace_it(bed: Bed) -> No
         return [forged]
 
     mallory.serve(lie, None)
-    assert [said(found) for found in await asked(bob, METRICS, {A})] == [true]
+    assert [signed_members(found) for found in await query_until_found(bob, METRICS, {A})] == [true]
 
 
 def test_every_transport_of_the_table_runs_this_suite() -> None:

@@ -12,7 +12,18 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import pytest
 
 from support.netns import INTERFACE, Lan, lan, left_over
-from support.transports import PATIENCE_SECONDS, A, B, Bed, Watched, asked, eventually, quietly, said, signed
+from support.transports import (
+    PATIENCE_SECONDS,
+    A,
+    B,
+    Bed,
+    Watched,
+    eventually,
+    query_until_found,
+    signed,
+    signed_members,
+    wait_for_nothing,
+)
 from waypost.model.json import dump_json
 from waypost.net.clock import ManualClock
 from waypost.protocols.announce.messages import AgentQuery
@@ -75,9 +86,11 @@ async def test_an_agent_is_seen_on_another_host_and_found_there(hosts: Hosts) ->
     message = hosts.message()
     assert (await alice.announce(message, 30)).accepted
     await eventually(lambda: watched.kinds() == ["added"])
-    assert said(watched.sightings[0].message) == message
+    assert signed_members(watched.sightings[0].message) == message
     assert watched.sightings[0].source.startswith(("10.77.0.1", "fe80::1", "[fe80::1]"))
-    assert [said(found) for found in await asked(bob, AgentQuery(agent_id=A), {A}, 5.0)] == [message]
+    assert [signed_members(found) for found in await query_until_found(bob, AgentQuery(agent_id=A), {A}, 5.0)] == [
+        message
+    ]
 
 
 async def test_a_message_larger_than_a_datagram_crosses_the_link_whole(hosts: Hosts) -> None:
@@ -87,7 +100,7 @@ async def test_a_message_larger_than_a_datagram_crosses_the_link_whole(hosts: Ho
     message = hosts.message(metadata={"description": "d" * 550})
     await alice.announce(message, 30)
     await eventually(lambda: watched.kinds() == ["added"])
-    assert said(watched.sightings[0].message) == message
+    assert signed_members(watched.sightings[0].message) == message
 
 
 async def test_an_agent_whose_cable_is_cut_is_gone_after_its_ttl(hosts: Hosts, net: Lan) -> None:
@@ -99,7 +112,7 @@ async def test_an_agent_whose_cable_is_cut_is_gone_after_its_ttl(hosts: Hosts, n
     net.cut(0)
     await eventually_refused(alice, hosts)
     hosts.clock.advance(9)
-    await quietly(0.4)
+    await wait_for_nothing(0.4)
     assert watched.kinds() == ["added"]
     hosts.clock.advance(2)
     await eventually(lambda: watched.kinds() == ["added", "expired"])
@@ -115,7 +128,7 @@ async def eventually_refused(end: Transport, hosts: Hosts) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while (await end.announce(hosts.message(), 10)).accepted:
         assert time.monotonic() < deadline, "the link is down"
-        await quietly(0.05)
+        await wait_for_nothing(0.05)
 
 
 async def test_a_spoofer_on_the_link_replaces_no_agent(hosts: Hosts) -> None:

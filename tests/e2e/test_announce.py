@@ -44,7 +44,7 @@ def fresh_id(number: int) -> str:
     return f"{number:08x}-1fc2-4f7b-8d8c-5e3e6f5c9c1d"
 
 
-def said(agent_id: str, signer: Any = ONE, **more: Any) -> dict[str, Any]:
+def make_announcement(agent_id: str, signer: Any = ONE, **more: Any) -> dict[str, Any]:
     now = time.time()
     return announcement(signer, seq=more.pop("seq", int(now * 1000)), at=now, agent_id=agent_id, **more)
 
@@ -93,7 +93,7 @@ def test_criterion_1_keys_of_the_other_kinds_announce_over_http(
     shell(server, tmp_path)("allow", "add", agent_id)
     signer = new_private_key(kind, bytes(range(48)) if kind == "p-256" else b"")
     with subject(server, "alice") as alice:
-        sent = said(agent_id, signer)
+        sent = make_announcement(agent_id, signer)
         assert alice.post("/agents", json=sent).status_code == 200
         assert alice.get(f"/agents/{agent_id}").json()["agent"] == sent["agent"]
 
@@ -104,8 +104,8 @@ def test_criterion_2_a_query_finds_exactly_the_holders(server: RunningServer, tm
     run = shell(server, tmp_path)
     with subject(server, "alice") as alice, subject(server, "carol") as carol:
         messages = [
-            said(holder, ONE, capabilities={"spectra": "2.0"}),
-            said(other, TWO, capabilities={"optics": "1.0"}),
+            make_announcement(holder, ONE, capabilities={"spectra": "2.0"}),
+            make_announcement(other, TWO, capabilities={"optics": "1.0"}),
         ]
         for sent in messages:
             assert run("allow", "add", sent["agent"]["agent_id"]).code == 0
@@ -125,13 +125,16 @@ def test_criterion_4_keys_are_bound_replaced_with_proof_and_revoked_for_good(tmp
         run = shell(server, tmp_path)
         assert run("allow", "add", "*").code == 0
         with subject(server, "alice") as alice:
-            first = said(agent_id)
+            first = make_announcement(agent_id)
             assert alice.post("/agents", json=first).status_code == 200
-            assert error(alice.post("/agents", json=said(agent_id, OTHER))) == (409, "ErrDuplicateID")
-            assert error(alice.post("/agents", json=said(agent_id, TWO, previous=OTHER))) == (409, "ErrDuplicateID")
-            rotation = said(agent_id, TWO, previous=ONE)
+            assert error(alice.post("/agents", json=make_announcement(agent_id, OTHER))) == (409, "ErrDuplicateID")
+            assert error(alice.post("/agents", json=make_announcement(agent_id, TWO, previous=OTHER))) == (
+                409,
+                "ErrDuplicateID",
+            )
+            rotation = make_announcement(agent_id, TWO, previous=ONE)
             assert alice.post("/agents", json=rotation).status_code == 200
-            assert alice.post("/agents", json=said(agent_id, ONE)).status_code == 200, "within its grace"
+            assert alice.post("/agents", json=make_announcement(agent_id, ONE)).status_code == 200, "within its grace"
             assert error(alice.post("/agents", json=first)) == (401, "ErrAuth")
             with subject(server, "mallory") as mallory:
                 assert mallory.post("/agents", json={**rotation, "action": "shutdown"}).status_code == 403
@@ -140,14 +143,14 @@ def test_criterion_4_keys_are_bound_replaced_with_proof_and_revoked_for_good(tmp
             assert (revoked.json["outcome"], revoked.code) == ("revoked", 0)
             assert run("keys", "revoke", ONE.public.key_id).code == 0
             assert alice.get(f"/agents/{agent_id}").status_code == 404
-            assert error(alice.post("/agents", json=said(agent_id, TWO))) == (403, "ErrForbidden")
+            assert error(alice.post("/agents", json=make_announcement(agent_id, TWO))) == (403, "ErrForbidden")
     finally:
         stop_server(server)
     server = start_server(folder=tmp_path)
     try:
         with subject(server, "alice") as alice:
             for signer in (ONE, TWO, OTHER):
-                assert error(alice.post("/agents", json=said(agent_id, signer))) == (403, "ErrForbidden")
+                assert error(alice.post("/agents", json=make_announcement(agent_id, signer))) == (403, "ErrForbidden")
             states = {row["state"] for row in shell(server, tmp_path)("keys", "list", "-o", "json").json["keys"]}
             assert states == {"revoked"}
     finally:
@@ -162,13 +165,13 @@ def test_criterion_5_a_minor_is_read_with_one_warning_and_a_major_is_not_read(
     shell(server, tmp_path)("allow", "add", agent_id)
     with subject(server, "versioned") as peer:
         for _ in range(3):
-            answer = peer.post("/agents", json={**said(agent_id), "protocol_version": "v1.1"})
+            answer = peer.post("/agents", json={**make_announcement(agent_id), "protocol_version": "v1.1"})
             assert (answer.status_code, answer.json()["protocol_version"]) == (200, "v1.1")
         assert server.log.read_text().count("versioned uses protocol version v1.1") == 1
-        refused = peer.post("/agents", json={**said(agent_id), "protocol_version": "v2.0"})
+        refused = peer.post("/agents", json={**make_announcement(agent_id), "protocol_version": "v2.0"})
         assert (error(refused), refused.json()["supported"]) == ((400, "ErrUnsupportedVersion"), ["v1.1", "v1.0"])
         for version in ("v0.9", "1.0", "v1"):
-            answer = peer.post("/agents", json={**said(agent_id), "protocol_version": version})
+            answer = peer.post("/agents", json={**make_announcement(agent_id), "protocol_version": version})
             assert error(answer) == (400, "ErrMalformedPayload")
 
 
@@ -177,14 +180,14 @@ def test_criterion_6_a_rule_counts_without_a_restart(server: RunningServer, tmp_
     agent_id = fresh_id(8)
     run = shell(server, tmp_path)
     with subject(server, "alice") as alice:
-        refused = alice.post("/agents", json=said(agent_id))
+        refused = alice.post("/agents", json=make_announcement(agent_id))
         assert (error(refused), refused.headers["retry-after"]) == ((403, "ErrForbidden"), "300")
         added = run("allow", "add", agent_id, "-o", "json")
         assert (added.code, added.json["outcome"]) == (0, "added")
-        assert alice.post("/agents", json=said(agent_id)).status_code == 200
+        assert alice.post("/agents", json=make_announcement(agent_id)).status_code == 200
         assert agent_id in [row["rule"] for row in run("allow", "list", "-o", "json").json]
         assert run("allow", "remove", agent_id).code == 0
-        assert error(alice.post("/agents", json=said(agent_id))) == (403, "ErrForbidden")
+        assert error(alice.post("/agents", json=make_announcement(agent_id))) == (403, "ErrForbidden")
         assert run("allow", "remove", agent_id).code == 1
         assert run("allow", "add", "not a rule").code == 64
 
@@ -195,7 +198,7 @@ def test_with_several_processes_rules_and_announcements_go_through_any_of_them(t
             agent_id = fresh_id(number)
             assert through.post("/api/v1/allow", json={"rule": agent_id}).status_code == 201
             assert agent_id in [row["rule"] for row in asked.get("/api/v1/allow").json()["rules"]]
-            sent = said(agent_id)
+            sent = make_announcement(agent_id)
             assert through.post("/agents", json=sent).status_code == 200
             assert asked.get(f"/agents/{agent_id}").json()["signature"] == sent["signature"]
             query = {"protocol_version": "v1.0", "query": {"capability": "*", "agent_id": agent_id}}
@@ -206,7 +209,7 @@ def test_with_several_processes_rules_and_announcements_go_through_any_of_them(t
         for asked in (writer, follower):
             assert asked.get("/agents").json()["agents"] == []
             assert [row["key_id"] for row in asked.get("/agents/revocations").json()["revoked"]] == [ONE.public.key_id]
-            assert error(asked.post("/agents", json=said(fresh_id(20))))[0] == 403
+            assert error(asked.post("/agents", json=make_announcement(fresh_id(20))))[0] == 403
         assert follower.delete("/api/v1/allow/" + fresh_id(20)).status_code == 204
         wait_for(lambda: len(follower.get("/api/v1/allow").json()["rules"]) == 1)
 

@@ -17,7 +17,7 @@ import pytest
 
 from support.announce import agent
 from support.bus import nats_server
-from support.host_places import Place, place
+from support.host_places import LanHosts, place
 from support.json_lines_process import Reading, reading
 from support.ports import free_port
 from support.server import RunningServer, clean_environment, running_server
@@ -63,7 +63,7 @@ def test_an_agent_is_seen_by_its_first_words_and_gone_everywhere_when_its_ttl_en
         seen_and_gone(folder, where)
 
 
-def seen_and_gone(folder: Path, host: Place) -> None:
+def seen_and_gone(folder: Path, host: LanHosts) -> None:
     agent_id, before = str(uuid.uuid4()), host.command(0)
     (folder / "agent.json").write_bytes(msgspec.json.encode(agent(agent_id)))
     port = ("--udp-port", str(free_port()))

@@ -20,7 +20,7 @@ import pytest
 from support.announce import announcement, key
 from support.announce_process import End
 from support.bus import nats_server
-from support.host_places import Place, place
+from support.host_places import LanHosts, place
 from support.ports import free_port
 from support.server import RunningServer, running_server
 from waypost.app import mint_locally
@@ -42,7 +42,7 @@ _sequence = count(int(time.time() * 1000))
 class World:
     """`alice` and `bob` announce, `carol` asks and listens, `dave` too, and his clock can be moved."""
 
-    def __init__(self, where: Place, server: RunningServer, folder: Path, told: dict[str, Any]) -> None:
+    def __init__(self, where: LanHosts, server: RunningServer, folder: Path, told: dict[str, Any]) -> None:
         self._where = where
         self._folder = folder
         self._told = {**told, "interface": where.interface, "registry": server.url}
@@ -121,7 +121,7 @@ def eventually(holds: Callable[[], Any], what: str = "it did not happen in time"
     return found
 
 
-def said(agent_id: str, signer: PrivateKey | None = None, **members: Any) -> dict[str, Any]:
+def make_announcement(agent_id: str, signer: PrivateKey | None = None, **members: Any) -> dict[str, Any]:
     """Signed now, under a higher sequence than all before."""
     at = members.pop("at", time.time())
     return announcement(signer or key(agent_id), seq=next(_sequence), at=at, agent_id=agent_id, **members)
@@ -156,7 +156,7 @@ def tampered(message: dict[str, Any], other_id: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("carrier", CARRIERS)
 def test_criterion_1_an_announcement_arrives_exactly_as_signed(world: World, carrier: str) -> None:
     agent_id, other_id, large_id = world.fresh(), world.fresh(), world.fresh()
-    compact = said(agent_id, agent_name=None)
+    compact = make_announcement(agent_id, agent_name=None)
     assert len(dump_json(compact)) <= 512
     for forged in tampered(compact, other_id):
         accepted = world.alice.announce(carrier, forged)
@@ -166,7 +166,7 @@ def test_criterion_1_an_announcement_arrives_exactly_as_signed(world: World, car
     assert [(each["kind"], each["agent"]) for each in seen] == [("added", compact["agent"])]
     eventually(lambda: (world.held(agent_id) or {}).get("signature") == compact["signature"])
     assert world.held(other_id) is None
-    large = said(large_id, RSA)
+    large = make_announcement(large_id, RSA)
     assert len(dump_json(large)) > 1300, "RSA fits into no datagram and no record, and takes the ladder"
     if carrier == "mdns":
         assert world.alice.announce("http", large), "where the record points to"
@@ -178,8 +178,11 @@ def test_criterion_1_an_announcement_arrives_exactly_as_signed(world: World, car
 @pytest.mark.parametrize("carrier", CARRIERS)
 def test_criterion_2_a_query_is_answered_by_exactly_the_matching_agents(world: World, carrier: str) -> None:
     wanted = f"spectra-{carrier}"
-    first, second = said(world.fresh(), capabilities={wanted: "2.0"}), said(world.fresh(), capabilities={wanted: "1.0"})
-    other = said(world.fresh(), capabilities={"optics": "1.0"})
+    first, second = (
+        make_announcement(world.fresh(), capabilities={wanted: "2.0"}),
+        make_announcement(world.fresh(), capabilities={wanted: "1.0"}),
+    )
+    other = make_announcement(world.fresh(), capabilities={"optics": "1.0"})
     for end, message in ((world.alice, first), (world.bob, second), (world.bob, other)):
         repeated(end, carrier, message, lambda: world.carol.kinds(message["agent"]["agent_id"], carrier))  # noqa: B023
     expected = {message["agent"]["agent_id"]: canonicalize(message["agent"]) for message in (first, second)}
@@ -197,21 +200,26 @@ def test_criterion_2_a_query_is_answered_by_exactly_the_matching_agents(world: W
 def test_criterion_4_only_a_bound_key_is_accepted_and_a_revoked_one_never_again(world: World, carrier: str) -> None:
     agent_id, mark_id = world.fresh(), world.fresh()
     one, two, mallory = key(f"one-{carrier}"), key(f"two-{carrier}"), key("mallory")
-    first = said(agent_id, one)
+    first = make_announcement(agent_id, one)
     repeated(world.alice, carrier, first, lambda: world.held(agent_id) and world.carol.kinds(agent_id, carrier))
-    rotation = said(agent_id, two, previous=one, capabilities={"metrics": "3.0"})
+    rotation = make_announcement(agent_id, two, previous=one, capabilities={"metrics": "3.0"})
     evil = {"evil": "1"}
     for forged in (
-        said(agent_id, mallory, capabilities=evil),
-        said(agent_id, two, previous=mallory, capabilities=evil),
-        {**said(agent_id, mallory), "action": "shutdown"},
+        make_announcement(agent_id, mallory, capabilities=evil),
+        make_announcement(agent_id, two, previous=mallory, capabilities=evil),
+        {**make_announcement(agent_id, mallory), "action": "shutdown"},
     ):
         assert not (world.bob.announce(carrier, forged) and carrier in BY_REGISTRY)
     repeated(world.alice, carrier, rotation, lambda: (world.held(agent_id) or {}).get("agent") == rotation["agent"])
     eventually(lambda: "rotated" in world.carol.kinds(agent_id, carrier))
     replayed = world.bob.announce(carrier, first)
     assert not (replayed and carrier in BY_REGISTRY)
-    repeated(world.bob, carrier, said(mark_id), lambda: world.held(mark_id) and world.carol.kinds(mark_id, carrier))
+    repeated(
+        world.bob,
+        carrier,
+        make_announcement(mark_id),
+        lambda: world.held(mark_id) and world.carol.kinds(mark_id, carrier),
+    )
     assert world.carol.kinds(agent_id, carrier) == ["added", "rotated"]
     held = world.held(agent_id)
     assert held is not None
@@ -219,8 +227,8 @@ def test_criterion_4_only_a_bound_key_is_accepted_and_a_revoked_one_never_again(
     for revoked in (one, two):
         assert world.ask("POST", "/api/v1/keys:revoke", json={"key_id": revoked.public.key_id}).is_success
     assert world.held(agent_id) is None
-    assert not (world.alice.announce(carrier, said(agent_id, two)) and carrier in BY_REGISTRY)
-    repeated(world.bob, carrier, said(mark_id), lambda: _is_newest(world, mark_id))
+    assert not (world.alice.announce(carrier, make_announcement(agent_id, two)) and carrier in BY_REGISTRY)
+    repeated(world.bob, carrier, make_announcement(mark_id), lambda: _is_newest(world, mark_id))
     assert world.held(agent_id) is None
 
 
@@ -255,7 +263,7 @@ def test_criterion_4_an_old_key_counts_for_a_day_after_it_was_replaced(world: Wo
 
 def dave_said(world: World, agent_id: str, signer: PrivateKey | None = None, **members: Any) -> dict[str, Any]:
     """Signed at Dave's time."""
-    return said(agent_id, signer, at=time.time() + world.dave("advance", seconds=0.0), **members)
+    return make_announcement(agent_id, signer, at=time.time() + world.dave("advance", seconds=0.0), **members)
 
 
 @pytest.mark.req("ANN-50", "ANN-51")
@@ -263,11 +271,13 @@ def dave_said(world: World, agent_id: str, signer: PrivateKey | None = None, **m
 def test_criterion_5_another_minor_is_read_and_another_major_is_not(world: World, carrier: str) -> None:
     minor, major, mark = world.fresh(), world.fresh(), world.fresh()
     for version in ("v2.0", "v0.9", "1.0", "v1"):
-        message = {**said(major), "protocol_version": version}
+        message = {**make_announcement(major), "protocol_version": version}
         assert not (world.alice.announce(carrier, message) and carrier in BY_REGISTRY)
-    newer = {**said(minor), "protocol_version": "v1.1"}
+    newer = {**make_announcement(minor), "protocol_version": "v1.1"}
     repeated(world.alice, carrier, newer, lambda: world.carol.kinds(minor, carrier) and world.held(minor))
-    repeated(world.alice, carrier, said(mark), lambda: world.carol.kinds(mark, carrier) and world.held(mark))
+    repeated(
+        world.alice, carrier, make_announcement(mark), lambda: world.carol.kinds(mark, carrier) and world.held(mark)
+    )
     assert world.carol.kinds(major, carrier) == []
     assert world.held(major) is None
     warnings = [line for line in world.server.log.read_text().splitlines() if "uses protocol version v1.1" in line]
@@ -282,8 +292,8 @@ def _told(line: str) -> str:
 
 @pytest.mark.req("ANN-50")
 def test_criterion_5_a_peer_with_a_higher_major_gets_our_version(world: World) -> None:
-    repeated(world.carol, "udp", said(own := world.fresh()), lambda: world.held(own))
-    wide = {**said(world.fresh(), metadata={"note": "n" * 300}), "protocol_version": "v2.0"}
+    repeated(world.carol, "udp", make_announcement(own := world.fresh()), lambda: world.held(own))
+    wide = {**make_announcement(world.fresh(), metadata={"note": "n" * 300}), "protocol_version": "v2.0"}
     address = "127.255.255.255" if world._where.net is None else "10.77.0.255"
     data = dump_json(wide).decode()
     (back,) = eventually(lambda: world.alice("exchange", data=data, to=address, seconds=3.0))
@@ -296,11 +306,11 @@ def test_criterion_5_a_peer_with_a_higher_major_gets_our_version(world: World) -
 @pytest.mark.parametrize("carrier", CARRIERS)
 def test_criterion_6_an_agent_is_admitted_as_soon_as_it_is_allowed(world: World, carrier: str) -> None:
     agent_id, mark_id = f"{next(_numbers):08x}-2fc2-4f7b-8d8c-5e3e6f5c9c1d", world.fresh()
-    assert not (world.alice.announce(carrier, said(agent_id)) and carrier in BY_REGISTRY)
-    repeated(world.alice, carrier, said(mark_id), lambda: world.held(mark_id))
+    assert not (world.alice.announce(carrier, make_announcement(agent_id)) and carrier in BY_REGISTRY)
+    repeated(world.alice, carrier, make_announcement(mark_id), lambda: world.held(mark_id))
     assert world.held(agent_id) is None
     world.allow(agent_id)
-    repeated(world.alice, carrier, said(agent_id), lambda: world.held(agent_id))
+    repeated(world.alice, carrier, make_announcement(agent_id), lambda: world.held(agent_id))
 
 
 @pytest.mark.req("ANN-41")
@@ -322,7 +332,7 @@ def test_criterion_7_a_registry_expires_a_killed_agent_and_reports_it_once(world
     agents = {carrier: world.fresh() for carrier in BY_REGISTRY}
     eve = world.join("eve", ALICE)
     for carrier, agent_id in agents.items():
-        assert eve.announce(carrier, said(agent_id), ttl=10)
+        assert eve.announce(carrier, make_announcement(agent_id), ttl=10)
         assert world.held(agent_id) is not None
     eve.kill()
     for carrier, agent_id in agents.items():

@@ -11,7 +11,7 @@ from support.server import RunningServer, running_server
 from support.shell import Ran, Shell
 
 
-def asked(server: RunningServer, folder: Path, **environment: str) -> Ran:
+def run_doctor(server: RunningServer, folder: Path, **environment: str) -> Ran:
     return Shell(folder, server.environment())("doctor", "-o", "json", **environment)
 
 
@@ -21,7 +21,7 @@ def severities(ran: Ran, *wanted: str) -> dict[str, Any]:
 
 def test_a_start_as_it_is_misses_nothing_on_loopback(tmp_path: Path) -> None:
     with running_server() as server:
-        ran = asked(server, tmp_path)
+        ran = run_doctor(server, tmp_path)
         shown = Shell(tmp_path, server.environment())("doctor")
     assert ran.code == shown.code == 0
     assert severities(ran, "danger", "warning") == {}
@@ -33,7 +33,7 @@ def test_a_start_as_it_is_misses_nothing_on_loopback(tmp_path: Path) -> None:
 
 def test_the_doctor_reports_an_open_service(tmp_path: Path) -> None:
     with running_server("--open") as server:
-        ran = asked(server, tmp_path)
+        ran = run_doctor(server, tmp_path)
     assert ran.code == 1
     assert severities(ran, "danger", "warning") == {"authentication": "open"}
 

@@ -15,7 +15,7 @@ import psutil
 from zeroconf import DNSOutgoing, DNSText  # type: ignore[attr-defined]
 
 from support.announce import announcement, key
-from support.host_places import Place, place
+from support.host_places import LanHosts, place
 from support.ports import free_port
 from support.server import RunningServer, running_server
 from support.transports import PATIENCE_SECONDS, A, B
@@ -60,7 +60,7 @@ def test_memory_and_answers_stay_bounded_at_twenty_thousand_packets_a_second() -
         flooded(where)
 
 
-def flooded(where: Place) -> None:
+def flooded(where: LanHosts) -> None:
     port = free_port()
     flags = ("--udp", "--udp-interface", "lo", "--udp-port", str(port), "--mdns", "--mdns-interfaces", "lo")
     with running_server(*flags, "--trust-mode", "tofu", before=where.command(0)) as server:

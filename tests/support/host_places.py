@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from support.netns import INTERFACE, Lan, is_available, lan
 
 
-class Place:
+class LanHosts:
     """`interface` is the LAN. Services listen on `far_address`, which is independent of it."""
 
     def __init__(self, net: Lan | None) -> None:
@@ -32,9 +32,9 @@ class Place:
 
 
 @contextmanager
-def place(hosts: int) -> Iterator[Place]:
+def place(hosts: int) -> Iterator[LanHosts]:
     if not is_available():
-        yield Place(None)
+        yield LanHosts(None)
         return
     with lan(hosts, backbone=True) as net:
-        yield Place(net)
+        yield LanHosts(net)

@@ -17,7 +17,7 @@ _TRIES = 20
 
 
 @dataclass
-class Asked:
+class ReceivedQuery:
     """One query: transport, source, and a way to reply."""
 
     data: bytes
@@ -42,13 +42,13 @@ class Asked:
         self.send(self.response(*texts).to_wire(max_size=65535))
 
 
-Behaviour = Callable[[Asked], None]
+Behaviour = Callable[[ReceivedQuery], None]
 
 
 @dataclass
 class RawDns:
     port: int = 0
-    asked: list[Asked] = field(default_factory=list)
+    asked: list[ReceivedQuery] = field(default_factory=list)
     streams: int = 0  # connections that were opened
 
     @property
@@ -60,7 +60,7 @@ class RawDns:
 async def raw_dns(behave: Behaviour, tls: ssl.SSLContext | None = None) -> AsyncIterator[RawDns]:
     server = RawDns()
 
-    def heard(asked: Asked) -> None:
+    def heard(asked: ReceivedQuery) -> None:
         server.asked.append(asked)
         behave(asked)
 
@@ -70,7 +70,7 @@ async def raw_dns(behave: Behaviour, tls: ssl.SSLContext | None = None) -> Async
         try:
             while True:
                 data = await reader.readexactly(int.from_bytes(await reader.readexactly(2), "big"))
-                heard(Asked(data, "stream", source, lambda answer: _write(writer, answer)))
+                heard(ReceivedQuery(data, "stream", source, lambda answer: _write(writer, answer)))
                 await writer.drain()
         except (asyncio.IncompleteReadError, OSError):
             pass
@@ -119,10 +119,10 @@ class _Datagrams(asyncio.DatagramProtocol):
         self._transport = transport
 
     def datagram_received(self, data: bytes, addr: Any) -> None:
-        self._heard(Asked(data, "datagram", addr, lambda answer: self._transport.sendto(answer, addr)))
+        self._heard(ReceivedQuery(data, "datagram", addr, lambda answer: self._transport.sendto(answer, addr)))
 
 
-def truncated(asked: Asked) -> None:
+def truncated(asked: ReceivedQuery) -> None:
     response = asked.response()
     response.flags |= dns.flags.TC
     asked.send(response.to_wire())

@@ -25,7 +25,7 @@ TASKS = "/agent/tasks"
 BOB = "agent:bob.example.com"
 
 
-class Place:
+class TaskService:
     """A service, a callback receiver at bob.example.com, and a DNS server."""
 
     def __init__(self, bench: Bench, taking: Receiver, names: DnsServer) -> None:
@@ -69,7 +69,7 @@ class Place:
 class SigningClient:
     """Requests signed by an agent (P-5). Each part of a signature can be replaced."""
 
-    def __init__(self, place: Place, agent: str, key: PrivateKey) -> None:
+    def __init__(self, place: TaskService, agent: str, key: PrivateKey) -> None:
         self._place = place
         self._agent = agent
         self._key = key
@@ -99,11 +99,11 @@ class SigningClient:
 
 
 @asynccontextmanager
-async def place(folder: Path, **settings: Any) -> AsyncIterator[Place]:
+async def place(folder: Path, **settings: Any) -> AsyncIterator[TaskService]:
     (folder / "tls").mkdir()
     authority = Authority(folder / "tls")
     given = {"fetch_ca": authority.certificate, "allow_cidrs": ("127.0.0.1/32",), **settings}
     async with dns_server() as names, receiver(authority.server_context("bob.example.com")) as taking:
         names.set("bob.example.com", "A", ["127.0.0.1"])
         async with service(folder / "data", resolver=names.address, **given) as bench:
-            yield Place(bench, taking, names)
+            yield TaskService(bench, taking, names)

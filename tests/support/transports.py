@@ -94,7 +94,9 @@ async def eventually(holds: Callable[[], Any], seconds: float = PATIENCE_SECONDS
         await asyncio.sleep(0.01)
 
 
-async def asked(end: Transport, query: AgentQuery, wanted: set[str], seconds: float = 1.0) -> list[JsonObject]:
+async def query_until_found(
+    end: Transport, query: AgentQuery, wanted: set[str], seconds: float = 1.0
+) -> list[JsonObject]:
     """The result of a query; repeated while a wanted agent is missing, because a busy machine is slow."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
@@ -103,12 +105,12 @@ async def asked(end: Transport, query: AgentQuery, wanted: set[str], seconds: fl
             return found
 
 
-async def quietly(seconds: float = 0.4) -> None:
+async def wait_for_nothing(seconds: float = 0.4) -> None:
     """Wait long enough for an unwanted event to happen."""
     await asyncio.sleep(seconds)
 
 
-def said(message: JsonObject | None) -> JsonObject:
+def signed_members(message: JsonObject | None) -> JsonObject:
     """A message without the unsigned members that a transport may add (ANN-8)."""
     assert message is not None
     return {name: value for name, value in message.items() if name not in ("ttl", "matched", "query_id")}

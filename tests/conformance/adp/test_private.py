@@ -15,7 +15,7 @@ import pytest
 from support.files import content
 from support.service import Bench, profile
 from support.signing import key_of
-from support.tasks import BOB, Place, place
+from support.tasks import BOB, TaskService, place
 from waypost import limits
 from waypost.protocols.adp.invitation import Invitation, parse_invitation
 from waypost.responses.messaging import InvitationList, InvitationView, RedeemedInvitation
@@ -30,7 +30,7 @@ INVITES = "/api/v1/invitations"
 
 
 @pytest.fixture
-async def here(tmp_path: Path) -> AsyncIterator[Place]:
+async def here(tmp_path: Path) -> AsyncIterator[TaskService]:
     async with place(tmp_path) as made:
         await host(made.bench)
         yield made
@@ -47,7 +47,7 @@ async def at(client: httpx2.AsyncClient, path: str = WELL_KNOWN, **headers: str)
     return await client.get(path, headers={"Host": DOMAIN, "X-Request-Id": "the-same", **headers})
 
 
-async def invite(here: Place, **members: Any) -> dict[str, Any]:
+async def invite(here: TaskService, **members: Any) -> dict[str, Any]:
     answer = await here.bench.as_("alice").post(INVITES, json={"agent": AGENT, **members})
     assert answer.status_code == 201, answer.text
     jsonschema.validate(answer.json(), answer_schema(InvitationView))
@@ -60,7 +60,7 @@ def code_of(made: dict[str, Any]) -> str:
 
 
 @pytest.mark.req("ADP-55")
-async def test_a_private_agent_is_absent_without_credentials(here: Place) -> None:
+async def test_a_private_agent_is_absent_without_credentials(here: TaskService) -> None:
     bench = here.bench
     for path in (WELL_KNOWN, "/.well-known/agent-card.json", "/.well-known/ai-catalog.json"):
         assert (await at(bench.anonymous(), path)).status_code == 404, path
@@ -73,7 +73,7 @@ async def test_a_private_agent_is_absent_without_credentials(here: Place) -> Non
 
 
 @pytest.mark.req("ADP-55")
-async def test_a_private_agent_is_shown_to_the_tokens_that_may_see_it(here: Place) -> None:
+async def test_a_private_agent_is_shown_to_the_tokens_that_may_see_it(here: TaskService) -> None:
     for client in (here.bench.as_("alice"), here.bench.admin()):
         answer = await at(client)
         assert answer.status_code == 200
@@ -83,13 +83,13 @@ async def test_a_private_agent_is_shown_to_the_tokens_that_may_see_it(here: Plac
 
 
 @pytest.mark.req("ADP-55")
-async def test_a_private_agent_has_no_records(here: Place) -> None:
+async def test_a_private_agent_has_no_records(here: TaskService) -> None:
     answer = await here.bench.as_("alice").get("/api/v1/dns/zone", params={"agent": AGENT})
     assert not answer.is_success
 
 
 @pytest.mark.req("ADP-56")
-async def test_an_invitation_has_the_members_of_the_draft_and_is_signed_by_the_agents_key(here: Place) -> None:
+async def test_an_invitation_has_the_members_of_the_draft_and_is_signed_by_the_agents_key(here: TaskService) -> None:
     made = await invite(here)
     shown = made["invitation"]
     assert shown["protocol"] == "ADP/1.1"
@@ -110,7 +110,7 @@ async def test_an_invitation_has_the_members_of_the_draft_and_is_signed_by_the_a
 
 @pytest.mark.req("ADP-55", "ADP-56")
 @pytest.mark.parametrize("way", ["query", "header"])
-async def test_a_code_opens_the_document_once(here: Place, way: str) -> None:
+async def test_a_code_opens_the_document_once(here: TaskService, way: str) -> None:
     code = code_of(await invite(here))
     anonymous = here.bench.anonymous()
 
@@ -129,7 +129,7 @@ async def test_a_code_opens_the_document_once(here: Place, way: str) -> None:
 
 
 @pytest.mark.req("ADP-56")
-async def test_concurrent_redemptions_succeed_as_often_as_the_code_has_uses(here: Place) -> None:
+async def test_concurrent_redemptions_succeed_as_often_as_the_code_has_uses(here: TaskService) -> None:
     for uses in (1, 3):
         code = code_of(await invite(here, uses=uses))
         anonymous = here.bench.anonymous()
@@ -138,7 +138,7 @@ async def test_concurrent_redemptions_succeed_as_often_as_the_code_has_uses(here
 
 
 @pytest.mark.req("ADP-56")
-async def test_an_invalid_invitation_code_is_answered_like_no_code(here: Place) -> None:
+async def test_an_invalid_invitation_code_is_answered_like_no_code(here: TaskService) -> None:
     revoked, expired, other = [await invite(here, ttl_seconds=60) for _ in range(3)]
     assert (await here.bench.as_("alice").delete(f"{INVITES}/{revoked['id']}")).status_code == 204
     used = await invite(here)
@@ -173,7 +173,7 @@ async def test_an_invalid_invitation_code_is_answered_like_no_code(here: Place) 
 
 
 @pytest.mark.req("ADP-56")
-async def test_a_redeemed_invitation_makes_the_agent_visible(here: Place) -> None:
+async def test_a_redeemed_invitation_makes_the_agent_visible(here: TaskService) -> None:
     made = await invite(here)
     bob, carol = here.bench.as_("bob"), here.bench.as_("carol")
     answer = await bob.post(f"{INVITES}:redeem", json=made["invitation"])  # as the file holds it
@@ -189,7 +189,7 @@ async def test_a_redeemed_invitation_makes_the_agent_visible(here: Place) -> Non
 
 
 @pytest.mark.req("ADP-56")
-async def test_invitations_are_made_listed_and_revoked_by_the_owner_alone(here: Place) -> None:
+async def test_invitations_are_made_listed_and_revoked_by_the_owner_alone(here: TaskService) -> None:
     bob = here.bench.as_("bob")
     made = await invite(here, uses=2)
     assert (await bob.post(INVITES, json={"agent": AGENT})).status_code == 404
@@ -233,13 +233,13 @@ async def test_only_the_hash_of_a_code_is_stored(tmp_path: Path) -> None:
         ({"ttl_seconds": limits.INVITATION_TTL_MAX_SECONDS + 1}, "$.ttl_seconds"),
     ],
 )
-async def test_an_invitation_has_its_bounds(here: Place, members: dict[str, Any], path: str) -> None:
+async def test_an_invitation_has_its_bounds(here: TaskService, members: dict[str, Any], path: str) -> None:
     answer = await here.bench.as_("alice").post(INVITES, json={"agent": AGENT, **members})
     assert (answer.status_code, answer.json()["path"]) == (400, path)
 
 
 @pytest.mark.req("ADP-55", "ADP-56")
-async def test_an_invitee_reads_an_agent_without_a_host_by_its_id(here: Place) -> None:
+async def test_an_invitee_reads_an_agent_without_a_host_by_its_id(here: TaskService) -> None:
     """Not even its domain is served here; its own document names its key."""
     _, document = theirs(here, key_of())
     bob = here.bench.as_("bob")
@@ -267,7 +267,7 @@ async def test_an_invitee_reads_an_agent_without_a_host_by_its_id(here: Place) -
 # --- Invitations from elsewhere ---------------------------------------------------------------------
 
 
-def theirs(here: Place, key: PrivateKey, **members: str) -> tuple[dict[str, Any], bytes]:
+def theirs(here: TaskService, key: PrivateKey, **members: str) -> tuple[dict[str, Any], bytes]:
     """An invitation of another server to bob, and the document that is served there."""
     well_known = f"https://bob.example.com:{here.taking.port}{WELL_KNOWN}"
     stated = {"algorithm": "ed25519", "fingerprint": key.public.fingerprint(), "full": key.public.pem()}
@@ -288,7 +288,7 @@ def theirs(here: Place, key: PrivateKey, **members: str) -> tuple[dict[str, Any]
 
 
 @pytest.mark.req("ADP-56", "ADP-51")
-async def test_an_invitation_from_elsewhere_is_followed_and_its_key_stored(here: Place) -> None:
+async def test_an_invitation_from_elsewhere_is_followed_and_its_key_stored(here: TaskService) -> None:
     given, document = theirs(here, key_of())
     here.taking.answers = [("200 OK", document)]
     answer = await here.bench.as_("carol").post(f"{INVITES}:redeem", json={"invitation": given})
@@ -302,7 +302,7 @@ async def test_an_invitation_from_elsewhere_is_followed_and_its_key_stored(here:
 
 
 @pytest.mark.req("ADP-56", "ADP-51")
-async def test_an_invitation_whose_key_or_name_is_another_is_refused(here: Place) -> None:
+async def test_an_invitation_whose_key_or_name_is_another_is_refused(here: TaskService) -> None:
     carol = here.bench.as_("carol")
     other = key_of(number=1).public.fingerprint() or ""
     wrong = [
@@ -321,7 +321,7 @@ async def test_an_invitation_whose_key_or_name_is_another_is_refused(here: Place
 
 
 @pytest.mark.req("ADP-56")
-async def test_an_invitation_cannot_replace_the_key_of_another_agent(here: Place) -> None:
+async def test_an_invitation_cannot_replace_the_key_of_another_agent(here: TaskService) -> None:
     """The document comes from a server of mallory's, who invites to an agent that is not hers."""
     here.names.set("bank.example.com", "A", ["192.0.2.1"])
     victim = "agent:bank.example.com"
@@ -336,7 +336,7 @@ async def test_an_invitation_cannot_replace_the_key_of_another_agent(here: Place
 
 
 @pytest.mark.req("ADP-56")
-async def test_invitations_cannot_be_used_to_scan_a_network(here: Place) -> None:
+async def test_invitations_cannot_be_used_to_scan_a_network(here: TaskService) -> None:
     """S1, S9: denied, closed, missing and refused look alike; readers trigger no outgoing request."""
     here.bench.application.invitations.discreet_seconds = 0.01
     here.names.set("inner.example.com", "A", ["10.0.0.1"])

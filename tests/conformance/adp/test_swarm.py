@@ -13,7 +13,7 @@ import pytest
 
 from support.service import profile
 from support.signing import key_of
-from support.tasks import BOB, Place, place
+from support.tasks import BOB, TaskService, place
 from waypost import limits
 from waypost.protocols.adp.agp.messages import signing_input, verify
 from waypost.responses.messaging import SwarmMembership, SwarmMessageList, SwarmView
@@ -25,7 +25,7 @@ CAROL = "agent:carol.example.com"
 
 
 @pytest.fixture
-async def here(tmp_path: Path) -> AsyncIterator[Place]:
+async def here(tmp_path: Path) -> AsyncIterator[TaskService]:
     async with place(tmp_path) as made:
         yield made
 
@@ -35,7 +35,7 @@ async def join(client: httpx2.AsyncClient, agent: str, task: str = "analysis", *
 
 
 @pytest.mark.req("ADP-47")
-async def test_an_agent_joins_the_swarm_of_a_task(here: Place) -> None:
+async def test_an_agent_joins_the_swarm_of_a_task(here: TaskService) -> None:
     alice = here.bench.as_("alice")
     first = await join(alice, BOB, role="participant")
     assert first.status_code == 200
@@ -52,7 +52,7 @@ async def test_an_agent_joins_the_swarm_of_a_task(here: Place) -> None:
 
 
 @pytest.mark.req("ADP-47")
-async def test_joining_again_changes_nothing_and_with_another_role_is_a_conflict(here: Place) -> None:
+async def test_joining_again_changes_nothing_and_with_another_role_is_a_conflict(here: TaskService) -> None:
     alice = here.bench.as_("alice")
     first = await join(alice, BOB)
     assert first.json()["role"] == "participant"
@@ -64,7 +64,7 @@ async def test_joining_again_changes_nothing_and_with_another_role_is_a_conflict
 
 
 @pytest.mark.req("ADP-47")
-async def test_no_agent_joins_for_another_or_as_the_host(here: Place) -> None:
+async def test_no_agent_joins_for_another_or_as_the_host(here: TaskService) -> None:
     await here.trust(BOB, key_of())
     document = profile(CAROL.replace("agent:", "https://") + "/a", name="Carol")
     await here.bench.as_("carol").post("/api/v1/agents", json=document)
@@ -98,7 +98,7 @@ async def test_no_agent_joins_for_another_or_as_the_host(here: Place) -> None:
     ],
 )
 async def test_an_invalid_join_request_is_refused_with_its_path(
-    here: Place, document: dict[str, Any], path: str
+    here: TaskService, document: dict[str, Any], path: str
 ) -> None:
     answer = await here.bench.as_("alice").post(JOIN, json=document)
     assert answer.status_code == 400
@@ -106,7 +106,7 @@ async def test_an_invalid_join_request_is_refused_with_its_path(
 
 
 @pytest.mark.req("ADP-47")
-async def test_the_number_of_members_of_a_swarm_is_limited(here: Place) -> None:
+async def test_the_number_of_members_of_a_swarm_is_limited(here: TaskService) -> None:
     alice = here.bench.as_("alice")
     several = [join(alice, f"agent:a{n}.example.com") for n in range(limits.SWARM_MEMBERS + 1)]
     statuses = [answer.status_code for answer in [await each for each in several]]
@@ -114,7 +114,7 @@ async def test_the_number_of_members_of_a_swarm_is_limited(here: Place) -> None:
 
 
 @pytest.mark.req("ADP-47")
-async def test_concurrent_joins_all_succeed(here: Place) -> None:
+async def test_concurrent_joins_all_succeed(here: TaskService) -> None:
     alice = here.bench.as_("alice")
     answers = await asyncio.gather(*(join(alice, f"agent:a{n}.example.com") for n in range(20)))
     swarm = (await alice.get(f"/agent/swarm/{answers[0].json()['swarmId']}")).json()
@@ -123,7 +123,7 @@ async def test_concurrent_joins_all_succeed(here: Place) -> None:
 
 
 @pytest.mark.req("ADP-47")
-async def test_only_members_see_a_swarm_and_the_last_one_to_leave_ends_it(here: Place) -> None:
+async def test_only_members_see_a_swarm_and_the_last_one_to_leave_ends_it(here: TaskService) -> None:
     alice, carol = here.bench.as_("alice"), here.bench.as_("carol")
     path = f"/agent/swarm/{(await join(alice, BOB)).json()['swarmId']}"
     unknown = await carol.get("/agent/swarm/000000000000000000000000")
@@ -138,7 +138,7 @@ async def test_only_members_see_a_swarm_and_the_last_one_to_leave_ends_it(here: 
 
 
 @pytest.mark.req("ADP-47")
-async def test_a_broadcast_is_stored_and_delivered_to_members_with_an_address(here: Place) -> None:
+async def test_a_broadcast_is_stored_and_delivered_to_members_with_an_address(here: TaskService) -> None:
     alice, carol = here.bench.as_("alice"), here.bench.as_("carol")
     joined = (await join(alice, BOB, callback=here.callback)).json()
     await join(carol, CAROL)
@@ -166,7 +166,7 @@ async def test_a_broadcast_is_stored_and_delivered_to_members_with_an_address(he
 
 
 @pytest.mark.req("ADP-47")
-async def test_only_the_last_messages_are_kept(here: Place) -> None:
+async def test_only_the_last_messages_are_kept(here: TaskService) -> None:
     alice = here.bench.as_("alice")
     path = f"/agent/swarm/{(await join(alice, BOB)).json()['swarmId']}"
     for number in range(limits.SWARM_MESSAGES + 2):

@@ -11,7 +11,7 @@ import pytest
 
 from support.service import profile
 from support.signing import key_of
-from support.tasks import BOB, TASKS, Place, place
+from support.tasks import BOB, TASKS, TaskService, place
 from waypost import limits
 from waypost.errors import TooLarge, error_codes
 from waypost.protocols.adp.agp.messages import signing_input, verify
@@ -23,13 +23,13 @@ AGENT = "https://agents.example.net/id/minimal"
 
 
 @pytest.fixture
-async def here(tmp_path: Path) -> AsyncIterator[Place]:
+async def here(tmp_path: Path) -> AsyncIterator[TaskService]:
     async with place(tmp_path) as made:
         yield made
 
 
 @pytest.mark.req("ADP-44", "ADP-45")
-async def test_a_task_is_accepted_with_a_place_to_ask_for_it_and_done(here: Place) -> None:
+async def test_a_task_is_accepted_with_a_place_to_ask_for_it_and_done(here: TaskService) -> None:
     alice = here.bench.as_("alice")
     answer = await alice.post(TASKS, json={"task": "echo", "input": {"text": "hello", "n": [1, 2.5, None]}})
     assert answer.status_code == 202
@@ -46,7 +46,7 @@ async def test_a_task_is_accepted_with_a_place_to_ask_for_it_and_done(here: Plac
 
 
 @pytest.mark.req("ADP-45")
-async def test_the_status_of_a_task_supports_conditional_requests(here: Place) -> None:
+async def test_the_status_of_a_task_supports_conditional_requests(here: TaskService) -> None:
     alice = here.bench.as_("alice")
     await alice.post("/api/v1/agents", json=profile(AGENT))
     place_of = (await alice.post(TASKS, params={"agent": AGENT}, json={"task": "review"})).headers["location"]
@@ -63,7 +63,7 @@ async def test_the_status_of_a_task_supports_conditional_requests(here: Place) -
 
 
 @pytest.mark.req("ADP-44")
-async def test_the_service_discovers_as_the_sender_would_itself(here: Place) -> None:
+async def test_the_service_discovers_as_the_sender_would_itself(here: TaskService) -> None:
     alice, bob = here.bench.as_("alice"), here.bench.as_("bob")
     await alice.post("/api/v1/agents", json=profile(AGENT), headers={"Waypost-Visibility": "private"})
     for client, found in ((alice, [AGENT]), (bob, [])):
@@ -88,14 +88,14 @@ async def test_the_service_discovers_as_the_sender_would_itself(here: Place) -> 
         ([], "$"),
     ],
 )
-async def test_an_invalid_task_is_refused_with_its_path(here: Place, document: object, path: str) -> None:
+async def test_an_invalid_task_is_refused_with_its_path(here: TaskService, document: object, path: str) -> None:
     answer = await here.bench.as_("alice").post(TASKS, json=document)
     assert answer.status_code == 400
     assert answer.json()["path"] == path
 
 
 @pytest.mark.req("ADP-44")
-async def test_the_size_of_a_task_is_limited(here: Place) -> None:
+async def test_the_size_of_a_task_is_limited(here: TaskService) -> None:
     alice = here.bench.as_("alice")
     room = limits.TASK_BYTES - len('{"task":"echo","input":""}')
     largest = await alice.post(TASKS, content='{"task":"echo","input":"%s"}' % ("x" * room))
@@ -105,7 +105,7 @@ async def test_the_size_of_a_task_is_limited(here: Place) -> None:
 
 
 @pytest.mark.req("ADP-45")
-async def test_a_failed_task_has_a_reason(here: Place) -> None:
+async def test_a_failed_task_has_a_reason(here: TaskService) -> None:
     alice = here.bench.as_("alice")
     for wrong in ({"limit": 3}, "text", None):
         sent = await alice.post(TASKS, json={"task": "discover", "input": wrong})
@@ -116,7 +116,7 @@ async def test_a_failed_task_has_a_reason(here: Place) -> None:
 
 
 @pytest.mark.req("ADP-45")
-async def test_tasks_need_write_scope_and_are_visible_to_their_sender(here: Place) -> None:
+async def test_tasks_need_write_scope_and_are_visible_to_their_sender(here: TaskService) -> None:
     bench = here.bench
     assert (await bench.anonymous().post(TASKS, json={"task": "echo"})).status_code == 401
     assert (await bench.as_("alice", "discover:read").post(TASKS, json={"task": "echo"})).status_code == 403
@@ -132,7 +132,7 @@ async def test_tasks_need_write_scope_and_are_visible_to_their_sender(here: Plac
 
 
 @pytest.mark.req("ADP-45")
-async def test_the_same_key_gives_the_same_task(here: Place) -> None:
+async def test_the_same_key_gives_the_same_task(here: TaskService) -> None:
     alice, bob = here.bench.as_("alice"), here.bench.as_("bob")
     key = {"Idempotency-Key": "once"}
     sent = [alice.post(TASKS, json={"task": "echo", "input": 1}, headers=key) for _ in range(5)]
@@ -146,7 +146,7 @@ async def test_the_same_key_gives_the_same_task(here: Place) -> None:
 
 
 @pytest.mark.req("ADP-45")
-async def test_a_task_is_cancelled_once_and_not_after_its_end(here: Place) -> None:
+async def test_a_task_is_cancelled_once_and_not_after_its_end(here: TaskService) -> None:
     alice = here.bench.as_("alice")
     await alice.post("/api/v1/agents", json=profile(AGENT))
     sent = await alice.post(TASKS, params={"agent": AGENT}, json={"task": "read"})
@@ -160,7 +160,7 @@ async def test_a_task_is_cancelled_once_and_not_after_its_end(here: Place) -> No
 
 
 @pytest.mark.req("ADP-45")
-async def test_a_task_that_is_not_done_in_time_fails(here: Place) -> None:
+async def test_a_task_that_is_not_done_in_time_fails(here: TaskService) -> None:
     alice = here.bench.as_("alice")
     await alice.post("/api/v1/agents", json=profile(AGENT))
     sent = await alice.post(TASKS, params={"agent": AGENT}, json={"task": "read", "ttl_seconds": 60})
@@ -175,7 +175,7 @@ async def test_a_task_that_is_not_done_in_time_fails(here: Place) -> None:
 
 
 @pytest.mark.req("ADP-45")
-async def test_the_number_of_waiting_tasks_per_caller_is_limited(here: Place) -> None:
+async def test_the_number_of_waiting_tasks_per_caller_is_limited(here: TaskService) -> None:
     alice = here.bench.as_("alice")
     await alice.post("/api/v1/agents", json=profile(AGENT))
     several = [
@@ -195,7 +195,7 @@ async def test_the_number_of_waiting_tasks_per_caller_is_limited(here: Place) ->
 
 
 @pytest.mark.req("ADP-46")
-async def test_the_result_is_brought_to_the_callback_signed(here: Place) -> None:
+async def test_the_result_is_brought_to_the_callback_signed(here: TaskService) -> None:
     alice = here.bench.as_("alice")
     sent = await alice.post(TASKS, json={"task": "echo", "input": "hi", "callback": here.callback})
     await here.ended(alice, sent.headers["location"])
@@ -215,7 +215,7 @@ async def test_the_result_is_brought_to_the_callback_signed(here: Place) -> None
 
 
 @pytest.mark.req("ADP-46")
-async def test_a_callback_that_fails_is_tried_three_times_more(here: Place) -> None:
+async def test_a_callback_that_fails_is_tried_three_times_more(here: TaskService) -> None:
     here.taking.answers = [("503 Busy", b""), ("302 Found", b""), ("500 Oh", b"")]
     alice = here.bench.as_("alice")
     sent = await alice.post(TASKS, json={"task": "echo", "callback": here.callback})
@@ -232,7 +232,7 @@ async def test_a_callback_that_fails_is_tried_three_times_more(here: Place) -> N
 
 
 @pytest.mark.req("ADP-46")
-async def test_an_undeliverable_callback_is_given_up_and_the_result_stays(here: Place) -> None:
+async def test_an_undeliverable_callback_is_given_up_and_the_result_stays(here: TaskService) -> None:
     here.taking.answers = [("500 Oh", b"")] * 9
     alice = here.bench.as_("alice")
     sent = await alice.post(TASKS, json={"task": "echo", "input": 1, "callback": here.callback})
@@ -249,7 +249,7 @@ async def test_an_undeliverable_callback_is_given_up_and_the_result_stays(here: 
 
 
 @pytest.mark.req("ADP-29", "ADP-44", "ADP-46")
-async def test_a_signed_task_is_accepted_and_its_result_delivered(here: Place) -> None:
+async def test_a_signed_task_is_accepted_and_its_result_delivered(here: TaskService) -> None:
     await here.trust(BOB, key_of())
     bob = here.signing()
     wanted = {"task": "echo", "input": 5, "callback": here.callback}
@@ -262,7 +262,7 @@ async def test_a_signed_task_is_accepted_and_its_result_delivered(here: Place) -
 
 
 @pytest.mark.req("ADP-29")
-async def test_results_of_signed_tasks_go_to_the_domain_of_the_sender_only(here: Place) -> None:
+async def test_results_of_signed_tasks_go_to_the_domain_of_the_sender_only(here: TaskService) -> None:
     """S8: otherwise a domain owner could direct results to any host."""
     await here.trust(BOB, key_of())
     for host, status in (("victim.example.com", 403), ("notbob.example.com", 403), ("hooks.bob.example.com", 202)):
@@ -273,7 +273,7 @@ async def test_results_of_signed_tasks_go_to_the_domain_of_the_sender_only(here:
 
 
 @pytest.mark.req("ADP-29")
-async def test_an_agent_that_signs_its_requests_finds_public_agents_only(here: Place) -> None:
+async def test_an_agent_that_signs_its_requests_finds_public_agents_only(here: TaskService) -> None:
     await here.trust(BOB, key_of())
     alice = here.bench.as_("alice")
     for name, visibility in (("open", "public"), ("inner", "internal"), ("hidden", "private")):
@@ -287,7 +287,7 @@ async def test_an_agent_that_signs_its_requests_finds_public_agents_only(here: P
 
 
 @pytest.mark.req("ADP-49", "ADP-50")
-async def test_wrongly_signed_requests_are_refused(here: Place) -> None:
+async def test_wrongly_signed_requests_are_refused(here: TaskService) -> None:
     await here.trust(BOB, key_of())
     bob, task, now = here.signing(), {"task": "echo"}, here.bench.clock.now()
     refused = {
@@ -321,7 +321,7 @@ async def test_wrongly_signed_requests_are_refused(here: Place) -> None:
 
 
 @pytest.mark.req("ADP-44", "ADP-45", "ADP-46")
-async def test_a_hosted_agent_takes_tasks_under_its_domain_and_its_owner_does_them(here: Place) -> None:
+async def test_a_hosted_agent_takes_tasks_under_its_domain_and_its_owner_does_them(here: TaskService) -> None:
     admin, alice = here.bench.admin(), here.bench.as_("alice")
     await alice.post("/api/v1/agents", json=profile(AGENT))
     await admin.post(f"/api/v1/agents/{AGENT.replace('/', '%2F')}:host", json={"domain": "alice.example.com"})
@@ -351,7 +351,7 @@ async def test_a_hosted_agent_takes_tasks_under_its_domain_and_its_owner_does_th
 
 
 @pytest.mark.req("ADP-45")
-async def test_a_worker_that_is_silent_loses_its_task_and_three_that_are_end_it(here: Place) -> None:
+async def test_a_worker_that_is_silent_loses_its_task_and_three_that_are_end_it(here: TaskService) -> None:
     alice = here.bench.as_("alice")
     await alice.post("/api/v1/agents", json=profile(AGENT))
     sent = await alice.post(TASKS, params={"agent": AGENT}, json={"task": "read"})
@@ -374,7 +374,7 @@ async def test_a_worker_that_is_silent_loses_its_task_and_three_that_are_end_it(
 
 
 @pytest.mark.req("ADP-45")
-async def test_of_many_workers_one_has_a_task(here: Place) -> None:
+async def test_of_many_workers_one_has_a_task(here: TaskService) -> None:
     alice = here.bench.as_("alice")
     await alice.post("/api/v1/agents", json=profile(AGENT))
     for _ in range(5):
@@ -385,7 +385,7 @@ async def test_of_many_workers_one_has_a_task(here: Place) -> None:
 
 
 @pytest.mark.req("ADP-45")
-async def test_a_worker_waits_for_a_task_to_come(here: Place) -> None:
+async def test_a_worker_waits_for_a_task_to_come(here: TaskService) -> None:
     alice = here.bench.as_("alice")
     await alice.post("/api/v1/agents", json=profile(AGENT))
     asked = {"agent": AGENT, "wait_seconds": limits.TASK_WAIT_SECONDS}
@@ -397,7 +397,7 @@ async def test_a_worker_waits_for_a_task_to_come(here: Place) -> None:
 
 
 @pytest.mark.req("ADP-55")
-async def test_a_hidden_agent_accepts_no_tasks_from_callers_without_access(here: Place) -> None:
+async def test_a_hidden_agent_accepts_no_tasks_from_callers_without_access(here: TaskService) -> None:
     await here.trust(BOB, key_of())
     alice = here.bench.as_("alice")
     await alice.post("/api/v1/agents", json=profile(AGENT), headers={"Waypost-Visibility": "private"})

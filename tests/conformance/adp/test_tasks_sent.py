@@ -12,7 +12,7 @@ import pytest
 
 from support.service import profile
 from support.signing import key_of
-from support.tasks import BOB, TASKS, Place, place
+from support.tasks import BOB, TASKS, TaskService, place
 from waypost import limits
 from waypost.messaging.request_signatures import RequestVerifier, sign_result
 from waypost.messaging.request_signatures import SignatureHeaders as Headers
@@ -36,7 +36,7 @@ def document(port: int, key: PrivateKey) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def here(tmp_path: Path) -> AsyncIterator[Place]:
+async def here(tmp_path: Path) -> AsyncIterator[TaskService]:
     async with place(tmp_path, base_url=BASE) as made:
         await made.trust(BOB, key_of())
         answer = await made.bench.as_("bob").post("/api/v1/agents", json=document(made.taking.port, key_of()))
@@ -45,7 +45,7 @@ async def here(tmp_path: Path) -> AsyncIterator[Place]:
         yield made
 
 
-async def send(here: Place, to: str = BOB, **members: Any) -> httpx2.Response:
+async def send(here: TaskService, to: str = BOB, **members: Any) -> httpx2.Response:
     answer = await here.bench.as_("alice").post(
         TASKS, params={"agent": to}, json={"task": "review", "input": {"n": 1}, **members}
     )
@@ -53,7 +53,9 @@ async def send(here: Place, to: str = BOB, **members: Any) -> httpx2.Response:
     return answer
 
 
-async def bring(here: Place, said: dict[str, Any], key: PrivateKey | None = None, **signed: Any) -> httpx2.Response:
+async def bring(
+    here: TaskService, said: dict[str, Any], key: PrivateKey | None = None, **signed: Any
+) -> httpx2.Response:
     body = json.dumps(said).encode()
     agent = signed.pop("agent", BOB)
     at = signed.pop("at", here.bench.clock.now())
@@ -63,7 +65,7 @@ async def bring(here: Place, said: dict[str, Any], key: PrivateKey | None = None
 
 
 @pytest.mark.req("ADP-44", "ADP-29")
-async def test_a_task_for_an_agent_elsewhere_is_sent_there_signed(here: Place) -> None:
+async def test_a_task_for_an_agent_elsewhere_is_sent_there_signed(here: TaskService) -> None:
     sent = await send(here)
     (taken,) = await here.taking.wait()
     assert (taken.method, taken.path) == ("POST", "/agent/tasks")
@@ -104,7 +106,7 @@ async def check_request(headers: dict[str, str], key: PublicKey, body: bytes, no
 
 
 @pytest.mark.req("ADP-46")
-async def test_the_webhook_takes_the_result_from_the_agent_that_the_task_was_sent_to(here: Place) -> None:
+async def test_the_webhook_takes_the_result_from_the_agent_that_the_task_was_sent_to(here: TaskService) -> None:
     sent = await send(here)
     await here.taking.wait()
     await here.work()
@@ -119,7 +121,7 @@ async def test_the_webhook_takes_the_result_from_the_agent_that_the_task_was_sen
 
 
 @pytest.mark.req("ADP-46")
-async def test_the_webhook_takes_nothing_from_strangers(here: Place) -> None:
+async def test_the_webhook_takes_nothing_from_strangers(here: TaskService) -> None:
     sent = await send(here)
     await here.taking.wait()
     await here.work()
@@ -141,7 +143,7 @@ async def test_the_webhook_takes_nothing_from_strangers(here: Place) -> None:
 
 
 @pytest.mark.req("ADP-46")
-async def test_a_result_without_a_callback_is_polled(here: Place) -> None:
+async def test_a_result_without_a_callback_is_polled(here: TaskService) -> None:
     here.taking.answers += [
         ("200 OK", b'{"taskId":"theirs-1","status":"running"}'),
         ("200 OK", b'{"taskId":"theirs-1","status":"failed","error":{"code":"no","message":"No paper."}}'),
@@ -160,7 +162,7 @@ async def test_a_result_without_a_callback_is_polled(here: Place) -> None:
 
 
 @pytest.mark.req("ADP-46")
-async def test_a_task_that_is_cancelled_is_cancelled_where_it_was_sent(here: Place) -> None:
+async def test_a_task_that_is_cancelled_is_cancelled_where_it_was_sent(here: TaskService) -> None:
     sent = await send(here)
     await here.taking.wait()
     await here.work()
@@ -174,7 +176,7 @@ async def test_a_task_that_is_cancelled_is_cancelled_where_it_was_sent(here: Pla
 
 
 @pytest.mark.req("ADP-46")
-async def test_only_subjects_of_the_service_have_their_tasks_sent_on(here: Place) -> None:
+async def test_only_subjects_of_the_service_have_their_tasks_sent_on(here: TaskService) -> None:
     carol = "agent:carol.example.com"
     await here.trust(carol, key_of(number=2))
     answer = await here.signing(carol, key_of(number=2)).request(
@@ -186,7 +188,7 @@ async def test_only_subjects_of_the_service_have_their_tasks_sent_on(here: Place
 
 
 @pytest.mark.req("ADP-46")
-async def test_a_status_url_on_another_server_is_not_called(here: Place) -> None:
+async def test_a_status_url_on_another_server_is_not_called(here: TaskService) -> None:
     elsewhere = b'{"taskId":"theirs-1","status":"accepted","statusUrl":"https://10.0.0.1/x"}'
     here.taking.answers = [("202 Accepted", elsewhere)]
     sent = await send(here)
@@ -199,7 +201,7 @@ async def test_a_status_url_on_another_server_is_not_called(here: Place) -> None
 
 
 @pytest.mark.req("ADP-44", "ADP-46")
-async def test_a_task_goes_in_the_name_of_a_hosted_agent_and_its_result_comes_to_that_agent(here: Place) -> None:
+async def test_a_task_goes_in_the_name_of_a_hosted_agent_and_its_result_comes_to_that_agent(here: TaskService) -> None:
     admin, alice, name = here.bench.admin(), here.bench.as_("alice"), "urn:agent:carol"
     await alice.post("/api/v1/agents", json=profile(name))
     assert (await admin.post(f"/api/v1/agents/{name}:host", json={"domain": "carol.example.com"})).is_success
@@ -220,7 +222,7 @@ async def test_a_task_goes_in_the_name_of_a_hosted_agent_and_its_result_comes_to
 
 
 @pytest.mark.req("ADP-44")
-async def test_a_sender_must_own_an_agent_that_is_served_here(here: Place) -> None:
+async def test_a_sender_must_own_an_agent_that_is_served_here(here: TaskService) -> None:
     admin, alice, carol = here.bench.admin(), here.bench.as_("alice"), here.bench.as_("carol")
     await alice.post("/api/v1/agents", json=profile("urn:agent:carol"))
     params = {"agent": BOB, "as": "urn:agent:carol"}

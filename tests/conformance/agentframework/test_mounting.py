@@ -292,7 +292,7 @@ async def test_under_a_sub_mount_every_link_has_the_root_path(in_path: bool, cap
     ]
 
 
-async def asked(app: Discovery, scope: dict[str, Any]) -> int:
+async def request_status(app: Discovery, scope: dict[str, Any]) -> int:
     sent: list[Message] = []
 
     async def receive() -> Message:
@@ -308,8 +308,8 @@ async def asked(app: Discovery, scope: dict[str, Any]) -> int:
 @pytest.mark.req("AF-72")
 async def test_without_a_raw_path_only_slugs_work() -> None:
     app = Discovery(agents=[{**numbered(1)[0], "id": "https://h.example/a"}])
-    assert await asked(app, {"path": f"{AGENTS}/u-aHR0cHM6Ly9oLmV4YW1wbGUvYQ"}) == 200
-    assert await asked(app, {"path": f"{AGENTS}/https://h.example/a"}) == 404
+    assert await request_status(app, {"path": f"{AGENTS}/u-aHR0cHM6Ly9oLmV4YW1wbGUvYQ"}) == 200
+    assert await request_status(app, {"path": f"{AGENTS}/https://h.example/a"}) == 404
 
 
 class Somebody:

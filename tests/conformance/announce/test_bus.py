@@ -13,7 +13,19 @@ import pytest
 from support.announce import AGENT_ID, announce, announcement, key
 from support.bus import NatsServer, nats_server, settle
 from support.service import NOW, service
-from support.transports import BEDS, PATIENCE_SECONDS, A, B, Bed, C, Watched, asked, eventually, quietly, said
+from support.transports import (
+    BEDS,
+    PATIENCE_SECONDS,
+    A,
+    B,
+    Bed,
+    C,
+    Watched,
+    eventually,
+    query_until_found,
+    signed_members,
+    wait_for_nothing,
+)
 from waypost.client.finder import Finder, FoundAgent
 from waypost.model.json import dump_json, parse_object
 from waypost.net.clock import ManualClock
@@ -45,8 +57,8 @@ async def test_two_agents_announce_and_a_third_finds_the_matching_one(bed: Bed) 
     await alice.announce(first, 60)
     await bob.announce(second, 60)
     await bob.announce(bed.message(C, capabilities={"logs": "1.0"}), 60)
-    found = {each["agent"]["agent_id"]: each for each in await asked(carol, METRICS, {A, B})}
-    assert {agent_id: said(message) for agent_id, message in found.items()} == {A: first, B: second}
+    found = {each["agent"]["agent_id"]: each for each in await query_until_found(carol, METRICS, {A, B})}
+    assert {agent_id: signed_members(message) for agent_id, message in found.items()} == {A: first, B: second}
     assert canonicalize(found[A]["agent"]) == canonicalize(first["agent"])
     assert await carol.query(ANYTHING_ELSE, timeout=0.5) == []
 
@@ -60,12 +72,12 @@ async def test_a_silent_agent_is_listed_until_its_ttl_ends(bed: Bed) -> None:
     await alice.announce(bed.message(), 30)
     await eventually(lambda: watched.kinds() == ["added"])
     bed.clock.advance(29)
-    assert len(await asked(bob, METRICS, {A})) == 1
+    assert len(await query_until_found(bob, METRICS, {A})) == 1
     await alice.close()
     bed.clock.advance(60)
     await eventually(lambda: watched.kinds() == ["added", "expired"])
     assert await bob.query(METRICS, timeout=0.5) == []
-    await quietly()
+    await wait_for_nothing()
     assert watched.kinds() == ["added", "expired"]
 
 
@@ -84,7 +96,7 @@ async def test_a_json_query_is_answered_on_its_reply_subject(server: NatsServer)
     told = await alice.announce(message, 60)
     assert told.accepted, told.reason
     published = await topic.next_msg(PATIENCE_SECONDS)
-    assert said(parse_object(published.data)) == message
+    assert signed_members(parse_object(published.data)) == message
     assert published.headers is not None
     assert published.headers["Agent-Id"] == AGENT_ID
     question = {"protocol_version": "v1.0", "query": {"capability": "metrics"}, "query_id": "q7"}
@@ -95,7 +107,7 @@ async def test_a_json_query_is_answered_on_its_reply_subject(server: NatsServer)
     ]
     for answer in answers:
         told = parse_object(answer.data)
-        assert (said(told), told["matched"], told["query_id"]) == (message, True, "q7")
+        assert (signed_members(told), told["matched"], told["query_id"]) == (message, True, "q7")
     await topic.unsubscribe()
     topic = await client.subscribe(subject)
     await client.publish(subject, dump_json(question))

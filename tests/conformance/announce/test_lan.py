@@ -13,7 +13,18 @@ import pytest
 from support.announce import AGENT_ID, agent, announcement, key
 from support.ports import free_port
 from support.signing import key_of
-from support.transports import BEDS, A, B, Bed, Watched, asked, eventually, quietly, said, signed
+from support.transports import (
+    BEDS,
+    A,
+    B,
+    Bed,
+    Watched,
+    eventually,
+    query_until_found,
+    signed,
+    signed_members,
+    wait_for_nothing,
+)
 from waypost import limits
 from waypost.model.json import JsonObject, dump_json
 from waypost.net.clock import ManualClock
@@ -65,7 +76,7 @@ async def test_two_agents_announce_and_a_third_finds_the_matching_one(bed: Bed) 
     first, second = bed.message(), bed.message(B, capabilities={"logs": "1.0"})
     await alice.announce(first, 10)
     await bob.announce(second, 10)
-    assert [said(found) for found in await asked(carol, METRICS, {A}, 1.5)] == [first]
+    assert [signed_members(found) for found in await query_until_found(carol, METRICS, {A}, 1.5)] == [first]
     assert await carol.query(AgentQuery(requirements=(parse_capability_requirement("unheard-of"),)), timeout=0.5) == []
 
 
@@ -97,7 +108,7 @@ async def test_unsigned_members_beside_the_agent_change_nothing(bed: Bed) -> Non
     message = {**bed.message(), "timestamp": 1, "schema_version": 2, "message_type": "announce", "action": "shutdown"}
     await alice.announce(message, 10)
     await eventually(lambda: watched.kinds() == ["added"])
-    assert said(watched.sightings[0].message) == said(message)
+    assert signed_members(watched.sightings[0].message) == signed_members(message)
 
 
 @pytest.mark.req("ANN-31")
@@ -139,7 +150,7 @@ async def test_more_than_512_bytes_arrive_whole(bed: Bed) -> None:
     assert len(dump_json(message)) > 512
     await alice.announce(message, 10)
     await eventually(lambda: watched.kinds() == ["added"])
-    assert said(watched.sightings[0].message) == message
+    assert signed_members(watched.sightings[0].message) == message
 
 
 @pytest.mark.req("ANN-41")
@@ -150,7 +161,7 @@ async def test_an_agent_is_there_before_its_ttl_ends_and_gone_after_it(bed: Bed)
     await eventually(lambda: watched.kinds() == ["added"])
     await alice.close()
     bed.clock.advance(9)
-    await quietly(0.5)
+    await wait_for_nothing(0.5)
     assert watched.kinds() == ["added"]
     bed.clock.advance(2)
     await eventually(lambda: watched.kinds() == ["added", "expired"])
@@ -188,7 +199,7 @@ async def test_another_minor_is_processed_and_warned_of_once(bed: Bed, caplog: p
         for _ in range(3):
             await alice.announce({**bed.message(), "protocol_version": "v1.1"}, 10)
         await eventually(lambda: watched.kinds() == ["added"] and heard)
-        await quietly(0.5)
+        await wait_for_nothing(0.5)
     told = {record.getMessage() for record in caplog.records if "v1.1" in record.getMessage()}
     assert len(told) == 1
 
@@ -224,7 +235,7 @@ async def _replies(each: socket.socket) -> list[JsonObject]:
     """The first message, and those within half a second after it."""
     found: list[JsonObject] = []
     await eventually(lambda: found.extend(_read_all(each)) or found)
-    await quietly(0.5)
+    await wait_for_nothing(0.5)
     return [*found, *_read_all(each)]
 
 

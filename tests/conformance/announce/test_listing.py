@@ -24,7 +24,7 @@ async def admitted(bench: Bench, *messages: dict[str, Any], subject: str = "alic
         assert answer.status_code == 200, answer.text
 
 
-def said(number: int, **more: Any) -> dict[str, Any]:
+def make_announcement(number: int, **more: Any) -> dict[str, Any]:
     return announcement(key(f"k{number}"), seq=1, at=NOW, agent_id=IDS[number], agent_name=f"agent-{number:02}", **more)
 
 
@@ -102,10 +102,12 @@ async def test_a_query_that_asks_nothing_is_malformed(tmp_path: Path, query: Any
 async def test_a_query_is_answered_with_exactly_the_holders_and_their_signed_words(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         messages = [
-            said(1, capabilities={"metrics": "2.0", "logs": "1.0"}),
-            said(2, capabilities={"metrics": {"version": "3.1", "unit": "s"}}, metadata={"note": "é", "load": 1.0}),
-            said(3, capabilities={"Metrics": "2.0"}),
-            said(4, capabilities={"data": {"clean": "1.0", "load": "2.0"}}),
+            make_announcement(1, capabilities={"metrics": "2.0", "logs": "1.0"}),
+            make_announcement(
+                2, capabilities={"metrics": {"version": "3.1", "unit": "s"}}, metadata={"note": "é", "load": 1.0}
+            ),
+            make_announcement(3, capabilities={"Metrics": "2.0"}),
+            make_announcement(4, capabilities={"data": {"clean": "1.0", "load": "2.0"}}),
         ]
         await admitted(bench, *messages)
         bob = bench.as_("bob", "discover:read")
@@ -129,7 +131,7 @@ async def test_a_query_is_answered_with_exactly_the_holders_and_their_signed_wor
 async def test_capabilities_beyond_the_limit_of_tags_are_found(tmp_path: Path) -> None:
     many = {f"capability-{number:02}": f"1.{number}" for number in range(64)}
     async with service(tmp_path) as bench:
-        await admitted(bench, said(1, capabilities=many), said(2))
+        await admitted(bench, make_announcement(1, capabilities=many), make_announcement(2))
         bob = bench.as_("bob")
         for name in ("capability-00", "capability-31", "capability-32", "capability-63", "capability-63@^1.63"):
             assert ids(await bob.get("/agents", params={"capability": name})) == [IDS[1]], name
@@ -138,7 +140,7 @@ async def test_capabilities_beyond_the_limit_of_tags_are_found(tmp_path: Path) -
 @pytest.mark.req("ANN-34")
 async def test_pages_list_every_agent_once_and_cursors_belong_to_their_caller(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
-        await admitted(bench, *(said(number) for number in range(12)))
+        await admitted(bench, *(make_announcement(number) for number in range(12)))
         bob = bench.as_("bob")
         seen: list[str] = []
         cursor: str | None = None
@@ -162,7 +164,10 @@ async def test_pages_list_every_agent_once_and_cursors_belong_to_their_caller(tm
 @pytest.mark.req("ANN-34")
 async def test_a_page_is_filled_with_exact_matches_only(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
-        mixed = (said(number, capabilities={"metrics" if number % 2 else "METRICS": "1.0"}) for number in range(12))
+        mixed = (
+            make_announcement(number, capabilities={"metrics" if number % 2 else "METRICS": "1.0"})
+            for number in range(12)
+        )
         await admitted(bench, *mixed)
         answer = await bench.as_("bob").get("/agents", params={"capability": "metrics", "limit": "4"})
         assert ids(answer) == [IDS[1], IDS[3], IDS[5], IDS[7]]
@@ -182,7 +187,7 @@ async def test_parameters_out_of_bounds_are_refused(tmp_path: Path, params: dict
 @pytest.mark.req("ANN-34")
 async def test_an_unchanged_list_or_agent_gets_304(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
-        await admitted(bench, said(1))
+        await admitted(bench, make_announcement(1))
         bob = bench.as_("bob")
         for path in ("/agents", f"/agents/{IDS[1]}"):
             first = await bob.get(path)
@@ -213,7 +218,7 @@ async def test_an_unknown_agent_is_not_found_by_name(tmp_path: Path) -> None:
 @pytest.mark.req("ANN-34", "ANN-7")
 async def test_agents_that_were_never_announced_are_marked_as_derived(tmp_path: Path) -> None:
     async with service(tmp_path, store="sqlite") as bench:
-        await admitted(bench, said(1))
+        await admitted(bench, make_announcement(1))
         document = profile(tags=["finance"], name="Zeta")
         await bench.as_("alice").put("/profile/v1/agents/zeta", json={**document, "id": "zeta"})
         bob = bench.as_("bob")
@@ -242,11 +247,11 @@ async def test_agents_that_were_never_announced_are_marked_as_derived(tmp_path: 
 @pytest.mark.req("ANN-34")
 async def test_a_hidden_agent_leaves_no_trace(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
-        await admitted(bench, said(1))
+        await admitted(bench, make_announcement(1))
         bob = bench.as_("bob")
         before = (await bob.get("/agents")).content, (await bob.get("/agents", params={"signed": "true"})).content
         alice = bench.as_("alice")
-        hidden = await announce(alice, said(2), headers={"Waypost-Visibility": "private"})
+        hidden = await announce(alice, make_announcement(2), headers={"Waypost-Visibility": "private"})
         assert hidden.status_code == 200
         after = (await bob.get("/agents")).content, (await bob.get("/agents", params={"signed": "true"})).content
         assert before == after
@@ -259,7 +264,7 @@ async def test_a_hidden_agent_leaves_no_trace(tmp_path: Path) -> None:
 @pytest.mark.req("ANN-34")
 async def test_withdrawing_is_for_the_owner_and_may_be_repeated(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
-        await admitted(bench, said(1), said(2))
+        await admitted(bench, make_announcement(1), make_announcement(2))
         alice, mallory = bench.as_("alice"), bench.as_("mallory")
         refused = await mallory.delete(f"/agents/{IDS[1]}")
         assert error_of(refused)[:2] == (403, "ErrForbidden")
@@ -273,7 +278,7 @@ async def test_withdrawing_is_for_the_owner_and_may_be_repeated(tmp_path: Path) 
 @pytest.mark.req("ANN-34")
 async def test_announced_agents_are_found_through_the_other_apis(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
-        await admitted(bench, said(1))
+        await admitted(bench, make_announcement(1))
         bob = bench.as_("bob")
         listed = (await bob.get("/.well-known/agentframework/v1/agents")).json()
         assert [item["name"] for item in listed["agents"]] == ["agent-01"]

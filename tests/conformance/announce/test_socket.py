@@ -31,7 +31,7 @@ def message(seq: int = 1, at: float = NOW, **more: Any) -> dict[str, Any]:
     return announcement(more.pop("signer", ONE), seq=seq, at=at, **more)
 
 
-def said(answer: dict[str, Any]) -> dict[str, Any]:
+def announced_members(answer: dict[str, Any]) -> dict[str, Any]:
     """The members of a Response that repeat the announcement."""
     return {name: answer[name] for name in ("protocol_version", "agent", "signature")}
 
@@ -64,7 +64,7 @@ async def test_agents_announce_and_a_query_streams_exactly_those_that_fit(tmp_pa
             canonicalize(second["agent"]),
         }
         assert all(each["matched"] is True and each["query_id"] == "q1" for each in answers)
-        assert said(next(each for each in answers if each["agent"]["agent_id"] == AGENT_ID)) == first
+        assert announced_members(next(each for each in answers if each["agent"]["agent_id"] == AGENT_ID)) == first
         assert await carol.query("nothing-like-it") == (
             [],
             {"protocol_version": "v1.0", "status": "done", "count": 0},
@@ -106,7 +106,7 @@ async def test_unsigned_or_altered_announcements_are_dropped(tmp_path: Path) -> 
             told = await mallory.announce(wrong)
             assert (told["status"], told["code"]) == ("error", code), told
         answers, _ = await alice.query()
-        assert [said(each) for each in answers] == [message()]
+        assert [announced_members(each) for each in answers] == [message()]
 
 
 @pytest.mark.req("ANN-36", "ANN-21")

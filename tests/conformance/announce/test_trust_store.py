@@ -19,7 +19,7 @@ async def admit(bench: Bench, rule: str = "*") -> None:
     assert (await bench.admin().post("/api/v1/allow", json={"rule": rule})).status_code == 201
 
 
-def said(bench: Bench, signer: Any = ONE, **more: Any) -> dict[str, Any]:
+def make_announcement(bench: Bench, signer: Any = ONE, **more: Any) -> dict[str, Any]:
     """An announcement that is signed now; its sequence number is the time in milliseconds."""
     now = bench.clock.now()
     return announcement(signer, seq=more.pop("seq", int(now * 1000)), at=now, **more)
@@ -44,15 +44,15 @@ async def test_a_new_key_needs_the_proof_of_the_old_one(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await admit(bench)
         alice = bench.as_("alice")
-        await announce(alice, said(bench))
+        await announce(alice, make_announcement(bench))
         before = (await alice.get(f"/agents/{AGENT_ID}")).content
         bench.clock.advance(10)
-        assert error_of(await announce(alice, said(bench, TWO))) == (409, "ErrDuplicateID", "other_key")
-        forged = await announce(alice, said(bench, TWO, previous=OTHER))
+        assert error_of(await announce(alice, make_announcement(bench, TWO))) == (409, "ErrDuplicateID", "other_key")
+        forged = await announce(alice, make_announcement(bench, TWO, previous=OTHER))
         assert error_of(forged) == (409, "ErrDuplicateID", "bad_previous_signature")
         assert (await alice.get(f"/agents/{AGENT_ID}")).content == before
         assert ("refuse", f"urn:uuid:{AGENT_ID}", "other_key") in await audited(bench)
-        rotation = said(bench, TWO, previous=ONE)
+        rotation = make_announcement(bench, TWO, previous=ONE)
         assert (await announce(alice, rotation)).status_code == 200
         assert await keys(bench) == [(TWO.public.key_id, "active"), (ONE.public.key_id, "retiring")]
         shown = (await alice.get(f"/agents/{AGENT_ID}")).json()
@@ -65,15 +65,15 @@ async def test_the_old_key_counts_one_minute_before_24_hours_and_not_one_after(t
     async with service(tmp_path) as bench:
         await admit(bench)
         alice = bench.as_("alice", "discover:read", "discover:write")
-        await announce(alice, said(bench))
+        await announce(alice, make_announcement(bench))
         bench.clock.advance(1)
-        await announce(alice, said(bench, TWO, previous=ONE))
+        await announce(alice, make_announcement(bench, TWO, previous=ONE))
         bench.clock.advance(DAY - 60)
         alice = bench.as_("alice")
-        assert (await announce(alice, said(bench, ONE))).status_code == 200
+        assert (await announce(alice, make_announcement(bench, ONE))).status_code == 200
         bench.clock.advance(120)
-        assert error_of(await announce(alice, said(bench, ONE))) == (409, "ErrDuplicateID", "retired_key")
-        assert (await announce(alice, said(bench, TWO))).status_code == 200
+        assert error_of(await announce(alice, make_announcement(bench, ONE))) == (409, "ErrDuplicateID", "retired_key")
+        assert (await announce(alice, make_announcement(bench, TWO))).status_code == 200
         assert await keys(bench) == [(TWO.public.key_id, "active"), (ONE.public.key_id, "retired")]
 
 
@@ -83,18 +83,18 @@ async def test_one_rotation_an_hour_and_none_by_a_retiring_key(tmp_path: Path) -
     async with service(tmp_path) as bench:
         await admit(bench)
         alice = bench.as_("alice")
-        await announce(alice, said(bench))
+        await announce(alice, make_announcement(bench))
         bench.clock.advance(1)
-        await announce(alice, said(bench, TWO, previous=ONE))
+        await announce(alice, make_announcement(bench, TWO, previous=ONE))
         bench.clock.advance(60)
-        soon = await announce(alice, said(bench, THREE, previous=TWO))
+        soon = await announce(alice, make_announcement(bench, THREE, previous=TWO))
         assert error_of(soon)[:2] == (429, "ErrRateLimited")
         assert int(soon.headers["retry-after"]) == 3540
         bench.clock.advance(3540)
         alice = bench.as_("alice")
-        by_the_old_one = await announce(alice, said(bench, OTHER, previous=ONE))
+        by_the_old_one = await announce(alice, make_announcement(bench, OTHER, previous=ONE))
         assert error_of(by_the_old_one) == (409, "ErrDuplicateID", "bad_previous_signature")
-        assert (await announce(alice, said(bench, THREE, previous=TWO))).status_code == 200
+        assert (await announce(alice, make_announcement(bench, THREE, previous=TWO))).status_code == 200
 
 
 # --- Revocation -----------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ async def test_one_rotation_an_hour_and_none_by_a_retiring_key(tmp_path: Path) -
 async def test_a_revoked_key_takes_its_record_along_and_never_comes_back(tmp_path: Path) -> None:
     async with service(tmp_path, trust_mode="tofu") as bench:
         alice, admin = bench.as_("alice"), bench.admin()
-        await announce(alice, said(bench))
+        await announce(alice, make_announcement(bench))
         revision = (await admin.get("/api/v1/stats")).json()["revision"]
         done = await admin.post("/api/v1/keys:revoke", json={"key_id": ONE.public.key_id, "reason": "lost"})
         assert (done.json()["outcome"], done.json()["withdrawn"]) == ("revoked", [f"urn:uuid:{AGENT_ID}"])
@@ -113,10 +113,14 @@ async def test_a_revoked_key_takes_its_record_along_and_never_comes_back(tmp_pat
         assert (await alice.get(f"/agents/{AGENT_ID}")).status_code == 404
         assert (await alice.post("/profile/v1/discover", json={"query": "metrics"})).json()["candidates"] == []
         bench.clock.advance(5)
-        for sent in (said(bench), said(bench, OTHER), said(bench, OTHER, previous=ONE)):
+        for sent in (
+            make_announcement(bench),
+            make_announcement(bench, OTHER),
+            make_announcement(bench, OTHER, previous=ONE),
+        ):
             assert error_of(await announce(alice, sent)) == (403, "ErrForbidden", "revoked")
             assert (await alice.post("/api/v1/agents", json=sent)).status_code == 403
-        complete((await announce(alice, said(bench))).json())
+        complete((await announce(alice, make_announcement(bench))).json())
         elsewhere = announcement(ONE, seq=1, at=bench.clock.now(), agent_id="0a1f3b52-1fc2-4f7b-8d8c-5e3e6f5c9c1d")
         assert error_of(await announce(alice, elsewhere))[2] == "revoked", "a revoked key is revoked for every agent"
         assert (await admin.post("/api/v1/keys:revoke", json={"key_id": ONE.public.key_id})).json()[
@@ -148,12 +152,12 @@ async def test_a_revoked_agent_registers_through_no_api_and_with_no_key(tmp_path
     async with service(tmp_path) as bench:
         await admit(bench)
         alice, admin = bench.as_("alice"), bench.admin()
-        await announce(alice, said(bench))
+        await announce(alice, make_announcement(bench))
         done = await admin.post("/api/v1/keys:revoke", json={"agent_id": AGENT_ID})
         assert done.json()["withdrawn"] == [f"urn:uuid:{AGENT_ID}"]
         bench.clock.advance(5)
-        assert error_of(await announce(alice, said(bench, OTHER))) == (403, "ErrForbidden", "revoked")
-        assert error_of(await announce(admin, said(bench, OTHER))) == (403, "ErrForbidden", "revoked")
+        assert error_of(await announce(alice, make_announcement(bench, OTHER))) == (403, "ErrForbidden", "revoked")
+        assert error_of(await announce(admin, make_announcement(bench, OTHER))) == (403, "ErrForbidden", "revoked")
         profile = {
             "id": f"urn:uuid:{AGENT_ID}",
             "name": "n",
@@ -168,26 +172,26 @@ async def test_a_revoked_agent_registers_through_no_api_and_with_no_key(tmp_path
 async def test_revoking_an_unbound_key_withdraws_the_agents_it_signed(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         alice, admin = bench.as_("alice"), bench.admin()
-        assert (await alice.post("/api/v1/agents", json=said(bench))).status_code == 201
+        assert (await alice.post("/api/v1/agents", json=make_announcement(bench))).status_code == 201
         done = await admin.post("/api/v1/keys:revoke", json={"key_id": ONE.public.key_id})
         assert done.json()["withdrawn"] == [f"urn:uuid:{AGENT_ID}"]
-        assert (await alice.post("/api/v1/agents", json=said(bench))).status_code == 403
+        assert (await alice.post("/api/v1/agents", json=make_announcement(bench))).status_code == 403
 
 
 @pytest.mark.req("ANN-20")
 async def test_a_key_that_an_admin_trusts_needs_no_rule_and_ends_those_before_it(tmp_path: Path) -> None:
     async with service(tmp_path, trust_mode="pinned") as bench:
         alice, admin = bench.as_("alice"), bench.admin()
-        assert error_of(await announce(alice, said(bench)))[:2] == (403, "ErrForbidden")
+        assert error_of(await announce(alice, make_announcement(bench)))[:2] == (403, "ErrForbidden")
         trusted = await admin.post("/api/v1/keys", json={"agent_id": AGENT_ID, "public_key": ONE.public.pem()})
         assert (trusted.status_code, trusted.json()["outcome"]) == (201, "trusted")
         again = await admin.post("/api/v1/keys", json={"agent_id": AGENT_ID, "public_key": ONE.public.pem()})
         assert (again.status_code, again.json()["outcome"]) == (200, "unchanged")
-        assert (await announce(alice, said(bench))).status_code == 200
+        assert (await announce(alice, make_announcement(bench))).status_code == 200
         await admin.post("/api/v1/keys", json={"agent_id": AGENT_ID, "public_key": TWO.public.pem()})
         bench.clock.advance(1)
-        assert error_of(await announce(alice, said(bench)))[2] == "retired_key"
-        assert (await announce(alice, said(bench, TWO))).status_code == 200
+        assert error_of(await announce(alice, make_announcement(bench)))[2] == "retired_key"
+        assert (await announce(alice, make_announcement(bench, TWO))).status_code == 200
 
 
 @pytest.mark.req("ANN-20", "ANN-23")
@@ -236,7 +240,7 @@ async def test_marks_survive_withdrawal_and_restart(tmp_path: Path, store: str) 
     async with service(tmp_path, store=store) as bench:
         await admit(bench)
         alice = bench.as_("alice")
-        first, second = said(bench, seq=1), said(bench, seq=2)
+        first, second = make_announcement(bench, seq=1), make_announcement(bench, seq=2)
         await announce(alice, first)
         await announce(alice, second)
         assert (await alice.delete(f"/agents/{AGENT_ID}")).status_code == 204
@@ -247,8 +251,11 @@ async def test_marks_survive_withdrawal_and_restart(tmp_path: Path, store: str) 
             alice = bench.as_("alice")
             for replayed in (first, second):
                 assert error_of(await announce(alice, replayed)) == (401, "ErrAuth", "replay")
-            assert error_of(await announce(alice, said(bench, OTHER, seq=9)))[:2] == (409, "ErrDuplicateID")
-            assert (await announce(alice, said(bench, seq=3))).status_code == 200
+            assert error_of(await announce(alice, make_announcement(bench, OTHER, seq=9)))[:2] == (
+                409,
+                "ErrDuplicateID",
+            )
+            assert (await announce(alice, make_announcement(bench, seq=3))).status_code == 200
 
 
 @pytest.mark.req("ANN-20")
@@ -256,8 +263,8 @@ async def test_two_contents_under_one_sequence_raise_an_alarm(tmp_path: Path) ->
     async with service(tmp_path) as bench:
         await admit(bench)
         alice = bench.as_("alice")
-        await announce(alice, said(bench, seq=7))
-        forked = await announce(alice, said(bench, seq=7, capabilities={"payments": "1"}))
+        await announce(alice, make_announcement(bench, seq=7))
+        forked = await announce(alice, make_announcement(bench, seq=7, capabilities={"payments": "1"}))
         assert error_of(forked) == (401, "ErrAuth", "fork")
         assert ("refuse", f"urn:uuid:{AGENT_ID}", "fork") in await audited(bench)
 
@@ -267,9 +274,9 @@ async def test_a_replay_through_another_api_is_refused(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await admit(bench)
         alice = bench.as_("alice")
-        old = said(bench, seq=1)
+        old = make_announcement(bench, seq=1)
         await announce(alice, old)
-        await announce(alice, said(bench, seq=2, capabilities={"metrics": "3.0"}))
+        await announce(alice, make_announcement(bench, seq=2, capabilities={"metrics": "3.0"}))
         answer = await alice.post("/api/v1/agents", json=old)
         assert (answer.status_code, answer.json()["code"]) == (401, "stale_metadata")
 
@@ -280,7 +287,7 @@ async def test_a_captured_announcement_cannot_be_turned_into_a_goodbye(tmp_path:
     async with service(tmp_path) as bench:
         await admit(bench)
         alice, mallory = bench.as_("alice"), bench.as_("mallory")
-        sent = said(bench)
+        sent = make_announcement(bench)
         await announce(alice, sent)
         forged = await announce(mallory, {**sent, "action": "shutdown"})
         assert error_of(forged)[:2] == (403, "ErrForbidden")
@@ -296,16 +303,16 @@ async def test_a_goodbye_that_is_signed_under_a_new_sequence_withdraws(tmp_path:
     async with service(tmp_path) as bench:
         await admit(bench)
         alice = bench.as_("alice")
-        await announce(alice, said(bench, seq=1))
+        await announce(alice, make_announcement(bench, seq=1))
         unsure = announcement(ONE, metadata={"__state": "shutdown"})
         assert error_of(await announce(alice, unsure))[:2] == (401, "ErrAuth")
-        forged = said(bench, OTHER, seq=2, metadata={"__state": "shutdown"})
+        forged = make_announcement(bench, OTHER, seq=2, metadata={"__state": "shutdown"})
         assert error_of(await announce(alice, forged))[:2] == (409, "ErrDuplicateID")
         assert (await alice.get(f"/agents/{AGENT_ID}")).status_code == 200
-        goodbye = await announce(alice, said(bench, seq=2, metadata={"__state": "shutdown"}))
+        goodbye = await announce(alice, make_announcement(bench, seq=2, metadata={"__state": "shutdown"}))
         assert (goodbye.status_code, goodbye.json()["ttl"]) == (200, 0)
         assert (await alice.get(f"/agents/{AGENT_ID}")).status_code == 404
-        assert error_of(await announce(alice, said(bench, seq=2)))[1] == "ErrAuth"
+        assert error_of(await announce(alice, make_announcement(bench, seq=2)))[1] == "ErrAuth"
 
 
 @pytest.mark.req("ANN-41")
@@ -313,7 +320,7 @@ async def test_an_agent_that_is_not_announced_again_is_gone_after_its_ttl(tmp_pa
     async with service(tmp_path) as bench:
         await admit(bench)
         alice = bench.as_("alice")
-        await announce(alice, {**said(bench), "ttl": 60})
+        await announce(alice, {**make_announcement(bench), "ttl": 60})
         revision = (await bench.admin().get("/api/v1/stats")).json()["revision"]
         bench.clock.advance(59)
         assert (await alice.get(f"/agents/{AGENT_ID}")).status_code == 200

@@ -25,7 +25,7 @@ from waypost.server.auth.authenticator import ADMIN
 from waypost.trust.document_signatures import sign_adp_public_key
 
 
-class Told:
+class FakeResolver:
     """A resolver that was told what to say."""
 
     def __init__(self, **members: object) -> None:
@@ -76,7 +76,7 @@ async def test_key_sources_rank_domain_then_pin_then_document_and_the_verdict_na
         assert (await admin.post("/api/v1/keys", json={"agent_id": ALICE, "public_key": pem})).is_success
         assert await by() == "pin"
         assert await RegisteredKeys(registry, ADMIN).key_of(ALICE) is not None  # the pin verified the document
-        assert await by(DomainKeys(Told(key=published(ALICE)))) == "domain"
+        assert await by(DomainKeys(FakeResolver(key=published(ALICE)))) == "domain"
         assert await PeerKeyChain(rest).key_of(BOB) is None
 
 
@@ -101,12 +101,12 @@ async def test_a_document_that_is_served_under_its_domain_tells_its_key_unless_i
 async def test_an_ambiguous_or_bogus_domain_ends_the_lookup() -> None:
     failed = Verdict(check="key-verified", state="failed")
     with pytest.raises(FingerprintMismatch):
-        await DomainKeys(Told(level="unverified", verdicts=(failed,))).key_of(ALICE)
+        await DomainKeys(FakeResolver(level="unverified", verdicts=(failed,))).key_of(ALICE)
     with pytest.raises(UnknownPeer):
-        await DomainKeys(Told(outcome="failed", level="unverified", dnssec="bogus")).key_of(ALICE)
-    assert await DomainKeys(Told(outcome="not_found", level="unverified")).key_of(ALICE) is None
+        await DomainKeys(FakeResolver(outcome="failed", level="unverified", dnssec="bogus")).key_of(ALICE)
+    assert await DomainKeys(FakeResolver(outcome="not_found", level="unverified")).key_of(ALICE) is None
     for name in ("agent:127.0.0.1", "agent:localhost", "agent:somebody.key.invalid"):
-        resolver = Told(key=published(ALICE))
+        resolver = FakeResolver(key=published(ALICE))
         assert await DomainKeys(resolver).key_of(name) is None
         assert resolver.asked == []
 

@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 
 from support.external_server import external_server
-from support.tasks import TASKS, Place, place
+from support.tasks import TASKS, TaskService, place
 from support.vectors import load_own_vectors
 
 VECTORS = load_own_vectors("ssrf_targets")
 
 
 @pytest.fixture
-async def here(tmp_path: Path) -> AsyncIterator[Place]:
+async def here(tmp_path: Path) -> AsyncIterator[TaskService]:
     async with place(tmp_path, allow_cidrs=(), rate_limit_writes=0) as made:
         yield made
 
 
-async def test_no_callback_reaches_a_denied_address_or_reveals_the_reason(here: Place) -> None:
+async def test_no_callback_reaches_a_denied_address_or_reveals_the_reason(here: TaskService) -> None:
     alice = here.bench.as_("alice")
     async with external_server("0.0.0.0") as canary:
         texts = [text for text in VECTORS["deny_ips"] if "%" not in text]
@@ -50,7 +50,7 @@ async def test_no_callback_reaches_a_denied_address_or_reveals_the_reason(here: 
         assert states == {("failed", True, ("url", "state"))}
 
 
-async def test_denied_closed_and_missing_look_alike(here: Place) -> None:
+async def test_denied_closed_and_missing_look_alike(here: TaskService) -> None:
     """S1, S9: callbacks cannot be used to scan a network."""
     alice = here.bench.as_("alice")
     here.names.set("inner.test", "A", ["10.0.0.1"])

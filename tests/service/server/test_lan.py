@@ -12,7 +12,7 @@ import pytest
 from support.announce import AGENT_ID, announce, announcement, key
 from support.ports import free_port
 from support.service import NOW, service
-from support.transports import Watched, asked, eventually, said
+from support.transports import Watched, eventually, query_until_found, signed_members
 from waypost import limits
 from waypost.errors import ConfigurationError, RateLimited, Replayed, WaypostError
 from waypost.model.json import JsonObject
@@ -105,7 +105,7 @@ async def test_a_lan_query_is_answered_with_public_agents_only(tmp_path: Path) -
             assert (await announce(client, hidden, headers={"Waypost-Visibility": "private"})).is_success
             transport = end(settings, bench.clock)
             await transport.open()
-            found = await asked(transport, METRICS, told)
+            found = await query_until_found(transport, METRICS, told)
             assert {message["agent"]["agent_id"] for message in found} == told
             await transport.close()
 
@@ -175,7 +175,7 @@ async def test_public_agents_are_published_on_the_lan_as_signed_and_private_ones
         await eventually(lambda: watched.kinds(AGENT_ID) == ["added"])
         await network.settle()
         assert watched.kinds(private) == []
-        assert said(watched.sightings[0].message) == message
+        assert signed_members(watched.sightings[0].message) == message
         assert (await ada.delete(f"/agents/{AGENT_ID}")).status_code == 204
         await lan.publish()
         assert await listener.query(METRICS, timeout=0.05) == []

@@ -168,7 +168,7 @@ Ask = Callable[[httpx2.AsyncClient], Awaitable[object]]
 SOURCE = str(Path(waypost.__file__).parent)
 
 
-def asked() -> Iterator[tuple[str, Ask]]:
+def every_request() -> Iterator[tuple[str, Ask]]:
     for path in PATHS:
         yield path, lambda client, path=path: client.get(path)
     for question in QUESTIONS:
@@ -208,7 +208,7 @@ async def steps(client: httpx2.AsyncClient, ask: Ask) -> Counter[str]:
 
 async def test_hidden_agents_cost_no_work_for_other_callers(pair: Pair) -> None:
     clients = [bench.as_("bob") for bench in pair]
-    for name, ask in asked():
+    for name, ask in every_request():
         for client in clients:
             await ask(client)
         without, with_them = [await steps(client, ask) for client in clients]

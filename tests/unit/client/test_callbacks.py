@@ -30,7 +30,7 @@ class Known:
         return Contact(agent=agent, url="wss://nowhere.invalid", key=key)
 
 
-class Desk:
+class RecordingHandler:
     """Bob's program: it writes down what is posted, unless it cannot."""
 
     def __init__(self) -> None:
@@ -44,8 +44,8 @@ class Desk:
 
 
 @pytest.fixture
-async def desk() -> AsyncIterator[tuple[Desk, httpx2.AsyncClient]]:
-    made = Desk()
+async def desk() -> AsyncIterator[tuple[RecordingHandler, httpx2.AsyncClient]]:
+    made = RecordingHandler()
     async with LiveAgent(BOB, key_of(BOB), contacts=(Known(),)) as agent:
         transport = httpx2.ASGITransport(agent.callbacks(made.take), raise_app_exceptions=False)
         async with httpx2.AsyncClient(transport=transport, base_url="https://bob.example.com") as client:
@@ -60,7 +60,7 @@ def signed(document: dict[str, object], sender: str = ALICE, to: str = BOB, ago:
 
 
 async def test_a_signed_callback_is_delivered_once_with_its_signer(
-    desk: tuple[Desk, httpx2.AsyncClient],
+    desk: tuple[RecordingHandler, httpx2.AsyncClient],
 ) -> None:
     made, client = desk
     for _ in range(2):
@@ -75,7 +75,7 @@ async def test_a_signed_callback_is_delivered_once_with_its_signer(
 
 
 async def test_a_misaddressed_old_altered_or_unsigned_callback_is_refused(
-    desk: tuple[Desk, httpx2.AsyncClient],
+    desk: tuple[RecordingHandler, httpx2.AsyncClient],
 ) -> None:
     made, client = desk
     changed = signed(NEWS) | {"content": json.dumps(NEWS | {"content": "all is done"}).encode()}
@@ -87,7 +87,9 @@ async def test_a_misaddressed_old_altered_or_unsigned_callback_is_refused(
     assert made.taken == []
 
 
-async def test_a_message_that_failed_is_accepted_when_it_is_posted_again(desk: tuple[Desk, httpx2.AsyncClient]) -> None:
+async def test_a_message_that_failed_is_accepted_when_it_is_posted_again(
+    desk: tuple[RecordingHandler, httpx2.AsyncClient],
+) -> None:
     made, client = desk
     made.is_closed = True
     assert (await client.post("/news", **signed(NEWS))).status_code == 500  # type: ignore[arg-type]

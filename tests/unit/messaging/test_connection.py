@@ -117,7 +117,7 @@ async def called(bob: AgpEndpoint, now: float) -> tuple[MemoryLink, asyncio.Task
     return near, task
 
 
-async def heard(near: MemoryLink, now: float, text: str) -> list[str]:
+async def replies_until_echo(near: MemoryLink, now: float, text: str) -> list[str]:
     """What bob says until he has answered."""
     await near.send(signed(ALICE, BOB, text, at=now))
     said: list[str] = []
@@ -135,15 +135,15 @@ async def test_a_peer_that_reconnects_after_an_orderly_close_gets_no_duplicate()
         BOB, ALICE, on_chat=echo, keeper=keeper, clock=clock, retention=RetentionPolicy(only_cut=True)
     )
     near, first = await called(bob, clock.now())
-    assert await heard(near, clock.now(), "one") == ["echo: one"]
+    assert await replies_until_echo(near, clock.now(), "one") == ["echo: one"]
     await near.close(1000, "")
     near, second = await called(bob, clock.now())
-    assert await heard(near, clock.now(), "two") == ["echo: two"]
+    assert await replies_until_echo(near, clock.now(), "two") == ["echo: two"]
     near.cut()
     keeper.may_forget.set()
     await asyncio.gather(first, second, return_exceptions=True)
     near, third = await called(bob, clock.now())
-    assert await heard(near, clock.now(), "three") == ["echo: two", "echo: three"]  # that line was cut
+    assert await replies_until_echo(near, clock.now(), "three") == ["echo: two", "echo: three"]  # that line was cut
     near.cut()
     await asyncio.gather(third, return_exceptions=True)
 

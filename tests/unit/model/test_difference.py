@@ -18,7 +18,7 @@ values = st.recursive(
 )
 
 
-def told(before: Any, after: Any) -> list[Any]:
+def differences(before: Any, after: Any) -> list[Any]:
     return [msgspec.to_builtins(each) for each in differences_between(before, after, 100)]
 
 
@@ -47,13 +47,13 @@ def told(before: Any, after: Any) -> list[Any]:
     ],
 )
 def test_each_place_that_differs_is_named_with_both_sides(before: Any, after: Any, expected: list[Any]) -> None:
-    assert told(before, after) == expected
+    assert differences(before, after) == expected
 
 
 @given(before=values, after=values)
 def test_equal_values_have_no_differences_and_others_have(before: Any, after: Any) -> None:
-    assert told(before, before) == []
-    assert bool(told(before, after)) == (
+    assert differences(before, before) == []
+    assert bool(differences(before, after)) == (
         msgspec.json.encode(before, order="sorted") != msgspec.json.encode(after, order="sorted")
     )
 

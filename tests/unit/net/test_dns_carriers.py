@@ -15,7 +15,7 @@ import dns.rdatatype
 import pytest
 
 from support.certificates import Authority
-from support.raw_dns import Asked, RawDns, raw_dns, truncated
+from support.raw_dns import RawDns, ReceivedQuery, raw_dns, truncated
 from waypost import limits
 from waypost.net.dns.message import DnsFailure, DnsMessage, DnsQuery
 from waypost.net.dns.upstreams import UpstreamResolvers
@@ -24,7 +24,7 @@ QUESTION = DnsQuery(name=dns.name.from_text("agent.test"), type=dns.rdatatype.TX
 SHORT = 0.3
 
 
-def told(message: DnsMessage) -> list[bytes]:
+def answer_data(message: DnsMessage) -> list[bytes]:
     return [row.to_wire() or b"" for rrset in message.answer for row in rrset]
 
 
@@ -53,7 +53,7 @@ async def refused(server: str, reason: str, **how: object) -> DnsFailure:
 async def test_packets_that_do_not_match_the_query_are_ignored() -> None:
     """Another id, another question, not a response: anyone can send those."""
 
-    def behave(asked: Asked) -> None:
+    def behave(asked: ReceivedQuery) -> None:
         other_id = asked.response("forged")
         other_id.id ^= 1
         asked.send(other_id.to_wire())
@@ -65,7 +65,7 @@ async def test_packets_that_do_not_match_the_query_are_ignored() -> None:
         asked.answer("true")
 
     async with raw_dns(behave) as server, asking(server.address) as upstreams:
-        assert told(await upstreams.send(QUESTION)) == [b"\x04true"]
+        assert answer_data(await upstreams.send(QUESTION)) == [b"\x04true"]
     assert len(server.asked) == 1
 
 
@@ -73,12 +73,12 @@ async def test_an_answer_from_another_address_does_not_arrive() -> None:
     with socket.socket(type=socket.SOCK_DGRAM) as elsewhere:
         elsewhere.bind(("127.0.0.1", 0))
 
-        def behave(asked: Asked) -> None:
+        def behave(asked: ReceivedQuery) -> None:
             elsewhere.sendto(asked.response("forged").to_wire(), asked.source)
             asked.answer("true")
 
         async with raw_dns(behave) as server, asking(server.address) as upstreams:
-            assert told(await upstreams.send(QUESTION)) == [b"\x04true"]
+            assert answer_data(await upstreams.send(QUESTION)) == [b"\x04true"]
 
 
 async def test_silence_is_a_failure_after_a_second_try_with_another_id_and_port() -> None:
@@ -121,7 +121,7 @@ async def test_a_closed_port_fails_at_once() -> None:
 
 @pytest.mark.parametrize("repeats", [True, False])
 async def test_a_server_without_edns_is_queried_again_without_it(repeats: bool) -> None:
-    def behave(asked: Asked) -> None:
+    def behave(asked: ReceivedQuery) -> None:
         if asked.message.edns < 0:
             asked.answer("old")
             return
@@ -133,12 +133,12 @@ async def test_a_server_without_edns_is_queried_again_without_it(repeats: bool) 
         asked.send(response.to_wire())
 
     async with raw_dns(behave) as server, asking(server.address) as upstreams:
-        assert told(await upstreams.send(QUESTION)) == [b"\x03old"]
+        assert answer_data(await upstreams.send(QUESTION)) == [b"\x03old"]
 
 
 @pytest.mark.parametrize("code", [dns.rcode.SERVFAIL, dns.rcode.REFUSED])
 async def test_a_server_that_fails_is_followed_by_the_next_one(code: dns.rcode.Rcode) -> None:
-    def behave(asked: Asked) -> None:
+    def behave(asked: ReceivedQuery) -> None:
         response = asked.response()
         response.set_rcode(code)
         asked.send(response.to_wire())
@@ -149,7 +149,7 @@ async def test_a_server_that_fails_is_followed_by_the_next_one(code: dns.rcode.R
         asking(bad.address, good.address) as upstreams,
     ):
         message = await upstreams.send(QUESTION)
-        assert (told(message), message.server) == ([b"\x04good"], good.address)
+        assert (answer_data(message), message.server) == ([b"\x04good"], good.address)
         assert (await upstreams.send(QUESTION, perspective=0)).rcode == code
 
 
@@ -159,18 +159,18 @@ async def test_a_server_that_fails_is_followed_by_the_next_one(code: dns.rcode.R
 async def test_an_answer_of_sixty_thousand_bytes_comes_over_tcp() -> None:
     texts = [f"{number:03}" + "x" * 250 for number in range(230)]
 
-    def behave(asked: Asked) -> None:
+    def behave(asked: ReceivedQuery) -> None:
         truncated(asked) if asked.over == "datagram" else asked.answer(*texts)
 
     async with raw_dns(behave) as server, asking(server.address) as upstreams:
         message = await upstreams.send(QUESTION)
-    assert sum(map(len, told(message))) > 55_000
+    assert sum(map(len, answer_data(message))) > 55_000
     assert (message.queries, message.round_trips) == (2, 2)
 
 
 @pytest.mark.parametrize("answer", [b"", b"\x00", b"truncated"])
 async def test_a_stream_that_ends_early_or_is_cut_off_again_is_a_failure(answer: bytes) -> None:
-    def behave(asked: Asked) -> None:
+    def behave(asked: ReceivedQuery) -> None:
         if asked.over == "datagram" or answer == b"truncated":
             truncated(asked)
         else:
@@ -193,9 +193,9 @@ def over_tls(server: RawDns, name: str = "dns.test") -> str:
 
 
 async def test_many_questions_share_one_connection_over_tls_whatever_the_order_of_answers(secured: Authority) -> None:
-    waiting: list[Asked] = []
+    waiting: list[ReceivedQuery] = []
 
-    def behave(asked: Asked) -> None:
+    def behave(asked: ReceivedQuery) -> None:
         waiting.append(asked)
         if len(waiting) == 10:
             for one in reversed(waiting):
@@ -207,12 +207,12 @@ async def test_many_questions_share_one_connection_over_tls_whatever_the_order_o
         asking(over_tls(server), ca_file=secured.certificate) as upstreams,
     ):
         messages = await asyncio.gather(*map(upstreams.send, questions))
-    assert [told(message) for message in messages] == [[f"\x02a{number}".encode()] for number in range(10)]
+    assert [answer_data(message) for message in messages] == [[f"\x02a{number}".encode()] for number in range(10)]
     assert server.streams == 1
 
 
 async def test_a_connection_that_was_closed_is_opened_again(secured: Authority) -> None:
-    def behave(asked: Asked) -> None:
+    def behave(asked: ReceivedQuery) -> None:
         asked.send(b"") if len(server.asked) == 2 else asked.answer("x")
 
     async with (
@@ -220,7 +220,7 @@ async def test_a_connection_that_was_closed_is_opened_again(secured: Authority) 
         asking(over_tls(server), ca_file=secured.certificate) as upstreams,
     ):
         first = await upstreams.send(QUESTION)
-        assert told(await upstreams.send(QUESTION)) == [b"\x01x"]
+        assert answer_data(await upstreams.send(QUESTION)) == [b"\x01x"]
     assert server.streams == 2
     assert first.round_trips == 3  # a handshake of TCP, one of TLS, and the question
 
@@ -238,8 +238,8 @@ async def test_questions_go_over_https(secured: Authority) -> None:
         doh(secured, paths, answer=lambda asked: asked.response("doh").to_wire()) as url,
         asking(url, ca_file=secured.certificate) as upstreams,
     ):
-        assert told(await upstreams.send(QUESTION)) == [b"\x03doh"]
-        assert told(await upstreams.send(QUESTION)) == [b"\x03doh"]
+        assert answer_data(await upstreams.send(QUESTION)) == [b"\x03doh"]
+        assert answer_data(await upstreams.send(QUESTION)) == [b"\x03doh"]
     assert paths == ["POST /dns-query HTTP/1.1"] * 2
 
 
@@ -273,7 +273,7 @@ async def doh(authority: Authority, paths: list[str], *, answer: object, status:
                 length = next(
                     int(line[16:]) for line in head.splitlines() if line.lower().startswith("content-length: ")
                 )
-                body = answer(Asked(await reader.readexactly(length), "https", None, lambda data: None))
+                body = answer(ReceivedQuery(await reader.readexactly(length), "https", None, lambda data: None))
                 writer.write(f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
                 await writer.drain()
         except (asyncio.IncompleteReadError, OSError):

@@ -25,7 +25,7 @@ def reader(tmp_path: Path) -> HybridRanker:
     return HybridRanker(tmp_path, [slow_space(BagOfWords())])
 
 
-def told(*rankers: HybridRanker, put: Registration | None = None, gone: str = "", revision: int = 0) -> None:
+def apply_change(*rankers: HybridRanker, put: Registration | None = None, gone: str = "", revision: int = 0) -> None:
     for ranker in rankers:
         if put is not None:
             ranker.put(put)
@@ -44,13 +44,13 @@ def test_before_the_first_save_a_reader_knows_the_changes_it_received(reader: Hy
 def test_a_reader_sees_saved_and_later_agents_once_each(writer: HybridRanker, reader: HybridRanker) -> None:
     reader.follow()
     for number in range(1, 11):
-        told(writer, reader, put=agent(f"a{number}", "Weather", revision=number))
+        apply_change(writer, reader, put=agent(f"a{number}", "Weather", revision=number))
     writer.maintain(6)
     for _ in range(2):
         assert sorted(ids(ask(reader, "weather", limit=50))) == sorted(f"a{number}" for number in range(1, 11))
         assert reader.follow() == 6
-    told(writer, reader, put=agent("a3", "Invoice", revision=11))
-    told(writer, reader, gone="a4", revision=12)
+    apply_change(writer, reader, put=agent("a3", "Invoice", revision=11))
+    apply_change(writer, reader, gone="a4", revision=12)
     for saved in (6, 12):
         assert reader.follow() == saved
         assert ids(ask(reader, "invoice")) == ["a3"]
@@ -120,9 +120,9 @@ def test_whenever_it_follows_a_reader_answers_as_the_writer_does(
     for revision in range(1, 150):
         name = f"a{dice.randrange(30)}"
         if dice.random() < 0.2:
-            told(writer, reader, gone=name, revision=revision)
+            apply_change(writer, reader, gone=name, revision=revision)
         else:
-            told(writer, reader, put=some_agent(name, dice, revision=revision))
+            apply_change(writer, reader, put=some_agent(name, dice, revision=revision))
         if dice.random() < 0.2:
             writer.maintain(revision)
         if dice.random() < 0.2:
@@ -138,13 +138,13 @@ def test_a_reader_keeps_unchanged_files_open(writer: HybridRanker, reader: Hybri
     reader.follow()
     agents = {f"a{number}": agent(f"a{number}", "Weather", revision=number) for number in range(1, 31)}
     for each in agents.values():
-        told(writer, reader, put=each)
+        apply_change(writer, reader, put=each)
     writer.maintain(30)
     writer.embed([agents[agent_id] for agent_id in writer.lacking(30)])
     writer.maintain(30)
     assert reader.follow() == 30
     (before,) = reader.index.look(None)[0]
-    told(writer, reader, put=agent("new", "Invoice", revision=31))
+    apply_change(writer, reader, put=agent("new", "Invoice", revision=31))
     writer.maintain(31)
     assert reader.follow() == 31
     first, *others = reader.index.look(None)[0]

@@ -36,7 +36,7 @@ def embed_all(ranker: HybridRanker, *registrations: Registration, at_once: int =
         ranker.embed([held[agent_id] for agent_id in lacking])
 
 
-def told(ranker: HybridRanker, text: str) -> Ranking:
+def run_query(ranker: HybridRanker, text: str) -> Ranking:
     return ranker.rank(Query(text=text), None, alive=lambda _: True, now=0.0)
 
 
@@ -189,13 +189,13 @@ def test_until_the_embedder_is_ready_words_answer_with_a_warning_and_vectors_fol
     embedder = BagOfWords(is_ready=False)
     ranker = opened(space(embedder))
     fill(ranker, RAIN, MUSIC)
-    before = told(ranker, "rain")
+    before = run_query(ranker, "rain")
     assert ids(before.hits) == ["a"]
     assert len(before.warnings) == 1
     assert ranker.lacking(10) == []
     assert ranker.pending == 2  # they are to come
     embedder.is_ready = True
-    assert told(ranker, "rain").warnings == ()
+    assert run_query(ranker, "rain").warnings == ()
     embed_all(ranker, RAIN, MUSIC)
     ranker.maintain(2)
     assert ranker.pending == 0

@@ -9,7 +9,7 @@ from waypost.search.ranker import HybridRanker
 WEATHER = Query(text="weather")
 
 
-class House:
+class LivenessFilter:
     """Who lives, as a catalog tells it: by a method."""
 
     def __init__(self) -> None:
@@ -21,17 +21,17 @@ class House:
         return agent_id not in self.dead
 
 
-def ask(ranker: HybridRanker, house: House, query: Query = WEATHER, now: float = 0.0) -> Ranking:
+def ask(ranker: HybridRanker, house: LivenessFilter, query: Query = WEATHER, now: float = 0.0) -> Ranking:
     return ranker.rank(query, PUBLIC, alive=house.is_alive, now=now)
 
 
 def test_the_same_question_gets_the_same_answer_object() -> None:
-    ranker, house = opened(agent("a", "Weather")), House()
+    ranker, house = opened(agent("a", "Weather")), LivenessFilter()
     assert ask(ranker, house) is ask(ranker, house)
 
 
 def test_a_change_is_seen_by_the_next_question() -> None:
-    ranker, house = opened(agent("a", "Weather")), House()
+    ranker, house = opened(agent("a", "Weather")), LivenessFilter()
     assert ids(ask(ranker, house).hits) == ["a"]
     ranker.put(agent("b", "Weather weather"))
     assert sorted(ids(ask(ranker, house).hits)) == ["a", "b"]
@@ -40,14 +40,17 @@ def test_a_change_is_seen_by_the_next_question() -> None:
 
 
 def test_a_cached_result_omits_agents_that_ended() -> None:
-    ranker, house = opened(agent("a", "Weather"), agent("b", "Weather")), House()
+    ranker, house = opened(agent("a", "Weather"), agent("b", "Weather")), LivenessFilter()
     assert len(ask(ranker, house).hits) == 2
     house.dead.add("a")
     assert ids(ask(ranker, house).hits) == ["b"]
 
 
 def test_another_audience_filter_limit_or_hour_is_another_question() -> None:
-    ranker, house = opened(agent("a", "Weather", tags=["x"]), agent("p", "Weather", visibility="internal")), House()
+    ranker, house = (
+        opened(agent("a", "Weather", tags=["x"]), agent("p", "Weather", visibility="internal")),
+        LivenessFilter(),
+    )
     first = ask(ranker, house)
     inside = ranker.rank(WEATHER, frozenset({"public", "internal"}), alive=house.is_alive, now=0.0)
     assert sorted(ids(inside.hits)) == ["a", "p"]
@@ -58,7 +61,7 @@ def test_another_audience_filter_limit_or_hour_is_another_question() -> None:
 
 
 def test_a_hidden_change_does_not_invalidate_the_results_of_others() -> None:
-    ranker, house = opened(agent("a", "Weather"), maintained=True), House()
+    ranker, house = opened(agent("a", "Weather"), maintained=True), LivenessFilter()
     first = ask(ranker, house)
     ranker.put(agent("p", "Weather", visibility="private", owner="eve"))
     ranker.put(agent("i", "Weather", visibility="internal"))
@@ -78,7 +81,7 @@ def test_results_with_an_alive_function_that_is_no_method_are_not_cached() -> No
 
 
 def test_the_result_cache_is_bounded() -> None:
-    ranker, house = opened(agent("a", "Weather")), House()
+    ranker, house = opened(agent("a", "Weather")), LivenessFilter()
     for number in range(1100):
         ask(ranker, house, Query(text=f"weather {number}"))
     assert len(ranker._cache) == 1024

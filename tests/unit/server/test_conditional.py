@@ -19,7 +19,7 @@ NOW = 1_800_000_000.0
 TAG = '"abc"'
 
 
-def asked(**headers: str) -> Request:
+def make_request(**headers: str) -> Request:
     async def receive() -> Message:
         return {"type": "http.request", "body": b""}
 
@@ -44,14 +44,14 @@ def asked(**headers: str) -> Request:
     ],
 )
 def test_if_none_match_compares_weakly_and_ignores_malformed_values(header: str, fresh: bool) -> None:
-    assert is_not_modified(asked(if_none_match=header), TAG, None, now=NOW) is fresh
+    assert is_not_modified(make_request(if_none_match=header), TAG, None, now=NOW) is fresh
 
 
 @pytest.mark.parametrize(
     ("header", "passes"), [(TAG, True), ("*", True), ('"x", "abc"', True), ('"x"', False), ('W/"abc"', False)]
 )
 def test_a_read_that_names_its_version_is_given_no_other(header: str, passes: bool) -> None:
-    request = asked(if_match=header, if_none_match='"x"')
+    request = make_request(if_match=header, if_none_match='"x"')
     if passes:
         assert not is_not_modified(request, TAG, None, now=NOW)
     else:
@@ -61,15 +61,17 @@ def test_a_read_that_names_its_version_is_given_no_other(header: str, passes: bo
 
 def test_a_read_with_if_unmodified_since_is_refused_after_a_change() -> None:
     earlier, later = format_http_date(NOW - 20).decode(), format_http_date(NOW - 10).decode()
-    assert not is_not_modified(asked(if_unmodified_since=later), TAG, NOW - 10.5, now=NOW)
-    assert not is_not_modified(asked(if_unmodified_since="yesterday"), TAG, NOW, now=NOW)
-    assert not is_not_modified(asked(if_match=TAG, if_unmodified_since=earlier), TAG, NOW, now=NOW)  # the tag decides
+    assert not is_not_modified(make_request(if_unmodified_since=later), TAG, NOW - 10.5, now=NOW)
+    assert not is_not_modified(make_request(if_unmodified_since="yesterday"), TAG, NOW, now=NOW)
+    assert not is_not_modified(
+        make_request(if_match=TAG, if_unmodified_since=earlier), TAG, NOW, now=NOW
+    )  # the tag decides
     with pytest.raises(PreconditionFailed):
-        is_not_modified(asked(if_unmodified_since=earlier), TAG, NOW - 10, now=NOW)
+        is_not_modified(make_request(if_unmodified_since=earlier), TAG, NOW - 10, now=NOW)
 
 
 def test_the_date_is_not_looked_at_when_a_tag_is_sent() -> None:
-    request = asked(if_none_match='"x"', if_modified_since=format_http_date(NOW).decode())
+    request = make_request(if_none_match='"x"', if_modified_since=format_http_date(NOW).decode())
     assert not is_not_modified(request, TAG, NOW - 10, now=NOW)
 
 
@@ -87,11 +89,11 @@ def test_the_date_is_not_looked_at_when_a_tag_is_sent() -> None:
     ],
 )
 def test_if_modified_since_reads_three_forms_and_ignores_invalid_and_future_dates(since: str, fresh: bool) -> None:
-    assert is_not_modified(asked(if_modified_since=since), TAG, NOW - 3600, now=NOW) is fresh
+    assert is_not_modified(make_request(if_modified_since=since), TAG, NOW - 3600, now=NOW) is fresh
 
 
 def test_nothing_is_fresh_when_the_time_of_change_is_unknown() -> None:
-    assert not is_not_modified(asked(if_modified_since=format_http_date(NOW).decode()), TAG, None, now=NOW)
+    assert not is_not_modified(make_request(if_modified_since=format_http_date(NOW).decode()), TAG, None, now=NOW)
 
 
 def test_a_date_is_written_in_whole_seconds_and_read_back() -> None:

@@ -162,7 +162,7 @@ async def test_an_answer_without_a_body_is_whole(tmp_path: Path) -> None:
 # --- On the other side ----------------------------------------------------------------------------
 
 
-class Seen:
+class RecordingApp:
     """In the place of the service: keeps what it is asked."""
 
     scope: Scope
@@ -172,7 +172,7 @@ class Seen:
 
 
 async def test_the_forwarded_origin_is_trusted_on_the_internal_socket() -> None:
-    seen = Seen()
+    seen = RecordingApp()
     scope = {
         "type": "http",
         "raw_path": b"/",
@@ -193,7 +193,7 @@ async def test_a_client_cannot_report_metrics_of_a_process(tmp_path: Path) -> No
     async with following(tmp_path) as (application, leader):
         await ask(application, forged, headers=headers, method="POST", raw_path=b"/report", path="/report")
     passed = [tuple(line.split(b": ", 1)) for line in leader.requests[0].split(b"\r\n\r\n")[0].split(b"\r\n")[1:]]
-    seen, metrics = Seen(), Metrics()
+    seen, metrics = RecordingApp(), Metrics()
     scope = {"type": "http", "raw_path": b"/report", "headers": passed}
     await LeaderApp(seen, metrics)(scope, None, None)  # type: ignore[arg-type]
     assert seen.scope["raw_path"] == b"/report"

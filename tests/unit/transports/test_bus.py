@@ -13,7 +13,7 @@ import nats
 import pytest
 
 from support.bus import NatsServer, nats_server, settle
-from support.transports import A, B, C, Watched, asked, eventually, quietly, said, signed
+from support.transports import A, B, C, Watched, eventually, query_until_found, signed, signed_members, wait_for_nothing
 from waypost import limits
 from waypost.errors import StoreUnavailable, Unavailable
 from waypost.model.json import JsonObject, dump_json, parse_object
@@ -96,7 +96,7 @@ async def test_a_restart_of_the_bus_loses_no_agent(server: NatsServer, clock: Ma
         await eventually(lambda: watched.kinds(B) == ["added"])
         assert (await alice.announce(signed(clock, C), 60)).accepted
         await eventually(lambda: watched.kinds(C) == ["added"])
-        assert {found["agent"]["agent_id"] for found in await asked(bob, METRICS, {A, B, C})} == {A, B, C}
+        assert {found["agent"]["agent_id"] for found in await query_until_found(bob, METRICS, {A, B, C})} == {A, B, C}
 
 
 async def test_an_end_reconnects_after_the_bus_disconnected_it(tmp_path: Path, clock: ManualClock) -> None:
@@ -148,7 +148,7 @@ async def test_no_reply_subject_makes_a_registry_publish_elsewhere(
         await inbox.send(dump_json({**ASKED, "reply_to": reply_to}))
         await inbox.send(dump_json({**ASKED, "query_id": "witness"}), "_INBOX.witness")
         await eventually(lambda: inbox.got)
-        await quietly(0.2)
+        await wait_for_nothing(0.2)
         assert [parse_object(data)["query_id"] for data in inbox.got] == ["witness"]
 
 
@@ -240,7 +240,7 @@ async def test_duplicates_and_disorder_lead_to_the_same_state(server: NatsServer
             await inbox.send(dump_json(signed(clock, B)))
             await eventually(lambda watched=watched: watched.kinds(B) == ["added"])
             last = [each for each in watched.sightings if each.agent_id == A][-1]
-            assert said(last.message) == messages[-1]
+            assert signed_members(last.message) == messages[-1]
 
 
 async def test_of_a_group_one_answers_and_all_hear(server: NatsServer, clock: ManualClock) -> None:

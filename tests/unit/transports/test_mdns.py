@@ -21,7 +21,7 @@ from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZerocon
 
 from support.announce import key
 from support.netns import own_loopback
-from support.transports import A, B, Watched, asked, eventually, quietly, said, signed
+from support.transports import A, B, Watched, eventually, query_until_found, signed, signed_members, wait_for_nothing
 from waypost import limits
 from waypost.errors import FetchFailed
 from waypost.model.json import JsonObject, dump_json
@@ -149,7 +149,7 @@ async def test_an_unsigned_goodbye_only_makes_an_agent_suspect(
     shout(f"one.{service}", text_of(message), 0)
     await eventually(lambda: watched.kinds() == ["added", "suspect"])
     clock.advance(9)
-    await quietly()
+    await wait_for_nothing()
     assert watched.kinds() == ["added", "suspect"]
     clock.advance(2)
     await eventually(lambda: watched.kinds() == ["added", "suspect", "expired"])
@@ -173,7 +173,7 @@ async def test_a_record_that_zeroconf_forgets_is_not_taken_for_news(
         for name, created in (("old", now - 20_000), ("fresh", now))
     )
     bob.async_update_records(None, now, [RecordUpdate(old, old)])
-    await quietly()
+    await wait_for_nothing()
     assert (watched.kinds(), heard) == ([], [])
     bob.async_update_records(None, now, [RecordUpdate(fresh, None)])
     await eventually(lambda: watched.kinds() == ["added"] and len(heard) == 1)
@@ -235,7 +235,7 @@ async def test_an_announcement_too_large_for_mdns_is_announced_by_url_and_fetche
     await bob.subscribe(watched)
     assert (await alice.announce(message, 10)).accepted
     await eventually(lambda: watched.kinds() == ["added"])
-    assert said(watched.sightings[0].message) == message
+    assert signed_members(watched.sightings[0].message) == message
     assert asked == [f"https://registry.example/agents/{A}"]
 
 
@@ -260,9 +260,9 @@ async def test_a_pointer_to_another_key_or_agent_leads_nowhere(
     for number in range(4):
         shout(f"p{number}.{service}", write_txt_pointer(pointer), 10)
         await eventually(lambda left=3 - number: len(answers) == left)
-        await quietly(0.05)
+        await wait_for_nothing(0.05)
     await asyncio.wait_for(asked.wait(), 60)
-    await quietly(0.2)
+    await wait_for_nothing(0.2)
     assert watched.sightings == []
 
 
@@ -305,7 +305,7 @@ async def test_a_record_that_is_not_repeated_is_queried_before_it_expires(
     await (await other.async_register_service(info, ttl=10))
     await eventually(lambda: watched.kinds() == ["added"])
     for _ in range(3):
-        await quietly(1.1)  # it repeats itself no sooner
+        await wait_for_nothing(1.1)  # it repeats itself no sooner
         clock.advance(8.5)
         await eventually(lambda: all(known.expires_at > clock.now() + 5 for known in bob._records.values()))
     assert watched.kinds() == ["added"]
@@ -314,11 +314,11 @@ async def test_a_record_that_is_not_repeated_is_queried_before_it_expires(
 async def test_records_expire_without_renewal(make: Callable[..., Any], clock: ManualClock) -> None:
     alice, bob = await make(), await make()
     await alice.announce(signed(clock), 10)
-    assert len(await asked(bob, AgentQuery(agent_id=A), {A}, 5.0)) == 1
-    await quietly(1.6)  # the first announcement and the answer to the question are on their way
+    assert len(await query_until_found(bob, AgentQuery(agent_id=A), {A}, 5.0)) == 1
+    await wait_for_nothing(1.6)  # the first announcement and the answer to the question are on their way
     for _ in range(20):  # or still are, where the machine is busy
         clock.advance(11)
-        await quietly(0.8)
+        await wait_for_nothing(0.8)
         if await bob.query(AgentQuery(agent_id=A), timeout=0.5) == []:
             return
     pytest.fail("it is there, and nobody renews it")

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from support.transports import A, Watched, eventually, said, signed
+from support.transports import A, Watched, eventually, signed, signed_members
 from waypost.net.clock import ManualClock
 from waypost.protocols.announce.messages import AgentQuery
 from waypost.transports.memory import MemoryNetwork
@@ -37,7 +37,7 @@ async def test_loss_duplicates_and_disorder_end_in_the_newest_state(seed: int) -
     last = signed(clock_of(net), capabilities={"metrics": "last"})
     await alice.announce(last, 30)
     await net.settle()
-    await eventually(lambda: watched.sightings and said(watched.sightings[-1].message) == last)
+    await eventually(lambda: watched.sightings and signed_members(watched.sightings[-1].message) == last)
     assert set(watched.kinds()[1:]) <= {"updated"}
     await alice.close()
     await bob.close()

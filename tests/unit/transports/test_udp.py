@@ -13,7 +13,7 @@ import pytest
 
 from support.announce import key
 from support.ports import free_port
-from support.transports import PATIENCE_SECONDS, A, B, asked, eventually, quietly, signed
+from support.transports import PATIENCE_SECONDS, A, B, eventually, query_until_found, signed, wait_for_nothing
 from waypost import limits
 from waypost.errors import ConfigurationError
 from waypost.model.json import JsonObject, dump_json
@@ -200,7 +200,7 @@ async def test_a_flooding_process_is_cut_off_and_others_are_processed(
     for _ in range(50):
         for _ in range(100):
             stranger.say(flood)
-        await quietly(0.01)
+        await wait_for_nothing(0.01)
     other = Stranger(port)
 
     def is_heard() -> bool:  # said again, as agents do: the system may have no room left for a datagram
@@ -263,7 +263,7 @@ async def test_many_agents_behind_one_source_are_found_by_proving_oneself(port: 
         return known
 
     registry.serve(answer, None)
-    found = await asked(client, AgentQuery(), {message["agent"]["agent_id"] for message in known}, 2.0)
+    found = await query_until_found(client, AgentQuery(), {message["agent"]["agent_id"] for message in known}, 2.0)
     assert len(found) == 8
     await registry.close()
     await client.close()

@@ -71,13 +71,13 @@ def terms(**changes: Any) -> AdmissionPolicy:
     return AdmissionPolicy(**{"rules": AllowList([AGENT_ID]), **changes})
 
 
-def said(signer: Any = ONE, *, seq: int | None = 1, at: float = NOW, **more: Any) -> AdmissionRequest:
+def make_request(signer: Any = ONE, *, seq: int | None = 1, at: float = NOW, **more: Any) -> AdmissionRequest:
     return read(announcement(signer, seq=seq, at=at if seq is not None else None, **more))
 
 
 def pinned(now: float = NOW, **changes: Any) -> AgentPin:
     """The trust store after the first announcement, with the sequence 1."""
-    pin = admit(said(at=now), None, terms(**changes), now).pin
+    pin = admit(make_request(at=now), None, terms(**changes), now).pin
     assert pin is not None
     return pin
 
@@ -98,7 +98,7 @@ def refused(kind: type[WaypostError], *arguments: Any) -> str:
 
 
 def test_an_id_that_a_rule_admits_is_admitted_and_its_first_key_is_bound() -> None:
-    admitted = admit(said(), None, terms(), NOW)
+    admitted = admit(make_request(), None, terms(), NOW)
     active = next_pin(admitted).active
     assert active is not None
     assert (active.key_id, active.via, admitted.event) == (ONE.public.key_id, "tofu", "pin")
@@ -111,14 +111,16 @@ def test_an_id_that_a_rule_admits_is_admitted_and_its_first_key_is_bound() -> No
 @pytest.mark.parametrize("mode", ["allowlist-tofu", "pinned", "ca"])
 def test_an_empty_allow_list_admits_only_admin(mode: str) -> None:
     empty = AdmissionPolicy(mode=mode)
-    assert refused(NotAllowed, said(), None, empty, NOW) == "not_allowed"
-    admitted = admit(said(), None, AdmissionPolicy(mode=mode, admin=True), NOW)
+    assert refused(NotAllowed, make_request(), None, empty, NOW) == "not_allowed"
+    admitted = admit(make_request(), None, AdmissionPolicy(mode=mode, admin=True), NOW)
     assert next_pin(admitted).provisioned
 
 
 def test_only_the_mode_tofu_admits_everybody_while_there_is_no_rule() -> None:
-    assert admit(said(), None, AdmissionPolicy(mode="tofu"), NOW).event == "pin"
-    assert refused(NotAllowed, said(), None, AdmissionPolicy(mode="tofu", rules=AllowList([key_rule(OTHER)])), NOW)
+    assert admit(make_request(), None, AdmissionPolicy(mode="tofu"), NOW).event == "pin"
+    assert refused(
+        NotAllowed, make_request(), None, AdmissionPolicy(mode="tofu", rules=AllowList([key_rule(OTHER)])), NOW
+    )
 
 
 def key_rule(held: Any) -> str:
@@ -126,33 +128,33 @@ def key_rule(held: Any) -> str:
 
 
 def test_a_rule_may_name_the_key() -> None:
-    assert admit(said(), None, AdmissionPolicy(rules=AllowList([key_rule(ONE)])), NOW).event == "pin"
-    assert refused(NotAllowed, said(), None, AdmissionPolicy(rules=AllowList([key_rule(TWO)])), NOW)
+    assert admit(make_request(), None, AdmissionPolicy(rules=AllowList([key_rule(ONE)])), NOW).event == "pin"
+    assert refused(NotAllowed, make_request(), None, AdmissionPolicy(rules=AllowList([key_rule(TWO)])), NOW)
 
 
 def test_in_the_mode_pinned_only_provisioned_keys_announce() -> None:
     """C5."""
     everybody = AdmissionPolicy(mode="pinned", rules=AllowList(["*"]))
-    assert refused(NotAllowed, said(), None, everybody, NOW) == "not_allowed"
+    assert refused(NotAllowed, make_request(), None, everybody, NOW) == "not_allowed"
     pin = pin_first_key(AgentPin(agent_id=AGENT_ID), new_pinned_key(ONE.public, "trust", NOW), provisioned=True)
-    assert admit(said(), pin, everybody, NOW).key_id == ONE.public.key_id
-    assert refused(KeyConflict, said(OTHER), pin, everybody, NOW) == "other_key"
+    assert admit(make_request(), pin, everybody, NOW).key_id == ONE.public.key_id
+    assert refused(KeyConflict, make_request(OTHER), pin, everybody, NOW) == "other_key"
 
 
 def test_without_its_rule_an_agent_that_was_admitted_once_is_refused_again() -> None:
     pin = pinned()
-    assert refused(NotAllowed, said(seq=2), pin, AdmissionPolicy(), NOW) == "not_allowed"
+    assert refused(NotAllowed, make_request(seq=2), pin, AdmissionPolicy(), NOW) == "not_allowed"
 
 
 def test_the_subject_must_be_the_agent_if_bind_subject_is_set() -> None:
     bound = terms(bind_subject=True, subject="alice")
-    assert refused(Forbidden, said(), None, bound, NOW) == "subject"
-    assert admit(said(), None, terms(bind_subject=True, subject=AGENT_ID), NOW).pin
-    assert admit(said(), None, terms(bind_subject=True, subject="root", admin=True), NOW).pin
+    assert refused(Forbidden, make_request(), None, bound, NOW) == "subject"
+    assert admit(make_request(), None, terms(bind_subject=True, subject=AGENT_ID), NOW).pin
+    assert admit(make_request(), None, terms(bind_subject=True, subject="root", admin=True), NOW).pin
 
 
 def test_the_allow_list_and_key_binding_apply_to_announcements_only() -> None:
-    admitted = admit(said(), None, AdmissionPolicy(gated=False), NOW)
+    admitted = admit(make_request(), None, AdmissionPolicy(gated=False), NOW)
     assert admitted.pin is None
     assert [(verdict.check, verdict.state) for verdict in admitted.verdicts] == [
         ("announce-signature", "passed"),
@@ -222,13 +224,13 @@ def test_the_older_canonical_form_counts_only_where_it_is_allowed() -> None:
 
 def test_another_key_for_a_bound_id_is_refused() -> None:
     """C4."""
-    assert refused(KeyConflict, said(OTHER, seq=2), pinned(), terms(), NOW) == "other_key"
-    assert refused(KeyConflict, said(OTHER, seq=2), pinned(), terms(admin=True), NOW) == "other_key"
-    assert refused(KeyConflict, said(OTHER, seq=2), pinned(), terms(gated=False), NOW) == "other_key"
+    assert refused(KeyConflict, make_request(OTHER, seq=2), pinned(), terms(), NOW) == "other_key"
+    assert refused(KeyConflict, make_request(OTHER, seq=2), pinned(), terms(admin=True), NOW) == "other_key"
+    assert refused(KeyConflict, make_request(OTHER, seq=2), pinned(), terms(gated=False), NOW) == "other_key"
 
 
 def test_a_key_signed_by_the_old_key_replaces_it() -> None:
-    admitted = admit(said(TWO, seq=2, previous=ONE), pinned(), terms(), NOW)
+    admitted = admit(make_request(TWO, seq=2, previous=ONE), pinned(), terms(), NOW)
     pin = next_pin(admitted)
     assert admitted.event == "rotate"
     assert [(held.key_id, held.state) for held in pin.keys] == [
@@ -239,7 +241,7 @@ def test_a_key_signed_by_the_old_key_replaces_it() -> None:
 
 
 def test_a_rotation_needs_the_proof_of_the_key_that_is_active() -> None:
-    forged = said(TWO, seq=2, previous=OTHER)
+    forged = make_request(TWO, seq=2, previous=OTHER)
     assert refused(KeyConflict, forged, pinned(), terms(), NOW) == "bad_previous_signature"
 
 
@@ -250,52 +252,54 @@ def test_the_new_key_must_sign_itself() -> None:
 
 
 def test_the_old_key_is_taken_for_24_hours_and_no_longer() -> None:
-    pin = next_pin(admit(said(TWO, seq=2, previous=ONE), pinned(), terms(), NOW))
+    pin = next_pin(admit(make_request(TWO, seq=2, previous=ONE), pinned(), terms(), NOW))
     before, after = NOW + DAY - 60, NOW + DAY + 60
-    assert admit(said(ONE, seq=3, at=before), pin, terms(), before).key_id == ONE.public.key_id
-    assert refused(KeyConflict, said(ONE, seq=3, at=after), pin, terms(), after) == "retired_key"
+    assert admit(make_request(ONE, seq=3, at=before), pin, terms(), before).key_id == ONE.public.key_id
+    assert refused(KeyConflict, make_request(ONE, seq=3, at=after), pin, terms(), after) == "retired_key"
 
 
 def test_repeating_the_rotation_does_not_prolong_the_grace() -> None:
-    pin = next_pin(admit(said(TWO, seq=2, previous=ONE), pinned(), terms(), NOW))
+    pin = next_pin(admit(make_request(TWO, seq=2, previous=ONE), pinned(), terms(), NOW))
     later = NOW + 20 * HOUR
-    repeated = next_pin(admit(said(TWO, seq=3, at=later, previous=ONE), pin, terms(), later))
+    repeated = next_pin(admit(make_request(TWO, seq=3, at=later, previous=ONE), pin, terms(), later))
     assert repeated.keys[1].until == NOW + DAY
 
 
 def test_the_old_key_may_not_rotate_again_in_its_grace() -> None:
     """C6."""
-    pin = next_pin(admit(said(TWO, seq=2, previous=ONE), pinned(), terms(), NOW))
+    pin = next_pin(admit(make_request(TWO, seq=2, previous=ONE), pinned(), terms(), NOW))
     later = NOW + 2 * HOUR
-    stolen = said(OTHER, seq=3, at=later, previous=ONE)
+    stolen = make_request(OTHER, seq=3, at=later, previous=ONE)
     assert refused(KeyConflict, stolen, pin, terms(), later) == "bad_previous_signature"
 
 
 def test_one_rotation_an_hour() -> None:
-    pin = next_pin(admit(said(TWO, seq=2, previous=ONE), pinned(), terms(), NOW))
+    pin = next_pin(admit(make_request(TWO, seq=2, previous=ONE), pinned(), terms(), NOW))
     soon, later = NOW + HOUR - 1, NOW + HOUR
     with pytest.raises(RateLimited) as error:
-        admit(said(THREE, seq=3, at=soon, previous=TWO), pin, terms(), soon)
+        admit(make_request(THREE, seq=3, at=soon, previous=TWO), pin, terms(), soon)
     assert error.value.retry_after == 1
-    assert admit(said(THREE, seq=3, at=later, previous=TWO), pin, terms(), later).event == "rotate"
+    assert admit(make_request(THREE, seq=3, at=later, previous=TWO), pin, terms(), later).event == "rotate"
 
 
 def test_a_retired_key_does_not_come_back() -> None:
-    pin = next_pin(admit(said(TWO, seq=2, previous=ONE), pinned(), terms(), NOW))
+    pin = next_pin(admit(make_request(TWO, seq=2, previous=ONE), pinned(), terms(), NOW))
     later = NOW + 2 * DAY
-    back = said(ONE, seq=9, at=later, previous=TWO)
+    back = make_request(ONE, seq=9, at=later, previous=TWO)
     assert refused(KeyConflict, back, pin, terms(), later) == "retired_key"
 
 
 def test_a_rotation_resets_the_sequence_but_not_for_the_key_that_was_replaced() -> None:
     """C11."""
-    pin = next_pin(admit(said(seq=1000), pinned(), terms(), NOW))
-    pin = next_pin(admit(said(TWO, seq=5, previous=ONE), pin, terms(), NOW))
+    pin = next_pin(admit(make_request(seq=1000), pinned(), terms(), NOW))
+    pin = next_pin(admit(make_request(TWO, seq=5, previous=ONE), pin, terms(), NOW))
     assert pin.keys[0].seq == 5
-    assert refused(Replayed, said(ONE, seq=1000), pin, terms(), NOW) == "replay"
-    assert refused(Replayed, said(ONE, seq=6), pin, terms(), NOW) == "replay"
-    late = next_pin(admit(said(ONE, seq=1001), pin, terms(), NOW))
-    assert admit(said(TWO, seq=6), late, terms(), NOW).pin, "whoever stole the old key cannot shut the new one out"
+    assert refused(Replayed, make_request(ONE, seq=1000), pin, terms(), NOW) == "replay"
+    assert refused(Replayed, make_request(ONE, seq=6), pin, terms(), NOW) == "replay"
+    late = next_pin(admit(make_request(ONE, seq=1001), pin, terms(), NOW))
+    assert admit(make_request(TWO, seq=6), late, terms(), NOW).pin, (
+        "whoever stole the old key cannot shut the new one out"
+    )
 
 
 # --- Revocation -----------------------------------------------------------------------------------
@@ -304,13 +308,13 @@ def test_a_rotation_resets_the_sequence_but_not_for_the_key_that_was_replaced() 
 def test_a_revoked_key_is_refused_in_every_mode() -> None:
     gone = frozenset((ONE.public.key_id,))
     for changes in ({"gated": False}, {"mode": "tofu"}, {"admin": True}, {}):
-        assert refused(Revoked, said(), None, terms(revoked_keys=gone, **changes), NOW) == "revoked"
-        assert refused(Revoked, said(seq=2), pinned(), terms(revoked_keys=gone, **changes), NOW) == "revoked"
+        assert refused(Revoked, make_request(), None, terms(revoked_keys=gone, **changes), NOW) == "revoked"
+        assert refused(Revoked, make_request(seq=2), pinned(), terms(revoked_keys=gone, **changes), NOW) == "revoked"
 
 
 def test_a_revoked_agent_is_refused_with_any_key() -> None:
     gone = frozenset((AGENT_ID,))
-    assert refused(Revoked, said(OTHER), None, terms(revoked_agents=gone, admin=True), NOW) == "revoked"
+    assert refused(Revoked, make_request(OTHER), None, terms(revoked_agents=gone, admin=True), NOW) == "revoked"
 
 
 def test_first_use_never_readmits_an_id_whose_key_was_revoked() -> None:
@@ -318,20 +322,20 @@ def test_first_use_never_readmits_an_id_whose_key_was_revoked() -> None:
     pin = revoke_pinned_key(pinned(), ONE.public.key_id)
     assert pin.active is None
     everybody = AdmissionPolicy(mode="tofu")
-    assert refused(Revoked, said(seq=2), pin, everybody, NOW) == "revoked"
-    assert refused(Revoked, said(OTHER, seq=2), pin, everybody, NOW) == "revoked"
-    assert refused(Revoked, said(OTHER, seq=2, previous=ONE), pin, everybody, NOW) == "revoked"
+    assert refused(Revoked, make_request(seq=2), pin, everybody, NOW) == "revoked"
+    assert refused(Revoked, make_request(OTHER, seq=2), pin, everybody, NOW) == "revoked"
+    assert refused(Revoked, make_request(OTHER, seq=2, previous=ONE), pin, everybody, NOW) == "revoked"
 
 
 def test_a_revoked_key_cannot_sign_its_successor() -> None:
     gone = terms(revoked_keys=frozenset((ONE.public.key_id,)))
-    assert refused(Revoked, said(TWO, seq=2, previous=ONE), pinned(), gone, NOW) == "revoked"
+    assert refused(Revoked, make_request(TWO, seq=2, previous=ONE), pinned(), gone, NOW) == "revoked"
 
 
 def test_a_key_that_an_operator_trusts_takes_the_place_of_all_before_it() -> None:
     pin = pin_first_key(pinned(), new_pinned_key(TWO.public, "trust", NOW), provisioned=True)
-    assert admit(said(TWO, seq=1), pin, AdmissionPolicy(), NOW).key_id == TWO.public.key_id
-    assert refused(KeyConflict, said(ONE, seq=2), pin, terms(), NOW) == "retired_key"
+    assert admit(make_request(TWO, seq=1), pin, AdmissionPolicy(), NOW).key_id == TWO.public.key_id
+    assert refused(KeyConflict, make_request(ONE, seq=2), pin, terms(), NOW) == "retired_key"
 
 
 # --- Replay ---------------------------------------------------------------------------------------
@@ -339,58 +343,58 @@ def test_a_key_that_an_operator_trusts_takes_the_place_of_all_before_it() -> Non
 
 def test_a_lower_sequence_is_a_replay() -> None:
     """C10."""
-    pin = next_pin(admit(said(seq=10), pinned(), terms(), NOW))
-    assert refused(Replayed, said(seq=9), pin, terms(), NOW) == "replay"
+    pin = next_pin(admit(make_request(seq=10), pinned(), terms(), NOW))
+    assert refused(Replayed, make_request(seq=9), pin, terms(), NOW) == "replay"
 
 
 def test_the_same_announcement_refreshes_while_it_is_fresh() -> None:
     """C13."""
     pin = pinned()
-    assert next_pin(admit(said(), pin, terms(), NOW + 300)).keys == pin.keys
-    assert refused(Replayed, said(), pin, terms(), NOW + 301) == "too_old"
+    assert next_pin(admit(make_request(), pin, terms(), NOW + 300)).keys == pin.keys
+    assert refused(Replayed, make_request(), pin, terms(), NOW + 301) == "too_old"
 
 
 def test_the_same_announcement_does_not_restore_a_withdrawn_agent() -> None:
     """C10."""
-    assert refused(Replayed, said(), pinned(), terms(withdrawn=True), NOW) == "replay"
-    assert admit(said(seq=2), pinned(), terms(withdrawn=True), NOW).pin
+    assert refused(Replayed, make_request(), pinned(), terms(withdrawn=True), NOW) == "replay"
+    assert admit(make_request(seq=2), pinned(), terms(withdrawn=True), NOW).pin
 
 
 def test_another_content_under_the_same_sequence_is_a_fork() -> None:
-    other = said(capabilities={"metrics": "3.0"})
+    other = make_request(capabilities={"metrics": "3.0"})
     assert refused(Replayed, other, pinned(), terms(), NOW) == "fork"
 
 
 @pytest.mark.parametrize(("offset", "reason"), [(-301, "too_old"), (61, "future")])
 def test_news_must_have_been_signed_now(offset: float, reason: str) -> None:
-    assert refused(Replayed, said(seq=2, at=NOW + offset), pinned(), terms(), NOW) == reason
+    assert refused(Replayed, make_request(seq=2, at=NOW + offset), pinned(), terms(), NOW) == reason
 
 
 @pytest.mark.parametrize("offset", [-300, 60])
 def test_clocks_may_differ_a_little(offset: float) -> None:
-    assert admit(said(seq=2, at=NOW + offset), pinned(), terms(), NOW).pin
+    assert admit(make_request(seq=2, at=NOW + offset), pinned(), terms(), NOW).pin
 
 
 @pytest.mark.parametrize("seq", [2**53 - 1, int((NOW + 301) * 1000)])
 def test_a_sequence_ahead_of_the_clock_is_refused(seq: int) -> None:
     """C11: it would shut the agent out for ever."""
-    assert refused(Replayed, said(seq=seq), pinned(), terms(), NOW) == "fast_forward"
-    assert refused(Replayed, said(seq=seq), None, terms(), NOW) == "fast_forward"
+    assert refused(Replayed, make_request(seq=seq), pinned(), terms(), NOW) == "fast_forward"
+    assert refused(Replayed, make_request(seq=seq), None, terms(), NOW) == "fast_forward"
 
 
 def test_without_a_sequence_a_proven_session_is_enough_and_the_record_is_marked() -> None:
     """C12, P-18."""
-    admitted = admit(said(seq=None), None, terms(), NOW)
+    admitted = admit(make_request(seq=None), None, terms(), NOW)
     assert admitted.verdicts[0].evidence["replayable"] is True
-    newer = said(seq=None, capabilities={"metrics": "3.0"})
+    newer = make_request(seq=None, capabilities={"metrics": "3.0"})
     pin = next_pin(admit(newer, next_pin(admitted), terms(), NOW + 10))
-    assert admit(said(seq=None), pin, terms(), NOW + 20).pin
+    assert admit(make_request(seq=None), pin, terms(), NOW + 20).pin
 
 
 def test_without_a_sequence_an_open_transport_does_not_go_back_within_a_day() -> None:
     """C12, P-18."""
     lan = terms(authenticated=False)
-    first, second = said(seq=None), said(seq=None, capabilities={"metrics": "3.0"})
+    first, second = make_request(seq=None), make_request(seq=None, capabilities={"metrics": "3.0"})
     pin = next_pin(admit(first, None, lan, NOW))
     pin = next_pin(admit(second, pin, lan, NOW + 10))
     assert next_pin(admit(second, pin, lan, NOW + 20)).digest == pin.digest
@@ -400,16 +404,16 @@ def test_without_a_sequence_an_open_transport_does_not_go_back_within_a_day() ->
 
 def test_on_an_open_transport_a_sequence_is_not_given_up_again() -> None:
     lan = terms(authenticated=False)
-    assert refused(Replayed, said(seq=None), pinned(), lan, NOW) == "no_seq"
+    assert refused(Replayed, make_request(seq=None), pinned(), lan, NOW) == "no_seq"
     undated = read(announcement(ONE, seq=2))
     assert refused(Replayed, undated, pinned(), lan, NOW) == "no_iat"
     assert admit(undated, pinned(), terms(), NOW).pin
 
 
 def test_the_last_contents_are_remembered_up_to_a_bound() -> None:
-    pin = next_pin(admit(said(seq=None), None, terms(), NOW))
+    pin = next_pin(admit(make_request(seq=None), None, terms(), NOW))
     for number in range(limits.ANNOUNCE_DIGESTS + 4):
-        message = said(seq=None, capabilities={"metrics": str(number)})
+        message = make_request(seq=None, capabilities={"metrics": str(number)})
         pin = next_pin(admit(message, pin, terms(), NOW + number))
     assert len(pin.digests) == limits.ANNOUNCE_DIGESTS
 
@@ -418,7 +422,7 @@ def test_the_last_contents_are_remembered_up_to_a_bound() -> None:
 
 
 def test_a_row_survives_being_written() -> None:
-    pin = next_pin(admit(said(TWO, seq=2, previous=ONE), pinned(), terms(), NOW))
+    pin = next_pin(admit(make_request(TWO, seq=2, previous=ONE), pinned(), terms(), NOW))
     assert load_pin(dump_pin(pin)) == pin
     assert load_pin(None) is None
 

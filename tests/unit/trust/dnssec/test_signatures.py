@@ -44,7 +44,7 @@ def sign(records: dns.rrset.RRset, by: ZoneKey = OWN, **how: Any) -> RRSIG:
     return dns.dnssec.sign(records, by.private, signer, by.record, deterministic=False, **how)
 
 
-def judged(
+def verify(
     records: dns.rrset.RRset,
     *signatures: RRSIG,
     keys: Any = (OWN,),
@@ -68,25 +68,25 @@ def test_a_signature_of_every_algorithm_is_invalid_after_one_changed_byte(algori
     signer = key(algorithm, "unit")
     records = rrset()
     signature = sign(records, signer)
-    assert judged(records, signature, keys=[signer]) == VerifiedRRset(ttl=300)
-    assert "is invalid" in reason(judged(rrset("www.agent.test.", "hallo"), signature, keys=[signer]))
+    assert verify(records, signature, keys=[signer]) == VerifiedRRset(ttl=300)
+    assert "is invalid" in reason(verify(rrset("www.agent.test.", "hallo"), signature, keys=[signer]))
     bad = signature.replace(signature=bytes([signature.signature[0] ^ 1]) + signature.signature[1:])
-    assert "is invalid" in reason(judged(records, bad, keys=[signer]))
+    assert "is invalid" in reason(verify(records, bad, keys=[signer]))
 
 
 def test_order_case_and_time_to_live_of_the_records_do_not_matter() -> None:
     signature = sign(rrset("www.agent.test.", "one", "two"))
     changed = rrset("WWW.Agent.Test.", "two", "one")
     changed.ttl = 17
-    assert judged(changed, signature) == VerifiedRRset(ttl=17)
+    assert verify(changed, signature) == VerifiedRRset(ttl=17)
 
 
 def test_a_ttl_never_exceeds_the_signed_ttl_or_the_validity_of_the_signature() -> None:
     records = rrset()
     signature = sign(records)
     records.ttl = 10**6
-    assert judged(records, signature) == VerifiedRRset(ttl=300)
-    assert judged(records, sign(records, expiration=int(NOW + 20)), now=NOW) == VerifiedRRset(ttl=20)
+    assert verify(records, signature) == VerifiedRRset(ttl=300)
+    assert verify(records, sign(records, expiration=int(NOW + 20)), now=NOW) == VerifiedRRset(ttl=20)
 
 
 @pytest.mark.parametrize(
@@ -99,45 +99,45 @@ def test_a_ttl_never_exceeds_the_signed_ttl_or_the_validity_of_the_signature() -
     ],
 )
 def test_a_signature_counts_at_its_time_and_for_its_zone(how: dict[str, Any], told: str) -> None:
-    assert told in reason(judged(rrset(), sign(rrset(), **how)))
+    assert told in reason(verify(rrset(), sign(rrset(), **how)))
 
 
 def test_a_signature_at_the_edge_of_its_time_still_counts() -> None:
     signature = sign(rrset(), inception=int(NOW), expiration=int(NOW))
-    assert isinstance(judged(rrset(), signature), VerifiedRRset)
+    assert isinstance(verify(rrset(), signature), VerifiedRRset)
 
 
 def test_the_clock_of_signatures_turns_over() -> None:
     """RFC 4034 §3.1.5: the numbers wrap around in 2106."""
     turn = 2.0**32
     signature = sign(rrset(), inception=int(turn - DAY), expiration=int(turn - 1)).replace(expiration=DAY)
-    assert "is invalid" in reason(judged(rrset(), signature, now=turn + 5))  # in time, though not what was signed
-    assert "has expired" in reason(judged(rrset(), signature, now=turn + 2 * DAY))
+    assert "is invalid" in reason(verify(rrset(), signature, now=turn + 5))  # in time, though not what was signed
+    assert "has expired" in reason(verify(rrset(), signature, now=turn + 2 * DAY))
 
 
 def test_a_signature_of_another_type_or_with_more_labels_than_the_name_does_not_count() -> None:
     signature = sign(rrset())
-    assert "another RRset" in reason(judged(rrset(), signature.replace(type_covered=dns.rdatatype.A)))
-    assert "labels" in reason(judged(rrset(), signature.replace(labels=4)))
-    assert "labels" in reason(judged(rrset(), signature.replace(labels=1)))
+    assert "another RRset" in reason(verify(rrset(), signature.replace(type_covered=dns.rdatatype.A)))
+    assert "labels" in reason(verify(rrset(), signature.replace(labels=4)))
+    assert "labels" in reason(verify(rrset(), signature.replace(labels=1)))
 
 
 def test_a_signature_over_a_wildcard_tells_where_it_stands() -> None:
     wild = rrset("*.agent.test.")
     signature = sign(wild)
-    assert judged(wild, signature) == VerifiedRRset(ttl=300)
-    assert judged(rrset("a.b.agent.test."), signature) == VerifiedRRset(ttl=300, encloser=ZONE)
+    assert verify(wild, signature) == VerifiedRRset(ttl=300)
+    assert verify(rrset("a.b.agent.test."), signature) == VerifiedRRset(ttl=300, encloser=ZONE)
 
 
 @pytest.mark.parametrize("algorithm", [1, 3, 5, 7, 12, 250])
 def test_an_algorithm_that_is_not_known_proves_nothing(algorithm: int) -> None:
-    assert "unsupported algorithm" in reason(judged(rrset(), sign(rrset()).replace(algorithm=algorithm)))
+    assert "unsupported algorithm" in reason(verify(rrset(), sign(rrset()).replace(algorithm=algorithm)))
 
 
 @pytest.mark.parametrize("flags", [0, 1, 128, 384, 385])
 def test_a_key_that_is_revoked_or_not_for_zones_signs_nothing(flags: int) -> None:
     other = new_key(13, flags=flags)
-    assert "no key of the zone" in reason(judged(rrset(), sign(rrset(), other), keys=[other]))
+    assert "no key of the zone" in reason(verify(rrset(), sign(rrset(), other), keys=[other]))
 
 
 # --- Hostile zones (D13) --------------------------------------------------------------------------
@@ -155,30 +155,30 @@ def test_keys_that_share_a_tag_are_tried_but_only_a_few() -> None:
     few = colliding(12)
     assert len(few) > limits.DNSSEC_COLLIDING_KEYS == 4
     last = [*few[1:4], OWN]
-    assert isinstance(judged(rrset(), sign(rrset()), keys=last), VerifiedRRset)
+    assert isinstance(verify(rrset(), sign(rrset()), keys=last), VerifiedRRset)
     effort = ValidationBudget()
-    assert "too many keys share the tag" in reason(judged(rrset(), sign(rrset()), keys=few, effort=effort))
+    assert "too many keys share the tag" in reason(verify(rrset(), sign(rrset()), keys=few, effort=effort))
     assert effort.signatures == limits.DNSSEC_SIGNATURES_PER_LOOKUP  # none was tried
 
 
 def test_eight_signatures_are_tried_for_one_set_and_no_more() -> None:
     bad = sign(rrset("other.agent.test."))
     good = sign(rrset())
-    assert isinstance(judged(rrset(), *[bad] * 7, good), VerifiedRRset)
+    assert isinstance(verify(rrset(), *[bad] * 7, good), VerifiedRRset)
     effort = ValidationBudget()
-    assert "too many signatures to try" in reason(judged(rrset(), *[bad] * 8, good, effort=effort))
+    assert "too many signatures to try" in reason(verify(rrset(), *[bad] * 8, good, effort=effort))
     assert limits.DNSSEC_SIGNATURES_PER_LOOKUP - effort.signatures == limits.DNSSEC_SIGNATURES == 8
 
 
 def test_the_work_of_one_lookup_is_limited() -> None:
     effort = ValidationBudget(signatures=1)
-    assert isinstance(judged(rrset(), sign(rrset()), effort=effort), VerifiedRRset)
-    assert "too many signatures to try" in reason(judged(rrset(), sign(rrset()), effort=effort))
+    assert isinstance(verify(rrset(), sign(rrset()), effort=effort), VerifiedRRset)
+    assert "too many signatures to try" in reason(verify(rrset(), sign(rrset()), effort=effort))
 
 
 def test_too_many_signatures_are_not_all_verified() -> None:
     strange = sign(rrset()).replace(key_tag=(OWN.tag + 1) % 65536)
-    assert "tag" in reason(judged(rrset(), *[strange] * 500, sign(rrset())))
+    assert "tag" in reason(verify(rrset(), *[strange] * 500, sign(rrset())))
 
 
 def test_a_zone_with_more_keys_than_any_needs_is_not_entered() -> None:
@@ -193,7 +193,7 @@ def test_a_zone_with_more_keys_than_any_needs_is_not_entered() -> None:
 def test_a_key_of_nonsense_signs_nothing(algorithm: int, material: bytes) -> None:
     made = OWN.record.replace(key=material, algorithm=algorithm)
     signature = sign(rrset()).replace(algorithm=algorithm, key_tag=dns.dnssec.key_id(made))
-    assert "is invalid" in reason(judged(rrset(), signature, keys=[ZoneKey(None, made)]))
+    assert "is invalid" in reason(verify(rrset(), signature, keys=[ZoneKey(None, made)]))
 
 
 # --- DS records -----------------------------------------------------------------------------------
