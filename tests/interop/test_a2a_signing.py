@@ -9,10 +9,9 @@ from a2a.types import AgentCard
 from a2a.utils.signing import InvalidSignaturesError, create_agent_card_signer, create_signature_verifier
 from google.protobuf.json_format import MessageToDict, ParseDict
 
-from support.signing import NOW, card, key_of
+from support.signing import NOW, card, key_of, sign_card
 from waypost.trust.checks.bound_key import BoundKey
 from waypost.trust.checks.signed_documents import check_card
-from waypost.trust.document_signatures import sign_card
 
 RICH = card(
     description="Liest Rechnungen – auch schräge.",

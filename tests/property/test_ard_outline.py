@@ -6,8 +6,7 @@ from hypothesis import HealthCheck, given, settings
 
 from support.records import ENCODE, records
 from waypost.model.record import AgentRecord
-from waypost.protocols.ard.catalog import catalog_entry
-from waypost.protocols.ard.codec import encode_without_residue
+from waypost.protocols.ard.codec import catalog_entry, encode_without_residue
 from waypost.protocols.dialects import ARD
 
 AT_HAND = ("identifier", "displayName", "type", "tags", "capabilities", "version", "updatedAt")

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.signing import NOW, agent, card, key_of, seed_key
+from support.signing import NOW, agent, card, key_of, seed_key, sign_card, sign_manifest
 from waypost.errors import InvalidKey, WaypostError
 from waypost.model.json import JsonObject, dump_json
 from waypost.model.verdict import Verdict
@@ -18,7 +18,7 @@ from waypost.trust.checks.adp import check_adp
 from waypost.trust.checks.announce import check_announcement
 from waypost.trust.checks.bound_key import BoundKey
 from waypost.trust.checks.signed_documents import check_ard_entry, check_card, check_profile
-from waypost.trust.document_signatures import sign_adp_public_key, sign_card, sign_manifest, sign_profile
+from waypost.trust.document_signatures import sign_adp_public_key, sign_profile
 from waypost.trust.jose import InvalidJws, jose_key, parse_jwks, verify_compact
 from waypost.trust.keys.public_key import parse_jwk
 

@@ -21,7 +21,7 @@ from waypost.errors import InvalidRequest
 from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.model.record import AgentRecord
 from waypost.model.registration import SourceDocument
-from waypost.protocols.ard.catalog import build_catalog
+from waypost.protocols.ard.codec import build_catalog
 from waypost.protocols.codec import CARRY, Codec
 from waypost.protocols.dialects import decode_document, detect_dialect
 from waypost.protocols.rtfs.codec import is_envelope

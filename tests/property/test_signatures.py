@@ -8,14 +8,14 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.signing import KINDS, NOW, agent, card, key_of, sign_compact
+from support.signing import KINDS, NOW, agent, card, key_of, sign_card, sign_compact
 from waypost.errors import WaypostError
 from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.trust.announce.signed_announcement import parse_signed_announcement, sign_announcement
 from waypost.trust.checks.announce import check_announcement
 from waypost.trust.checks.bound_key import BoundKey
 from waypost.trust.checks.signed_documents import check_card, check_profile
-from waypost.trust.document_signatures import a2a_payload, canonicalize, profile_payload, sign_card, sign_profile
+from waypost.trust.document_signatures import a2a_payload, canonicalize, profile_payload, sign_profile
 from waypost.trust.encodings import decode_base64, encode_base64
 from waypost.trust.jose import InvalidJws, jose_key, verify_compact
 

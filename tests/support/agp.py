@@ -8,13 +8,14 @@ import json
 import random
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from waypost.messaging.connection import AgpConnection, AgpTimeouts, LinkLost
 from waypost.messaging.endpoint import AgpEndpoint
 from waypost.messaging.message_store import AgentMessage
-from waypost.messaging.peers import StaticKeys
+from waypost.messaging.peers import KeySource, PeerIdentity
+from waypost.model.names import domain_of
 from waypost.model.times import to_rfc3339
 from waypost.net.clock import ManualClock
 from waypost.protocols.adp.agp.hello import AgpIdentity
@@ -46,6 +47,20 @@ def key_of(agent: str) -> PrivateKey:
 def party(agent: str, key: PrivateKey | None = None) -> AgpIdentity:
     key = key or key_of(agent)
     return AgpIdentity(agent=agent, key=key, fingerprint=key.public.fingerprint() or "", raw=key.public.raw or b"")
+
+
+class StaticKeys:
+    """Fingerprints that were obtained by other means."""
+
+    def __init__(self, fingerprints: Mapping[str, str] | None = None, by: KeySource = "given") -> None:
+        self._by: KeySource = by
+        self.fingerprints: dict[str, str] = dict(fingerprints or {})
+
+    async def key_of(self, agent: str) -> PeerIdentity | None:
+        found = self.fingerprints.get(agent)
+        if found is None:
+            return None
+        return PeerIdentity(agent=agent, fingerprint=found, by=self._by, domain=domain_of(agent) or "")
 
 
 def known(*agents: str) -> StaticKeys:

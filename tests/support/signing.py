@@ -8,6 +8,7 @@ from functools import cache
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from waypost.model.json import JsonObject, dump_json
+from waypost.trust.document_signatures import a2a_payload, ard_payload
 from waypost.trust.encodings import encode_base64url
 from waypost.trust.keys.private_key import SEED_BYTES, PrivateKey, from_native_private, new_private_key
 
@@ -62,3 +63,20 @@ def sign_compact(key: PrivateKey, payload: bytes, *, kid: str | None = None, typ
     header = {"alg": key.jose_algorithm, "kid": kid or key.public.key_id, **({"typ": typ} if typ else {})}
     signing_input = f"{encode_base64url(dump_json(header))}.{encode_base64url(payload)}"
     return f"{signing_input}.{encode_base64url(key.sign_jose(signing_input.encode()))}"
+
+
+def sign_card(card: JsonObject, key: PrivateKey, *, kid: str | None = None) -> JsonObject:
+    """Add a signature to an A2A card."""
+    protected, signature = _sign_jws(key, a2a_payload(card), kid, typ="JOSE")
+    return {**card, "signatures": [*card.get("signatures", ()), {"protected": protected, "signature": signature}]}
+
+
+def sign_manifest(manifest: JsonObject, key: PrivateKey, *, kid: str | None = None) -> JsonObject:
+    """Add the `signature`, a detached JWS, to an ARD trust manifest."""
+    protected, signature = _sign_jws(key, ard_payload(manifest), kid)
+    return {**manifest, "signature": f"{protected}..{signature}"}
+
+
+def _sign_jws(key: PrivateKey, payload: bytes, kid: str | None, **members: str) -> tuple[str, str]:
+    protected = encode_base64url(dump_json({"alg": key.jose_algorithm, "kid": kid or key.public.key_id, **members}))
+    return protected, encode_base64url(key.sign_jose(f"{protected}.{encode_base64url(payload)}".encode()))

@@ -239,6 +239,8 @@ class _IndexRead:
             parsed = None if packed is not None else msgspec.json.decode(response.body)
         except (msgspec.DecodeError, RecursionError):
             raise ResolutionRefused("malformed", "the index is not JSON") from None
+        except InvalidDocument as error:
+            raise ResolutionRefused("malformed", error.message) from None
         if packed is not None:
             documents = tuple(packed[: limits.INDEX_AGENTS])
             listed = [(parse_index_entry(each), catalog_index_entry(each, response.url), each) for each in documents]

@@ -6,7 +6,7 @@ registry, then an invitation. The first source that knows the agent decides; a s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -108,20 +108,6 @@ class ObservedKeys:
         if found is not None and found.key is not None:
             self._note(found.key)
         return found
-
-
-class StaticKeys:
-    """Fingerprints that were obtained by other means."""
-
-    def __init__(self, fingerprints: Mapping[str, str] | None = None, by: KeySource = "given") -> None:
-        self._by: KeySource = by
-        self.fingerprints: dict[str, str] = dict(fingerprints or {})
-
-    async def key_of(self, agent: str) -> PeerIdentity | None:
-        found = self.fingerprints.get(agent)
-        if found is None:
-            return None
-        return PeerIdentity(agent=agent, fingerprint=found, by=self._by, domain=domain_of(agent) or "")
 
 
 class PinnedKeys:

@@ -20,7 +20,7 @@ from waypost.protocols.a2a.codec import A2A, read_a2a_document
 from waypost.protocols.adp.codec import ADP
 from waypost.protocols.agent_framework.codec import AF
 from waypost.protocols.announce.codec import ANNOUNCE
-from waypost.protocols.ard.codec import ArdCodec
+from waypost.protocols.ard.codec import ArdCodec, check_catalog_version
 from waypost.protocols.codec import Codec, DecodeContext, Decoded
 from waypost.protocols.mcp.codec import MCP, read_mcp_document
 from waypost.protocols.oasf.codec import OasfCodec
@@ -262,7 +262,7 @@ _COLLECTIONS = (
 def unpack_documents(content: bytes) -> list[bytes] | None:
     """Return the documents of a collection, byte for byte; None for a single document.
 
-    Raises msgspec.DecodeError if the content is not JSON.
+    Raises msgspec.DecodeError if the content is not JSON, InvalidDocument for a catalog of an unknown version.
     """
     try:
         return _split_array(content)
@@ -274,6 +274,8 @@ def unpack_documents(content: bytes) -> list[bytes] | None:
         return None
     for name, companions in _COLLECTIONS:
         if name in members and (len(members) == 1 or any(companion in members for companion in companions)):
+            if "specVersion" in members:
+                check_catalog_version(msgspec.json.decode(members["specVersion"]))
             try:
                 return _split_array(bytes(members[name]))
             except msgspec.ValidationError:

@@ -13,7 +13,7 @@ from waypost.errors import NotFound
 from waypost.model.json import JsonObject, dump_json
 from waypost.model.principal import ANONYMOUS, PUBLIC, no_such_agent
 from waypost.model.registration import Registration
-from waypost.protocols.ard.catalog import CATALOG_STATUSES, build_catalog, host_entry, registry_entry
+from waypost.protocols.ard.codec import CATALOG_STATUSES, build_catalog, host_entry, registry_entry
 from waypost.protocols.dialects import get_codec
 from waypost.registry.registry import Registry
 from waypost.server.hosted_agents.documents import (

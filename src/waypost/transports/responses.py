@@ -127,11 +127,6 @@ class ResponseCache:
             if len(remaining) != len(cached):
                 self._entries[key] = (expires_at, remaining)
 
-    def drop_empty(self) -> None:
-        """Drop empty results: an agent that was added may match."""
-        for key in [key for key, (_, cached) in self._entries.items() if not cached]:
-            del self._entries[key]
-
 
 def _key(query: AgentQuery) -> AgentQuery:
     """The query without its id and version."""

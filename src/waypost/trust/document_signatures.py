@@ -222,23 +222,11 @@ def _without_empty(value: Any) -> Any:
 # --- Signing --------------------------------------------------------------------------------------
 
 
-def sign_card(card: JsonObject, key: PrivateKey, *, kid: str | None = None) -> JsonObject:
-    """Add a signature to an A2A card."""
-    protected, signature = _sign_jws(key, a2a_payload(card), kid, typ="JOSE")
-    return {**card, "signatures": [*card.get("signatures", ()), {"protected": protected, "signature": signature}]}
-
-
 def sign_profile(document: JsonObject, key: PrivateKey, *, kid: str | None = None) -> JsonObject:
     """Add the `signature` (jws-jcs) to a profile record."""
     protected, signature = _sign_jws(key, profile_payload(document), kid)
     names = {"format": "jws-jcs", "alg": key.jose_algorithm, "kid": kid or key.public.key_id}
     return {**document, "signature": {**names, "protected": protected, "signature": signature}}
-
-
-def sign_manifest(manifest: JsonObject, key: PrivateKey, *, kid: str | None = None) -> JsonObject:
-    """Add the `signature`, a detached JWS, to an ARD trust manifest."""
-    protected, signature = _sign_jws(key, ard_payload(manifest), kid)
-    return {**manifest, "signature": f"{protected}..{signature}"}
 
 
 def sign_adp_public_key(key: PrivateKey, domain: str) -> JsonObject:
@@ -250,7 +238,7 @@ def sign_adp_public_key(key: PrivateKey, domain: str) -> JsonObject:
     return {"algorithm": "ed25519", "fingerprint": fingerprint, "full": key.public.pem(), "proof": proof}
 
 
-def _sign_jws(key: PrivateKey, payload: bytes, kid: str | None, *, typ: str | None = None) -> tuple[str, str]:
-    header = {"alg": key.jose_algorithm, "kid": kid or key.public.key_id, **({"typ": typ} if typ else {})}
+def _sign_jws(key: PrivateKey, payload: bytes, kid: str | None) -> tuple[str, str]:
+    header = {"alg": key.jose_algorithm, "kid": kid or key.public.key_id}
     protected = encode_base64url(dump_json(header))
     return protected, encode_base64url(key.sign_jose(f"{protected}.{encode_base64url(payload)}".encode()))

@@ -10,10 +10,10 @@ from jsonschema import Draft202012Validator
 from support.records import DECODE, ENCODE
 from support.schemas import catalog_schema
 from waypost.errors import InvalidDocument
-from waypost.model.json import JsonObject
+from waypost.model.json import JsonObject, dump_json
 from waypost.protocols.a2a.codec import A2A
-from waypost.protocols.ard.catalog import build_catalog, host_entry, read_catalog, registry_entry
-from waypost.protocols.dialects import ARD
+from waypost.protocols.ard.codec import build_catalog, host_entry, registry_entry
+from waypost.protocols.dialects import ARD, unpack_documents
 from waypost.protocols.mcp.codec import MCP
 from waypost.protocols.profile.codec import PROFILE
 
@@ -53,9 +53,9 @@ def test_a_catalog_has_exactly_the_three_members_and_version_1_0() -> None:
 
 @pytest.mark.req("ARD-1")
 def test_any_catalog_of_major_version_1_is_read_and_a_higher_one_is_refused() -> None:
-    assert read_catalog({"specVersion": "1.7", "entries": [], "metadata": {}}) == []
+    assert unpack_documents(b'{"specVersion": "1.7", "entries": [{"a": 1}], "metadata": {}}') == [b'{"a": 1}']
     with pytest.raises(InvalidDocument) as caught:
-        read_catalog({"specVersion": "2.0", "entries": []})
+        unpack_documents(b'{"specVersion": "2.0", "entries": []}')
     assert caught.value.path == "$.specVersion"
 
 
@@ -63,15 +63,12 @@ def test_any_catalog_of_major_version_1_is_read_and_a_higher_one_is_refused() ->
 def test_an_empty_catalog_is_written_and_read() -> None:
     document = build_catalog([], None)
     assert document == {"specVersion": "1.0", "entries": []}
-    assert read_catalog(document) == []
+    assert unpack_documents(dump_json(document)) == []
 
 
 @pytest.mark.req("ARD-3")
 def test_the_catalog_host_names_the_publisher() -> None:
     assert written_catalog()["host"] == {"displayName": "Registry", "identifier": "registry.example.org"}
-    with pytest.raises(InvalidDocument) as caught:
-        read_catalog({"specVersion": "1.0", "entries": [], "host": {"identifier": "x"}})
-    assert caught.value.path == "$.host.displayName"
 
 
 @pytest.mark.req("ARD-4")
@@ -122,8 +119,6 @@ def test_media_type_is_read_as_type_and_type_wins() -> None:
 @pytest.mark.req("ARD-7")
 def test_identifier_and_version_are_unique() -> None:
     assert len(build_catalog([ASSISTANT, ASSISTANT, ASSISTANT | {"version": "2"}], None)["entries"]) == 2
-    with pytest.raises(InvalidDocument):
-        read_catalog({"specVersion": "1.0", "entries": [ASSISTANT, ASSISTANT]})
 
 
 @pytest.mark.req("ARD-12")

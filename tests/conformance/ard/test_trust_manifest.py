@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from support.records import DECODE, ENCODE
-from support.signing import NOW, key_of
+from support.signing import NOW, key_of, sign_manifest
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject, dump_json
 from waypost.model.verdict import Verdict
 from waypost.protocols.dialects import ARD
 from waypost.trust.checks.bound_key import BoundKey
 from waypost.trust.checks.signed_documents import IDENTITY_MISMATCH, check_ard_entry
-from waypost.trust.document_signatures import ard_payload, sign_manifest
+from waypost.trust.document_signatures import ard_payload
 from waypost.trust.encodings import encode_base64url
 from waypost.trust.keys.private_key import PrivateKey
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from support.signing import KINDS, NOW, card, key_of
+from support.signing import KINDS, NOW, card, key_of, sign_card
 from waypost import limits
 from waypost.model.json import JsonObject, dump_json
 from waypost.model.verdict import Verdict
 from waypost.trust.checks.bound_key import BoundKey
 from waypost.trust.checks.signed_documents import check_card
-from waypost.trust.document_signatures import a2a_payload, canonicalize, sign_card
+from waypost.trust.document_signatures import a2a_payload, canonicalize
 from waypost.trust.encodings import encode_base64url
 from waypost.trust.keys.private_key import PrivateKey
 

@@ -9,9 +9,9 @@ import httpx2
 import pytest
 
 from support.service import Bench, profile, service
-from support.signing import card, key_of
+from support.signing import card, key_of, sign_card, sign_manifest
 from waypost.model.json import JsonObject
-from waypost.trust.document_signatures import sign_adp_public_key, sign_card, sign_manifest, sign_profile
+from waypost.trust.document_signatures import sign_adp_public_key, sign_profile
 from waypost.trust.keys.private_key import PrivateKey
 
 ID = "https://agents.example.net/id/minimal"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.agp import ALICE, BOB, key_of
+from support.agp import ALICE, BOB, StaticKeys, key_of
 from support.service import service
 from waypost.errors import FingerprintMismatch, UnknownPeer
 from waypost.messaging.peers import (
@@ -15,7 +15,6 @@ from waypost.messaging.peers import (
     PeerVerification,
     PinnedKeys,
     RegisteredKeys,
-    StaticKeys,
     peer_verdict,
 )
 from waypost.model.resolution import AgentKey, Resolution

@@ -67,6 +67,12 @@ def test_a_broken_or_too_large_document_fails_alone(tmp_path: Path) -> None:
     assert large.error is not None
 
 
+def test_a_catalog_of_an_unknown_version_is_refused_whole(tmp_path: Path) -> None:
+    (refused,) = read(tmp_path, "a.json", b'{"specVersion": "2.0", "entries": [{"identifier": "urn:air:a.example:x"}]}')
+    assert refused.error is not None
+    assert refused.error.path == "$.specVersion"
+
+
 def test_nothing_through_a_pipe_is_nothing_to_import_and_an_empty_document_is_none(tmp_path: Path) -> None:
     assert read(tmp_path, "nothing", b"\n") == []
     (piece,) = read(tmp_path, "a.json", b"")

@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -59,13 +59,19 @@ from waypost.protocols.record_reader import VISIBILITY, check_times, read_time, 
 # --- Names (ard.md §2) ----------------------------------------------------------------------------
 
 PREFIX: Final = "urn:air:"
+
 OLD_PREFIX: Final = "urn:ai:"  # invalid since ADR-0009, read as an alias
+
 LOCAL_PUBLISHER: Final = "agent.localhost"  # the naming guide's choice where there is no domain
 
 _NAME_CHARS: Final = 255
+
 _URN: Final = re.compile(r"urn:air:([a-zA-Z0-9.-]+)((?::[a-zA-Z0-9._-]+)+)\Z")
+
 _LABEL: Final = re.compile(r"(?!-)[a-zA-Z0-9-]{1,63}(?<!-)\Z")
+
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9._-]+\Z")
+
 _IPV4: Final = re.compile(r"[0-9.]+\Z")
 
 
@@ -176,14 +182,21 @@ def _check_texts(item: JsonObject, path: str, required: tuple[str, ...], optiona
 # --- Entries --------------------------------------------------------------------------------------
 
 ID: Final = "org.agentdiscovery.id"
+
 MINTED: Final = "org.agentdiscovery.minted"
+
 MIN_QUERIES: Final = 2  # representative queries of an entry: fewer or more fail ARD's own schema (ARD-4)
+
 MAX_QUERIES: Final = 5
 
 _A2A_TYPE: Final = "application/a2a-agent-card+json"
+
 _MCP_TYPE: Final = "application/mcp-server-card+json"
+
 _PROFILE_TYPE: Final = "application/agent-metadata+json"
+
 _DESCRIPTION_CHARS: Final = 1000
+
 _QUERY_CHARS: Final = 200
 
 _PROTOCOLS: Final = {
@@ -405,3 +418,60 @@ def _link(record: AgentRecord, context: EncodeContext) -> JsonObject:
     if protocols & {"mcp", "mcp-package"}:
         return {"type": _MCP_TYPE, "url": f"{context.base_url}/api/v1/agents/{name}?as=mcp"}
     return {"type": _PROFILE_TYPE, "url": f"{context.base_url}/.well-known/agentframework/v1/agents/{name}"}
+
+
+# AI catalogs (ard.md §1), as written for /.well-known/ai-catalog.json.
+
+CATALOG_STATUSES = ("active", "testing")  # of agents in a catalog (§10)
+
+_REGISTRY_TYPE = "application/ai-registry+json"
+
+_SPEC_VERSION = "1.0"
+
+
+def build_catalog(entries: Iterable[JsonObject], host: JsonObject | None) -> JsonObject:
+    """Make a catalog in the form of ARD's own schema; each `(identifier, version)` occurs once."""
+    listed: dict[tuple[str, Any], JsonObject] = {}
+    for entry in map(catalog_entry, entries):
+        listed.setdefault((entry["identifier"], entry.get("version")), entry)
+    document: JsonObject = {"specVersion": _SPEC_VERSION}
+    if host is not None:
+        document["host"] = host
+    return document | {"entries": list(listed.values())}
+
+
+def catalog_entry(entry: JsonObject) -> JsonObject:
+    """Return an entry in the form of a catalog (P-3, P-4, ARD-4, ARD-16), without the remainder."""
+    listed = {name: value for name, value in entry.items() if name != CARRY and value is not None}
+    kind = listed.pop("mediaType", None)
+    listed = {**listed, "identifier": str(parse_urn(entry["identifier"])), "type": listed.get("type", kind)}
+    queries = listed.pop("representativeQueries", [])[:MAX_QUERIES]
+    if len(queries) >= MIN_QUERIES:
+        listed["representativeQueries"] = queries
+    if "metadata" in listed:
+        listed["metadata"] = {name: value for name, value in listed["metadata"].items() if is_metadata_value(value)}
+    return listed
+
+
+def host_entry(display_name: str, host: str) -> JsonObject:
+    """Return the publisher of the catalog (ARD-3)."""
+    return {"displayName": display_name, "identifier": publisher_of(host)}
+
+
+def registry_entry(base_url: str, host: str) -> JsonObject:
+    """Return the service's own entry: the registry behind the catalog."""
+    return {
+        "identifier": f"urn:air:{publisher_of(host)}:registry:waypost",
+        "displayName": "Waypost registry",
+        "type": _REGISTRY_TYPE,
+        "url": f"{base_url.rstrip('/')}/ard/",
+        "description": "Finds agents by what they can do, through the protocols they speak.",
+        "tags": ["discovery", "registry"],
+        "representativeQueries": ["find an agent that translates invoices", "which agents can forecast the weather"],
+    }
+
+
+def check_catalog_version(version: object) -> None:
+    """Accept any catalog of major version 1 (P-1)."""
+    if not isinstance(version, str) or version.partition(".")[0] != "1":
+        raise InvalidDocument("The catalog has an unsupported version.", path="$.specVersion", hint="Use 1.x.")

@@ -33,13 +33,6 @@ class RequestAuthenticator(Protocol):
     async def authenticate(self, request: Request) -> Principal: ...
 
 
-class AnonymousAuthenticator:
-    """Takes every caller for anonymous."""
-
-    async def authenticate(self, request: Request) -> Principal:
-        return ANONYMOUS
-
-
 class _SessionCookie(msgspec.Struct, array_like=True, frozen=True):
     """The content of a cookie. `is_minted`: the token was minted for this session and is revoked with it."""
 

@@ -29,6 +29,7 @@ from waypost.errors import (
     FetchFailed,
     Forbidden,
     InternalError,
+    InvalidDocument,
     InvalidParameter,
     InvalidRequest,
     MalformedJson,
@@ -136,6 +137,9 @@ def _split_json(origin: str, content: bytes) -> Iterator[ImportDocument]:
             yield from _split_lines(origin, content)
         else:
             yield ImportDocument(origin=origin, error=MalformedJson(f"Not JSON: {error}."))
+        return
+    except InvalidDocument as error:
+        yield ImportDocument(origin=origin, error=error)
         return
     if packed is None:
         yield _check_size(origin, content)

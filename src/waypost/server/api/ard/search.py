@@ -21,8 +21,7 @@ from waypost.model.principal import Principal, audience
 from waypost.model.query import Query
 from waypost.model.registration import Registration
 from waypost.model.times import find_instant
-from waypost.protocols.ard.catalog import CATALOG_STATUSES, catalog_entry
-from waypost.protocols.ard.codec import encode_without_residue, find_urn
+from waypost.protocols.ard.codec import CATALOG_STATUSES, catalog_entry, encode_without_residue, find_urn
 from waypost.protocols.ard.query import ArdFilter, FacetRequest, FilterClause, values_at
 from waypost.registry.registry import Registry
 from waypost.server.registration_table import RegistrationTable, TimeSlice
