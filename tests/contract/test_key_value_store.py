@@ -131,7 +131,7 @@ async def test_only_the_owner_of_the_file_can_read_it(tmp_path: Path) -> None:
 
 
 async def test_processes_share_one_file(tmp_path: Path) -> None:
-    """Every process of a service writes it itself: the file's lock orders them, and each sees what the others committed."""
+    """Every process writes to the file itself: its lock orders them, and each sees the commits of the others."""
     first, second = SqliteKeyValueStore(tmp_path), SqliteKeyValueStore(tmp_path)
     await first.open()
     await second.open()

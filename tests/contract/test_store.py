@@ -80,7 +80,7 @@ async def durable(durable_backend: StoreBackend, tmp_path: Path, listener: Liste
 
 @pytest.fixture
 def reopen(durable_backend: StoreBackend, durable: Store, tmp_path: Path) -> Reopen:
-    """Close the store, and open what it left."""
+    """Close the store and open its files again."""
 
     async def close_and_open() -> Store:
         await durable.close()
@@ -545,7 +545,7 @@ async def documents_of(store: Store, entries: Sequence[CatalogEntry]) -> list[tu
 
 
 async def test_a_document_is_that_of_its_agent_however_old_the_entry_is(store: Store, listener: Listener) -> None:
-    """Also where what stands for the place of an agent now leads to another one, or nowhere."""
+    """Also if the stored row number of an agent now belongs to another agent, or to none."""
 
     def said(agent_id: str, text: bytes) -> Registration:
         return make_registration(agent_id, sources=(make_source("profile", text),), etag=text.decode())

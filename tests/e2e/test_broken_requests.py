@@ -200,7 +200,7 @@ def test_a_body_without_end_is_refused_before_it_is_read(server: RunningServer) 
         answer = connection.answer()
     assert answer.status == 413
     complete(answer.problem)
-    assert taken < most / 2  # what the sockets on both sides hold, not what was sent
+    assert taken < most / 2  # the socket buffers on both sides, not all bytes that were sent
     alive(server)
 
 

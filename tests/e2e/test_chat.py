@@ -71,7 +71,7 @@ async def test_two_agents_in_two_processes_meet_and_a_third_with_another_key_is_
             with pytest.raises(Unauthorized):
                 await stranger.chat(BOB, "let me in")
         async with LiveAgent(ALICE, key_of(ALICE)) as alice:
-            alice.knows(BOB, url=url, fingerprint=fingerprint(ALICE))  # told of another key than he has
+            alice.knows(BOB, url=url, fingerprint=fingerprint(ALICE))  # expects another key than his
             with pytest.raises((FingerprintMismatch, BadSignature)):
                 await alice.chat(BOB, "is that you?")
             with pytest.raises(UnknownPeer):

@@ -182,7 +182,7 @@ def test_a_path_that_is_not_there_leads_to_the_reference(admin: httpx2.Client) -
 
 
 def failed_start(folder: Path, *flags: str) -> str:
-    """`waypost serve` that must not start; what it said."""
+    """Run `waypost serve`, which must fail to start; return its output."""
     ran = subprocess.run(
         [sys.executable, "-m", "waypost", "serve", *flags],
         capture_output=True,
@@ -279,7 +279,7 @@ def test_acknowledged_writes_survive_a_kill(tmp_path: Path) -> None:
 
 
 def _watch_lines(client: httpx2.Client, cursor: str) -> list[str]:
-    """What a watcher hears from a cursor on, until it hears of a change that is made for this."""
+    """The events from a cursor up to a change made for this purpose."""
     lines: list[str] = []
     mark = f"mark-{time.monotonic_ns()}"
     client.post("/api/v1/agents", json=profile(mark))

@@ -116,7 +116,7 @@ def _settle(home: Home, nameserver: str, update_key: str) -> None:
 
 @contextmanager
 def program(home: Home, environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
-    """The agent itself, in a process of its own."""
+    """The agent in its own process."""
     path = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, "-m", "support.messaging_agent", home.agent, str(home.key_file), home.server.url]
     given = {**environment, "PYTHONPATH": path, "TOKEN": home.server.admin_token}
@@ -237,7 +237,7 @@ async def a_third_is_refused(places: Homes) -> None:
 
 
 async def refusal(home: Home, frame: str) -> tuple[int, str | None] | None:
-    """What a first message is refused with; None when it is answered."""
+    """The code that refuses a first message; None if it is answered."""
     address = urlsplit(home.server.url)
     tls = ssl.create_default_context(cafile=home.ca)
     tls.minimum_version = ssl.TLSVersion.TLSv1_3

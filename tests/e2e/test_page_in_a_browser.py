@@ -143,7 +143,7 @@ def test_an_agent_has_a_sheet_and_its_snippets_can_be_copied(reader: Window, ser
     reader.picture("agent")
     page.get_by_text("Python", exact=True).click()
     pane = page.locator(".pane", has_text="from waypost import Client")
-    page.evaluate("window.setTimeout = () => 0")  # what it says for a moment stays, however late one looks
+    page.evaluate("window.setTimeout = () => 0")  # keep the short-lived text, so that a slow test still sees it
     pane.get_by_role("button", name="Copy").click()
     expect(pane.get_by_role("button")).to_have_text("Copied")
     copied = page.evaluate("navigator.clipboard.readText()")

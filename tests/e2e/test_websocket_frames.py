@@ -38,7 +38,7 @@ REFUSED = {
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
     with running_server("--store", "memory") as started:
-        with RawSocket(started.url, started.headers) as first:  # what is loaded once is not counted below
+        with RawSocket(started.url, started.headers) as first:  # memory that is allocated once is not counted below
             first.message(b"\x09{}")
             first.status_message()
         yield started
@@ -104,7 +104,7 @@ def test_refusals_write_no_errors_to_the_log(server: RunningServer) -> None:
             with RawSocket(server.url, {"Origin": "https://elsewhere.example"}, path) as raw:
                 assert raw.status in (401, 403)
                 raw.body()
-    with RawSocket(server.url, server.headers) as raw:  # by now whatever there was to write is written
+    with RawSocket(server.url, server.headers) as raw:  # by now everything is written
         assert raw.status == 101
     assert "handshake" not in server.log.read_text()
 

@@ -40,7 +40,7 @@ class Content:
 
 
 async def _read(folder: Path, *, check: bool) -> Content:
-    """As a service does at its start: the entries first, then whatever is asked for."""
+    """Like a service at its start: load the entries, then read on demand."""
     store = SqliteStore(folder, check=check)
     await store.open(Listener())
     try:

@@ -31,7 +31,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 async def _fill(store: SqliteStore, prefix: str) -> set[str]:
-    """Register until nothing more fits; the ids of what was answered."""
+    """Register until the disk is full; return the acknowledged ids."""
     done: set[str] = set()
     for n in range(10_000):
         source = make_source("a2a", b"x" * 50_000)

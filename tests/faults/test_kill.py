@@ -62,7 +62,7 @@ def _check(server: RunningServer, clients: list[Client], watcher: Watcher, round
 
 
 class Auditor:
-    """Keeps the last checkpoint: what was signed before a kill must be a part of what is there after it."""
+    """Keeps the last checkpoint: the tree after a kill must extend the one signed before it."""
 
     def __init__(self) -> None:
         self.seen: Checkpoint | None = None

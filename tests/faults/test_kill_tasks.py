@@ -25,7 +25,7 @@ class Senders:
 
     def __init__(self, callback: str) -> None:
         self._callback = callback
-        self.accepted: dict[str, str] = {}  # the key that was sent, and the task that was told
+        self.accepted: dict[str, str] = {}  # the idempotency key that was sent, and the task in the response
         self._number = 0
 
     async def run(self, server: RunningServer, enough: int) -> None:
@@ -95,7 +95,7 @@ async def test_no_accepted_task_is_lost_by_a_kill_and_every_result_is_delivered(
 
 
 async def _use_once(http: httpx2.AsyncClient, server: RunningServer) -> None:
-    """What was shown as used before a kill is used after it; tasks that wait for a worker still wait."""
+    """An invitation used before a kill is used after it; waiting tasks still wait."""
     document = {"id": KEPT, "name": "Kept", "description": "Waits.", "bindings": []}
     document["bindings"] = [{"protocol": "https", "endpoint": "https://agents.example.net/x"}]
     made = await http.post("/api/v1/agents", json=document, headers={"Waypost-Visibility": "private"})

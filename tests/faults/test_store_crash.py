@@ -42,7 +42,7 @@ POINTS = (
 
 @dataclass
 class History:
-    """What the writers said: the last answered step of each agent, and the one step of each writer that was under way."""
+    """The output of the writers: the last acknowledged step of each agent, and the unacknowledged step of each writer."""
 
     answered: dict[str, int | None] = field(default_factory=dict)  # None: withdrawn
     under_way: dict[str, tuple[str, int]] = field(default_factory=dict)  # agent → operation, step
@@ -167,7 +167,7 @@ async def test_a_crash_at_any_point_loses_no_acknowledged_write(tmp_path: Path, 
 
 
 async def _check_repetition(data: Path, history: History) -> None:
-    """A client that repeats what was under way, with the same key, gets one change in all."""
+    """A client that repeats its unacknowledged request with the same key makes one change in total."""
     store = SqliteStore(data)
     await store.open(Listener())
     for agent, (operation, step) in history.under_way.items():

@@ -73,7 +73,7 @@ async def test_zones_served_by_bind_get_the_same_verdicts(tmp_path: Path) -> Non
 
 
 async def test_resolvers_over_tls_and_https_are_used_and_their_ad_bit_can_be_trusted(tmp_path: Path) -> None:
-    """unbound as the resolver, which speaks HTTP/2 alone: what it hands on is validated here, or was validated there."""
+    """unbound as a resolver over HTTP/2: its answers are validated here, or trusted because it validated them."""
     agent = SignedZone("agent.test.", BODY, [key(13, "agent")])
     anchors = [f"agent.test. DS {line}" for line in agent.ds_lines()]
     authority = Authority(tmp_path)
@@ -104,7 +104,7 @@ async def test_resolvers_over_tls_and_https_are_used_and_their_ad_bit_can_be_tru
 
 @contextmanager
 def few_files() -> Iterator[None]:
-    """No more open files than now, but for as many as questions may be on the way, and a few."""
+    """The number of open files may grow by the number of concurrent queries and a few more."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = len(os.listdir("/proc/self/fd"))
     resource.setrlimit(resource.RLIMIT_NOFILE, (used + limits.DNS_CONCURRENT_QUERIES + 10, hard))

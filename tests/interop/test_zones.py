@@ -110,7 +110,7 @@ def test_records_are_published_once_checked_and_taken_back(shell: Shell, zone_se
     assert checked.code == 0, checked.out
     assert "same" in checked.out
 
-    # What is not wanted any more goes; what others wrote stays.
+    # Records that the agent no longer needs are removed; records of others stay.
     moved = shell("dns", "publish", DESK, *where, "--port", "8443", "--tlsa-cert", _certificate(shell), "-o", "json")
     assert moved.json["outcome"] == "published", moved.err
     assert len(_texts(zone_server, f"_8443._tcp.{DESK}", "TLSA")) == 1

@@ -32,12 +32,12 @@ from waypost.server.auth.authenticator import ADMIN
 WRITTEN_IN = ("profile", "rtfs", "announce", "adp", "a2a", "ard", "mcp", "oasf")
 READ_IN = tuple(CODECS)
 WHOLE = ("profile", "adp", "a2a", "mcp", "oasf", "ard")  # these come back byte for byte
-INNER = {"rtfs": "agent_card", "announce": "agent"}  # what stands inside an envelope comes back as equal members
+INNER = {"rtfs": "agent_card", "announce": "agent"}  # a document inside an envelope is returned as equal JSON
 UNKNOWN: JsonObject = {"com.example.unknown": {"deep": [1, {"er": "é"}], "flag": False}}
 
 
 def documents_of(dialect: str) -> list[tuple[str, bytes]]:
-    """Every document of a dialect that we have, each in spelling of its own: indented, not compact."""
+    """Every document of a dialect that we have, indented instead of compact."""
     examples = [
         (f"example {number}", json.dumps(example, indent=3, ensure_ascii=False).encode())
         for number, example in enumerate(CODECS[dialect].examples())
@@ -101,7 +101,7 @@ def assert_own(sent: bytes, answer: httpx2.Response, dialect: str) -> None:
 
 
 async def told_losses(bench: Bench, agent_id: str, dialect: str) -> list[dict[str, str]]:
-    """What the codec says that it loses of this agent; nothing for a document in its own dialect."""
+    """The losses that the codec reports for this agent; none for a document in its own dialect."""
     registration = await bench.registry.get(ADMIN, agent_id)
     if registration.source(dialect) is not None:
         return []
@@ -156,7 +156,7 @@ async def test_unknown_members_survive_a_round_trip_through_another_registry(sou
 
 @pytest.mark.parametrize("source", WRITTEN_IN)
 async def test_every_document_of_a_dialect_lives_beside_the_others(source: str, tmp_path: Path) -> None:
-    """All at once: lists in every dialect hold them all, valid, and the export gives back what was sent."""
+    """All together: lists in every dialect contain all of them, valid, and the export returns the sent documents."""
     documents = dict(documents_of(source))
     async with matrix(tmp_path) as (_, client):
         ids = {(await client.post("/api/v1/agents", content=document)).json()["id"] for document in documents.values()}

@@ -192,7 +192,7 @@ class Announcements(RuleBasedStateMachine):
         return sorted((said if isinstance(said, dict) else json.loads(said))["agent"]["capabilities"])
 
     def owner(self, agent_id: str) -> Principal:
-        """Whoever made the record, also for a while after it is gone."""
+        """The owner of the record, also for a while after its end."""
         return self.owners.get(agent_id, ALICE)
 
     def message(

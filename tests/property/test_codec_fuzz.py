@@ -104,7 +104,7 @@ def assert_valid(validator: Draft202012Validator, document: JsonObject, name: st
 
 
 def given_back(dialect: str, document: JsonObject) -> JsonObject:
-    """What the service answers in the document's own dialect."""
+    """The response of the service in the document's own dialect."""
     source = SourceDocument(
         dialect=dialect,
         document=dump_json(document),
@@ -132,7 +132,7 @@ def assert_writable(record: AgentRecord) -> None:
     """Each dialect writes the record validly; strictly so, unless the record brings the dialect's own wording along."""
     for name, codec in CODECS.items():
         if name == "profile" and not record.bindings:
-            continue  # which is not offered what it cannot reach
+            continue  # which does not get agents without an endpoint
         document = parse_object(dump_json(codec.encode(record, ENCODE).document), max_bytes=1 << 22)
         assert_valid(VALIDATORS[name], document, name)
         if not speaks_its_own(record, name):

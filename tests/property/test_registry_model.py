@@ -1,4 +1,4 @@
-"""The registry against its model: for any sequence of operations every reader sees what the rules say.
+"""The registry against its model: for any sequence of operations every reader sees the state that the rules define.
 
 Lists, the index and the state that each watcher derives from changes must be equal at any time, for every audience, on every
 store, across restarts.
@@ -90,7 +90,7 @@ class Watcher:
             self.view[agent_id] = event.etag
 
     async def heard(self, rung: int) -> None:
-        """Wait until the bell was heard so many times."""
+        """Wait until the marker change has arrived this many times."""
         assert self._task is not None
         async with asyncio.timeout(WAIT_SECONDS):
             while self.rung < rung:
@@ -156,7 +156,7 @@ class RegistryMachine(RuleBasedStateMachine):
             self.folder.cleanup()
 
     async def _told_anew(self) -> None:
-        """Whoever begins at the beginning ends with the same set."""
+        """A watcher that starts at the oldest change ends with the same set."""
         for before in self.watchers:
             fresh = Watcher(before.who)
             await fresh.open(self.registry)
@@ -307,7 +307,7 @@ class RegistryMachine(RuleBasedStateMachine):
         return {candidate.record.id for candidate in findings.candidates}
 
     async def _ring(self) -> None:
-        """Tell the log of what has run out, then make a change that everybody hears of."""
+        """Write the expiries to the log, then make a change that every watcher receives."""
         await self.registry.leader.expire_leases()
         self.rung += 1
         document = dump_json(profile(BELL, name="Bell", description=f"Rings {self.rung}."))

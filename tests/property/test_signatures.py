@@ -60,7 +60,7 @@ def test_a_flipped_bit_of_an_announcement_is_never_verified(place: int, bit: int
 
 
 def _same_announcement(one: JsonObject, other: JsonObject) -> bool:
-    """Whether the agent and the bytes of the signature are what they were: what stands around them is not covered."""
+    """Whether the agent and the signature bytes are unchanged: other members are not covered."""
     try:
         first, second = parse_signed_announcement(one), parse_signed_announcement(other)
     except WaypostError:

@@ -144,7 +144,7 @@ async def test_members_of_a_record(admin: httpx2.AsyncClient, name: str) -> None
 
 
 def test_the_bounds_above_are_those_of_the_table() -> None:
-    """Numbers stand in these tests as callers meet them; this holds them to the one table."""
+    """The tests use literal numbers, as callers see them; this compares them with `limits`."""
     assert (limits.ID_CHARS, limits.NAME_CHARS, limits.DESCRIPTION_CHARS, limits.VERSION_CHARS) == (
         1024,
         128,

@@ -16,7 +16,7 @@ from waypost.registry.jobs.health_checks import HealthChecks, HealthOptions
 from waypost.registry.ports import EndpointProber
 
 LOOPBACK = ("127.0.0.0/8",)
-ROUND = 80.0  # seconds after which every endpoint is due again, whatever chance says
+ROUND = 80.0  # seconds after which every endpoint is due again, with any jitter
 
 
 def status(code: int) -> bytes:

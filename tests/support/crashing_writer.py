@@ -2,7 +2,7 @@
 
     python -m support.crashing_writer DATA SEED [POINT TIMES]
 
-Eight writers, each with one write in flight. Each prints what it is about to do and, after the store answered, that it is
+Eight writers, each with one write in flight. Each prints its next step and, after the store answered, that it is
 done; both lines are flushed at once, so that a kill cannot lose them.
 """
 

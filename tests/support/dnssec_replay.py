@@ -76,7 +76,7 @@ class Entry:
         return message.to_wire()
 
     def _stray_signatures(self, name: dns.name.Name) -> list[str]:
-        """unbound takes signatures from any section; a resolver hands them on beside what they cover."""
+        """unbound accepts signatures in any section; a resolver returns them beside the records that they cover."""
         return [
             line
             for line in self.sections.get("ADDITIONAL", [])
@@ -90,7 +90,7 @@ class Script:
     date: float
     iterations: int | None
     entries: list[Entry]
-    steps: list[tuple[Entry, Entry]]  # what is asked, and what unbound says
+    steps: list[tuple[Entry, Entry]]  # the query, and the result of unbound
 
     async def send(self, question: DnsQuery, perspective: int | None = None) -> DnsMessage:
         """Like `UpstreamResolvers`."""
@@ -171,7 +171,7 @@ def _sets(lines: list[str]) -> Iterator[dns.rrset.RRset]:
         if kind == "RRSIG" and len(rest.split()) == 8:
             rest += " AAAA"  # a signature of no bytes, which dnspython cannot write
         owner, seconds = dns.name.from_text(name), int(ttl or 3600)
-        if rest.startswith("\\#"):  # as it is: dnspython would refuse what it can read
+        if rest.startswith("\\#"):  # as raw bytes: dnspython would refuse to write it
             data = bytes.fromhex("".join(rest.split()[2:]))
             yield dns.rrset.from_rdata(owner, seconds, GenericRdata(dns.rdataclass.IN, RdataType[kind], data))
         else:

@@ -1,4 +1,4 @@
-"""Fenced blocks of a document, so that what a document tells people to run can be run."""
+"""Fenced blocks of a document, so that tests can run them."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def is_available() -> bool:
 def lan(hosts: int, *, backbone: bool = False) -> Iterator[Lan]:
     if not is_available():
         if "CI" in os.environ:
-            pytest.fail("network namespaces cannot be made here, and what they show would go unseen")
+            pytest.fail("network namespaces cannot be created here, so these tests would be skipped")
         pytest.skip("network namespaces cannot be made here")
     made = Lan(hosts, backbone=backbone)
     try:

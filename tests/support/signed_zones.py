@@ -85,7 +85,7 @@ class SignedZone:
     keys: Sequence[ZoneKey] = ()  # all that are shown
     signers: Sequence[ZoneKey] | None = None  # of all records but the keys; by default all
     key_signers: Sequence[ZoneKey] | None = None
-    ds: str | None = None  # what the parent says, instead of the truth; "" for nothing
+    ds: str | None = None  # a wrong answer of the parent; "" for none
     digest: int = 2
     nsec3: Nsec3 | None = None
     inception: float = NOW - 10 * DAY

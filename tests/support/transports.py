@@ -97,7 +97,7 @@ async def eventually(holds: Callable[[], Any], seconds: float = PATIENCE_SECONDS
 async def query_until_found(
     end: Transport, query: AgentQuery, wanted: set[str], seconds: float = 1.0
 ) -> list[JsonObject]:
-    """The result of a query; repeated while a wanted agent is missing, because a busy machine is slow."""
+    """The result of a query, repeated while an expected agent is missing: a busy machine is slow."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         found = await end.query(query, timeout=seconds)

@@ -267,7 +267,7 @@ async def test_a_failed_first_message_is_answered_with_the_reason(bench: Bench) 
 
 @pytest.mark.req("ADP-41")
 async def test_a_reply_is_resent_after_a_broken_connection_but_not_after_an_orderly_close(bench: Bench) -> None:
-    """Others need not acknowledge: they are not told yesterday's answers first."""
+    """A peer that does not acknowledge must not receive old answers first."""
     for code, told in ((1000, "echo fresh"), (1006, "echo second")):
         async with call(bench) as socket:
             now = bench.clock.now()

@@ -135,7 +135,7 @@ async def test_the_bytes_that_a_zone_names_are_served_after_the_agent_has_change
     hidden = profile("urn:agent:desk", name="Desk", tags=["tax"])
     await admin.post("/api/v1/agents", json=hidden, headers={"Waypost-Visibility": "private"})
     assert (await _at(bench, path)).status_code == 404
-    (tmp_path / "capabilities" / DESK / f"{digest}.json").write_bytes(b"{}")  # what was damaged is not given
+    (tmp_path / "capabilities" / DESK / f"{digest}.json").write_bytes(b"{}")  # a damaged file is not served
     await admin.post("/api/v1/agents", json=hidden, headers={"Waypost-Visibility": "public"})
     assert (await _at(bench, path)).status_code == 404
 

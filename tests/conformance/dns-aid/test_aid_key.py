@@ -24,7 +24,7 @@ COMPONENTS = '("@method";req "@target-uri";req "@authority";req "@status")'
 
 
 def signer(key: Ed25519PrivateKey = KEY, **changed: str) -> Callable[[str, str, int], dict[str, str]]:
-    """A server that signs as it is asked to, but for what is changed."""
+    """A server that signs as requested, except for the changed members."""
 
     def sign(head: str, url: str, status: int) -> dict[str, str]:
         asked = next(line for line in head.split("\r\n") if line.lower().startswith("accept-signature:"))

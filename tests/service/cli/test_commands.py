@@ -122,7 +122,7 @@ def test_a_catalog_at_an_address_is_imported(shell: Shell, tmp_path: Path) -> No
 
 
 def test_an_address_can_be_fetched_from_this_machine(shell: Shell, tmp_path: Path, agent: Document) -> None:
-    """For networks that the service does not see; metadata services are denied all the same."""
+    """For networks that the service cannot reach; metadata services are still denied."""
     (tmp_path / "card.json").write_text(json.dumps(agent))
     with website(tmp_path) as site:
         ran = shell("register", f"{site}/card.json", "--local", "-o", "json")
@@ -343,7 +343,7 @@ def test_an_export_counts_agents_without_a_document_of_the_dialect(shell: Shell,
 
 
 def test_an_export_warns_of_agents_that_are_not_public(shell: Shell, agent: Document) -> None:
-    """Who may see an agent stands in no document, so that an import would show it to everybody."""
+    """No document contains the visibility, so an import would make the agent public."""
     shell("register", shell.write("a.json", agent), "--visibility", "private")
     ran = shell("export", "--as", "source")
     assert agent in ran.lines
@@ -381,7 +381,7 @@ def test_a_reader_that_wants_no_more_is_no_failure(shell: Shell, agent: Document
 
 
 def on_terminal(shell: Shell, *arguments: str) -> str:
-    """What a person sees: the command runs with a terminal for its output."""
+    """The output on a terminal."""
     ours, theirs = pty.openpty()
     environment = {**shell.environment, "TERM": "xterm-256color", "COLUMNS": "120"}
     environment.pop("NO_COLOR", None)

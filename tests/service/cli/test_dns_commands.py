@@ -100,7 +100,7 @@ def test_the_key_of_a_domain_is_made_beforehand_and_stays(shell: Shell, agent: d
 
 
 def _fingerprint(shell: Shell) -> str:
-    """What the zone says of the key now."""
+    """The key in the zone now."""
     records = shell("dns", "zone", HOST, "-o", "json").json["records"]
     (text,) = [line["data"] for line in records if line["type"] == "TXT"]
     return str(text.partition("pk=")[2].partition(";")[0])

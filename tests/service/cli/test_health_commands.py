@@ -20,7 +20,7 @@ from waypost import SyncClient
 
 @contextmanager
 def answering() -> Iterator[str]:
-    """An endpoint that lives: whatever is asked, it has nothing to say against it."""
+    """A healthy endpoint: it answers every request with success."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:

@@ -343,13 +343,13 @@ async def test_bob_is_not_alice(bench: Bench, registering: Registering) -> None:
     assert (await held(registering, f"{URN}-bob")).id == "agent:bob.example.com"
 
 
-# --- What the DNS alone tells ---------------------------------------------------------------------
+# --- From the DNS alone ---------------------------------------------------------------------------
 
 
 async def test_a_domain_that_is_hosted_here_is_the_agent_that_is_served_under_it(
     bench: Bench, registering: Registering
 ) -> None:
-    """The service does not ask itself, so all that it finds of its own agents is in the DNS."""
+    """The service does not fetch from itself, so it finds its own agents in the DNS only."""
     bindings = [{"protocol": "https", "endpoint": "https://alice.example.com/invoke"}]
     body = dump_json({"id": "urn:agent:alice", "name": "Alice", "description": "Talks", "bindings": bindings})
     dialect, decoded = registering.registry.decode(body)

@@ -25,7 +25,7 @@ from waypost.trust.document_signatures import sign_adp_public_key
 
 
 class FakeResolver:
-    """A resolver that was told what to say."""
+    """A resolver with a fixed result."""
 
     def __init__(self, **members: object) -> None:
         self.asked: list[str] = []

@@ -44,7 +44,7 @@ async def bench(tmp_path: Path, names: DnsServer) -> AsyncIterator[Bench]:
 
 @pytest.fixture
 def domains(bench: Bench, names: DnsServer) -> DomainClaims:
-    """As the service has them, to be looked at again when the test says so."""
+    """The claims of the service, rechecked when the test advances the clock."""
     return make_domains(bench, names.address)
 
 

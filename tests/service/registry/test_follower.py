@@ -186,7 +186,7 @@ async def test_it_reads_the_index_that_the_writer_saves(tmp_path: Path) -> None:
         for name in ("saved", "gone", "changed"):
             await pair.put(name, description=f"Is {name} by the leader.")
         pair.head = bench.registry.changes.revision
-        await bench.registry.searchable()  # the leader opens its index beside its start, and what is damaged it clears
+        await bench.registry.searchable()  # the leader opens its index in the background and clears a damaged one
         await bench.registry.leader.compact()
         await pair.follower.start()
         assert pair.ranker.follow() == pair.head
@@ -194,7 +194,10 @@ async def test_it_reads_the_index_that_the_writer_saves(tmp_path: Path) -> None:
         await pair.bench.as_("alice").delete("/api/v1/agents/gone")
         await pair.put("changed", description="Now irons shirts.")
         await pair.put("fresh", description="Waters plants.")
-        for saves in (False, True):  # before the leader has saved it, unless it did so in a lull by itself, and after
+        for saves in (
+            False,
+            True,
+        ):  # before and after the leader has saved it (it may also have saved in a pause of writes)
             await pair.announce()
             if saves:
                 await bench.registry.leader.compact()
@@ -210,7 +213,7 @@ async def test_a_damaged_index_of_the_writer_is_left_alone(tmp_path: Path) -> No
         pair = Pair(bench, tmp_path, HybridRanker(tmp_path / "index"))
         await pair.put("a", description="Sorts letters.")
         pair.head = bench.registry.changes.revision
-        await bench.registry.searchable()  # the leader opens its index beside its start, and what is damaged it clears
+        await bench.registry.searchable()  # the leader opens its index in the background and clears a damaged one
         await bench.registry.leader.compact()
         files = sorted(path for path in (tmp_path / "index").rglob("*") if path.is_file())
         damaged = {path: path.read_bytes()[:-20] for path in files}

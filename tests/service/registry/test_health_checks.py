@@ -125,7 +125,7 @@ async def test_different_paths_of_one_server_take_turns(bench: Bench, site: Exte
 
 
 async def test_if_more_than_half_fail_at_once_no_agent_is_delisted_for_an_hour(bench: Bench) -> None:
-    """It may be our own network. Those that never answered fall all the same."""
+    """The fault may be in our own network. Endpoints that never answered are still marked."""
     prober = DeadEndpoints()
     checks = make_checks(bench, prober)
     await register_many(bench, 120)
@@ -272,7 +272,7 @@ async def test_the_health_of_a_hidden_agent_is_not_shown(bench: Bench, site: Ext
 
 
 async def test_the_health_that_a_publisher_claims_is_shown_as_self_asserted(bench: Bench) -> None:
-    """P11: no claim looks like what was found."""
+    """P11: no claim looks like a result of a check."""
     await register(bench.as_("alice"), profile("a", health={"state": "healthy"}))
     asked = {"query": "answers questions", "detail": "full"}
     (found,) = (await bench.as_("bob").post("/profile/v1/discover", json=asked)).json()["candidates"]
@@ -309,7 +309,7 @@ async def test_health_states_survive_a_restart_and_checks_continue_from_them(
 
 
 async def test_a_service_with_the_setting_asks_by_itself(tmp_path: Path, site: ExternalServer) -> None:
-    """From registration to answer without a hand from the test; what is this service itself is not asked."""
+    """From registration to response without help from the test; the service does not check itself."""
     async with service(tmp_path, health_checks=True, allow_cidrs=("127.0.0.1/32",)) as bench:
         client = bench.admin()
         own = f"{bench.application.base_url}/agent/chat"

@@ -86,7 +86,7 @@ async def test_a_change_that_is_signed_with_the_bound_key_does_not_wait(tmp_path
 
 
 async def test_a_proof_of_the_domain_alone_lets_no_change_pass(tmp_path: Path) -> None:
-    """Whoever has the owner's token has the domain's proof too; the key is another matter."""
+    """The owner's token includes the domain's proof, but not the key."""
     async with service(tmp_path) as bench:
         await publish(bench, *BOUND)
         assert (await publish(bench, *DOMAIN, bindings=ELSEWHERE)).outcome == "held"

@@ -120,7 +120,7 @@ async def test_a_revoked_key_opens_no_session_even_with_a_token(bench: Bench) ->
 
 @pytest.mark.parametrize("what", ["key", "agent"])
 async def test_a_conversation_ends_at_once_when_its_key_or_agent_is_revoked(bench: Bench, what: str) -> None:
-    """W9: whatever vouched for it; others go on."""
+    """W9: with and without a token; other conversations continue."""
     now, gone = bench.clock.now(), f"agent:{what}.revoked.example.com"
     body = {"agent_id": gone, "public_key": key_of(gone).public.pem()}
     assert (await bench.admin().post("/api/v1/keys", json=body)).is_success

@@ -118,7 +118,7 @@ def paths(bench: Bench) -> list[str]:
 
 
 async def answers(bench: Bench, client: httpx2.AsyncClient) -> dict[str, str]:
-    """Whatever this caller is answered, with its headers."""
+    """All responses to this caller, with their headers."""
     found = {path: await client.get(path) for path in paths(bench)}
     for host in (f"{word}.example" for word in HIDDEN.values()):
         for path in ("/", "/.well-known/agent.json", "/.well-known/agent-card.json", "/.well-known/agent-card"):

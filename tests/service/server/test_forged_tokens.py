@@ -23,7 +23,7 @@ from waypost.trust.jwt import SERVICE_KEY_ID
 
 CASES = load_own_vectors("jwt_cases")["cases"]
 IDP = TokenIssuer(NOW)
-# What is asked elsewhere in this file, because it is no single token.
+# Cases with a test of their own in this file, because they need more than one token.
 ELSEWHERE = {
     "server configured with an HS256 secret < 32 bytes",
     "exp past by 5 s (leeway 30)",

@@ -81,7 +81,7 @@ async def test_a_stranger_does_not_learn_the_author(tmp_path: Path) -> None:
 
 
 async def test_a_version_that_was_private_stays_hidden(tmp_path: Path, kind: str) -> None:
-    """P8: going public publishes what is public then, not what was written before."""
+    """P8: making an agent public does not publish its earlier versions."""
     async with service(tmp_path, store=kind) as bench:
         alice, bob, admin = bench.as_("alice"), bench.as_("bob"), bench.admin()
         first = await _write(alice, "Public at first.")

@@ -73,7 +73,7 @@ async def test_a_link_signs_in_once_and_not_for_long(tmp_path: Path) -> None:
 
 
 async def test_a_link_from_before_the_start_is_not_taken(tmp_path: Path) -> None:
-    """What was redeemed before is not remembered."""
+    """Redeemed codes are not remembered."""
     async with service(tmp_path) as bench:
         older = new_link(bench, ManualClock(bench.clock.now() - 60))
         assert (await visitor(bench).get(older)).status_code == 401

@@ -70,7 +70,7 @@ ARD_QUESTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 async def everything(client: httpx2.AsyncClient) -> dict[str, Any]:
-    """Every answer, with its headers, but for what is new each time."""
+    """Every response with its headers, except for members that differ in every response."""
     found: dict[str, Any] = {}
     for path in (*PATHS, *PACED_PATHS):
         found[path] = comparable(await client.get(path, headers={"X-Request-Id": "r"}))
@@ -189,7 +189,7 @@ def never_asked() -> Iterator[tuple[Ask, Ask]]:
 async def steps(client: httpx2.AsyncClient, ask: Ask) -> Counter[str]:
     """How often each function of the service was called."""
     calls: Counter[str] = Counter()
-    task = asyncio.current_task()  # what the services do besides is not counted
+    task = asyncio.current_task()  # background work of the services is not counted
 
     def note(frame: FrameType, event: str, _: object) -> None:
         if event == "call" and frame.f_code.co_filename.startswith(SOURCE) and asyncio.current_task() is task:

@@ -74,7 +74,7 @@ async def test_one_agent_in_two_dialects_is_one_record_with_two_sources(tmp_path
         registration = await bench.registry.get(ADMIN, first["id"])
         assert [source.dialect for source in registration.sources] == ["profile", "a2a"]
         assert registration.record.examples == ()
-        assert registration.record.version == "1.2.0"  # what the newer source leaves out, the older one fills
+        assert registration.record.version == "1.2.0"  # the older source supplies members that the newer one lacks
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ SECRET = profile("secret", name="Secret falcon", tags=["hush"], description="Kno
 
 
 async def seen(client: httpx2.AsyncClient) -> dict[str, Any]:
-    """What a caller knows of the agent through each way of asking."""
+    """What a caller sees of the agent through each API."""
     found = await client.post("/profile/v1/discover", json={"query": "falcon", "facets": ["tag"]})
     rtfs = {"jsonrpc": "2.0", "id": 1, "method": "rtfs.registry.discover", "params": {"discovery_tags": ["hush"]}}
     return {

@@ -142,7 +142,7 @@ async def test_the_certificate_of_the_service_is_the_one_that_is_named(tmp_path:
         zone = await _zone(bench)
         (tlsa,) = _data(zone, f"_8443._tcp.{DESK}", "TLSA")
         assert tlsa.startswith("3 1 1 ")
-        assert 'alpn="a2a,http/1.1"' in _data(zone, DESK, "SVCB")[0]  # what the listener speaks, and nothing more
+        assert 'alpn="a2a,http/1.1"' in _data(zone, DESK, "SVCB")[0]  # only the protocols of the listener
         given = await _zone(bench, spki=["00" * 32, "11" * 32])
         assert _data(given, f"_8443._tcp.{DESK}", "TLSA") == ["3 1 1 " + "00" * 32, "3 1 1 " + "11" * 32]
 

@@ -43,7 +43,7 @@ def test_every_released_command_still_exists(words: tuple[str, ...]) -> None:
 
 
 def leaves() -> list[tuple[str, ...]]:
-    """Every command, and of a group each of its own."""
+    """Every command; for a group, its subcommands."""
     found: list[tuple[str, ...]] = []
     for name in COMMANDS:
         command = cli.get_command(click.Context(cli), name)

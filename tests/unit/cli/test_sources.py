@@ -25,7 +25,7 @@ def test_a_single_document_keeps_its_bytes(tmp_path: Path) -> None:
 def test_lines_are_documents_with_their_line_numbers(tmp_path: Path) -> None:
     pieces = read(tmp_path, "a.jsonl", b'{"id":"a"}\n\n{"id":"b"}\nbroken\n')
     assert [piece.origin.rsplit(":", 1)[1] for piece in pieces] == ["1", "3", "4"]
-    assert pieces[2].content == b"broken"  # the service says what is wrong with it, and where
+    assert pieces[2].content == b"broken"  # the service reports the error and its path
 
 
 def test_lines_are_recognised_without_the_suffix(tmp_path: Path) -> None:

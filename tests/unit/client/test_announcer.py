@@ -26,7 +26,7 @@ NOW = 1_780_000_000.0
 
 
 class Pauses:
-    """Time that passes when the test says so; what was asked for is kept."""
+    """Pauses that end when the test says so; it records their lengths."""
 
     def __init__(self) -> None:
         self.asked: list[float] = []
@@ -42,7 +42,7 @@ class Pauses:
 
 
 class Registry:
-    """A transport that keeps what it is sent, and can be told to fail."""
+    """A transport that records its messages and can be made to fail."""
 
     name = "http"
 

@@ -31,7 +31,7 @@ class Known:
 
 
 class RecordingHandler:
-    """Bob's program: it writes down what is posted, unless it cannot."""
+    """Bob's program: it records received callbacks, or fails."""
 
     def __init__(self) -> None:
         self.taken: list[ReceivedCallback] = []

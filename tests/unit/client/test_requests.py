@@ -28,7 +28,7 @@ QUICK = Retry(base_seconds=0.0)
 
 
 class Script:
-    """Answers one request after the other from a list, and remembers what was asked. The last answer stays."""
+    """Answers requests from a list and records them. The last answer is repeated."""
 
     def __init__(self, *answers: httpx2.Response | errors.WaypostError | httpx2.TransportError) -> None:
         self.answers = list(answers)

@@ -13,7 +13,7 @@ from waypost.net.address_policy import AddressPolicy
 from waypost.net.dns.upstreams import StubResolver
 from waypost.net.fetcher import FETCH_LIMITS, SafeFetcher
 
-# Far above the product's own, for what is answered: a busy machine takes its time.
+# Far above the product's own limits: a busy machine is slow.
 PATIENT = {
     purpose: msgspec.structs.replace(bounds, connect_seconds=30.0, total_seconds=60.0)
     for purpose, bounds in FETCH_LIMITS.items()

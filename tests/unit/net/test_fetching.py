@@ -345,7 +345,7 @@ async def test_an_endpoint_that_answers_410_is_not_probed_for_a_day(
 
 
 async def test_nothing_is_left_behind(site: ExternalServer, make_fetcher: MakeFetcher) -> None:
-    """Sockets are closed whatever happened."""
+    """Sockets are closed in every case."""
     site.json("/ok", {})
     site.pages["/gzip"] = answer(b"x", content_encoding="gzip")
     fetcher = make_fetcher()

@@ -26,7 +26,7 @@ REFUSALS = (AddressDenied, InvalidParameter)
 
 @pytest.fixture
 async def canary() -> AsyncIterator[ExternalServer]:
-    """Listens on every address of this machine, so that whatever goes inside ends here."""
+    """Listens on every address of this machine, so that every connection to it is noticed."""
     async with AsyncExitStack() as stack:
         made = await stack.enter_async_context(external_server("0.0.0.0"))
         server = await asyncio.start_server(made.serve, "::1", made.port)
@@ -130,7 +130,7 @@ async def test_a_redirect_to_a_denied_address(
 async def test_a_name_that_changes_its_mind(
     canary: ExternalServer, site: ExternalServer, names: DnsServer, make_fetcher: MakeFetcher
 ) -> None:
-    """S4: one look-up for each request; what the next one would say does not matter."""
+    """S4: one lookup per request; a different second answer has no effect."""
     site.pages["/"] = answer(b"{}")
     names.set("rebind.test", "A", ["127.0.0.1"], ["127.0.0.2"])
     fetched = await make_fetcher().fetch(f"http://rebind.test:{site.port}/", "card")

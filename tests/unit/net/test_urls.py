@@ -27,7 +27,7 @@ def test_odd_addresses_are_refused(url: str) -> None:
 
 @pytest.mark.parametrize("host", [host for host in VECTORS["deny_hosts_text"] if host not in NAMES])
 def test_odd_hosts_are_refused_by_the_parser_or_denied_by_their_number(host: str) -> None:
-    """S3. What is left are plain names, which are judged by the addresses that they lead to."""
+    """S3. Only plain names remain; their addresses are checked."""
     try:
         target = parse_url(f"http://{host}/")
     except InvalidParameter:

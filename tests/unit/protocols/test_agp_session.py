@@ -153,7 +153,7 @@ def test_nothing_is_accepted_before_the_hello() -> None:
 def test_a_second_hello_in_a_session_is_no_message() -> None:
     _, answerer = met()
     said = answerer.receive(session(ALICE, BOB).write("system", MessageContent(text=hello_text(ALICE)), NOW), NOW)
-    assert isinstance(said, ControlReceived)  # told, and nothing follows from it
+    assert isinstance(said, ControlReceived)  # reported, without effect
     assert answerer.state is SessionState.OPEN
 
 

@@ -38,7 +38,7 @@ def found(machine: HostFacts = SOUND, running: RuntimeFacts | None = None, **set
 
 
 def missing(*arguments: Any, **settings: Any) -> set[tuple[str, str, str | None]]:
-    """What is a danger or a warning: severity, layer, setting."""
+    """The findings that are a danger or a warning: severity, layer, setting."""
     return {
         (each.severity, each.layer, each.setting)
         for each in found(*arguments, **settings)

@@ -133,7 +133,7 @@ class UnscannableStore(MemoryStore):
 async def test_a_revocation_reads_only_the_agents_of_its_key(is_asked_before: bool) -> None:
     async with registry(UnscannableStore()) as held:
         await held.trust.allow(ADMIN, "*")
-        if is_asked_before:  # what is bound later is known without reading the rows again
+        if is_asked_before:  # keys bound later are known without reading the rows again
             assert (await held.trust.revoke(ADMIN, revocation(key=TWO.public.key_id))).withdrawn == ()
         await announce(held)
         for number in range(20):

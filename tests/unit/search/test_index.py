@@ -50,7 +50,7 @@ def folder(tmp_path: Path) -> Path:
 
 @contextlib.contextmanager
 def unwritable(folder: Path) -> Iterator[None]:
-    """The folder is elsewhere for a while, and a file stands in its place. What is mapped stays readable."""
+    """Replace the folder by a file for a while. Mapped files stay readable."""
     elsewhere = folder.with_name("elsewhere")
     folder.rename(elsewhere)
     folder.write_bytes(b"")
@@ -170,7 +170,7 @@ def test_a_process_killed_without_close_loses_only_what_was_not_maintained(folde
     ranker.maintain(8)
     ranker.put(agent("not-yet", "Xylophone"))
     assert len(ask(ranker, "xylophone")) == 2
-    shutil.copytree(folder, tmp_path / "as-it-was")  # what a kill would have left behind
+    shutil.copytree(folder, tmp_path / "as-it-was")  # the state that a kill would leave
     survivor, revision = opened_at(tmp_path / "as-it-was")
     assert revision == 8
     assert ids(ask(survivor, "xylophone")) == ["committed"]

@@ -28,7 +28,7 @@ def unrelated(count: int) -> F32:
 
 
 def akin(count: int) -> F32:
-    """So many that have more in common than each has of its own."""
+    """Records that share more terms than each has alone."""
     made = DIRECTIONS[1] + 0.7 * DIRECTIONS[2 : count + 2]
     return np.asarray(made / np.linalg.norm(made, axis=1, keepdims=True), dtype=np.float32)
 

@@ -20,7 +20,7 @@ ANSWER = b"HTTP/1.1 201 Created\r\ncontent-length: 2\r\ndate: then\r\nx-own: yes
 
 
 class FakeLeader:
-    """The other side of the socket: keeps what it is sent, and answers it all alike."""
+    """The other side of the socket: records requests and gives the same answer to all."""
 
     def __init__(self, answer: bytes = ANSWER) -> None:
         self.answer = answer
@@ -60,7 +60,7 @@ async def writing(data: Path, answer: bytes = ANSWER) -> AsyncIterator[FakeLeade
 
 @asynccontextmanager
 async def following(data: Path, answer: bytes = ANSWER) -> AsyncIterator[tuple[Application, FakeLeader]]:
-    """A process that follows, and what it takes for the one that writes."""
+    """A follower, and a fake leader."""
     application = build(Settings(data=data, workers=2), slot=WorkerTable(2).slot(1))
     assert application.follower is not None
     async with writing(data, answer) as leader:
@@ -73,7 +73,7 @@ async def following(data: Path, answer: bytes = ANSWER) -> AsyncIterator[tuple[A
 
 
 async def ask(application: Application, *parts: bytes, **scope: Any) -> list[Message]:
-    """One request through the application; what it sent."""
+    """One request through the application; returns the sent messages."""
     sent: list[Message] = []
     waiting = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
     waiting[-1]["more_body"] = False
@@ -163,7 +163,7 @@ async def test_an_answer_without_a_body_is_whole(tmp_path: Path) -> None:
 
 
 class RecordingApp:
-    """In the place of the service: keeps what it is asked."""
+    """Stands in for the service and records the scope."""
 
     scope: Scope
 

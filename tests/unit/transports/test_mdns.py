@@ -158,7 +158,7 @@ async def test_an_unsigned_goodbye_only_makes_an_agent_suspect(
 async def test_a_record_that_zeroconf_forgets_is_not_taken_for_news(
     make: Callable[..., Any], service: str, clock: ManualClock
 ) -> None:
-    """zeroconf tells of what it drops as of what it hears: an agent that was killed would come back once more."""
+    """zeroconf reports dropped records like received ones: a killed agent would reappear once."""
     bob = await make()
     watched, heard = Watched(), list[JsonObject]()
 

@@ -49,7 +49,7 @@ def made() -> Iterator[Made]:
 
 
 def come(listener: socket.socket, *senders: socket.socket, each: int = 20) -> dict[str, int]:
-    """How many datagrams of each sender arrive. A busy system takes its time, and has counted what it kept out."""
+    """The number of datagrams that arrive from each sender, after a wait for a busy system; the kernel has counted the rest."""
     come_in = {str(sender.getsockname()[:2]): 0 for sender in senders}
     before, deadline = count_dropped(listener), time.monotonic() + PATIENCE_SECONDS
     for sender in senders:
@@ -197,11 +197,11 @@ async def test_a_closed_sieve_touches_no_socket(made: Made) -> None:
             1.0,
             19_990.0,
             4 * limits.NOISY_SOURCE_PACKETS_PER_SECOND / 20_000,
-        ),  # a flood: a few times what is let in comes through
+        ),  # a flood: a few times the admitted rate
         (0.002, 30.0, 0.002),  # it goes on: nothing changes
         (0.005, 0.0, 0.02),  # it is over: more is listened to, step by step
         (0.5, 0.0, 1.0),
-        (0.25, 50.0, 1.0),  # no more than a machine may say
+        (0.25, 50.0, 1.0),  # at most the rate of one machine
         (1.0, 1e9, 1e-4),
     ],
 )

@@ -100,7 +100,7 @@ def test_a_malformed_checkpoint_is_refused(note: str) -> None:
 
 
 def test_a_signature_for_one_purpose_serves_no_other() -> None:
-    """C14: what one key of ours signs begins with what it is for, and each reader asks for its own beginning."""
+    """C14: everything that one key signs starts with its purpose, and each verifier requires its own."""
     token = sign_jwt(PRIVATE, {"sub": "alice"}, key_id="k")
     head = token.rpartition(".")[0]
     assert verify_jwt(service_key(PRIVATE.public_key()), token) == {"sub": "alice"}

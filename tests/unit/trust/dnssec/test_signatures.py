@@ -111,7 +111,9 @@ def test_the_clock_of_signatures_turns_over() -> None:
     """RFC 4034 §3.1.5: the numbers wrap around in 2106."""
     turn = 2.0**32
     signature = sign(rrset(), inception=int(turn - DAY), expiration=int(turn - 1)).replace(expiration=DAY)
-    assert "is invalid" in reason(verify(rrset(), signature, now=turn + 5))  # in time, though not what was signed
+    assert "is invalid" in reason(
+        verify(rrset(), signature, now=turn + 5)
+    )  # within the validity, but not the signed data
     assert "has expired" in reason(verify(rrset(), signature, now=turn + 2 * DAY))
 
 
