@@ -46,6 +46,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self._histogram = Histogram(_DURATION, _DURATION_HELP, _LABELS, buckets=_BUCKETS, registry=None)
+        self._by_labels: dict[tuple[str, str, int], Histogram] = {}
         self._gauges: dict[str, _Gauge] = {}
         self._reports: dict[int, _ProcessReport] = {}  # by slot
         self._ended: _Durations = {}  # of processes that were replaced
@@ -56,7 +57,11 @@ class Metrics:
 
     def observe(self, method: str, route: str, status: int, seconds: float) -> None:
         """One request that was answered."""
-        self._histogram.labels(route, method if method in _METHODS else "OTHER", str(status)).observe(seconds)
+        key = (route, method if method in _METHODS else "OTHER", status)
+        histogram = self._by_labels.get(key)
+        if histogram is None:
+            histogram = self._by_labels[key] = self._histogram.labels(*key)  # 2 µs: three times the observation
+        histogram.observe(seconds)
 
     def add_gauge(self, name: str, documentation: str, read: Callable[[], float], *, is_summed: bool = False) -> None:
         self._gauges[name] = _Gauge(documentation, read, is_summed)
