@@ -143,7 +143,7 @@ async def test_members_of_a_record(admin: httpx2.AsyncClient, name: str) -> None
     assert (await admin.post("/api/v1/agents", json=profile("a") | at)).status_code == 201
 
 
-def test_the_bounds_above_are_those_of_the_table() -> None:
+def test_the_numbers_in_these_tests_are_those_of_limits() -> None:
     """The tests use literal numbers, as callers see them; this compares them with `limits`."""
     assert (limits.ID_CHARS, limits.NAME_CHARS, limits.DESCRIPTION_CHARS, limits.VERSION_CHARS) == (
         1024,

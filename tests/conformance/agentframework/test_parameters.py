@@ -229,7 +229,7 @@ async def test_pages_count_from_one_and_tell_of_the_whole(opened: Opener) -> Non
 
 
 @pytest.mark.req("AF-25", "AF-26")
-async def test_the_ends_of_the_walk(opened: Opener) -> None:
+async def test_first_last_and_too_large_pages(opened: Opener) -> None:
     async with opened(numbered(3)) as served:
         first = await served.client.get(f"{AGENTS}?page=1")
         clamped = await served.client.get(f"{AGENTS}?per_page=201")
