@@ -1,4 +1,4 @@
-"""`scripts/serve` on a fresh machine: from any folder, with an empty home and a minimal PATH."""
+"""`scripts/serve` on a fresh machine: from any folder, with a minimal PATH, whatever the default data folder holds."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """The environment of a fresh login."""
-    (tmp_path / "home").mkdir()
+    """The environment of a login. The default data folder holds keys that no service can use: the demo has its own."""
+    keys = tmp_path / "home" / ".local" / "share" / "waypost" / "keys"
+    keys.mkdir(parents=True)
+    for name in ("identity.pem", "token.pem", "../admin.token"):
+        (keys / name).write_text("poison")
     return {"HOME": str(tmp_path / "home"), "PATH": SYSTEM_PATH}
 
 
@@ -50,6 +53,9 @@ def test_it_prints_the_ready_line_and_the_three_suggestions_work(
     assert len(trials) == 3
     for trial in trials:
         assert _first_output(trial, tmp_path, environment), trial
+    left = [path for path in (tmp_path / "home" / ".local").rglob("*") if path.is_file()]
+    assert [path.name for path in left if path.read_text() != "poison"] == []
+    assert len(left) == 3
 
 
 def _trials(served: subprocess.Popen[str]) -> list[str]:

@@ -19,11 +19,13 @@ PHONE = {"width": 390, "height": 844}
 
 
 @contextmanager
-def chromium() -> Iterator[Browser]:
+def chromium(*arguments: str) -> Iterator[Browser]:
     path = shutil.which("chromium") or "/usr/bin/chromium"
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=path, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"], timeout=120_000
+            executable_path=path,
+            args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", *arguments],
+            timeout=120_000,
         )
         try:
             yield browser

@@ -172,6 +172,12 @@ def test_open_is_for_loopback_only() -> None:
     for host in ("0.0.0.0", "192.0.2.1", "example.net"):
         with pytest.raises(ConfigurationError, match="loopback"):
             load({"open": True, "host": host})
+    for url in ("http://127.0.0.1:9000", "https://localhost", "http://[::1]:8440"):
+        assert load({"open": True, "base_url": url}).open
+    for url in ("https://agents.example.net", "http://192.0.2.1:8440", "http://localhost.example"):
+        with pytest.raises(ConfigurationError) as caught:
+            load({"open": True, "base_url": url})
+        assert caught.value.path == "base_url"
 
 
 def test_loopback_addresses_are_recognised() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+
 import msgspec
 
 from waypost.app.core import AppContext, Core
 from waypost.app.outbound import Outbound
 from waypost.errors import FetchFailed
 from waypost.messaging.invitations import InvitationStore
+from waypost.model.principal import PUBLIC
 from waypost.model.registration import Registration
 from waypost.net.outbound import OutboundClient
 from waypost.server.api.adp.invitations import InvitationApi
@@ -29,7 +32,7 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     issuers: Issuers | None  # external ones
     rates: RateLimits
     origin: TrustedProxies  # finds the address of the caller behind proxies
-    hosts: TrustedHosts  # host names that a WebSocket handshake may use
+    hosts: TrustedHosts  # host names and origins that are the service's own
 
 
 def make_security(context: AppContext, core: Core, client: OutboundClient) -> Security:
@@ -48,8 +51,20 @@ def make_security(context: AppContext, core: Core, client: OutboundClient) -> Se
         issuers=issuers,
         rates=make_rates(settings, clock),
         origin=TrustedProxies(settings.trusted_proxies),
-        hosts=TrustedHosts(context.base_url, settings.host, settings.allowed_hosts, settings.allowed_origins),
+        hosts=_make_trusted_hosts(context, core),
     )
+
+
+def _make_trusted_hosts(context: AppContext, core: Core) -> TrustedHosts:
+    settings, machine = context.settings, socket.gethostname()
+
+    def is_hosted(domain: str) -> bool:
+        """A domain of an agent that is not public is unknown to callers who must authenticate."""
+        entry = core.registry.hosted(domain)
+        return entry is not None and (settings.open or entry.visibility == PUBLIC)
+
+    names = (settings.host, machine, machine.partition(".")[0], *settings.allowed_hosts)
+    return TrustedHosts(context.base_url, names, settings.allowed_origins, is_hosted)
 
 
 def _make_key_fetch(client: OutboundClient) -> FetchKeys:

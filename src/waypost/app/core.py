@@ -4,6 +4,7 @@ renderer, metrics.
 
 from __future__ import annotations
 
+import hmac
 import secrets
 from collections.abc import Callable
 from functools import cached_property, partial
@@ -75,6 +76,7 @@ def make_context(
 ) -> AppContext:
     clock = clock or SystemClock()
     base_url = settings.public_url(port)
+    identity_key = read_key(settings.data / _IDENTITY_KEY)
     return AppContext(
         settings=settings,
         clock=clock,
@@ -83,8 +85,8 @@ def make_context(
         started_at=clock.now() if started_at is None else started_at,
         base_url=base_url,
         host=urlsplit(base_url).hostname or "localhost",
-        identity_key=read_key(settings.data / _IDENTITY_KEY),
-        token_key=read_key(settings.data / TOKEN_KEY_FILE),
+        identity_key=identity_key,
+        token_key=_open_access_key(identity_key) if settings.open else read_key(settings.data / TOKEN_KEY_FILE),
         admin_token=read_admin_token(settings.data),
     )
 
@@ -99,6 +101,8 @@ def mint_locally(
 
 def _make_mint(settings: Settings, key: Ed25519PrivateKey, clock: Clock) -> MintToken:
     def mint(subject: str, scopes: tuple[str, ...], ttl_seconds: int, token_id: str) -> tuple[str, str]:
+        settings.require_authentication()
+        now = clock.wall()
         token = jwt.mint(
             key,
             issuer=settings.issuer,
@@ -106,12 +110,20 @@ def _make_mint(settings: Settings, key: Ed25519PrivateKey, clock: Clock) -> Mint
             subject=subject,
             scopes=scopes,
             ttl_seconds=ttl_seconds,
-            now=clock.now(),
+            now=now,
             token_id=token_id,
         )
-        return token, to_rfc3339(int(clock.now()) + ttl_seconds)
+        return token, to_rfc3339(int(now) + ttl_seconds)
 
     return mint
+
+
+def _open_access_key(identity: Ed25519PrivateKey) -> Ed25519PrivateKey:
+    """The token key of a service without authentication, which accepts no tokens: it only seals the forms of pages, so all
+    processes need the same one. It is in no file, where `waypost token mint` would find it."""
+    return Ed25519PrivateKey.from_private_bytes(
+        hmac.digest(identity.private_bytes_raw(), b"waypost open access", "sha256")
+    )
 
 
 # --- Secrets in the data folder -------------------------------------------------------------------
@@ -245,7 +257,7 @@ def _make_registry(context: AppContext, store: Store, models: Models, client: Ou
     settings, clock, slot = context.settings, context.clock, context.slot
 
     def make_certificates(trust: RegistryTrustStore) -> AnnouncedCertificates:
-        return AnnouncedCertificates(settings.client_ca, settings.crl, clock.now, is_revoked=trust.is_revoked)
+        return AnnouncedCertificates(settings.client_ca, settings.crl, clock.wall, is_revoked=trust.is_revoked)
 
     make = partial(
         Registry,

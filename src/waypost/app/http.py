@@ -73,10 +73,11 @@ def make_http_app(
     registry, settings = core.registry, context.settings
     described: list[Route] = []  # filled below: the reference describes its own routes, too
     reference = ReferenceApi(core.renderer, context.started_at, described)
+    pages = _make_pages(context, core, outbound, security, hosted, apis, reference)
     routes = [
         route
         for api in (
-            _make_pages(context, core, outbound, security, hosted, apis, reference),
+            pages,
             apis.well_known,
             apis.profile,
             messaging,
@@ -118,6 +119,8 @@ def make_http_app(
         open_access=settings.open,
         rates=security.rates,
         origin=security.origin,
+        hosts=security.hosts,
+        error_page=pages.error_page,
     )
 
 
@@ -173,7 +176,7 @@ def _make_pages(
         make_session_cipher(context.token_key.private_bytes_raw(), context.admin_token),
         security.authenticator,
         lambda: mint(ADMIN.subject or "", (SCOPE_ADMIN,), limits.PAGE_SESSION_SECONDS, secrets.token_hex(8))[0],
-        context.clock.now,
+        context.clock.wall,
         base_url=context.base_url,
         open_access=context.settings.open,
         anonymous_read=context.settings.anonymous_read,
@@ -203,7 +206,7 @@ def sign_in_link(settings: Settings, base_url: str, *, clock: Clock | None = Non
     cipher = make_session_cipher(
         read_key(settings.data / TOKEN_KEY_FILE).private_bytes_raw(), read_admin_token(settings.data)
     )
-    code = make_sign_in_code(cipher, (clock or SystemClock()).now(), secrets.token_bytes(16))
+    code = make_sign_in_code(cipher, (clock or SystemClock()).wall(), secrets.token_bytes(16))
     return f"{base_url}/?{SIGN_IN_PARAMETER}={code}"
 
 

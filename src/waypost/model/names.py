@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import ipaddress
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from waypost.errors import InvalidParameter
 
 _PATH_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,127}\Z")
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
+_AUTHORITY = re.compile(r"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|(?P<name>[0-9A-Za-z._-]{1,254}))(?::[0-9]{0,5})?\Z")
 _SLUG = re.compile(r"[uh]-")
 
 
@@ -80,6 +82,22 @@ def parse_domain(value: object, path: str) -> str:
             hint="Write it like agent.example.com, in A-labels.",
         )
     return text
+
+
+def parse_authority(text: str) -> str | None:
+    """Parse the value of a Host header: the name or IP address in lower case, without port, brackets and final dot.
+
+    None if it is not `host` or `host:port`. Of an IPv6 address, only the form in brackets is valid (RFC 3986).
+    """
+    found = _AUTHORITY.match(text)
+    if found is None:
+        return None
+    if found["ipv6"] is not None:
+        try:
+            return str(ipaddress.IPv6Address(found["ipv6"]))
+        except ValueError:
+            return None
+    return found["name"].lower().removesuffix(".") or None
 
 
 def domain_of(agent_id: str) -> str | None:

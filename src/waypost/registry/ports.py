@@ -120,7 +120,11 @@ class KeyValueStore(Protocol):
 
 class Clock(Protocol):
     def now(self) -> float:
-        """Unix seconds."""
+        """Unix seconds that never jump: for leases and everything else the service measures itself."""
+        ...
+
+    def wall(self) -> float:
+        """Unix seconds of the system clock, read at each call: for times that others state, such as those of tokens."""
         ...
 
 

@@ -132,7 +132,7 @@ class WellKnownApi:
 
     async def find_by_host(self, request: Request) -> Registration | None:
         """The hosted agent that the Host header names."""
-        host = (request.header(b"host") or "").rsplit("]", 1)[-1].split(":", 1)[0]
+        host = request.host_name
         return await self.find_by_domain(request, host) if host else None
 
     async def find_by_domain(self, request: Request, domain: str) -> Registration | None:

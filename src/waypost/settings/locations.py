@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from waypost.errors import ConfigurationError
+from waypost.model.names import parse_authority
 
 ADMIN_TOKEN_FILE = "admin.token"
 
@@ -42,6 +43,13 @@ def check_url(url: str, name: str) -> str:
             f"{url!r} is not the address of a service.", path=name, hint="Write it like http://127.0.0.1:8440."
         )
     return url
+
+
+def check_host(text: str, name: str) -> None:
+    if parse_authority(text) is None:
+        raise ConfigurationError(
+            f"{text!r} is not a host name.", path=name, hint="Write it like agents.example.net, without a scheme."
+        )
 
 
 def check_cidr(text: str, name: str) -> None:

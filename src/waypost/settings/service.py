@@ -3,14 +3,15 @@
 # No `from __future__ import annotations`: `read_rows` reads the annotations.
 from pathlib import Path
 from typing import Annotated, Final
+from urllib.parse import urlsplit
 
 import msgspec
 
 from waypost import limits
-from waypost.errors import ConfigurationError
+from waypost.errors import ConfigurationError, Forbidden
 from waypost.model.credentials import ClientSubject, Issuer, check_client_subjects, check_issuers
 from waypost.model.principal import PUBLIC, VISIBILITIES
-from waypost.settings.locations import check_cidr, check_url, is_loopback
+from waypost.settings.locations import check_cidr, check_host, check_url, is_loopback
 from waypost.settings.setting import Row, read_rows
 
 
@@ -178,13 +179,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     allowed_hosts: Annotated[
         tuple[str, ...],
         Row(
-            "Further host names that a WebSocket request may name.",
-            default="the host of base_url, localhost, and addresses",
+            "Further names of the service in `Host`, where that is checked: for WebSockets, on `/mcp`, and with `open`.",
+            default="the host of base_url, localhost, the name of this machine, hosted domains, and IP addresses",
         ),
     ] = ()
     allowed_origins: Annotated[
         tuple[str, ...],
-        Row("Sites whose pages may open a WebSocket here, each as `https://host`.", default="the service's own"),
+        Row(
+            "Further sites whose pages may open a WebSocket, use `/mcp` and, with `open`, write; each as `https://host`.",
+            default="the service's own",
+        ),
     ] = ()
     rate_limit_reads: Annotated[
         int | None,
@@ -408,6 +412,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 path="open",
                 hint="Listen on 127.0.0.1, or leave `open` out and issue tokens.",
             )
+        if self.open and self.base_url is not None and not is_loopback(urlsplit(self.base_url).hostname or ""):
+            raise ConfigurationError(
+                f"Authentication cannot be turned off for a service that others reach at {self.base_url!r}.",
+                path="base_url",
+                hint="Leave `open` out and issue tokens, or leave `base_url` out.",
+            )
         if self.workers > 1 and not self.is_durable:
             raise ConfigurationError(
                 f"{self.workers} processes cannot share the store `{self.store}`.",
@@ -422,6 +432,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.base_url is not None:
             check_url(self.base_url, "base_url")
+        for text in self.allowed_hosts:
+            check_host(text, "allowed_hosts")
         for text in self.allow_cidrs:
             check_cidr(text, "allow_cidrs")
         for text in self.trusted_proxies:
@@ -435,6 +447,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 )
         check_issuers(self.external_issuers)
         check_client_subjects(self.client_subjects)
+
+    def require_authentication(self) -> None:
+        """Refuse to issue a token or an API key without authentication: any program here could make itself one that
+        outlives the trial."""
+        if self.open:
+            raise Forbidden(
+                "The service runs without authentication: it issues no tokens or API keys.",
+                path="open",
+                hint="Run `waypost serve` without --open; while it is open, no credential is needed.",
+            )
 
     @property
     def external_issuers(self) -> tuple[Issuer, ...]:

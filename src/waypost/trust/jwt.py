@@ -29,6 +29,7 @@ from waypost.errors import InvalidParameter, Unauthorized, WaypostError
 from waypost.model.credentials import RESERVED_SUBJECTS, Issuer
 from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.model.principal import SCOPE_ADMIN, SCOPES, Principal
+from waypost.model.times import to_rfc3339
 from waypost.trust.encodings import encode_base64url
 from waypost.trust.jose import InvalidJws, JoseKey, Jws, jose_key, verify_compact, verify_jws
 from waypost.trust.keys import ed25519
@@ -73,17 +74,27 @@ def check_issuer_and_audience(claims: JsonObject, *, issuer: str, audience: str)
         raise InvalidJws("it is for another audience")
 
 
-def check_token_times(claims: JsonObject, now: float, *, leeway: float) -> float:
-    """Return the time of expiry. Without `iat` the lifetime is measured from now."""
-    expires_at = _numeric_date(claims["exp"])
+def check_token_times(claims: JsonObject, now: float, *, leeway: float) -> tuple[float, float]:
+    """Return from when and until when the token is valid. Without `iat` the lifetime is measured from now."""
     issued_at = _numeric_date(claims.get("iat", now))
+    not_before = max(issued_at - limits.TOKEN_LEEWAY_SECONDS, _numeric_date(claims.get("nbf", now)) - leeway)
+    expires_at = _numeric_date(claims["exp"])
     if now >= expires_at + leeway:
-        raise InvalidJws("it has expired")
-    if issued_at > now + limits.TOKEN_LEEWAY_SECONDS or _numeric_date(claims.get("nbf", now)) > now + leeway:
-        raise InvalidJws("it is not valid yet")
+        raise InvalidJws(
+            f"it has expired: it was valid until {_told(expires_at)}, and the clock here says {_told(now)}"
+        )
+    if now < not_before:
+        raise InvalidJws(f"it is not valid yet: it is from {_told(issued_at)}, and the clock here says {_told(now)}")
     if expires_at - issued_at > limits.TOKEN_TTL_MAX_SECONDS:
         raise InvalidJws("its lifetime is too long")
-    return expires_at
+    return not_before, expires_at + leeway
+
+
+def _told(at: float) -> str:
+    try:
+        return to_rfc3339(at)
+    except (OverflowError, ValueError):  # beyond the calendar
+        return f"{at:g}"
 
 
 def _numeric_date(value: Any) -> float:
@@ -205,8 +216,11 @@ def mint(
     return sign_jwt(key, claims, key_id=SERVICE_KEY_ID)
 
 
-class VerifiedToken(msgspec.Struct, frozen=True):
+class VerifiedToken(msgspec.Struct, frozen=True, kw_only=True):
+    """A token and the time for which it is valid, with the leeway of its issuer."""
+
     principal: Principal
+    not_before: float
     expires_at: float
     token_id: str
 
@@ -232,14 +246,16 @@ class TokenVerifier:
         if not _is_integer(claims["exp"]) or not _is_integer(claims.get("iat")):
             raise InvalidJws("its times are not integers")
         # No leeway: the clock that minted the token also checks it.
-        expires_at = check_token_times(claims, now, leeway=0)
+        not_before, expires_at = check_token_times(claims, now, leeway=0)
         principal = Principal(
             subject=token_subject(claims),
             scopes=token_scopes(claims),
             via="jwt",
             credential=credential_name(claims, token),
         )
-        return VerifiedToken(principal, expires_at, str(claims.get("jti", "")))
+        return VerifiedToken(
+            principal=principal, not_before=not_before, expires_at=expires_at, token_id=str(claims.get("jti", ""))
+        )
 
 
 def _is_integer(value: Any) -> bool:
@@ -278,14 +294,16 @@ class ExternalIssuerVerifier:
             verify_jws(signed, keys)
         claims = decode_claims(signed)
         check_issuer_and_audience(claims, issuer=self.issuer.issuer, audience=self.issuer.audience)
-        expires_at = check_token_times(claims, now, leeway=limits.TOKEN_LEEWAY_SECONDS)
+        not_before, expires_at = check_token_times(claims, now, leeway=limits.TOKEN_LEEWAY_SECONDS)
         principal = Principal(
             subject=self._subject(claims),
             scopes=self._scopes(claims),
             via="jwt",
             credential=credential_name(claims, token),
         )
-        return VerifiedToken(principal, expires_at + limits.TOKEN_LEEWAY_SECONDS, str(claims.get("jti", "")))
+        return VerifiedToken(
+            principal=principal, not_before=not_before, expires_at=expires_at, token_id=str(claims.get("jti", ""))
+        )
 
     def _subject(self, claims: JsonObject) -> str:
         subject = self.issuer.prefix + token_subject(claims)

@@ -1,6 +1,7 @@
 """Authentication of requests: a token of the service or of an external issuer, else a client certificate.
 
-Verified tokens are cached. An address with too many failures is refused before anything is verified.
+Verified tokens are cached; their times are compared with the wall clock at each request (E13). An address with too many
+failures is refused before anything is verified.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ ADMIN = Principal(subject="admin", scopes=frozenset(SCOPES), via="admin-token", 
 
 OPEN_ACCESS = Principal(subject="anonymous", scopes=frozenset(SCOPES), via="open", credential="open")
 
-_ADMIN_VERIFIED = VerifiedToken(ADMIN, math.inf, "")
+_ADMIN_VERIFIED = VerifiedToken(principal=ADMIN, not_before=-math.inf, expires_at=math.inf, token_id="")
 
 
 class Authenticator:
@@ -83,7 +84,7 @@ class Authenticator:
 
     def _find_cached(self, header: str) -> Principal | None:
         cached = self._verified.get(header.partition(" ")[2].strip())
-        if cached is None or self._clock.now() >= cached[1]:
+        if cached is None or not cached[0].not_before <= self._clock.wall() < cached[1]:
             return None
         return self._require_unrevoked(cached[0]).principal
 
@@ -122,12 +123,12 @@ class Authenticator:
             raise Unauthorized(
                 f"Invalid token: {error}.", path="Authorization", hint="Get a new one from its issuer."
             ) from None
-        verify_again_at = min(verified.expires_at, self._clock.now() + limits.TOKEN_RECHECK_SECONDS)
+        verify_again_at = min(verified.expires_at, self._clock.wall() + limits.TOKEN_RECHECK_SECONDS)
         self._verified.put(token, (verified, verify_again_at))
         return verified
 
     def _verify_own(self, token: str) -> VerifiedToken:
-        verified = self._verifier.verify(token, self._clock.now())
+        verified = self._verifier.verify(token, self._clock.wall())
         self._verified.put(token, (verified, verified.expires_at))
         return verified
 
@@ -163,14 +164,14 @@ def make_tls(settings: Settings) -> TlsContext | None:
 
 def make_issuers(settings: Settings, fetch: FetchKeys, clock: Clock) -> Issuers | None:
     issuers = settings.external_issuers
-    return Issuers(issuers, fetch, clock.now) if issuers else None
+    return Issuers(issuers, fetch, clock) if issuers else None
 
 
 def make_certificates(settings: Settings, clock: Clock, is_revoked: Callable[[str], bool]) -> ClientCertificates | None:
     if settings.client_ca is None:
         return None
     return ClientCertificates(
-        settings.client_ca, settings.crl, settings.client_subjects, clock.now, is_revoked=is_revoked
+        settings.client_ca, settings.crl, settings.client_subjects, clock.wall, is_revoked=is_revoked
     )
 
 

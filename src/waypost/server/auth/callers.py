@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from waypost import limits
 from waypost.errors import Forbidden, Misdirected, RateLimited
+from waypost.model.names import parse_authority
 from waypost.model.principal import Principal
 from waypost.rate_limit import RateLimiter
 from waypost.server.http.asgi import Request, Scope
@@ -56,40 +57,59 @@ def _find_address(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class TrustedHosts:
-    """Checks the Host and Origin headers of a WebSocket handshake (THREATS W2).
+    """The host names and origins that are this service's own: the one list for HTTP and WebSockets (E3, W2).
 
-    A page of another site can open a WebSocket to any address, and can point a name of its own at this machine. So the
-    page must be of this service, and the host one of its names or an IP address, which no DNS name can imitate.
+    A page of another site can send requests to any address, and can point a DNS name of its own at this machine (rebinding),
+    which makes it of the same origin. So the host must be a name of this service or an IP address, which no DNS name can
+    imitate, and the page must come from that host.
     """
 
-    def __init__(self, base_url: str, bound: str, names: Iterable[str] = (), origins: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        names: Iterable[str] = (),
+        origins: Iterable[str] = (),
+        is_hosted: Callable[[str], bool] = lambda name: False,
+    ) -> None:
+        """`names` are further host names, `is_hosted` accepts the domains of hosted agents, `origins` further sites."""
         parts = urlsplit(base_url)
-        self._names = {name.lower().rstrip(".") for name in (parts.hostname or "", bound, "localhost", *names)}
+        given = (parse_authority(name) for name in (parts.netloc, "localhost", *names))
+        self._names = {name for name in given if name is not None}
         self._origins = {f"{parts.scheme}://{parts.netloc}".lower(), *(text.lower().rstrip("/") for text in origins)}
+        self._is_hosted = is_hosted
 
-    def check(self, request: Request, is_hosted: Callable[[str], bool] = lambda name: False) -> None:
-        """`is_hosted` accepts further names: the domains of hosted agents."""
-        host = (request.header(b"host") or "").lower()
-        name = host_name(host)
-        if name not in self._names and _find_address(name) is None and not is_hosted(name):
-            raise Misdirected(
-                f"{host[:80]!r} is not a name of this service.",
-                path="Host",
-                hint="Use the host of base_url, or have the operator add the name to allowed_hosts.",
-            )
+    def check_host(self, request: Request, is_hosted: Callable[[str], bool] | None = None) -> None:
+        name = request.host_name
+        if name in self._names or _find_address(name) is not None or (name and (is_hosted or self._is_hosted)(name)):
+            return
+        host = request.header(b"host")
+        raise Misdirected(
+            "The request has no Host header." if host is None else f"{host[:80]!r} is not a name of this service.",
+            path="Host",
+            hint="Use the host of base_url, or have the operator add the name to the setting allowed_hosts.",
+        )
+
+    def check_origin(self, request: Request) -> None:
+        """Refuse a request that a browser sent for a page of another site."""
         origin = request.header(b"origin")
-        if origin is not None and origin.lower() not in {*self._origins, f"http://{host}", f"https://{host}"}:
+        if not is_same_origin(request) and (origin is None or origin.lower() not in self._origins):
             raise Forbidden(
-                "A page of another site may not open a WebSocket here.",
+                "A page of another site may not do this.",
                 path="Origin",
-                hint="Have the operator add the site to allowed_origins.",
+                hint="Open a page of this service, or have the operator add the site to the setting allowed_origins.",
             )
 
 
-def host_name(host: str) -> str:
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0].rstrip(".")
+def is_same_origin(request: Request) -> bool:
+    """Whether the request comes from a page of the host it names, or from no page at all.
+
+    Behind a proxy that ends TLS, the scheme of the page is not the one of the connection.
+    """
+    origin = request.header(b"origin")
+    if origin is None:  # browsers send it with every write; the other header also tells of embedded pages and images
+        return request.header(b"sec-fetch-site") in (None, "same-origin", "none")
+    host = (request.header(b"host") or "").lower()
+    return bool(host) and origin.lower() in (f"http://{host}", f"https://{host}")
 
 
 # A rate limit applies to a subject, an IPv4 address or an IPv6 /64 network.

@@ -15,6 +15,7 @@ from waypost import limits
 from waypost.errors import ConfigurationError, WaypostError
 from waypost.files import WatchedFile
 from waypost.model.credentials import Issuer, is_url
+from waypost.registry.ports import Clock
 from waypost.trust.jose import JoseKey, Jws, UnknownKey, parse_jwks
 from waypost.trust.jwt import ExternalIssuerVerifier, VerifiedToken
 
@@ -61,10 +62,11 @@ class RemoteKeySet:
 
 
 class IssuerKeys:
-    def __init__(self, issuer: Issuer, others: Sequence[str], fetch: FetchKeys, now: Callable[[], float]) -> None:
+    def __init__(self, issuer: Issuer, others: Sequence[str], fetch: FetchKeys, clock: Clock) -> None:
+        now = clock.now
         self.issuer = issuer
         self._verifier = ExternalIssuerVerifier(issuer, others)
-        self._now = now
+        self._clock = clock
         self._files = [
             WatchedFile(Path(source), "jwks", parse_jwks, now) for source in issuer.jwks if not is_url(source)
         ]
@@ -76,7 +78,7 @@ class IssuerKeys:
     def verify(self, token: str, signed: Jws) -> VerifiedToken:
         keys = [key for source in (*(file.value() for file in self._files), *self._fetched_keys()) for key in source]
         secret = None if self._secret is None else self._secret.value()
-        return self._verifier.verify(token, signed, keys, secret, self._now())
+        return self._verifier.verify(token, signed, keys, secret, self._clock.wall())
 
     def _fetched_keys(self) -> list[tuple[JoseKey, ...]]:
         return [source.keys() for source in self.fetched]
@@ -92,9 +94,9 @@ class IssuerKeys:
 
 
 class Issuers:
-    def __init__(self, issuers: Sequence[Issuer], fetch: FetchKeys, now: Callable[[], float]) -> None:
+    def __init__(self, issuers: Sequence[Issuer], fetch: FetchKeys, clock: Clock) -> None:
         prefixes = [issuer.prefix for issuer in issuers]
-        self._by_name = {issuer.issuer: IssuerKeys(issuer, prefixes, fetch, now) for issuer in issuers}
+        self._by_name = {issuer.issuer: IssuerKeys(issuer, prefixes, fetch, clock) for issuer in issuers}
 
     def find(self, name: object) -> IssuerKeys | None:
         return self._by_name.get(name) if isinstance(name, str) else None

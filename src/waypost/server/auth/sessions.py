@@ -19,6 +19,7 @@ import msgspec
 from waypost import limits
 from waypost.errors import Forbidden, InvalidCursor, TooLarge, Unauthorized
 from waypost.model.principal import ANONYMOUS, SCOPE_READ, SCOPE_WRITE, Principal
+from waypost.server.auth.callers import is_same_origin
 from waypost.server.http.asgi import Request
 from waypost.trust.cursor_cipher import CursorCipher
 
@@ -190,10 +191,7 @@ class WebSessions:
 
 def check_same_site(request: Request) -> None:
     """Refuse requests that a page of another site made the browser send, with or without a session."""
-    site, origin, host = (request.header(name) for name in (b"sec-fetch-site", b"origin", b"host"))
-    if site not in (None, "same-origin", "none") or (
-        origin is not None and origin.lower() not in (f"http://{host}".lower(), f"https://{host}".lower())
-    ):
+    if not is_same_origin(request) or request.header(b"sec-fetch-site") not in (None, "same-origin", "none"):
         raise Forbidden("A page of another site sent this request.", path="Origin", hint="Open the page itself.")
 
 

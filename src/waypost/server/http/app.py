@@ -10,18 +10,18 @@ import itertools
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 from urllib.parse import unquote
 
 import msgspec
 
 from waypost import limits
-from waypost.errors import Forbidden, NotFound, WaypostError
+from waypost.errors import NotFound, WaypostError
 from waypost.model.json import JsonObject, parse_object
 from waypost.model.principal import ANONYMOUS, SCOPE_READ, SCOPE_WRITE, Principal, require_scope
 from waypost.registry.operations import OPERATIONS
 from waypost.server.auth.authenticator import Authenticator
-from waypost.server.auth.callers import RateLimits, TrustedProxies
+from waypost.server.auth.callers import RateLimits, TrustedHosts, TrustedProxies
 from waypost.server.http.asgi import (
     AnyResponse,
     App,
@@ -35,6 +35,7 @@ from waypost.server.http.asgi import (
     Send,
     merge_vary,
 )
+from waypost.server.http.content_negotiation import prefers_html
 from waypost.server.http.metrics import Metrics
 from waypost.server.http.problems import internal_error, problem_instance, problem_response
 from waypost.server.http.routing import RequestContext, Route, Router
@@ -51,7 +52,12 @@ _REQUEST_TIMEOUT = 408
 
 _VARY = (b"vary", b"Authorization, Accept")
 
+_MCP = "mcp"  # its specification demands these checks of every server, with or without authentication
+
 _UNMATCHED = "unmatched"  # the route label of requests that no API takes
+
+
+ErrorPage: TypeAlias = Callable[[Request, WaypostError, str], Awaitable[Response]]  # with the request id
 
 
 class MountedApi(Protocol):
@@ -87,6 +93,8 @@ class HttpApp:
         open_access: bool,
         rates: RateLimits | None = None,
         origin: TrustedProxies | None = None,
+        hosts: TrustedHosts | None = None,
+        error_page: ErrorPage | None = None,
     ) -> None:
         self.router = Router(routes)
         self._apis: dict[bytes, list[MountedApi]] = {}
@@ -99,6 +107,8 @@ class HttpApp:
         self._open_access = open_access
         self._rates = rates
         self._origin = origin or TrustedProxies()
+        self._hosts = hosts
+        self._error_page = error_page
         self._request_id_prefix = secrets.token_hex(5)
         self._request_numbers = itertools.count(1)
 
@@ -115,6 +125,7 @@ class HttpApp:
         response: AnyResponse
         try:
             api = self._find_api(request.raw_path)
+            self._check_site(request, api)
             if api is not None:
                 label = api.name
                 response = await self._call_api(api, request, request_id)
@@ -128,19 +139,19 @@ class HttpApp:
         except ClientDisconnect:
             return
         except WaypostError as error:
-            response = _error_response(api, request, error, request_id)
+            response = await self._error_response(api, request, error, request_id)
         except asyncio.CancelledError:
             raise
         except Exception:
             log.exception("unexpected failure (correlation_id %s)", request_id)
-            response = _error_response(api, request, internal_error(), request_id)
+            response = await self._error_response(api, request, internal_error(), request_id)
         await self._send(request, response, send, request_id, label)
 
     async def refuse(self, request: Request, send: Send, error: WaypostError) -> None:
         """Send an error that occurred before the request was handled, in the format of the API of its path."""
         request_id = self._request_id(request)
         api = self._find_api(request.raw_path)
-        response = _error_response(api, request, error, request_id)
+        response = await self._error_response(api, request, error, request_id)
         await self._send(request, response, send, request_id, _UNMATCHED if api is None else api.name)
 
     async def _send(self, request: Request, response: AnyResponse, send: Send, request_id: str, label: str) -> None:
@@ -156,6 +167,16 @@ class HttpApp:
         except ClientDisconnect:
             return
 
+    async def _error_response(
+        self, api: MountedApi | None, request: Request, error: WaypostError, request_id: str
+    ) -> AnyResponse:
+        """A page for a browser, else the error format of the API."""
+        if self._error_page is not None and prefers_html(request.header(b"accept")):
+            return await self._error_page(request, error, request_id)
+        if api is not None:
+            return api.error_response(request, error, request_id)
+        return problem_response(error, instance=problem_instance(request), correlation_id=request_id)
+
     def _request_id(self, request: Request) -> str:
         """The id that the caller sent, if it can be echoed safely, else a new one."""
         value = request.header(b"x-request-id")
@@ -168,7 +189,6 @@ class HttpApp:
         return next((api for api in self._apis.get(segment, ()) if api.claims(raw_path)), None)
 
     async def _call_route(self, route: Route, request: Request, request_id: str, agent_id: str) -> AnyResponse:
-        self._check_origin(request)
         if route.open:
             self._limit_rate(request, ANONYMOUS, None if route.operation == "health" else SCOPE_READ)
             principal = ANONYMOUS
@@ -185,7 +205,6 @@ class HttpApp:
         return response
 
     async def _call_api(self, api: MountedApi, request: Request, request_id: str) -> AnyResponse:
-        self._check_origin(request)
         if api.is_public(request):
             self._limit_rate(request, ANONYMOUS, SCOPE_READ)
             principal = self._with_address(request, ANONYMOUS)
@@ -214,24 +233,14 @@ class HttpApp:
         take = self._rates.read if scope == SCOPE_READ else self._rates.write
         take(principal, self._origin.client_address(request.scope))
 
-    def _check_origin(self, request: Request) -> None:
-        """Without authentication, a page of another site in the user's browser must not be able to write."""
-        if not self._open_access or request.method in _SAFE_METHODS:
+    def _check_site(self, request: Request, api: MountedApi | None) -> None:
+        """Without authentication, and for MCP, a web page in the user's browser must not act for the user (E3)."""
+        is_mcp = api is not None and api.name == _MCP
+        if self._hosts is None or not (self._open_access or is_mcp):
             return
-        host, origin = request.header(b"host"), request.header(b"origin")
-        is_foreign = origin is not None and origin not in (f"http://{host}", f"https://{host}")
-        if is_foreign or request.header(b"sec-fetch-site") == "cross-site":
-            raise Forbidden(
-                "A page of another site may not write to an open service.",
-                path="Origin",
-                hint="Run the service with authentication and send a token.",
-            )
-
-
-def _error_response(api: MountedApi | None, request: Request, error: WaypostError, request_id: str) -> AnyResponse:
-    if api is not None:
-        return api.error_response(request, error, request_id)
-    return problem_response(error, instance=problem_instance(request), correlation_id=request_id)
+        self._hosts.check_host(request)
+        if is_mcp or request.method not in _SAFE_METHODS:
+            self._hosts.check_origin(request)
 
 
 def _is_signed(request: Request) -> bool:

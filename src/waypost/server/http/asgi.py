@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl
 from waypost import limits
 from waypost.errors import InvalidParameter, TooLarge, TooSlow, UriTooLong
 from waypost.model.json import dump_json
+from waypost.model.names import parse_authority
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -79,6 +80,11 @@ class Request:
             self._headers = headers
         value = headers.get(name)
         return default if value is None else value.decode("latin-1")
+
+    @property
+    def host_name(self) -> str:
+        """The name or address in the Host header, in lower case and without port; empty if it is missing or malformed."""
+        return parse_authority(self.header(b"host", "") or "") or ""
 
     @property
     def query_string(self) -> bytes:

@@ -28,6 +28,9 @@ class MediaType(NamedTuple):
         return f"{self.type}/{self.subtype}" + "".join(f";{name}={value}" for name, value in self.parameters)
 
 
+_JSON = MediaType("application", "json")
+
+
 class MediaRange(NamedTuple):
     range: MediaType
     weight: float
@@ -80,6 +83,21 @@ def choose_media_type(offers: Sequence[MediaType], header: str | None) -> MediaT
         if weight > highest:
             chosen, highest = offer, weight
     return chosen
+
+
+@lru_cache(maxsize=256)
+def prefers_html(header: str | None) -> bool:
+    """Whether the client is a browser that shows a page: it names `text/html`, and no JSON that it likes as much.
+
+    A wildcard names nothing, so programs that send `*/*` get JSON.
+    """
+    try:
+        ranges = parse_accept(header or "")
+    except MalformedHeader:
+        return False
+    html = max((each.weight for each in ranges if each.range[:2] == ("text", "html")), default=0.0)
+    json = max((each.weight for each in ranges if each.range.subtype.endswith("json")), default=0.0)
+    return html > 0 and html > json and html >= quality_of(_JSON, ranges)
 
 
 @lru_cache(maxsize=256)

@@ -209,16 +209,17 @@ def see_other(place: str, *cookies: bytes) -> Response:
     return Response(303, headers=[*headers, *((b"set-cookie", cookie) for cookie in cookies)])
 
 
-def error_response(error: WaypostError, visitor: WebUser | None) -> Response:
-    """An error page: what is wrong and what to do. Hidden and unknown agents look alike."""
+def error_response(error: WaypostError, visitor: WebUser | None, correlation_id: str) -> Response:
+    """An error page: what is wrong, what to do, and the id under which the log has it. Hidden and unknown agents look alike."""
     codes = error_codes(error)
     main = el(
         "div",
-        el("p", str(codes.http), class_="code", aria_hidden="true"),
+        el("p", str(codes.http), class_="code"),
         el("h1", codes.title),
         el("p", error.message),
         el("p", error.hint, class_="soft") if error.hint else None,
         el("p", el("a", "Back to the first page", href="/")),
+        el("p", "Correlation id ", el("code", correlation_id), class_="soft"),
         class_="state",
     )
     response = uncached_response(

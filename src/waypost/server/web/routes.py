@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from waypost import limits
-from waypost.errors import InvalidRequest, NotFound, Unauthorized, WaypostError
+from waypost.errors import InvalidRequest, Misdirected, NotFound, Unauthorized, WaypostError, error_codes
 from waypost.model.json import JsonObject
 from waypost.model.principal import PUBLIC, SCOPE_READ, SCOPE_WRITE, audience, require_scope
 from waypost.model.registration import Registration, trust_of
@@ -19,7 +19,7 @@ from waypost.server.api.rest.changes import WatchApi
 from waypost.server.auth.callers import RateLimits, TrustedProxies
 from waypost.server.auth.sessions import SIGN_IN_PARAMETER, WebSessions, WebUser, check_same_site
 from waypost.server.hosted_agents.documents import HostedDocuments
-from waypost.server.http.asgi import AnyResponse, Request, json_response
+from waypost.server.http.asgi import AnyResponse, Request, Response, json_response
 from waypost.server.http.request_params import read_dialect, refuse_fetch_loops
 from waypost.server.http.routing import BodySpec, Handler, ParameterSpec, RequestContext, Route
 from waypost.server.renderer import Renderer, parse_rendered
@@ -157,9 +157,22 @@ class WebPages:
                 self._check_host(call.request)
                 return await handler(call, visitor)
             except WaypostError as error:
-                return error_response(error, None if self._is_hosted(call.request) else visitor)
+                return self._error_response(call.request, error, visitor, call.request_id)
 
         return handle
+
+    async def error_page(self, request: Request, error: WaypostError, request_id: str) -> Response:
+        """The page of an error at any path of the service."""
+        try:
+            visitor = await self.sessions.authenticate(request)
+        except WaypostError:  # the credential may be what is wrong
+            visitor = WebUser()
+        return self._error_response(request, error, visitor, request_id)
+
+    def _error_response(self, request: Request, error: WaypostError, visitor: WebUser, request_id: str) -> Response:
+        """Under a name that is not the catalog's, the page stands alone."""
+        stands_alone = isinstance(error, Misdirected) or self._is_hosted(request)
+        return error_response(error, None if stands_alone else visitor, request_id)
 
     def _check_host(self, request: Request) -> None:
         """Under the domain of a hosted agent only its own page is served."""
@@ -167,8 +180,7 @@ class WebPages:
             raise NotFound("Nothing is served at this path.", path="path", hint="See / for an overview.")
 
     def _is_hosted(self, request: Request) -> bool:
-        host = (request.header(b"host") or "").rsplit("]", 1)[-1].split(":", 1)[0]
-        return bool(host) and self._registry.hosted(host) is not None
+        return self._registry.hosted(request.host_name) is not None
 
     def _document(self, registration: Registration) -> JsonObject:
         """The document as its well-known path serves it."""
@@ -307,7 +319,7 @@ class WebPages:
         try:
             found = await pages.look(entered, visitor)
         except WaypostError as error:
-            main, status = pages.form(entered, visitor, error=error), error_response(error, visitor).status
+            main, status = pages.form(entered, visitor, error=error), error_codes(error).http
         else:
             receipts = [each.receipt for each in found.agents if each.receipt is not None]
             if entered.save and len(found.agents) == 1 and receipts and receipts[0].outcome != "held":

@@ -6,11 +6,13 @@ escaped, so that a caller cannot forge log lines.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import shlex
 import shutil
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +21,7 @@ import msgspec
 
 from waypost import limits
 from waypost.app import run, sign_in_link
-from waypost.cli.options import example, service_options
+from waypost.cli.options import example, merge_options, service_options
 from waypost.model.json import JsonObject, dump_json
 from waypost.model.times import to_rfc3339_millis
 from waypost.settings import Settings
@@ -112,10 +114,26 @@ Ctrl-C ends the demo; nothing is stored."""
 
 @click.command(epilog=example("waypost demo", "waypost demo --port 0"))
 @service_options
-def demo(settings: Settings) -> None:
-    """Try Waypost: a service in memory with sample agents, open to every program on this machine."""
-    demo = msgspec.structs.replace(settings, store="memory", workers=1, open=True, samples=True)
-    run_service(demo, introduction=_demo_text)
+@click.pass_context
+def demo(context: click.Context, settings: Settings) -> None:
+    """Try Waypost: a service in memory with sample agents, open to every program on this machine.
+
+    Its data folder is temporary, unless --data names one: WAYPOST_DATA and the settings file do not count. So it neither
+    reads nor writes the keys of another service.
+    """
+    with _demo_folder(context) as data:
+        demo = msgspec.structs.replace(settings, data=data, store="memory", workers=1, open=True, samples=True)
+        run_service(demo, introduction=_demo_text)
+
+
+@contextlib.contextmanager
+def _demo_folder(context: click.Context) -> Iterator[Path]:
+    named: Path | None = merge_options(context, {"data": context.params.get("data")}).get("data")
+    if named is not None:
+        yield named
+        return
+    with tempfile.TemporaryDirectory(prefix="waypost-demo-") as folder:
+        yield Path(folder)
 
 
 def _demo_text(url: str) -> str:

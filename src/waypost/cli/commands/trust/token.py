@@ -56,6 +56,7 @@ def mint_token(session: Session, sub: str, scopes: tuple[str, ...], ttl: int) ->
     """
     printer = session.printer()
     settings = session.settings()
+    settings.require_authentication()
     key = None if session.connection().named else _own_key(settings)
     if key is None:
         with session.client() as client:

@@ -302,6 +302,10 @@ class Requesters:
         entry = find_agent(self._registry, agent)
         return None if entry is None else entry.owner
 
+    def visible_owner_of(self, agent: str, sender: Requester) -> str | None:
+        """The same; None for an agent that the sender may not see, as for an unknown one (E8)."""
+        return self.owner_of(agent) if self._is_seen(agent, sender) else None
+
     def owned(self, principal: Principal, key: str) -> CatalogEntry:
         return owned_agent(self._registry, principal, key)
 
@@ -335,8 +339,7 @@ class Requesters:
         return agent_uri(entry) if entry is not None and may_change(principal, entry.owner) else None
 
     def _hosted(self, request: Request) -> CatalogEntry | None:
-        host = (request.header(b"host") or "").rsplit("]", 1)[-1].split(":", 1)[0]
-        return self._registry.hosted(host) if host else None
+        return self._registry.hosted(request.host_name)
 
 
 def check_callback(outgoing: Outgoing, sender: Requester, url: object) -> None:

@@ -63,6 +63,7 @@ from waypost.server.api.agent_framework.responses import (
 )
 from waypost.server.auth.callers import CallerRateLimiter
 from waypost.server.http.asgi import AnyResponse, Headers, Request, Response, decode_segment
+from waypost.server.http.content_negotiation import prefers_html
 from waypost.server.http.openapi import document_schema
 from waypost.server.http.routing import BodySpec, ParameterSpec, Route
 
@@ -142,13 +143,17 @@ class AfHandler:
 
     async def handle(self, request: Request, principal: Principal, request_id: str | None = None) -> Response | None:
         """The response to a request; None if the path is not one of these endpoints."""
+        try:
+            return await self.answer(request, principal)
+        except WaypostError as error:
+            return self.refuse(request, error, request_id, anonymous=principal.is_anonymous)
+
+    async def answer(self, request: Request, principal: Principal) -> Response | None:
+        """The same, but raises."""
         route = self.find_route(request)
         if route is None:
             return None
-        try:
-            response = await self._answer(route, request, principal)
-        except WaypostError as error:
-            return self.refuse(request, error, request_id, anonymous=principal.is_anonymous)
+        response = await self._answer(route, request, principal)
         self._cors.apply(request, response.headers, anonymous=principal.is_anonymous)
         return response
 
@@ -367,7 +372,10 @@ class AgentFrameworkApi:
         return SCOPE_READ
 
     async def handle(self, request: Request, principal: Principal, request_id: str) -> AnyResponse:
-        response = await self._handler.handle(request, principal, request_id)
+        if prefers_html(request.header(b"accept")):  # its errors are pages, which the application makes
+            response = await self._handler.answer(request, principal)
+        else:
+            response = await self._handler.handle(request, principal, request_id)
         if response is None:
             raise NotFound("Nothing is served at this path.", path="path", hint="See /docs for what is.")
         return response

@@ -562,7 +562,8 @@ class AnnounceWebSocket:
         return msgspec.structs.replace(principal, address=self._origin.client_address(request.scope))
 
     async def _admit(self, request: Request) -> Principal:
-        self._hosts.check(request)
+        self._hosts.check_host(request)
+        self._hosts.check_origin(request)
         principal = await self.authenticate(request)
         if not principal.has(SCOPE_WRITE):
             require_scope(principal, SCOPE_READ, anonymous_ok=self.anonymous_read)

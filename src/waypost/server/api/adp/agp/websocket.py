@@ -46,7 +46,7 @@ from waypost.protocols.adp.agp.messages import SUBPROTOCOL, AgpMessage, read_fra
 from waypost.rate_limit import TokenBucket
 from waypost.server.api.adp.agp.agents import AGENT_URI_PREFIX, AgpAgents, AgpCredentials, read_credentials
 from waypost.server.auth.authenticator import Authenticator
-from waypost.server.auth.callers import CallerRateLimiter, TrustedHosts, TrustedProxies, host_name, rate_limit_key
+from waypost.server.auth.callers import CallerRateLimiter, TrustedHosts, TrustedProxies, rate_limit_key
 from waypost.server.http.app import RefuseUpgrade, deny_upgrade
 from waypost.server.http.asgi import AnyResponse, Receive, Request, Scope, Send
 from waypost.server.http.follower import ORIGIN_HEADER, origin_header
@@ -199,7 +199,8 @@ class AgpWebSocketApp:
 
     async def _admitted(self, request: Request, place: str) -> AgpCredentials:
         visitor = await read_credentials(request, self._authenticator, self.invitations)
-        self._hosts.check(request, lambda domain: self.agents.is_hosted(domain, visitor))
+        self._hosts.check_host(request, lambda domain: self.agents.is_hosted(domain, visitor))
+        self._hosts.check_origin(request)
         if self._open >= limits.AGP_SOCKETS:
             raise Unavailable("Too many conversations are open.", hint="Try again later.", retry_after=10)
         if self._strangers[place] >= limits.AGP_PENDING_HANDSHAKES:
@@ -391,7 +392,7 @@ class AgpSocketSession:
 
     def _addressed(self, document: JsonObject) -> str:
         """The target agent: as the hello says, within what `Host` selects."""
-        host = host_name((self._request.header(b"host") or "").lower())
+        host = self._request.host_name
         selected = AGENT_URI_PREFIX + host if self._agents.is_hosted(host, self._visitor) else None
         to = document.get("to")
         if not isinstance(to, str):
