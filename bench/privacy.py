@@ -1,11 +1,11 @@
 """Whether response times reveal agents that the caller may not see.
 
-    python -m bench.privacy [--samples 1000] [--keep]
+    python -m bench.privacy [--samples 1000] [--only TEXT] [--keep]
 
-An outsider sends the same requests to two services with the same history, one of which then got a thousand private agents;
-alternately and in random order. For each kind of request: the median difference as a share of the median, and its
-significance by a permutation test. The goal is less than 5 % and nothing significant at 0.001. CPU time is measured, so other
-processes hardly matter; both services are recreated in every round, because memory layout may favour one of them.
+An outsider sends the same requests, reads and writes, to two services with the same history, one of which then got a thousand
+private agents; alternately and in random order. For each kind of request: the median difference as a share of the median, and
+its significance by a permutation test. The goal is less than 5 % and nothing significant at 0.001. CPU time is measured, so
+other processes hardly matter; both services are recreated in every round, because memory layout may favour one of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench import saved_results
-from bench.paired_services import PRIVATE, TAGS, WORDS, opened, twins
+from bench.paired_services import PRIVATE, TAGS, WORDS, opened, profile, twins
 
 RESULTS = saved_results.HERE / "results" / "privacy.json"
 DOCUMENT = saved_results.DOCS / "performance.md"
@@ -47,6 +47,15 @@ def _discover(client: httpx2.AsyncClient, number: int, **members: Any) -> Awaita
     return client.post("/profile/v1/discover", json={"query": text, **members})
 
 
+def _hidden(number: int) -> str:
+    return f"hidden-{2 + number % (PRIVATE - 2)}"
+
+
+def _call(client: httpx2.AsyncClient, method: str, number: int) -> Awaitable[object]:
+    params = {"agent_id": _hidden(number)}
+    return client.post("/rtfs", json={"jsonrpc": "2.0", "id": 1, "method": f"rtfs.registry.{method}", "params": params})
+
+
 ASKED: Mapping[str, Ask] = {
     "a question": _discover,
     "a question for a tag that only they carry": lambda c, n: _discover(c, n, required_tags=["hush"]),
@@ -57,7 +66,16 @@ ASKED: Mapping[str, Ask] = {
     "a page of the list": lambda c, n: c.get("/api/v1/agents", params={"limit": 5 + n % 5}),
     "the list for a tag that only they carry": lambda c, n: c.get("/api/v1/agents", params={"tag": "hush", "limit": 5 + n % 5}),
     "facets": lambda c, n: c.get("/api/v1/facets", params={"tag": TAGS[n % len(TAGS)]}),
-    "one of them by its id": lambda c, n: c.get(f"/api/v1/agents/hidden-{2 + n % (PRIVATE - 2)}"),
+    "one of them by its id": lambda c, n: c.get(f"/api/v1/agents/{_hidden(n)}"),
+    "renewing one of them": lambda c, n: c.post(f"/api/v1/agents/{_hidden(n)}:renew"),
+    "a heartbeat of one of them": lambda c, n: _call(c, "heartbeat", n),
+    "sharing one of them": lambda c, n: c.post(f"/api/v1/agents/{_hidden(n)}:share", json={"add": ["bob"]}),
+    "withdrawing one of them": lambda c, n: c.delete(f"/api/v1/agents/{_hidden(n)}"),
+    "withdrawing one of them as announced": lambda c, n: c.delete(f"/agents/{_hidden(n)}"),
+    "deregistering one of them": lambda c, n: _call(c, "deregister", n),
+    "an update of one of them, with If-Match": lambda c, n: c.put(
+        f"/profile/v1/agents/{_hidden(n)}", json=profile(_hidden(n)), headers={"If-Match": "*"}
+    ),
 }  # fmt: skip
 
 
@@ -100,9 +118,11 @@ def figures(rounds: list[Spent]) -> dict[str, float]:
     }
 
 
-def measure(samples: int) -> dict[str, dict[str, float]]:
+def measure(samples: int, only: str = "") -> dict[str, dict[str, float]]:
     results = {}
     for name, ask in ASKED.items():
+        if only not in name:
+            continue
         rounds = []
         for _ in range(ROUNDS):
             with tempfile.TemporaryDirectory(prefix="waypost-bench-") as folder:
@@ -135,10 +155,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--samples", type=int, default=1000)
     parser.add_argument("--keep", action="store_true", help="write bench/results/privacy.json and the documentation")
+    parser.add_argument("--only", default="", help="measure the kinds of requests whose name contains this text")
     asked = parser.parse_args()
-    results = measure(asked.samples)
+    results = measure(asked.samples, asked.only)
     print(table(results))
     if asked.keep:
+        results = {name: found for name, found in ({**saved_results.load(RESULTS), **results}).items() if name in ASKED}
         saved_results.write(RESULTS, results)
         DOCUMENT.write_text(documented(DOCUMENT.read_text(encoding="utf-8"), results), encoding="utf-8")
 

@@ -10,9 +10,25 @@ import threats
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = threats.read_threats()
-# Outgoing requests, credentials, signatures, HTTP and storage, pages, ranking, privacy, the DNS, WebSockets, the LAN, a bus.
-GROUPS = {"S": 12, "J": 14, "C": 16, "H": 15, "X": 2, "R": 7, "V": 7, "D": 15, "W": 10, "L": 7, "B": 5}
-OPEN: set[str] = set()  # what is not shown by a test yet
+# Outgoing requests, credentials, signatures, HTTP and storage, pages, ranking, privacy, the DNS, WebSockets, the LAN, a bus,
+# and what was found by attacking the running service.
+GROUPS = {"S": 12, "J": 14, "C": 16, "H": 15, "X": 2, "R": 7, "V": 7, "D": 15, "W": 10, "L": 7, "B": 5, "E": 18}
+OPEN = {
+    "E1",
+    "E2",
+    "E4",
+    "E5",
+    "E6",
+    "E9",
+    "E10",
+    "E11",
+    "E12",
+    "E14",
+    "E15",
+    "E16",
+    "E17",
+    "E18",
+}  # what is not shown by a test yet
 
 
 def test_every_row_is_there_once_and_in_order() -> None:

@@ -14,14 +14,14 @@ from functools import partial
 import msgspec
 
 from waypost import limits
-from waypost.errors import IdempotencyConflict, InvalidParameter
-from waypost.model.principal import SCOPE_WRITE, Principal, no_such_agent, require_bound, require_owner
+from waypost.errors import IdempotencyConflict, InvalidParameter, NotFound
+from waypost.model.principal import SCOPE_WRITE, Principal, may_see, no_such_agent, require_bound, require_owner
 from waypost.model.registration import CatalogEntry, trust_of
 from waypost.protocols.codec import DecodeContext, Decoded
 from waypost.protocols.dialects import decode_document
 from waypost.registry import write_rules
 from waypost.registry.admission import AdmissionControl, OwnerQuota, pending_warning, publication_warnings
-from waypost.registry.catalog.catalog import Catalog
+from waypost.registry.catalog.catalog import NO_ENTRY, Catalog
 from waypost.registry.domain_proofs import DomainProofs
 from waypost.registry.jobs.indexer import LiveIndex
 from waypost.registry.ports import AuditEntry, Clock, Command, CommandResult, Decision, Idempotency, Rule, Store
@@ -69,7 +69,7 @@ class RegistryWriter:
         self, document: bytes, *, dialect: str | None = None, base_url: str | None = None, source_url: str | None = None
     ) -> tuple[str, Decoded]:
         """The dialect of a document and its content. Raises if the document is invalid."""
-        context = DecodeContext(now=self._clock.now(), source_url=source_url, base_url=base_url)
+        context = DecodeContext(now=self._clock.wall(), source_url=source_url, base_url=base_url)
         name, _, decoded = decode_document(document, dialect, context)
         return name, decoded
 
@@ -82,7 +82,12 @@ class RegistryWriter:
         for check in self._checks:
             check(publication)
         keys = tuple(dict.fromkeys((decoded.record.id, decoded.source_id, *decoded.aliases)))
-        known = self._entries_of(keys)
+        names = keys
+        if publication.if_match is not None:
+            visible = [self._find_visible_id(publication.principal, key) for key in keys]
+            if not any(visible):  # a hidden agent fails the precondition as an unknown one does
+                names = self._absent_names(keys)
+        known = self._entries_of(names)
         rule = partial(
             write_rules.publish,
             now=now,
@@ -93,13 +98,13 @@ class RegistryWriter:
         proof_notes, proven = self._proofs.rule(publication, owner, rule, now)
         admission_notes, decide = self._admission.rule(publication, proven, now)
         command = Command(
-            keys=keys,
+            keys=names,
             notes=(*_pending_notes(known), *proof_notes, *admission_notes),
             decide=decide,
             idempotency=_idempotency(publication, now),
         )
         self._catalog.expire(now)  # expired agents do not count against the quota
-        with self._quota.reserve(publication.principal, keys):
+        with self._quota.reserve(publication.principal, names):
             result = await self._store.execute(command)
         if result.registration is None and result.outcome in ("withdrawn", "already"):  # an announced goodbye
             return PublicationReceipt(
@@ -129,19 +134,19 @@ class RegistryWriter:
 
     async def renew(self, principal: Principal, key: str, ttl_seconds: int | None = None) -> PublicationReceipt:
         """Extend a lease without sending the document again."""
-        agent_id = self._get_id(key)
+        agent_id = self._get_id(principal, key)
         return await self.change(agent_id, write_rules.renew(principal, agent_id, ttl_seconds, now=self._clock.now()))
 
     async def share(
         self, principal: Principal, key: str, add: Sequence[str] = (), remove: Sequence[str] = ()
     ) -> PublicationReceipt:
         """Add or remove subjects that may see a private agent. Lists, searches and watches follow at once."""
-        agent_id = self._get_id(key)
+        agent_id = self._get_id(principal, key)
         return await self.change(agent_id, write_rules.share(principal, agent_id, add, remove, now=self._clock.now()))
 
     async def host(self, principal: Principal, key: str, domain: str | None) -> PublicationReceipt:
         """Serve an agent under a domain, by the Host header; None ends it. The last agent to be given a domain has it."""
-        agent_id = self._get_id(key)
+        agent_id = self._get_id(principal, key)
         decide = write_rules.set_hosted_domain(principal, agent_id, domain, now=self._clock.now())
         return await self.change(agent_id, decide)
 
@@ -155,9 +160,13 @@ class RegistryWriter:
         via: str = "http",
     ) -> str:
         """Remove an agent. Returns `withdrawn`, or `already` if the owner repeats it and `repeat_ok`."""
-        agent_id = self._catalog.resolve(key) or key
+        self._catalog.expire(self._clock.now())
+        agent_id = self._find_visible_id(principal, key) or self._absent_names((key,))[0]
         decide = write_rules.withdraw(principal, agent_id, if_match, now=self._clock.now(), via=via)
-        result = await self._store.execute(Command(keys=(agent_id,), decide=decide))
+        try:
+            result = await self._store.execute(Command(keys=(agent_id,), decide=decide))
+        except NotFound:
+            raise no_such_agent(key) from None
         if result.outcome == "already" and not repeat_ok:
             raise no_such_agent(key)
         return result.outcome
@@ -177,12 +186,23 @@ class RegistryWriter:
         dialect = registration.sources[0].dialect if registration and registration.sources else "profile"
         return self._make_receipt(result, dialect)
 
-    def _get_id(self, key: str) -> str:
+    # Hidden and unknown agents take the same steps, so that neither the response nor its time tells them apart (E7).
+
+    def _get_id(self, principal: Principal, key: str) -> str:
         self._catalog.expire(self._clock.now())
-        agent_id = self._catalog.resolve(key)
+        agent_id = self._find_visible_id(principal, key)
         if agent_id is None:
             raise no_such_agent(key)
         return agent_id
+
+    def _find_visible_id(self, principal: Principal, key: str) -> str | None:
+        entry = self._catalog.find(self._catalog.resolve(key) or key) or NO_ENTRY
+        return entry.id if may_see(principal, entry.scopes) and entry is not NO_ENTRY else None
+
+    def _absent_names(self, keys: Sequence[str]) -> tuple[str, ...]:
+        """The names to look up in the store for a caller who sees no such agent. Those of a hidden agent are replaced by names
+        that nothing can have."""
+        return tuple(key if self._catalog.resolve(key) is None else f"\0{key}" for key in keys)
 
     def _make_receipt(self, result: CommandResult, dialect: str, decoded: Decoded | None = None) -> PublicationReceipt:
         registration = result.registration

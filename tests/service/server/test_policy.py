@@ -164,6 +164,40 @@ async def test_json_rpc_reveals_nothing_of_a_hidden_card(tmp_path: Path) -> None
         assert '"total":1' in await rpc(made.alice, "discover", agent_id="hidden-card")
 
 
+async def test_joining_a_swarm_as_a_hidden_agent_is_answered_as_for_an_unknown_one(tmp_path: Path) -> None:
+    """E8."""
+    async with callers(tmp_path) as made:
+        private = {"Waypost-Visibility": "private"}
+        answer = await made.alice.post("/api/v1/agents", json=profile("agent:hidden.example"), headers=private)
+        assert answer.status_code == 201
+        answers = [
+            await made.by_name["bob"].post(
+                "/agent/swarm/join",
+                json={"task": task, "agent": agent, "role": "worker"},
+                headers={"X-Request-Id": "r"},
+            )
+            for task, agent in (("one", "agent:hidden.example"), ("two", "agent:absent.example"))
+        ]
+        hidden, unknown = ({**answer.json(), "swarmId": ""} for answer in answers)
+        assert answers[0].status_code == answers[1].status_code
+        assert json.dumps(hidden).replace("hidden", "absent") == json.dumps(unknown)
+
+
+async def test_a_precondition_does_not_find_a_hidden_agent(tmp_path: Path) -> None:
+    """`If-Match: *` must not tell whether the id is taken: nothing would be left behind by asking."""
+    async with callers(tmp_path) as made:
+        answers = [
+            await made.by_name["bob"].put(
+                f"/profile/v1/agents/{quote(name, safe='')}",
+                json=profile(name),
+                headers={"If-Match": "*", "X-Request-Id": "r"},
+            )
+            for name in (HIDDEN, UNKNOWN)
+        ]
+        assert [answer.status_code for answer in answers] == [412, 412]
+        assert comparable(answers[0]) == comparable(answers[1])
+
+
 async def rpc(client: httpx2.AsyncClient, method: str, **params: Any) -> str:
     call = {"jsonrpc": "2.0", "id": 1, "method": f"rtfs.registry.{method}", "params": params}
     return (await client.post("/rtfs", json=call)).text
@@ -174,7 +208,8 @@ async def test_taking_a_hidden_id_is_the_same_conflict_as_taking_a_visible_one(t
     async with callers(tmp_path) as made:
         bob = made.by_name["bob"]
         seen = "https://agents.example/id/seen-001"
-        for headers in ({}, {"If-Match": "*"}, {"If-Match": '"x"'}, {"If-None-Match": "*"}, {"Idempotency-Key": "k"}):
+        # `If-Match: *` creates nothing, so it must not find a hidden agent at all: that is the next test but one.
+        for headers in ({}, {"If-Match": '"x"'}, {"If-None-Match": "*"}, {"Idempotency-Key": "k"}):
             answers = []
             for name in (seen, HIDDEN):
                 path = f"/profile/v1/agents/{quote(name, safe='')}"

@@ -1,4 +1,4 @@
-"""An outsider learns nothing about a thousand private agents from any API (THREATS V1, V2, P8).
+"""An outsider learns nothing about a thousand private agents from any API (THREATS V1, V2, E7, P8).
 
 Two services have the same past, keys and clock; one of them then gets a thousand private agents. Whatever an outsider asks
 both is answered with the same bytes, and takes the same steps.
@@ -58,6 +58,21 @@ QUESTIONS: tuple[dict[str, Any], ...] = (
     {"query": "helper", "client_context": {"domain": "hush", "region": "asia"}},
     {"query": "helper", "detail": "full"},
 )
+# Writes to an agent that an outsider does not see. They are all refused, so they change neither service.
+WRITES: tuple[tuple[str, str, Any, dict[str, str]], ...] = (
+    *(("POST", f"/api/v1/agents/hidden-5:{verb}", body, {}) for verb, body in (
+        ("renew", {"ttl_seconds": 60}), ("share", {"add": ["bob"]}), ("host", {"domain": "hidden.example"}),
+        ("confirm", {"etag": "x"}), ("reject", {"etag": "x"}), ("verify", {}),
+    )),
+    *(("DELETE", f"{path}/{name}", None, headers)
+      for path in ("/api/v1/agents", "/profile/v1/agents", "/agents") for name in ("hidden-5", "hidden-1")
+      for headers in ({}, {"If-Match": '"x"'})),
+    *(("PUT", "/profile/v1/agents/hidden-5", profile("hidden-5"), {"If-Match": tag, **key})
+      for tag in ('"x"', "*") for key in ({}, {"Idempotency-Key": "k"})),
+    ("POST", "/api/v1/agents", profile("hidden-5"), {"If-Match": "*"}),
+    *(("POST", "/rtfs", {"jsonrpc": "2.0", "id": 1, "method": f"rtfs.registry.{verb}", "params": {"agent_id": "hidden-5"}}, {})
+      for verb in ("heartbeat", "refresh", "deregister")),
+)  # fmt: skip
 # These give way to others while they work: how often they resume is a matter of the clock, so their steps are not counted.
 PACED_PATHS = ("/ard/agents", "/ard/agents?pageSize=3", "/ard/agents?filter=tags%20%3D%20hush")
 ARD_QUESTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -84,6 +99,9 @@ async def everything(client: httpx2.AsyncClient) -> dict[str, Any]:
     ):
         call = {"jsonrpc": "2.0", "id": 1, "method": "rtfs.registry.discover", "params": params}
         found[f"rtfs {params}"] = comparable(await client.post("/rtfs", json=call, headers={"X-Request-Id": "r"}))
+    for method, path, body, headers in WRITES:
+        answer = await client.request(method, path, json=body, headers={"X-Request-Id": "r", **headers})
+        found[f"{method} {path} {body} {headers}"] = comparable(answer)
     for path, body in ARD_QUESTIONS:
         answer = await client.post(f"/ard/{path}", json=body, headers={"X-Request-Id": "r"})
         found[f"ard {path} {body}"] = comparable(answer)
@@ -171,6 +189,13 @@ SOURCE = str(Path(waypost.__file__).parent)
 def every_request() -> Iterator[tuple[str, Ask]]:
     for path in PATHS:
         yield path, lambda client, path=path: client.get(path)
+    for method, path, body, headers in WRITES:
+        yield (
+            f"{method} {path} {body} {headers}",
+            lambda client, method=method, path=path, body=body, headers=headers: client.request(
+                method, path, json=body, headers=headers
+            ),
+        )
     for question in QUESTIONS:
         if "preferred_tags" not in question:
             yield str(question), lambda client, question=question: client.post("/profile/v1/discover", json=question)

@@ -200,7 +200,7 @@ class SwarmApi:
         if sender.agent is not None:
             may = sender.agent == agent
         else:
-            owner = self._senders.owner_of(agent)
+            owner = self._senders.visible_owner_of(agent, sender)
             may = sender.principal.is_admin or owner is None or owner == sender.principal.subject
         if not may:
             raise Forbidden("You may not act for this agent.", path="$.agent", hint="Join with one of your agents.")
