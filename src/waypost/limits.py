@@ -236,6 +236,9 @@ SIGNATURES: Final = 8  # checked on one document
 # --- Owners --------------------------------------------------------------------------------------
 TOKEN_TTL_MAX_SECONDS: Final = 86_400
 TOKEN_LEEWAY_SECONDS: Final = 30
+API_KEYS: Final = 10_000  # held in memory
+API_KEY_TTL_MAX_SECONDS: Final = 100 * 365 * 86_400  # a time that every date type can represent
+API_KEY_NOTE_CHARS: Final = 200
 AGENTS_PER_OWNER: Final = 1000  # more than a team runs; larger imports are done by an admin
 INVITEES: Final = 100  # subjects that may read one private agent: each adds an audience token
 SUBJECT_CHARS: Final = 256

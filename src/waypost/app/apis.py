@@ -44,7 +44,7 @@ def make_security(context: AppContext, core: Core, client: OutboundClient) -> Se
         context.admin_token,
         clock,
         issuers=issuers,
-        is_revoked=core.registry.trust.is_revoked,
+        credentials=core.registry.credentials,
     )
     return Security(
         authenticator=authenticator,

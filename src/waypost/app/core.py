@@ -22,6 +22,7 @@ from waypost.model.times import to_rfc3339
 from waypost.net.clock import SystemClock
 from waypost.net.outbound import OutboundClient
 from waypost.registry.admission import AnnouncementOptions
+from waypost.registry.credentials.credentials import SharedCounter
 from waypost.registry.jobs.health_checks import EndpointCheck
 from waypost.registry.ports import Clock, KeyValueStore, Ranker, Store
 from waypost.registry.registry import Registry, RegistryOptions
@@ -270,7 +271,13 @@ def _make_registry(context: AppContext, store: Store, models: Models, client: Ou
     )
     if slot is None:
         return make()
-    return make(announce=slot.set_revision, head=None if slot.writes else lambda: slot.table.head)
+    return make(
+        announce=slot.set_revision,
+        head=None if slot.writes else lambda: slot.table.head,
+        credential_changes=SharedCounter(
+            read=lambda: slot.table.credential_changes, increment=slot.table.count_credential_change
+        ),
+    )
 
 
 def _make_options(settings: Settings) -> RegistryOptions:

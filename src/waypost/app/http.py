@@ -27,6 +27,7 @@ from waypost.server.api.dns_aid.resolve import ResolveApi
 from waypost.server.api.dns_aid.zone import ZoneApi, read_certificate
 from waypost.server.api.mcp.api import MCP_ROUTES, McpApi, make_tools
 from waypost.server.api.rest.agents import AgentsApi
+from waypost.server.api.rest.api_keys import ApiKeysApi
 from waypost.server.api.rest.audit import AuditApi
 from waypost.server.api.rest.changes import HistoryApi, PendingChangesApi
 from waypost.server.api.rest.imports import ImportApi
@@ -92,6 +93,7 @@ def make_http_app(
             HistoryApi(registry),
             ZoneApi(registry, hosted.documents, hosted.service, read_certificate(settings.tls_cert)),
             TrustStoreApi(registry),
+            ApiKeysApi(registry.api_keys, open_access=settings.open),
             _make_doctor(context, core, security),
             apis.watch,
             reference,

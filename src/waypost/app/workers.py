@@ -26,6 +26,7 @@ log = logging.getLogger("waypost.workers")
 
 _WORD_BYTES = 8
 _HEAD = 0  # the word of the newest revision
+_CREDENTIALS = 1  # the word that counts changes of API keys and revocations
 _FIRST_SLOT = 8  # words before it belong to the table
 _SLOT_WORDS = 8  # one cache line, so that slots do not slow each other down
 _PID, _REVISION, _READY, _STARTS = range(4)
@@ -59,6 +60,15 @@ class WorkerTable:
         """Called by the process that writes, after the commit and before the response."""
         if revision > self._words[_HEAD]:
             self._words[_HEAD] = revision
+
+    @property
+    def credential_changes(self) -> int:
+        """How often API keys or revocations have changed."""
+        return self._words[_CREDENTIALS]
+
+    def count_credential_change(self) -> None:
+        """Called by the process that writes, after the commit and before the response."""
+        self._words[_CREDENTIALS] += 1
 
     def slot(self, number: int) -> WorkerSlot:
         return WorkerSlot(self, number, self._words[_FIRST_SLOT + _SLOT_WORDS * number :][:_SLOT_WORDS])

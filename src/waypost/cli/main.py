@@ -65,6 +65,7 @@ COMMANDS = {
     "verify": LazyCommand("trust.verify", "verify", "Verify signatures, or the integrity of the audit trail."),
     "audit": LazyCommand("trust.audit", "audit", "Show the audit trail."),
     "token": LazyCommand("trust.token", "token", "Mint access tokens."),
+    "apikeys": LazyCommand("trust.apikeys", "apikeys", "Create, list and revoke API keys."),
     "allow": LazyCommand("trust.keys", "allow", "Manage the allow-list of announcers."),
     "keys": LazyCommand("trust.keys", "keys", "Create keys; trust, list and revoke the keys of agents."),
     "mcp": LazyCommand("service.mcp", "mcp", "Run an MCP server on stdin and stdout."),

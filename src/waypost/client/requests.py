@@ -30,6 +30,7 @@ AGENTS = "/api/v1/agents"
 
 ALLOW = "/api/v1/allow"
 
+APIKEYS = "/api/v1/apikeys"
 DOMAINS = "/api/v1/domains"
 
 INVITATIONS = "/api/v1/invitations"

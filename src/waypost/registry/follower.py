@@ -13,18 +13,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from waypost import limits
 from waypost.model.events import Event, EventType
 from waypost.model.registration import CatalogEntry, Registration
+from waypost.registry.credentials.credentials import RegistryCredentials
 from waypost.registry.jobs.indexer import FollowerIndexer, LiveIndex
 from waypost.registry.jobs.periodic import Job
 from waypost.registry.ports import Clock, CommittedChange, Store
 from waypost.registry.state import RegistryState
-from waypost.registry.trust_store import RegistryTrustStore
 
 Head = Callable[[], int]
 
 _POLL_SECONDS = 0.02  # the delay of a watch in this process; a read checks the head itself
 _EXPIRE_SECONDS = 0.5
 _INDEX_SECONDS = 1.0
-_TRUST_SECONDS = 2.0  # the delay until a revoked certificate is refused in this process
+_TRUST_SECONDS = 2.0  # for the allow-list; revocations are checked before each request
 _ENDINGS = ("withdrawn", "expired")
 
 
@@ -35,7 +35,7 @@ class Follower:
         state: RegistryState,
         clock: Clock,
         index: LiveIndex,
-        trust: RegistryTrustStore,
+        credentials: RegistryCredentials,
         head: Head,
     ) -> None:
         self._store = store
@@ -44,7 +44,7 @@ class Follower:
         self._clock = clock
         self._changes = state.changes
         self._indexer = FollowerIndexer(index, store)
-        self._trust = trust
+        self._credentials = credentials
         self._head = head
         self._lock = asyncio.Lock()
 
@@ -61,7 +61,7 @@ class Follower:
             Job("catch up", _POLL_SECONDS, self.catch_up),
             Job("expire leases", _EXPIRE_SECONDS, self.expire_leases),
             Job("follow the index", _INDEX_SECONDS, self._indexer.refresh),
-            Job("load the trust store", _TRUST_SECONDS, self._trust.load),
+            Job("load the trust store", _TRUST_SECONDS, self._credentials.load),
         )
 
     async def stop(self) -> None:

@@ -6,6 +6,7 @@
     pending     changes of verified agents that wait for confirmation
     verifier    checks of signatures, on request
     trust       allow-list, keys, revocations
+    api_keys    API keys
     entries     the catalog in memory, read-only
 
 The store commits a change and then calls `RegistryState.apply_commit`; only then do readers see it. Catalog and index are
@@ -34,6 +35,8 @@ from waypost.registry.admission import (
 from waypost.registry.catalog.entries import backfill_facts
 from waypost.registry.catalog.view import CatalogView
 from waypost.registry.change_log import ChangeLog, Cursors
+from waypost.registry.credentials.api_keys import ApiKeyStore
+from waypost.registry.credentials.credentials import RegistryCredentials, SharedCounter, local_counter
 from waypost.registry.domain_proofs import DomainProofs
 from waypost.registry.find.facets import FacetCounter
 from waypost.registry.find.search import RegistryFinder
@@ -75,9 +78,11 @@ class Registry:
         checks: Sequence[PublicationCheck] = (),
         announce: Callable[[int], None] | None = None,
         head: Head | None = None,
+        credential_changes: SharedCounter | None = None,
     ) -> None:
         """`announce` gets each revision before a caller is answered with it. With `head` the registry writes nothing and
-        follows another process, whose newest revision `head` returns. `checks` refuse a publication by raising."""
+        follows another process, whose newest revision `head` returns. `credential_changes` is the counter of that process.
+        `checks` refuse a publication by raising."""
         options = options or RegistryOptions()
         self.clock = clock
         self._store = store
@@ -88,6 +93,8 @@ class Registry:
         self._catalog = self._state.catalog
         self.entries = CatalogView(self._catalog, clock)
         self.trust = RegistryTrustStore(store, clock, self._catalog.signed_by)
+        self.api_keys = ApiKeyStore(store, clock)
+        self.credentials = RegistryCredentials(self.trust, self.api_keys, credential_changes or local_counter())
         self.proofs = DomainProofs()
         self._tasks: list[asyncio.Task[None]] = []
         self.ready = False
@@ -178,7 +185,7 @@ class Registry:
         )
 
     def _make_follower(self, head: Head) -> Follower:
-        return Follower(self._store, self._state, self.clock, self._index, self.trust, head)
+        return Follower(self._store, self._state, self.clock, self._index, self.credentials, head)
 
     # --- Start and stop --------------------------------------------------------------------------
 
@@ -188,7 +195,7 @@ class Registry:
         await self.cursors.load()
         await self.changes.load()
         await self._state.load(self._store)
-        await self.trust.load()
+        await self.credentials.load()
         await self.proofs.load(self._store)
         await self._role.start()
         self.ready = True
@@ -208,7 +215,7 @@ class Registry:
             await opening
 
     def _apply_notes(self, notes: Mapping[str, bytes | None]) -> None:
-        self.trust.apply_notes(notes)
+        self.credentials.apply_notes(notes)
         self.proofs.apply_notes(notes)
 
     async def _prepare(self) -> None:

@@ -36,7 +36,7 @@ from waypost.trust.announce.trust_store import (
 from waypost.trust.keys.public_key import PublicKey
 
 _ALLOW = "allow:"
-_REVOKED = "revoked:"
+REVOCATION_NOTES = "revoked:"
 _URN = "urn:uuid:"
 _NO_REASON = "unspecified"  # of RFC 5280; P-14 requires a reason
 
@@ -59,7 +59,7 @@ class RevocationEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
     @property
     def note(self) -> str:
-        return f"{_REVOKED}{self.kind}:{self.name}"
+        return f"{REVOCATION_NOTES}{self.kind}:{self.name}"
 
     @property
     def object(self) -> str:
@@ -101,7 +101,7 @@ class RegistryTrustStore:
     async def load(self) -> None:
         """Read everything from the store. A process that only reads repeats it."""
         rules = AllowList(name.removeprefix(_ALLOW) for name, _ in await self._store.notes(_ALLOW))
-        names = {name: b"" for name, _ in await self._store.notes(_REVOKED)}
+        names = {name: b"" for name, _ in await self._store.notes(REVOCATION_NOTES)}
         self.rules = rules
         self.apply_notes(names)  # revocations are never removed
 
@@ -111,8 +111,8 @@ class RegistryTrustStore:
             if name.startswith(_ALLOW):
                 rule = name.removeprefix(_ALLOW)
                 self.rules.remove(rule) if value is None else self.rules.add(rule)
-            elif name.startswith(_REVOKED):
-                self._apply_revocation(name.removeprefix(_REVOKED))
+            elif name.startswith(REVOCATION_NOTES):
+                self._apply_revocation(name.removeprefix(REVOCATION_NOTES))
             elif self._bound is not None and name.startswith(pin_note_key("")) and (pin := load_pin(value)) is not None:
                 self._note_bound(pin)
 
@@ -198,9 +198,9 @@ class RegistryTrustStore:
 
     async def page(self, after: str, limit: int) -> tuple[list[AgentPin | RevocationEntry], str | None]:
         """Rows after a position: keys by agent, then revocations; and the position of the next page, if there is one."""
-        found = [*await self._store.notes(pin_note_key(""), after, limit + 1)] if after < _REVOKED else []
+        found = [*await self._store.notes(pin_note_key(""), after, limit + 1)] if after < REVOCATION_NOTES else []
         if len(found) <= limit:
-            found += await self._store.notes(_REVOKED, after, limit + 1 - len(found))
+            found += await self._store.notes(REVOCATION_NOTES, after, limit + 1 - len(found))
         place = found[limit - 1][0] if len(found) > limit else None
         return [row for name, value in found[:limit] if (row := _row(name, value)) is not None], place
 
@@ -213,7 +213,9 @@ class RegistryTrustStore:
                 await self._store.execute(Command(keys=(), notes=(name,), decide=partial(_forget_decision, name, now)))
 
     async def revocations(self) -> list[RevocationEntry]:
-        return [msgspec.json.decode(value, type=RevocationEntry) for _, value in await self._store.notes(_REVOKED)]
+        return [
+            msgspec.json.decode(value, type=RevocationEntry) for _, value in await self._store.notes(REVOCATION_NOTES)
+        ]
 
     async def trust(self, principal: Principal, agent_id: str, key: PublicKey) -> tuple[AgentPin, str]:
         """Bind a key to an id and retire its earlier keys. Returns `trusted`, or `unchanged` if it was bound."""
@@ -336,7 +338,7 @@ class RegistryTrustStore:
 
 
 def _row(name: str, value: bytes) -> AgentPin | RevocationEntry | None:
-    return msgspec.json.decode(value, type=RevocationEntry) if name.startswith(_REVOKED) else load_pin(value)
+    return msgspec.json.decode(value, type=RevocationEntry) if name.startswith(REVOCATION_NOTES) else load_pin(value)
 
 
 def _check_not_retired(pin: AgentPin, key: PublicKey) -> None:

@@ -103,6 +103,34 @@ class TrustStorePage(Answer, frozen=True, kw_only=True):
     next_cursor: Annotated[str, described("the cursor of the next page; absent on the last one")] | None = None
 
 
+class CreatedApiKey(Answer, frozen=True, kw_only=True):
+    """A new API key. The key is shown here and nowhere else."""
+
+    id: str
+    key: str
+    sub: str
+    scopes: tuple[str, ...]
+    expires_at: Annotated[Timestamp | None, described("null: valid until it is revoked")]
+
+
+class ApiKeyRow(Part, frozen=True, kw_only=True):
+    """An API key without its secret."""
+
+    id: str
+    sub: str
+    scopes: tuple[str, ...]
+    created_at: Timestamp
+    created_by: str
+    expires_at: Annotated[Timestamp | None, described("null: valid until it is revoked")]
+    note: str = ""
+
+
+class ApiKeyList(Answer, frozen=True, kw_only=True):
+    """The API keys of the service."""
+
+    apikeys: tuple[ApiKeyRow, ...]
+
+
 class DomainClaim(Answer, frozen=True, kw_only=True):
     """A subject's claim to own a domain."""
 

@@ -180,8 +180,17 @@ def check_scopes(scopes: list[str] | tuple[str, ...]) -> tuple[str, ...]:
         if scope not in SCOPES:
             raise InvalidParameter(f"{scope[:40]!r} is not a scope.", path="scopes", hint=f"Use {', '.join(SCOPES)}.")
     if not scopes:
-        raise InvalidParameter("A token needs at least one scope.", path="scopes", hint=f"Use {', '.join(SCOPES)}.")
+        raise InvalidParameter(
+            "A credential needs at least one scope.", path="scopes", hint=f"Use {', '.join(SCOPES)}."
+        )
     return tuple(dict.fromkeys(scopes))
+
+
+def check_subject(subject: str) -> None:
+    if not subject or len(subject) > limits.SUBJECT_CHARS or not subject.isprintable():
+        raise InvalidParameter(
+            f"A subject must be a printable string of 1 to {limits.SUBJECT_CHARS} characters.", path="sub"
+        )
 
 
 def mint(
@@ -202,8 +211,7 @@ def mint(
             path="ttl_seconds",
             hint="Use e.g. 1h.",
         )
-    if not subject or len(subject) > 256 or not subject.isprintable():
-        raise InvalidParameter("A subject must be a printable string of 1 to 256 characters.", path="sub")
+    check_subject(subject)
     claims = {
         "iss": issuer,
         "aud": audience,

@@ -116,3 +116,28 @@ def test_keys_and_findings_as_lines_are_one_line_each(shell: Shell, agent: dict[
     findings = [json.loads(line) for line in shell("doctor", "-o", "jsonl").out.splitlines()]
     assert findings
     assert all({"layer", "severity", "message"} <= finding.keys() for finding in findings)
+
+
+# --- apikeys ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_api_key_is_created_used_listed_and_revoked(shell: Shell) -> None:
+    made = shell("apikeys", "create", "--sub", "ci", "--scope", "discover:read", "--ttl", "90d", "-o", "json")
+    assert made.code == 0, made.err
+    assert list(made.json) == ["id", "key", "sub", "scopes", "expires_at"]
+    key, key_id = made.json["key"], made.json["id"]
+    assert shell("list", "--token", key).code == 0
+    assert shell("list", WAYPOST_TOKEN=key).code == 0
+    assert key_id in [row["id"] for row in shell("apikeys", "list", "-o", "json").json]
+    assert shell("apikeys", "list", "--token", key).code == 77
+    assert shell("apikeys", "revoke", key_id, "-o", "json").json == {"id": key_id, "outcome": "revoked"}
+    assert shell("list", "--token", key).code == 77
+    assert shell("apikeys", "revoke", key_id).code == 1
+    assert key_id not in shell("apikeys", "list").out
+
+
+def test_a_new_api_key_is_all_that_is_printed_in_a_pipe(shell: Shell) -> None:
+    made = shell("apikeys", "create", "--sub", "ci", "--scope", "discover:read", "--note", "from a pipe")
+    assert (made.code, made.err) == (0, "")
+    assert made.out.strip().startswith("wp_")
+    assert "from a pipe" in shell("apikeys", "list").out

@@ -18,6 +18,7 @@ from waypost.client.http import EventStreamDecoder, Retry, ServerEvent, async_pa
 from waypost.client.requests import (
     AGENTS,
     ALLOW,
+    APIKEYS,
     DOMAINS,
     INVITATIONS,
     JSON,
@@ -96,7 +97,10 @@ from waypost.responses.service import Diagnosis, MintedToken, ServiceState, Stat
 from waypost.responses.trust import (
     AllowEntry,
     AllowListResponse,
+    ApiKeyList,
+    ApiKeyRow,
     AuditTrailPage,
+    CreatedApiKey,
     DomainClaim,
     DomainClaimList,
     LogCheckpoint,
@@ -828,6 +832,33 @@ class Client:
         """
         body = {"sub": sub, "scopes": tuple(scopes), "ttl_seconds": ttl_seconds}
         return await self._connection.ask(MintedToken, json_request("/api/v1/tokens", body, repeatable=True))
+
+    async def apikeys_list(self) -> tuple[ApiKeyRow, ...]:
+        """The API keys of the service, without their secrets. Needs `admin`."""
+        return (await self._connection.ask(ApiKeyList, get_request(APIKEYS))).apikeys
+
+    async def apikeys_create(
+        self, sub: str, scopes: Iterable[str], *, ttl_seconds: int | None = None, note: str = ""
+    ) -> CreatedApiKey:
+        """Create an API key. The result is the only place where it is shown. Needs `admin`.
+
+        Args:
+            sub: The subject of the key.
+            scopes: Its scopes: discover:read, discover:write, admin.
+            ttl_seconds: How long it is valid; without it, until it is revoked.
+            note: A text for the list of keys.
+        """
+        body = {"sub": sub, "scopes": tuple(scopes), "ttl_seconds": ttl_seconds, "note": note}
+        given = {name: value for name, value in body.items() if value not in (None, "")}
+        return await self._connection.ask(CreatedApiKey, json_request(APIKEYS, given))
+
+    async def apikeys_revoke(self, key_id: str) -> None:
+        """Revoke an API key, at once and for good. Needs `admin`.
+
+        Args:
+            key_id: The id of the key, not the key.
+        """
+        await self._connection.send(ApiRequest(method="DELETE", path=item_path(APIKEYS, key_id), repeatable=False))
 
     async def audit(
         self,

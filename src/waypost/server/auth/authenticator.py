@@ -1,4 +1,4 @@
-"""Authentication of requests: a token of the service or of an external issuer, else a client certificate.
+"""Authentication of requests: a token of the service or of an external issuer, an API key, else a client certificate.
 
 Verified tokens are cached; their times are compared with the wall clock at each request (E13). An address with too many
 failures is refused before anything is verified.
@@ -10,11 +10,13 @@ import hashlib
 import hmac
 import math
 from collections.abc import Callable
+from typing import Protocol
 
 from waypost import limits
 from waypost.cache import LruCache
-from waypost.errors import InvalidRequest, Unauthorized
+from waypost.errors import Forbidden, InvalidRequest, Unauthorized
 from waypost.model.principal import ANONYMOUS, SCOPES, Principal
+from waypost.registry.credentials.api_keys import API_KEY_PREFIX
 from waypost.registry.ports import Clock
 from waypost.server.auth.callers import CallerRateLimiter, RateLimits, TrustedProxies, is_loopback, rate_limit_key
 from waypost.server.auth.certificates import ClientCertificates
@@ -32,11 +34,27 @@ OPEN_ACCESS = Principal(subject="anonymous", scopes=frozenset(SCOPES), via="open
 _ADMIN_VERIFIED = VerifiedToken(principal=ADMIN, not_before=-math.inf, expires_at=math.inf, token_id="")
 
 
-class Authenticator:
-    """`open_access` gives every caller all rights, with any credential or none; for loopback only.
+class CredentialSource(Protocol):
+    """The API keys and revocations of the registry (`waypost.registry.credentials`)."""
 
-    `is_revoked` takes the id of a token that is otherwise valid.
-    """
+    @property
+    def is_stale(self) -> bool:
+        """Whether another process has changed them since they were read here."""
+        ...
+
+    async def refresh(self) -> None: ...
+
+    def find_api_key(self, key: str) -> Principal:
+        """Return the principal of an API key. Raises Unauthorized."""
+        ...
+
+    def is_revoked(self, kind: str, name: str) -> bool:
+        """`kind` is `serial` (of a certificate) or `token`."""
+        ...
+
+
+class Authenticator:
+    """`open_access` gives every caller all rights, with any credential or none; for loopback only."""
 
     def __init__(
         self,
@@ -48,7 +66,7 @@ class Authenticator:
         issuers: Issuers | None = None,
         certificates: ClientCertificates | None = None,
         origin: TrustedProxies | None = None,
-        is_revoked: Callable[[str], bool] = lambda token_id: False,
+        credentials: CredentialSource | None = None,
     ) -> None:
         self._verifier = verifier
         self._admin_digest = hashlib.sha256(admin_token.encode()).digest()
@@ -57,7 +75,7 @@ class Authenticator:
         self._issuers = issuers
         self._certificates = certificates
         self._origin = origin or TrustedProxies()
-        self._is_revoked = is_revoked
+        self._credentials = credentials
         # Verified tokens, and when to verify them again.
         self._verified: LruCache[str, tuple[VerifiedToken, float]] = LruCache(limits.TOKEN_CACHE)
         self._failures = CallerRateLimiter(
@@ -65,6 +83,8 @@ class Authenticator:
         )
 
     async def authenticate(self, request: Request) -> Principal:
+        if self._credentials is not None and self._credentials.is_stale:
+            await self._credentials.refresh()
         header = request.header(b"authorization")
         if header is None:
             return self._authenticate_certificate(request)
@@ -96,15 +116,18 @@ class Authenticator:
         if hmac.compare_digest(hashlib.sha256(token.encode()).digest(), self._admin_digest):
             self._verified.put(token, (_ADMIN_VERIFIED, math.inf))
             return ADMIN
-        return (await self._verify_limited(token, request)).principal
+        return await self._verify_limited(token, request)
 
-    async def _verify_limited(self, token: str, request: Request) -> VerifiedToken:
+    async def _verify_limited(self, token: str, request: Request) -> Principal:
         """Verify the token, with a limit on the failures of an address."""
         address = self._origin.client_address(request.scope)
         if not is_loopback(address):
             self._failures.check(rate_limit_key(address))
         try:
-            return self._require_unrevoked(await self._verify(token))
+            if token.startswith(API_KEY_PREFIX) and self._credentials is not None:
+                # Not cached: it costs one hash, and a revoked key must be refused at once.
+                return self._credentials.find_api_key(token)
+            return self._require_unrevoked(await self._verify(token)).principal
         except Unauthorized:
             if not is_loopback(address):
                 self._failures.take(rate_limit_key(address))
@@ -139,9 +162,24 @@ class Authenticator:
         return self._issuers.find(decode_claims(signed).get("iss"))
 
     def _require_unrevoked(self, verified: VerifiedToken) -> VerifiedToken:
-        if verified.token_id and self._is_revoked(verified.token_id):
+        if (
+            verified.token_id
+            and self._credentials is not None
+            and self._credentials.is_revoked("token", verified.token_id)
+        ):
             raise Unauthorized("Invalid token: it was revoked.", path="Authorization", hint="Ask for a new one.")
         return verified
+
+
+def require_authentication(*, open_access: bool) -> None:
+    """Refuse to make a token or an API key where every caller is admin: any program or page could make itself one that
+    stays valid after authentication is turned on."""
+    if open_access:
+        raise Forbidden(
+            "A service without authentication makes no tokens or API keys.",
+            path="open",
+            hint="Start it without --open.",
+        )
 
 
 def _check_header(scheme: str, token: str, request: Request) -> None:
@@ -186,16 +224,15 @@ def make_authenticator(
     clock: Clock,
     *,
     issuers: Issuers | None,
-    is_revoked: Callable[[str, str], bool],
+    credentials: CredentialSource,
 ) -> Authenticator:
-    """`is_revoked` takes a kind, `serial` or `token`, and a name."""
     return Authenticator(
         verifier,
         admin_token,
         clock,
         open_access=settings.open,
         issuers=issuers,
-        certificates=make_certificates(settings, clock, lambda serial: is_revoked("serial", serial)),
+        certificates=make_certificates(settings, clock, lambda serial: credentials.is_revoked("serial", serial)),
         origin=TrustedProxies(settings.trusted_proxies),
-        is_revoked=lambda token_id: is_revoked("token", token_id),
+        credentials=credentials,
     )

@@ -1,0 +1,1 @@
+"""API keys and revocations: whether a credential is still valid."""
