@@ -121,7 +121,14 @@ def make_apis(context: AppContext, core: Core, outbound: Outbound, security: Sec
     return Apis(
         profile=ProfileApi(registry, DocumentReader(registry, renderer)),
         watch=WatchApi(registry),
-        well_known=WellKnownApi(registry, renderer, hosted.service, hosted.documents, invitations.invited),
+        well_known=WellKnownApi(
+            registry,
+            renderer,
+            hosted.service,
+            hosted.documents,
+            invitations.invited,
+            [issuer.issuer for issuer in context.settings.external_issuers],
+        ),
         invitations=invitations,
         invitation_store=invitation_store,
     )

@@ -123,6 +123,7 @@ def make_http_app(
         origin=security.origin,
         hosts=security.hosts,
         error_page=pages.error_page,
+        base_url=context.base_url,
     )
 
 

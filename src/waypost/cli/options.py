@@ -72,13 +72,13 @@ def merge_options(context: click.Context, given: dict[str, Any]) -> dict[str, An
 
 
 def _option(setting: Setting) -> Callable[[Function], Function]:
-    shown = setting.shown_default if setting.default in (None, ()) else setting.default
+    shown = setting.shown_default if setting.default in (None, (), {}) else setting.default
     default = "" if shown is None or setting.kind == "switch" else f"  [default: {shown}]"
     text = f"{setting.doc.replace('`', '')}{default}"
     if setting.kind == "switch":
         names = f"{setting.flag}/--no-{setting.flag[2:]}"
         return click.option(names, setting.name, default=None, help=text)
-    if setting.kind == "list":
+    if setting.kind in ("list", "map"):
         text = f"{text}  Repeatable, or separated by commas."
         metavar = setting.metavar or "TEXT"
         return click.option(

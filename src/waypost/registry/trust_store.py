@@ -398,11 +398,11 @@ def announced_record_id(agent_id: str) -> str:
 
 
 def revoked_agent_note(agent_id: str) -> str:
-    return f"{_REVOKED}agent:{agent_id}"
+    return f"{REVOCATION_NOTES}agent:{agent_id}"
 
 
 def revoked_key_note(key_id: str) -> str:
-    return f"{_REVOKED}key:{key_id}"
+    return f"{REVOCATION_NOTES}key:{key_id}"
 
 
 def revocation_subject(name: str) -> str:

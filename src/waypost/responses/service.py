@@ -37,6 +37,17 @@ class MintedToken(Answer, frozen=True, kw_only=True):
     expires_at: Timestamp
 
 
+class ProtectedResource(Answer, frozen=True, kw_only=True):
+    """The metadata of this service as a resource of OAuth 2.0 (RFC 9728)."""
+
+    resource: str
+    authorization_servers: tuple[str, ...] = ()
+    scopes_supported: tuple[str, ...]
+    bearer_methods_supported: tuple[str, ...]
+    resource_name: str
+    resource_documentation: str
+
+
 class ServiceState(Answer, frozen=True, kw_only=True):
     """The state of the service: `ok` if it is alive, `ready` if it accepts requests."""
 

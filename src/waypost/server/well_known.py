@@ -5,17 +5,18 @@ A hosted agent that is not public is treated as unknown (ADP-55), unless the req
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
 from waypost.errors import NotFound
 from waypost.model.json import JsonObject, dump_json
-from waypost.model.principal import ANONYMOUS, PUBLIC, no_such_agent
+from waypost.model.principal import ANONYMOUS, PUBLIC, SCOPES, no_such_agent
 from waypost.model.registration import Registration
 from waypost.protocols.ard.codec import CATALOG_STATUSES, build_catalog, host_entry, registry_entry
 from waypost.protocols.dialects import get_codec
 from waypost.registry.registry import Registry
+from waypost.responses.service import ProtectedResource
 from waypost.server.hosted_agents.documents import (
     ADP_MEDIA_TYPE,
     CAPABILITIES_PATH,
@@ -26,7 +27,8 @@ from waypost.server.hosted_agents.documents import (
     HostedDocuments,
 )
 from waypost.server.hosted_agents.service_agent import service_a2a_card, service_ard_entry
-from waypost.server.http.asgi import AnyResponse, Headers, Request, Response
+from waypost.server.http.app import PROTECTED_RESOURCE_PATH
+from waypost.server.http.asgi import AnyResponse, Headers, Request, Response, json_response
 from waypost.server.http.conditional_requests import format_http_date, is_not_modified, strong_etag
 from waypost.server.http.content_negotiation import MediaType, choose_media_type
 from waypost.server.http.openapi import document_schema
@@ -55,14 +57,25 @@ class WellKnownApi:
         service: Registration,
         documents: HostedDocuments,
         is_invited: CheckInvitation,
+        issuers: Sequence[str] = (),
     ) -> None:
-        """`is_invited` tells whether a request has an invitation to a private agent."""
+        """`is_invited` tells whether a request has an invitation to a private agent. `issuers` are the external issuers
+        whose tokens are accepted."""
         self._registry = registry
         self._renderer = renderer
         self._entries = ArdEntryWriter(registry, renderer)
         self.service = service
         self._documents = documents
         self._is_invited = is_invited
+        base_url = renderer.base_url.rstrip("/")
+        self._protected_resource = ProtectedResource(
+            resource=base_url,
+            authorization_servers=tuple(issuer for issuer in issuers if issuer.startswith("https://")),
+            scopes_supported=SCOPES,
+            bearer_methods_supported=("header",),
+            resource_name="Waypost",
+            resource_documentation=f"{base_url}/docs",
+        )
         self._catalog: tuple[int, bytes] | None = None
 
     def routes(self) -> list[Route]:
@@ -107,6 +120,15 @@ class WellKnownApi:
                 summary="Its capability document",
                 parameters=(_DIGEST_PARAMETER,),
                 answers={200: _ADP_BODY},
+                open=True,
+            ),
+            Route(
+                method="GET",
+                path=PROTECTED_RESOURCE_PATH,
+                operation="document",
+                handler=self.protected_resource,
+                summary="Metadata of the protected resource (RFC 9728)",
+                answers={200: ProtectedResource},
                 open=True,
             ),
             Route(
@@ -163,6 +185,9 @@ class WellKnownApi:
                 rendering = self._renderer.render(registrations[0], "adp", self._registry.clock.now())
                 return _rendered_response(call, rendering, registrations[0])
         raise no_such_agent(agent_id)
+
+    async def protected_resource(self, call: RequestContext) -> AnyResponse:
+        return json_response(self._protected_resource, headers=[_CACHE_HEADER, _CORS_HEADER])
 
     async def capabilities(self, call: RequestContext) -> AnyResponse:
         return self._adp_response(call, await self.find_by_host(call.request) or self.service, capabilities=True)

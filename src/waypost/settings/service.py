@@ -9,7 +9,7 @@ import msgspec
 
 from waypost import limits
 from waypost.errors import ConfigurationError, Forbidden
-from waypost.model.credentials import ClientSubject, Issuer, check_client_subjects, check_issuers
+from waypost.model.credentials import ClientSubject, Issuer, check_client_subjects, check_issuers, check_scope_map
 from waypost.model.principal import PUBLIC, VISIBILITIES
 from waypost.settings.locations import check_cidr, check_host, check_url, is_loopback
 from waypost.settings.setting import Row, read_rows
@@ -40,6 +40,7 @@ _REQUIREMENTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("client_subjects", ("client_ca",)),
     ("jwks_prefix", ("jwks", "jwt_secret")),
     ("jwks_admin", ("jwks", "jwt_secret")),
+    ("scope_map", ("jwks", "jwt_secret", "issuers")),
 )
 
 
@@ -135,10 +136,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     issuers: Annotated[
         tuple[Issuer, ...],
         Row(
-            "Several external issuers, each with `issuer`, `audience`, `jwks`, `secret`, `prefix`, `admin`.",
+            "Several external issuers, each with `issuer`, `audience`, `jwks`, `secret`, `prefix`, `admin`, `subjects`, "
+            "`scopes`, `scope_map`. Without `jwks` and `secret` the keys are found by OpenID Connect discovery.",
             default="none",
         ),
     ] = ()
+    scope_map: Annotated[
+        dict[str, tuple[str, ...]],
+        Row(
+            "Which scopes of this service a value of `scope`, `scp`, `permissions`, `roles` or `groups` in a token of an "
+            "external issuer stands for.",
+            default="none",
+            metavar="NAME=SCOPE",
+        ),
+    ] = {}
     tls_cert: Annotated[
         Path | None,
         Row(
@@ -445,6 +456,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                     path=name,
                     hint=f"Set {others[0]} too, or leave {name} out.",
                 )
+        check_scope_map(self.scope_map)
         check_issuers(self.external_issuers)
         check_client_subjects(self.client_subjects)
 
@@ -460,7 +472,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def external_issuers(self) -> tuple[Issuer, ...]:
-        """The rows of `issuers`, and the issuer described by `jwks` and `jwt_secret`."""
+        """The rows of `issuers`, and the issuer described by `jwks` and `jwt_secret`; `scope_map` is valid for all."""
+        return tuple(issuer.with_scope_map(self.scope_map) for issuer in self._listed_issuers)
+
+    @property
+    def _listed_issuers(self) -> tuple[Issuer, ...]:
         if not self.jwks and self.jwt_secret is None:
             return self.issuers
         named = Issuer(

@@ -13,13 +13,14 @@ from waypost.errors import ConfigurationError
 
 PREFIX = "WAYPOST_"
 
-Kind = Literal["text", "list", "tables", "path", "integer", "seconds", "switch"]
+Kind = Literal["text", "list", "map", "tables", "path", "integer", "seconds", "switch"]
 
 _KINDS: dict[Any, Kind] = {str: "text", Path: "path", int: "integer", float: "seconds", bool: "switch"}
 
 _KIND_NAMES: dict[Kind, str] = {
     "text": "a text",
     "list": "a list of texts",
+    "map": "a table of names and values (NAME=VALUE in a flag or variable)",
     "tables": "an array of tables",
     "path": "a path",
     "integer": "a whole number",
@@ -71,10 +72,14 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_rows(struct: type[msgspec.Struct], *, in_file: bool = True) -> tuple[Setting, ...]:
     """The settings that the annotated fields of a struct declare, in their order."""
-    defaults = {field.name: field.default for field in msgspec.structs.fields(struct)}
+    defaults = {field.name: _default_of(field) for field in msgspec.structs.fields(struct)}
     return tuple(
         _read_row(name, annotation, defaults[name], in_file) for name, annotation in struct.__annotations__.items()
     )
+
+
+def _default_of(field: msgspec.structs.FieldInfo) -> Any:
+    return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
 
 
 def _read_row(name: str, annotation: Any, default: Any, in_file: bool) -> Setting:
@@ -83,6 +88,8 @@ def _read_row(name: str, annotation: Any, default: Any, in_file: bool) -> Settin
     if get_origin(declared) is tuple:
         item = get_args(declared)[0]
         kind, table_type = ("list", None) if item is str else ("tables", item)
+    elif get_origin(declared) is dict:
+        kind = "map"
     elif isinstance(declared, UnionType):
         kind = _KINDS[get_args(declared)[0]]
     if kind is None:
@@ -109,7 +116,7 @@ def parse_variable(setting: Setting, text: str, origin: str) -> Any:
         match setting.kind:
             case "integer":
                 return int(folded)
-            case "list":
+            case "list" | "map":
                 return _split(text)
             case "seconds":
                 return float(folded)
@@ -126,6 +133,8 @@ def check_value(setting: Setting, value: Any, origin: str) -> Any:
     """Return the value in its final type. Raises ConfigurationError if kind, choices or bounds do not fit."""
     if setting.table_type is not None:
         return _convert_tables(setting, value, origin)
+    if setting.kind == "map":
+        return _convert_map(setting, value, origin)
     if setting.kind == "list":
         value = tuple(part for item in value for part in _split(item)) if _are_texts(value) else value
     match setting.kind:
@@ -157,6 +166,27 @@ def _convert_tables(setting: Setting, value: Any, origin: str) -> Any:
         raise ConfigurationError(
             f"{origin} is invalid: {error}.", path=setting.name, hint=f"{setting.doc} It is an array of tables."
         ) from None
+
+
+def _convert_map(setting: Setting, value: Any, origin: str) -> dict[str, tuple[str, ...]]:
+    """A table of texts or lists of texts; from a flag or a variable, a list of NAME=VALUE. A name may occur repeatedly."""
+    pairs: list[tuple[str, Any]]
+    if _are_texts(value):
+        parts = [part.rpartition("=") for item in value for part in _split(item)]
+        if not all(separator for _, separator, _ in parts):
+            raise _wrong_kind(setting, value, origin)
+        pairs = [(name.strip(), text.strip()) for name, _, text in parts]
+    elif isinstance(value, dict):
+        pairs = list(value.items())
+    else:
+        raise _wrong_kind(setting, value, origin)
+    converted: dict[str, tuple[str, ...]] = {}
+    for name, item in pairs:
+        texts = (item,) if isinstance(item, str) else item
+        if not name or not _are_texts(texts) or not texts or not all(texts):
+            raise _wrong_kind(setting, value, origin)
+        converted[name] = (*converted.get(name, ()), *texts)
+    return converted
 
 
 def _split(text: str) -> tuple[str, ...]:

@@ -45,6 +45,8 @@ _ID_TOKEN_CLAIMS: Final = (
     "at_hash",
     "c_hash",
 )  # an ID token identifies a user to a client; it grants no access
+_RIGHTS_CLAIMS: Final = ("scope", "scp", "permissions", "roles", "groups")
+_SPACED_CLAIMS: Final = ("scope", "scp")  # whose values are separated by spaces, if the claim is a text (RFC 8693 §4.2)
 _JTI_CHARS: Final = 64
 _SHARED_SECRET_ALGORITHM: Final = "HS256"
 _TTL: Final = re.compile(r"(\d{1,7})(s|m|h|d)?\Z")
@@ -119,6 +121,28 @@ def token_scopes(claims: JsonObject) -> frozenset[str]:
         listed = claims.get("scp") if scope is None else None
         named = [item for item in listed if isinstance(item, str)] if isinstance(listed, list) else []
     return frozenset(item for item in named if item in SCOPES)
+
+
+def mapped_scopes(claims: JsonObject, issuer: Issuer) -> frozenset[str]:
+    """Return the scopes that the issuer's scope map gives for the values of the five claims with rights."""
+    if not issuer.scope_map:
+        return frozenset()
+    names: set[str] = set()
+    for claim in _RIGHTS_CLAIMS:
+        value = claims.get(claim)
+        if isinstance(value, str):
+            names.update(value.split(" ") if claim in _SPACED_CLAIMS else (value,))
+        elif isinstance(value, list):
+            names.update(item for item in value if isinstance(item, str))
+    return frozenset(scope for name in names for scope in issuer.mapped_scopes(name))
+
+
+def _subject_pattern(patterns: Sequence[str]) -> re.Pattern[str] | None:
+    """`*` stands for any text; None if every subject is accepted."""
+    if not patterns:
+        return None
+    texts = (".*".join(map(re.escape, pattern.split("*"))) for pattern in patterns)
+    return re.compile(f"(?:{'|'.join(texts)})\\Z", re.DOTALL)
 
 
 def credential_name(claims: JsonObject, token: str) -> str:
@@ -289,6 +313,7 @@ class ExternalIssuerVerifier:
 
     def __init__(self, issuer: Issuer, others: Sequence[str] = ()) -> None:
         self.issuer = issuer
+        self._subjects = _subject_pattern(issuer.subjects)
         self._foreign = tuple(prefix for prefix in others if prefix and len(prefix) > len(issuer.prefix))
 
     def verify(
@@ -314,13 +339,16 @@ class ExternalIssuerVerifier:
         )
 
     def _subject(self, claims: JsonObject) -> str:
-        subject = self.issuer.prefix + token_subject(claims)
+        named = token_subject(claims)
+        if self._subjects is not None and not self._subjects.match(named):
+            raise InvalidJws("its subject is not among those that are accepted from this issuer")
+        subject = self.issuer.prefix + named
         if subject in RESERVED_SUBJECTS or subject.startswith(self._foreign) or len(subject) > limits.SUBJECT_CHARS:
             raise InvalidJws("its subject is not allowed for this issuer")
         return subject
 
     def _scopes(self, claims: JsonObject) -> frozenset[str]:
-        scopes = token_scopes(claims)
+        scopes = token_scopes(claims) | mapped_scopes(claims, self.issuer) | frozenset(self.issuer.scopes)
         return scopes if self.issuer.admin else scopes - {SCOPE_ADMIN}
 
 

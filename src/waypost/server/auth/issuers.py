@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 from waypost import limits
-from waypost.errors import ConfigurationError, WaypostError
+from waypost.errors import ConfigurationError, FetchFailed, WaypostError
 from waypost.files import WatchedFile
-from waypost.model.credentials import Issuer, is_url
+from waypost.model.credentials import DISCOVERY_PATH, Issuer, check_key_source, is_url
+from waypost.model.json import parse_object
 from waypost.registry.ports import Clock
 from waypost.trust.jose import JoseKey, Jws, UnknownKey, parse_jwks
 from waypost.trust.jwt import ExternalIssuerVerifier, VerifiedToken
@@ -47,6 +48,9 @@ class RemoteKeySet:
     def is_stale(self) -> bool:
         return self._now() - self._fetched_at > limits.JWKS_FRESH_SECONDS
 
+    async def _locate(self) -> str:
+        return self._url
+
     async def refresh(self) -> None:
         """Fetch, unless that was tried a short while ago. Concurrent callers wait for the same response."""
         async with self._lock:
@@ -55,10 +59,39 @@ class RemoteKeySet:
                 return
             self._attempted_at = now
             try:
-                self._keys = parse_jwks(await self._fetch(self._url))
+                self._keys = parse_jwks(await self._fetch(await self._locate()))
                 self._fetched_at = self._now()
             except WaypostError as error:
                 log.warning("cannot fetch the keys at %s: %s", self._url, error)
+
+
+class DiscoveredKeySet(RemoteKeySet):
+    """The JWKS that the OpenID Connect configuration of an issuer names. Both documents are fetched at each refresh."""
+
+    def __init__(self, url: str, issuer: str, fetch: FetchKeys, now: Callable[[], float]) -> None:
+        super().__init__(url, fetch, now)
+        self._issuer = issuer
+
+    async def _locate(self) -> str:
+        configuration = parse_object(await self._fetch(self._url), max_bytes=limits.JWKS_BYTES)
+        if configuration.get("issuer") != self._issuer:
+            # The document of another issuer, such as one for many tenants, must not provide keys for this one (§4.3).
+            raise FetchFailed(
+                "The configuration names another issuer.",
+                path="issuers",
+                hint=f"Set `issuer` exactly as {self._url} writes it, or set `jwks`.",
+            )
+        address = configuration.get("jwks_uri")
+        if not isinstance(address, str) or not is_url(address):
+            raise FetchFailed("The configuration has no jwks_uri.", path="issuers", hint="Set `jwks`.")
+        check_key_source(address)
+        return address
+
+
+def _make_key_set(source: str, issuer: Issuer, fetch: FetchKeys, now: Callable[[], float]) -> RemoteKeySet:
+    if source.endswith(DISCOVERY_PATH):
+        return DiscoveredKeySet(source, issuer.issuer, fetch, now)
+    return RemoteKeySet(source, fetch, now)
 
 
 class IssuerKeys:
@@ -68,9 +101,9 @@ class IssuerKeys:
         self._verifier = ExternalIssuerVerifier(issuer, others)
         self._clock = clock
         self._files = [
-            WatchedFile(Path(source), "jwks", parse_jwks, now) for source in issuer.jwks if not is_url(source)
+            WatchedFile(Path(source), "jwks", parse_jwks, now) for source in issuer.key_sources if not is_url(source)
         ]
-        self.fetched = [RemoteKeySet(source, fetch, now) for source in issuer.jwks if is_url(source)]
+        self.fetched = [_make_key_set(source, issuer, fetch, now) for source in issuer.key_sources if is_url(source)]
         self._secret = None
         if issuer.secret is not None:
             self._secret = WatchedFile(Path(issuer.secret), "jwt_secret", parse_secret, now)

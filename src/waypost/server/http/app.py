@@ -49,11 +49,12 @@ _NOSNIFF = (b"x-content-type-options", b"nosniff")
 _CLOSE = (b"connection", b"close")
 
 _REQUEST_TIMEOUT = 408
-
+_UNAUTHORIZED = 401
 _VARY = (b"vary", b"Authorization, Accept")
 
 _MCP = "mcp"  # its specification demands these checks of every server, with or without authentication
 
+PROTECTED_RESOURCE_PATH = "/.well-known/oauth-protected-resource"  # RFC 9728 §3
 _UNMATCHED = "unmatched"  # the route label of requests that no API takes
 
 
@@ -95,7 +96,10 @@ class HttpApp:
         origin: TrustedProxies | None = None,
         hosts: TrustedHosts | None = None,
         error_page: ErrorPage | None = None,
+        base_url: str = "",
     ) -> None:
+        """`base_url` is the address at which a 401 response says that the metadata of the service is."""
+        self._challenge = f'Bearer resource_metadata="{base_url}{PROTECTED_RESOURCE_PATH}", realm="waypost"'.encode()
         self.router = Router(routes)
         self._apis: dict[bytes, list[MountedApi]] = {}
         for api in apis:
@@ -157,6 +161,8 @@ class HttpApp:
     async def _send(self, request: Request, response: AnyResponse, send: Send, request_id: str, label: str) -> None:
         response.headers.append((b"x-request-id", request_id.encode()))
         response.headers.append(_NOSNIFF)
+        if response.status == _UNAUTHORIZED:
+            self._add_challenge(request, response.headers)
         if request.has_unread_body:
             response.headers.append(_CLOSE)
             if response.status != _REQUEST_TIMEOUT:
@@ -176,6 +182,14 @@ class HttpApp:
         if api is not None:
             return api.error_response(request, error, request_id)
         return problem_response(error, instance=problem_instance(request), correlation_id=request_id)
+
+    def _add_challenge(self, request: Request, headers: Headers) -> None:
+        """RFC 9728 §5.1; `error` tells a client that its credential is invalid, not missing (RFC 6750 §3.1)."""
+        headers[:] = [pair for pair in headers if pair[0] != b"www-authenticate"]
+        is_given = request.header(b"authorization") is not None
+        headers.append(
+            (b"www-authenticate", self._challenge + b', error="invalid_token"' if is_given else self._challenge)
+        )
 
     def _request_id(self, request: Request) -> str:
         """The id that the caller sent, if it can be echoed safely, else a new one."""
