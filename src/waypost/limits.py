@@ -236,6 +236,7 @@ SIGNATURES: Final = 8  # checked on one document
 # --- Owners --------------------------------------------------------------------------------------
 TOKEN_TTL_MAX_SECONDS: Final = 86_400
 TOKEN_LEEWAY_SECONDS: Final = 30
+LOGGED_ERRORS_PER_MINUTE: Final = 600  # without `access_log`: callers must not be able to fill the log
 API_KEYS: Final = 10_000  # held in memory
 API_KEY_TTL_MAX_SECONDS: Final = 100 * 365 * 86_400  # a time that every date type can represent
 API_KEY_NOTE_CHARS: Final = 200

@@ -22,6 +22,7 @@ from waypost.server.auth.issuers import FetchKeys, Issuers
 from waypost.server.hosted_agents.documents import CapabilityVersions, HostedDocuments
 from waypost.server.hosted_agents.keys import HostedKeys
 from waypost.server.hosted_agents.service_agent import service_record, service_registration
+from waypost.server.http.request_log import RequestLog
 from waypost.server.renderer import DocumentReader
 from waypost.server.well_known import WellKnownApi
 from waypost.trust import jwt
@@ -32,6 +33,7 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     issuers: Issuers | None  # external ones
     rates: RateLimits
     origin: TrustedProxies  # finds the address of the caller behind proxies
+    request_log: RequestLog
     hosts: TrustedHosts  # host names and origins that are the service's own
 
 
@@ -50,6 +52,7 @@ def make_security(context: AppContext, core: Core, client: OutboundClient) -> Se
         authenticator=authenticator,
         issuers=issuers,
         rates=make_rates(settings, clock),
+        request_log=RequestLog(logs_all=settings.access_log),
         origin=TrustedProxies(settings.trusted_proxies),
         hosts=_make_trusted_hosts(context, core),
     )

@@ -5,6 +5,7 @@ renderer, metrics.
 from __future__ import annotations
 
 import hmac
+import platform
 import secrets
 from collections.abc import Callable
 from functools import cached_property, partial
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from waypost import __version__
 from waypost.app.workers import WorkerSlot
 from waypost.errors import ConfigurationError
 from waypost.files import create_atomic
@@ -24,7 +26,7 @@ from waypost.net.outbound import OutboundClient
 from waypost.registry.admission import AnnouncementOptions
 from waypost.registry.credentials.credentials import SharedCounter
 from waypost.registry.jobs.health_checks import EndpointCheck
-from waypost.registry.ports import Clock, KeyValueStore, Ranker, Store
+from waypost.registry.ports import Clock, KeyValueStore, Ranker, Store, Timings
 from waypost.registry.registry import Registry, RegistryOptions
 from waypost.registry.trust_store import RegistryTrustStore
 from waypost.server.auth.certificates import AnnouncedCertificates
@@ -244,17 +246,22 @@ def make_core(context: AppContext, client: OutboundClient, store: Store | None) 
     settings = context.settings
     backend, models = get_backend(settings.store), Models(settings)
     store = store or backend.make_store(settings.data, read_only=not context.writes)
+    metrics = Metrics(build={"version": __version__, "python": platform.python_version(), "store": settings.store})
+    registry = _make_registry(context, store, models, client, metrics)
+    metrics.add_gauge("write_queue", "Writes that are not durable yet.", lambda: registry.writes_waiting)
     return Core(
         store=store,
-        registry=_make_registry(context, store, models, client),
+        registry=registry,
         key_value_store=backend.make_key_value_store(settings.data),
         models=models,
         renderer=Renderer(context.base_url, context.host),
-        metrics=Metrics(),
+        metrics=metrics,
     )
 
 
-def _make_registry(context: AppContext, store: Store, models: Models, client: OutboundClient) -> Registry:
+def _make_registry(
+    context: AppContext, store: Store, models: Models, client: OutboundClient, metrics: Metrics
+) -> Registry:
     settings, clock, slot = context.settings, context.clock, context.slot
 
     def make_certificates(trust: RegistryTrustStore) -> AnnouncedCertificates:
@@ -268,6 +275,7 @@ def _make_registry(context: AppContext, store: Store, models: Models, client: Ou
         _make_options(settings),
         certificates=make_certificates,
         checks=(EndpointCheck(client),) if context.checks_health else (),
+        timings=Timings(search=metrics.observe_search, commit=metrics.observe_commit),
     )
     if slot is None:
         return make()

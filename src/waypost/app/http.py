@@ -93,7 +93,7 @@ def make_http_app(
             HistoryApi(registry),
             ZoneApi(registry, hosted.documents, hosted.service, read_certificate(settings.tls_cert)),
             TrustStoreApi(registry),
-            ApiKeysApi(registry.api_keys, open_access=settings.open),
+            ApiKeysApi(registry.api_keys, settings.require_authentication),
             _make_doctor(context, core, security),
             apis.watch,
             reference,
@@ -124,6 +124,8 @@ def make_http_app(
         hosts=security.hosts,
         error_page=pages.error_page,
         base_url=context.base_url,
+        request_log=security.request_log,
+        described=MOUNTED_ROUTES,
     )
 
 
@@ -275,4 +277,5 @@ def make_asgi_root(
         )
     else:  # one process has all conversations
         chat = AgpProxy(worker_socket_path(context.settings.data))
-    return AsgiRoot(http, {"/ws": announce, CHAT_PATH: chat})
+    forwarded = frozenset() if follower is None else frozenset((CHAT_PATH,))
+    return AsgiRoot(http, {"/ws": announce, CHAT_PATH: chat}, security.request_log, forwarded)

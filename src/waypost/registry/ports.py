@@ -118,6 +118,13 @@ class KeyValueStore(Protocol):
         ...
 
 
+class Timings(msgspec.Struct, frozen=True, kw_only=True):
+    """Receives durations in seconds."""
+
+    search: Callable[[float], None] = lambda seconds: None
+    commit: Callable[[float], None] = lambda seconds: None
+
+
 class Clock(Protocol):
     def now(self) -> float:
         """Unix seconds that never jump: for leases and everything else the service measures itself."""

@@ -44,7 +44,7 @@ from waypost.registry.follower import Follower, Head
 from waypost.registry.jobs.indexer import LiveIndex
 from waypost.registry.jobs.periodic import Job, PeriodicJobs, cancel_all, repeat
 from waypost.registry.leader import Leader
-from waypost.registry.ports import Clock, Ranker, Store
+from waypost.registry.ports import Clock, Ranker, Store, Timings
 from waypost.registry.reader import RegistryReader
 from waypost.registry.state import RegistryState
 from waypost.registry.trust_store import RegistryTrustStore
@@ -79,10 +79,12 @@ class Registry:
         announce: Callable[[int], None] | None = None,
         head: Head | None = None,
         credential_changes: SharedCounter | None = None,
+        timings: Timings | None = None,
     ) -> None:
         """`announce` gets each revision before a caller is answered with it. With `head` the registry writes nothing and
         follows another process, whose newest revision `head` returns. `credential_changes` is the counter of that process.
-        `checks` refuse a publication by raising."""
+        `checks` refuse a publication by raising. `timings` receives how long searches and commits take."""
+        timings = timings or Timings()
         options = options or RegistryOptions()
         self.clock = clock
         self._store = store
@@ -101,9 +103,9 @@ class Registry:
 
         facets = FacetCounter(self._catalog)
         reader = RegistryReader(self._state, self.entries, store, clock, self.cursors, self.changes, facets)
-        finder = RegistryFinder(self._catalog, self._index, reader, facets, clock)
+        finder = RegistryFinder(self._catalog, self._index, reader, facets, clock, timings)
         verifier = RegistryVerifier(reader, store, self._catalog, clock)
-        writer = self._make_writer(options, certificates(self.trust), checks)
+        writer = self._writer = self._make_writer(options, certificates(self.trust), checks, timings)
         pending = PendingChanges(reader, writer, store, clock)
         role = self._make_leader(options, pending) if head is None else self._make_follower(head)
         self.leader = role if isinstance(role, Leader) else None
@@ -155,7 +157,11 @@ class Registry:
         self.count_pending = pending.count
 
     def _make_writer(
-        self, options: RegistryOptions, certificates: CertificateChecker, checks: Sequence[PublicationCheck]
+        self,
+        options: RegistryOptions,
+        certificates: CertificateChecker,
+        checks: Sequence[PublicationCheck],
+        timings: Timings,
     ) -> RegistryWriter:
         if options.confusable_names == "refuse":
             checks = (*checks, partial(check_name, catalog=self._catalog))
@@ -169,6 +175,7 @@ class Registry:
             OwnerQuota(self._catalog, options.agents_per_owner),
             default_visibility=options.default_visibility,
             checks=checks,
+            timings=timings,
         )
 
     def _make_leader(self, options: RegistryOptions, pending: PendingChanges) -> Leader:
@@ -256,6 +263,11 @@ class Registry:
     @property
     def indexing_pending(self) -> int:
         return self._index.pending
+
+    @property
+    def writes_waiting(self) -> int:
+        """Writes that were submitted and are not durable yet."""
+        return self._writer.waiting
 
     def stats(self, principal: Principal) -> Stats:
         """Counts over what the caller sees. The revision is for admins: its gaps would reveal hidden records."""

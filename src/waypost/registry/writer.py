@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import random
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -24,7 +25,17 @@ from waypost.registry.admission import AdmissionControl, OwnerQuota, pending_war
 from waypost.registry.catalog.catalog import NO_ENTRY, Catalog
 from waypost.registry.domain_proofs import DomainProofs
 from waypost.registry.jobs.indexer import LiveIndex
-from waypost.registry.ports import AuditEntry, Clock, Command, CommandResult, Decision, Idempotency, Rule, Store
+from waypost.registry.ports import (
+    AuditEntry,
+    Clock,
+    Command,
+    CommandResult,
+    Decision,
+    Idempotency,
+    Rule,
+    Store,
+    Timings,
+)
 from waypost.registry.publication import (
     PendingChange,
     Publication,
@@ -53,6 +64,7 @@ class RegistryWriter:
         *,
         default_visibility: str,
         checks: Sequence[PublicationCheck],
+        timings: Timings,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -63,6 +75,8 @@ class RegistryWriter:
         self._quota = quota
         self._default_visibility = default_visibility
         self._checks = checks
+        self._timings = timings
+        self.waiting = 0  # writes that are not durable yet
         self._random = random.Random(secrets.randbits(256))
 
     def decode(
@@ -105,7 +119,7 @@ class RegistryWriter:
         )
         self._catalog.expire(now)  # expired agents do not count against the quota
         with self._quota.reserve(publication.principal, names):
-            result = await self._store.execute(command)
+            result = await self.execute(command)
         if result.registration is None and result.outcome in ("withdrawn", "already"):  # an announced goodbye
             return PublicationReceipt(
                 id=decoded.record.id, dialect=publication.dialect, outcome=result.outcome, etag=""
@@ -164,7 +178,7 @@ class RegistryWriter:
         agent_id = self._find_visible_id(principal, key) or self._absent_names((key,))[0]
         decide = write_rules.withdraw(principal, agent_id, if_match, now=self._clock.now(), via=via)
         try:
-            result = await self._store.execute(Command(keys=(agent_id,), decide=decide))
+            result = await self.execute(Command(keys=(agent_id,), decide=decide))
         except NotFound:
             raise no_such_agent(key) from None
         if result.outcome == "already" and not repeat_ok:
@@ -173,15 +187,21 @@ class RegistryWriter:
 
     async def record(self, entry: AuditEntry) -> None:
         """Write an audit entry for an action that changes no agent."""
-        await self._store.execute(Command(keys=(), decide=lambda state: Decision(outcome="recorded", audit=(entry,))))
+        await self.execute(Command(keys=(), decide=lambda state: Decision(outcome="recorded", audit=(entry,))))
 
     async def execute(self, command: Command) -> CommandResult:
-        """Run a rule of another part of the service in a transaction of the store."""
-        return await self._store.execute(command)
+        """Run a rule in a transaction of the store; also for other parts of the service."""
+        started_at = time.perf_counter()
+        self.waiting += 1
+        try:
+            return await self._store.execute(command)
+        finally:
+            self.waiting -= 1
+            self._timings.commit(time.perf_counter() - started_at)
 
     async def change(self, agent_id: str, decide: Rule, notes: tuple[str, ...] = ()) -> PublicationReceipt:
         """Apply a rule to one agent."""
-        result = await self._store.execute(Command(keys=(agent_id,), notes=notes, decide=decide))
+        result = await self.execute(Command(keys=(agent_id,), notes=notes, decide=decide))
         registration = result.registration
         dialect = registration.sources[0].dialect if registration and registration.sources else "profile"
         return self._make_receipt(result, dialect)

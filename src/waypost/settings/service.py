@@ -407,6 +407,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_level: Annotated[
         str, Row("The least severe level written to stderr.", choices=("debug", "info", "warning", "error"))
     ] = "info"
+    access_log: Annotated[
+        bool,
+        Row("Log one line for every request: method, route, status, milliseconds, bytes, request id and subject."),
+    ] = False
     log_format: Annotated[
         str, Row("The format of the log: lines of text, or one JSON object per line.", choices=("text", "json"))
     ] = "text"

@@ -69,3 +69,29 @@ def test_services_in_one_process_share_nothing() -> None:
     one.observe("GET", "/healthz", 200, 0.01)
     assert "waypost_requests_total" not in samples(other.render_all({}))
     assert b"waypost" not in prometheus_client.generate_latest()
+
+
+def test_searches_commits_and_refusals_are_measured_and_summed() -> None:
+    leader, follower = Metrics({"version": "1.2.3"}), Metrics()
+    for metrics in (leader, follower):
+        metrics.observe_search(0.002)
+        metrics.observe_commit(0.02)
+        metrics.observe("GET", "/x", 429, 0.001)
+        metrics.count_shed("overload")
+    leader.merge_report(follower.report(1, 100))
+    found = samples(leader.render_all({}))
+    assert found["waypost_build_info"] == {(("version", "1.2.3"),): 1}
+    assert found["waypost_search_duration_seconds_count"] == {(): 2}
+    assert found["waypost_commit_duration_seconds_sum"] == {(): 0.04}
+    shed = {dict(labels)["reason"]: value for labels, value in found["waypost_requests_shed_total"].items()}
+    assert shed == {"overload": 2, "rate_limit": 2, "storage_full": 0, "unavailable": 0}
+
+
+def test_metrics_of_the_processes_are_told_apart() -> None:
+    leader, follower = Metrics(), Metrics()
+    alone = samples(leader.render_all({}))
+    assert list(alone["process_resident_memory_bytes"]) == [()]
+    leader.merge_report(follower.report(3, 100))
+    found = samples(leader.render_all({}))
+    assert set(found["process_resident_memory_bytes"]) == {(("worker", "0"),), (("worker", "3"),)}
+    assert set(found["process_cpu_seconds_total"]) == {(("worker", "0"),), (("worker", "3"),)}

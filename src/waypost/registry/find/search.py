@@ -6,6 +6,7 @@ skips agents that do not pass. Evidence never quotes private examples.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -33,7 +34,7 @@ from waypost.registry.find.empty_results import empty_warnings, explain_empty_re
 from waypost.registry.find.facets import FacetCounter
 from waypost.registry.find.filters import FilterSelection, compile_constraints
 from waypost.registry.jobs.indexer import LiveIndex
-from waypost.registry.ports import Clock, Ranker
+from waypost.registry.ports import Clock, Ranker, Timings
 from waypost.registry.reader import RegistryReader
 from waypost.search.evidence import explain
 from waypost.search.ranking.boosts import (
@@ -245,33 +246,46 @@ class RegistryFinder:
     """Answers queries: one `AgentSearch` each, over the catalog and the search index."""
 
     def __init__(
-        self, catalog: Catalog, index: LiveIndex, reader: RegistryReader, facets: FacetCounter, clock: Clock
+        self,
+        catalog: Catalog,
+        index: LiveIndex,
+        reader: RegistryReader,
+        facets: FacetCounter,
+        clock: Clock,
+        timings: Timings,
     ) -> None:
         self._catalog = catalog
         self._index = index
         self._reader = reader
         self._facets = facets
         self._clock = clock
+        self._timings = timings
 
     async def find(self, query: Query, principal: Principal) -> DiscoverResult:
         """Ranked candidates that the caller sees, with the filters that were and were not applied."""
+        started_at = time.perf_counter()
         ranker = await self._index.ranker_for(audience(principal))
         now = self._clock.now()
         self._catalog.expire(now)
         search = AgentSearch(query, self._catalog, principal, now)
         ranking = search.rank(ranker, self._facets)
         registrations = await self._reader.registrations([hit.id for hit in ranking.hits], sources=False)
-        return search.make_result(ranking, registrations)
+        result = search.make_result(ranking, registrations)
+        self._timings.search(time.perf_counter() - started_at)
+        return result
 
     async def rank(
         self, query: Query, principal: Principal, *, is_match: Callable[[str], bool] | None = None
     ) -> Ranking:
         """The ranking alone, of agents that `is_match` accepts by id; by default of all that the caller sees."""
+        started_at = time.perf_counter()
         visible_to = audience(principal)
         ranker = await self._index.ranker_for(visible_to)
         now = self._clock.now()
         self._catalog.expire(now)
-        return ranker.rank(query, visible_to, alive=is_match or self._catalog.is_alive, now=now)
+        ranking = ranker.rank(query, visible_to, alive=is_match or self._catalog.is_alive, now=now)
+        self._timings.search(time.perf_counter() - started_at)
+        return ranking
 
 
 def _public_signals(near: MatchSignals | None, record: AgentRecord) -> MatchSignals | None:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from waypost import limits
 from waypost.cache import LruCache
-from waypost.errors import Forbidden, InvalidRequest, Unauthorized
+from waypost.errors import InvalidRequest, Unauthorized
 from waypost.model.principal import ANONYMOUS, SCOPES, Principal
 from waypost.registry.credentials.api_keys import API_KEY_PREFIX
 from waypost.registry.ports import Clock
@@ -83,6 +83,11 @@ class Authenticator:
         )
 
     async def authenticate(self, request: Request) -> Principal:
+        principal = await self._find_principal(request)
+        request.set_subject(principal.subject)
+        return principal
+
+    async def _find_principal(self, request: Request) -> Principal:
         if self._credentials is not None and self._credentials.is_stale:
             await self._credentials.refresh()
         header = request.header(b"authorization")
@@ -169,17 +174,6 @@ class Authenticator:
         ):
             raise Unauthorized("Invalid token: it was revoked.", path="Authorization", hint="Ask for a new one.")
         return verified
-
-
-def require_authentication(*, open_access: bool) -> None:
-    """Refuse to make a token or an API key where every caller is admin: any program or page could make itself one that
-    stays valid after authentication is turned on."""
-    if open_access:
-        raise Forbidden(
-            "A service without authentication makes no tokens or API keys.",
-            path="open",
-            hint="Start it without --open.",
-        )
 
 
 def _check_header(scheme: str, token: str, request: Request) -> None:

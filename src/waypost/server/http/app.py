@@ -9,6 +9,7 @@ import asyncio
 import itertools
 import logging
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 from urllib.parse import unquote
@@ -23,6 +24,7 @@ from waypost.registry.operations import OPERATIONS
 from waypost.server.auth.authenticator import Authenticator
 from waypost.server.auth.callers import RateLimits, TrustedHosts, TrustedProxies
 from waypost.server.http.asgi import (
+    SUBJECT_SCOPE_KEY,
     AnyResponse,
     App,
     ClientDisconnect,
@@ -38,6 +40,7 @@ from waypost.server.http.asgi import (
 from waypost.server.http.content_negotiation import prefers_html
 from waypost.server.http.metrics import Metrics
 from waypost.server.http.problems import internal_error, problem_instance, problem_response
+from waypost.server.http.request_log import CLIENT_CLOSED_REQUEST, CountingSend, RequestLog
 from waypost.server.http.routing import RequestContext, Route, Router
 
 log = logging.getLogger("waypost.server")
@@ -97,8 +100,17 @@ class HttpApp:
         hosts: TrustedHosts | None = None,
         error_page: ErrorPage | None = None,
         base_url: str = "",
+        request_log: RequestLog | None = None,
+        described: Sequence[Route] = (),
     ) -> None:
-        """`base_url` is the address at which a 401 response says that the metadata of the service is."""
+        """`base_url` is the address at which a 401 response says that the metadata of the service is. `described` are the
+        routes of `apis`: their paths are labels in log and metrics."""
+        self._log = request_log or RequestLog()
+        self._labels = Router([msgspec.structs.replace(route, handler=_label_only) for route in described])
+        self._in_progress = 0
+        metrics.add_gauge(
+            "requests_in_progress", "Requests that are being answered.", lambda: self._in_progress, is_summed=True
+        )
         self._challenge = f'Bearer resource_metadata="{base_url}{PROTECTED_RESOURCE_PATH}", realm="waypost"'.encode()
         self.router = Router(routes)
         self._apis: dict[bytes, list[MountedApi]] = {}
@@ -118,7 +130,11 @@ class HttpApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            await self._handle(Request(scope, receive), send)
+            self._in_progress += 1
+            try:
+                await self._handle(Request(scope, receive), send)
+            finally:
+                self._in_progress -= 1
         elif scope["type"] == "lifespan":
             await _run_lifespan(receive, send)
 
@@ -131,7 +147,7 @@ class HttpApp:
             api = self._find_api(request.raw_path)
             self._check_site(request, api)
             if api is not None:
-                label = api.name
+                label = self._api_label(api, request)
                 response = await self._call_api(api, request, request_id)
             elif request.method == "OPTIONS":
                 allowed = ", ".join(self.router.allowed(request.raw_path))
@@ -141,6 +157,7 @@ class HttpApp:
                 label = route.path
                 response = await self._call_route(route, request, request_id, agent_id)
         except ClientDisconnect:
+            self._write_log(request, label, CLIENT_CLOSED_REQUEST, 0, request_id)
             return
         except WaypostError as error:
             response = await self._error_response(api, request, error, request_id)
@@ -156,7 +173,11 @@ class HttpApp:
         request_id = self._request_id(request)
         api = self._find_api(request.raw_path)
         response = await self._error_response(api, request, error, request_id)
-        await self._send(request, response, send, request_id, _UNMATCHED if api is None else api.name)
+        if request.scope["type"] == "websocket":
+            label = request.path  # one of the few paths at which there are WebSockets
+        else:
+            label = self._find_label(request) if api is None else self._api_label(api, request)
+        await self._send(request, response, send, request_id, label)
 
     async def _send(self, request: Request, response: AnyResponse, send: Send, request_id: str, label: str) -> None:
         response.headers.append((b"x-request-id", request_id.encode()))
@@ -168,10 +189,38 @@ class HttpApp:
             if response.status != _REQUEST_TIMEOUT:
                 await request.drain()
         self._metrics.observe(request.method, label, response.status, request.elapsed_seconds())
+        counted = CountingSend(send)
         try:
-            await response.send(send, head=request.method == "HEAD")
+            await response.send(counted, head=request.method == "HEAD")
         except ClientDisconnect:
             return
+        finally:
+            self._write_log(request, label, response.status, counted.body_bytes, request_id)
+
+    def _write_log(self, request: Request, label: str, status: int, body_bytes: int, request_id: str) -> None:
+        if VIA_SCOPE_KEY in request.scope:
+            return  # part of a WebSocket session, which has a line of its own
+        self._log.write(
+            request.scope,
+            route=label,
+            status=status,
+            seconds=request.elapsed_seconds(),
+            body_bytes=body_bytes,
+            request_id=request_id,
+        )
+
+    def _api_label(self, api: MountedApi, request: Request) -> str:
+        """The path of the API's route, with `{id}` for ids; else the name of the API. Never a path of the caller."""
+        try:
+            return self._labels.match(request.method, request.raw_path)[0].path
+        except WaypostError:
+            return api.name
+
+    def _find_label(self, request: Request) -> str:
+        try:
+            return self.router.match(request.method, request.raw_path)[0].path
+        except WaypostError:
+            return _UNMATCHED
 
     async def _error_response(
         self, api: MountedApi | None, request: Request, error: WaypostError, request_id: str
@@ -284,20 +333,65 @@ async def _run_lifespan(receive: Receive, send: Send) -> None:
 RefuseUpgrade = Callable[[Request, Send, WaypostError], Awaitable[None]]
 
 
-class AsgiRoot:
-    """Passes a WebSocket connection to the application of its path, and everything else to the HTTP application."""
+async def _label_only(call: RequestContext) -> AnyResponse:
+    raise NotFound("Nothing is served at this path.", path="path")
 
-    def __init__(self, http: App, websockets: dict[str, App]) -> None:
+
+class AsgiRoot:
+    """Passes a WebSocket connection to the application of its path, and everything else to the HTTP application.
+
+    The line of a WebSocket session is logged when the session has ended. `forwarded` are the paths whose sessions another
+    process has, which logs them.
+    """
+
+    def __init__(
+        self,
+        http: App,
+        websockets: dict[str, App],
+        request_log: RequestLog | None = None,
+        forwarded: frozenset[str] = frozenset(),
+    ) -> None:
         self.http = http
         self.websockets = websockets
+        self._log = request_log or RequestLog()
+        self._forwarded = forwarded
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = self.websockets.get(scope["path"]) if scope["type"] == "websocket" else self.http
-        if app is not None:
-            await app(scope, receive, send)
-        else:
+        if scope["type"] != "websocket":
+            await self.http(scope, receive, send)
+            return
+        app = self.websockets.get(scope["path"])
+        if app is None:
             await receive()
             await send({"type": "websocket.close", "code": 4404, "reason": "nothing is served at this path"})
+        elif scope["path"] in self._forwarded:
+            await app(scope, receive, send)
+        else:
+            await self._run_session(app, scope, receive, send)
+
+    async def _run_session(self, app: App, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[SUBJECT_SCOPE_KEY] = {}
+        started_at = time.perf_counter()
+        counted = CountingSend(send)
+        try:
+            await app(scope, receive, counted)
+        finally:
+            if counted.is_accepted:  # otherwise the refusal was logged as a response
+                self._log.write(
+                    scope,
+                    route=scope["path"],
+                    status=101,
+                    seconds=time.perf_counter() - started_at,
+                    body_bytes=counted.body_bytes,
+                    request_id=_find_header(scope, b"x-request-id") or secrets.token_hex(8),
+                )
+
+
+def _find_header(scope: Scope, name: bytes) -> str | None:
+    """A header that is safe to log."""
+    value = next((value for key, value in scope["headers"] if key == name), b"").decode("latin-1")
+    is_safe = value.isascii() and value.isprintable() and len(value) <= limits.REQUEST_ID_CHARS
+    return value if value and is_safe else None
 
 
 def deny_upgrade(send: Send) -> Send:

@@ -23,6 +23,7 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 JSON = b"application/json"
 PROBLEM = b"application/problem+json"
+SUBJECT_SCOPE_KEY = "waypost.caller"  # in the scope of a request: a dict that copies of the scope share
 NO_STORE = (b"cache-control", b"no-store")
 
 _HEX_DIGITS = "0123456789abcdefABCDEF"
@@ -52,6 +53,10 @@ class Request:
 
     def elapsed_seconds(self) -> float:
         return time.perf_counter() - self._started_at
+
+    def set_subject(self, subject: str | None) -> None:
+        """Record the authenticated subject for the request log."""
+        self.scope.setdefault(SUBJECT_SCOPE_KEY, {})["subject"] = subject
 
     @property
     def method(self) -> str:

@@ -24,6 +24,7 @@ from waypost.app import run, sign_in_link
 from waypost.cli.options import example, merge_options, service_options
 from waypost.model.json import JsonObject, dump_json
 from waypost.model.times import to_rfc3339_millis
+from waypost.server.http.request_log import FIELDS_ATTRIBUTE
 from waypost.settings import Settings
 
 _LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -58,6 +59,7 @@ class JsonFormatter(logging.Formatter):
             "message": record.getMessage(),
             "process": record.process,
         }
+        entry |= getattr(record, FIELDS_ATTRIBUTE, {})
         if record.exc_info:
             entry["traceback"] = self.formatException(record.exc_info)
         return dump_json(entry).decode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from waypost import limits
@@ -10,7 +11,6 @@ from waypost.model.json import JsonObject
 from waypost.model.principal import SCOPES
 from waypost.registry.credentials.api_keys import ApiKeyRequest, ApiKeyStore
 from waypost.responses.trust import ApiKeyList, CreatedApiKey
-from waypost.server.auth.authenticator import require_authentication
 from waypost.server.http.asgi import NO_STORE, AnyResponse, Response, json_response
 from waypost.server.http.request_params import read_object
 from waypost.server.http.routing import BodySpec, RequestContext, Route
@@ -20,9 +20,10 @@ _MEMBERS = ("sub", "scopes", "ttl_seconds", "note")
 
 
 class ApiKeysApi:
-    def __init__(self, keys: ApiKeyStore, *, open_access: bool) -> None:
+    def __init__(self, keys: ApiKeyStore, require_authentication: Callable[[], None]) -> None:
+        """`require_authentication` raises where every caller is admin."""
         self._keys = keys
-        self._open_access = open_access
+        self._require_authentication = require_authentication
 
     def routes(self) -> list[Route]:
         return [
@@ -75,7 +76,7 @@ class ApiKeysApi:
         return json_response(ApiKeyList(apikeys=rows), headers=[NO_STORE])
 
     async def create(self, call: RequestContext) -> AnyResponse:
-        require_authentication(open_access=self._open_access)
+        self._require_authentication()
         request = _parse_request(await read_object(call.request))
         return json_response(await self._keys.create(call.principal, request), 201, headers=[NO_STORE])
 
