@@ -143,6 +143,7 @@ def service(folder: Path) -> Iterator[str]:
     command += ["--host", "0.0.0.0", "--base-url", f"https://127.0.0.1:{port}"]
     command += ["--embedder", "none", "--store", "memory", "--tls-cert", str(certificate), "--tls-key", str(key)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("WAYPOST_")}
+    environment["WAYPOST_HEALTH_CHECKS"] = "false"  # no traffic to the endpoints of test data
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:
             assert process.stdout is not None

@@ -61,7 +61,7 @@ class Opened:
 @asynccontextmanager
 async def opened(data: Path) -> AsyncIterator[Opened]:
     clock = ManualClock(_NOW)
-    application = build(Settings(data=data, embedder="none", anonymous_read=True), clock=clock)
+    application = build(Settings(data=data, embedder="none", anonymous_read=True, health_checks=False), clock=clock)
     await application.start()
     twin = Opened(application, clock)
     try:

@@ -44,7 +44,8 @@ async def answers(data: Path) -> list[Any]:
     from waypost.settings import Settings
 
     application = build(
-        Settings(data=data, store="memory", embedder="none", open=True, samples=True), clock=ManualClock(_NOW)
+        Settings(data=data, store="memory", embedder="none", open=True, samples=True, health_checks=False),
+        clock=ManualClock(_NOW),
     )
     await application.start()
     try:

@@ -50,9 +50,10 @@ class RunningServer:
 
 
 def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of this process without our settings. No model is loaded by default: it takes a second per process."""
+    """The environment of this process without our settings. No model is loaded by default: it takes a second per process. No
+    endpoint is checked by default: tests cause no traffic to other hosts."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("WAYPOST_")}
-    return {**kept, "NO_COLOR": "1", "WAYPOST_EMBEDDER": "none", **(extra or {})}
+    return {**kept, "NO_COLOR": "1", "WAYPOST_EMBEDDER": "none", "WAYPOST_HEALTH_CHECKS": "false", **(extra or {})}
 
 
 @contextmanager

@@ -63,7 +63,10 @@ class Bench:
 async def service(data: Path, *, clock: ManualClock | None = None, **settings: Any) -> AsyncIterator[Bench]:
     """`async with service(tmp_path, anonymous_read=True) as bench:`"""
     clock = clock or ManualClock(NOW)
-    application = build(Settings(**{"data": data, "store": "memory", "embedder": "none", **settings}), clock=clock)
+    application = build(
+        Settings(**{"data": data, "store": "memory", "embedder": "none", "health_checks": False, **settings}),
+        clock=clock,
+    )
     await application.start()
     bench = Bench(application, clock)
     try:

@@ -171,7 +171,9 @@ async def registry_bed(make: Callable[[str, ManualClock], Transport]) -> AsyncIt
     """Clients of one registry in this process, on a real socket and a manual clock. `make` gets its URL."""
     clock = ManualClock(time.time())
     with tempfile.TemporaryDirectory(prefix="waypost-test-") as folder:
-        settings = Settings(data=Path(folder), store="memory", embedder="none", open=True, trust_mode="tofu")
+        settings = Settings(
+            data=Path(folder), store="memory", embedder="none", open=True, trust_mode="tofu", health_checks=False
+        )
         bound = bind_socket("127.0.0.1", 0)
         application = build(settings, clock=clock, port=bound.getsockname()[1])
         await application.start()

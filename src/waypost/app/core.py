@@ -67,7 +67,7 @@ class AppContext(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def checks_health(self) -> bool:
-        return self.settings.health_checks and self.writes
+        return self.settings.health_checks is not False and self.writes
 
     @property
     def mint(self) -> MintToken:
@@ -274,7 +274,7 @@ def _make_registry(
         clock,
         _make_options(settings),
         certificates=make_certificates,
-        checks=(EndpointCheck(client),) if context.checks_health else (),
+        checks=(EndpointCheck(client),) if context.checks_health and settings.health_checks else (),
         timings=Timings(search=metrics.observe_search, commit=metrics.observe_commit),
     )
     if slot is None:

@@ -75,7 +75,13 @@ def _pause(recheck_seconds: float) -> float:
 
 def _make_health_checks(context: AppContext, core: Core, client: OutboundClient) -> HealthChecks:
     settings = context.settings
-    options = HealthOptions(seconds=settings.health_check_seconds, evict_seconds=settings.health_evict_seconds)
+    is_gentle = settings.health_checks is None
+    options = HealthOptions(
+        seconds=settings.health_check_seconds or (limits.HEALTH_GENTLE_SECONDS if is_gentle else limits.HEALTH_SECONDS),
+        evict_seconds=settings.health_evict_seconds,
+        delists=settings.health_delist,
+        is_gentle=is_gentle,
+    )
     checks = HealthChecks(core.registry, client, options)
     core.metrics.add_gauge("health_watched", "Endpoints of agents that are checked.", lambda: len(checks.watched))
     core.metrics.add_gauge("health_checks", "Checks of endpoints that were made.", lambda: checks.checks)

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from waypost.cli.output import Printer, sanitize, truncate
 from waypost.model.events import JsonDifference
+from waypost.model.health import HEALTH_WORDS
 from waypost.model.json import dump_json
 from waypost.model.query import FacetCount
 from waypost.model.verdict import BADGES
@@ -105,6 +106,9 @@ def show_candidate(printer: Printer, place: int, candidate: Candidate, *, explai
         head.append(f"  {sanitize(candidate.id)}", style="cyan")
     if candidate.trust is not None:
         head.append("  ").append_text(trust_badge(candidate.trust.level))
+    if candidate.health is not None and candidate.health.state != "healthy":
+        state = candidate.health.state
+        head.append(f"  {sanitize(HEALTH_WORDS.get(state, state))}", style="red")
     printer.line(head)
     if candidate.description:
         room = printer.console.width - 5 if printer.is_terminal else 160
@@ -212,7 +216,7 @@ def show_health(printer: Printer, health: AgentHealth) -> None:
         return
     printer.rows((name, sanitize(str(value))) for name, value in values.items())
     if health.state == "unknown":
-        printer.note("The endpoint was never checked; `serve --health-checks` turns checks on.")
+        printer.note("The endpoint was never checked; `serve --health-checks` checks those of all agents.")
 
 
 # --- Versions and differences ---

@@ -1,7 +1,8 @@
 """The health of an agent's endpoint: states and transitions. Pure: the caller passes the time.
 
-One failure makes it suspect, three in a row unhealthy, two successes in a row healthy again (rtfs.md P-25). Heartbeats
-and the agent's own status have no effect on it.
+One failure makes it suspect, three in a row dead, two successes in a row healthy again. A dead agent is ranked last; where
+dead agents are delisted (rtfs.md P-25), the state is called unhealthy. Heartbeats and the agent's own status have no effect
+on it.
 """
 
 from __future__ import annotations
@@ -14,11 +15,18 @@ import msgspec
 from waypost import limits
 from waypost.model.record import AgentRecord
 
-HealthState = Literal["unknown", "healthy", "suspect", "unhealthy"]
+HealthState = Literal["unknown", "healthy", "suspect", "dead", "unhealthy"]
 HEALTH_FACT: Final = "health"
 UNKNOWN: Final = "unknown"
+DEAD: Final = "dead"
 UNHEALTHY: Final = "unhealthy"
+DOWN: Final = (DEAD, UNHEALTHY)
 SUSPENDED: Final = "suspended"  # status of an unhealthy agent
+HEALTH_WORDS: Final = {  # for people
+    UNKNOWN: "never checked",
+    "suspect": "suspect (unreachable)",
+    UNHEALTHY: "unhealthy (dead, not listed)",
+}
 GONE: Final = "gone"  # HTTP 410: the endpoint was removed for good
 
 _WEB: Final = frozenset(("http", "https"))
@@ -54,7 +62,7 @@ def restore_endpoint_health(health: Health | None) -> EndpointHealth:
     """Restore the state of an endpoint from its stored health."""
     if health is None:
         return EndpointHealth()
-    failures = {"suspect": 1, UNHEALTHY: limits.HEALTH_FAILURES}.get(health.state, 0)
+    failures = {"suspect": 1, **dict.fromkeys(DOWN, limits.HEALTH_FAILURES)}.get(health.state, 0)
     was_up = health.state in ("healthy", "suspect")
     return EndpointHealth(
         state=health.state, since=health.since, reason=health.reason, failures=failures, was_up=was_up
@@ -63,18 +71,21 @@ def restore_endpoint_health(health: Health | None) -> EndpointHealth:
 
 def health_after_success(before: EndpointHealth, now: float) -> EndpointHealth:
     successes = before.successes + 1
-    is_up = before.state != UNHEALTHY or successes >= limits.HEALTH_SUCCESSES
+    is_up = before.state not in DOWN or successes >= limits.HEALTH_SUCCESSES
     if not is_up:
         return msgspec.structs.replace(before, failures=0, successes=successes)
     since = before.since if before.state == "healthy" else now
     return EndpointHealth(state="healthy", since=since, successes=successes, was_up=True)
 
 
-def health_after_failure(before: EndpointHealth, reason: str, now: float, *, hold: bool = False) -> EndpointHealth:
+def health_after_failure(
+    before: EndpointHealth, reason: str, now: float, *, hold: bool = False, delists: bool = True
+) -> EndpointHealth:
     """`hold` keeps the agent listed: so many checks fail at once that our own network may be down."""
     failures = limits.HEALTH_FAILURES if reason == GONE else before.failures + 1
-    is_down = before.state == UNHEALTHY or (failures >= limits.HEALTH_FAILURES and not hold)
-    state: HealthState = UNHEALTHY if is_down else "suspect"
+    is_down = before.state in DOWN or (failures >= limits.HEALTH_FAILURES and not hold)
+    down: HealthState = UNHEALTHY if delists else DEAD
+    state: HealthState = down if is_down else "suspect"
     since = before.since if before.state == state else now
     return EndpointHealth(state=state, since=since, reason=reason, failures=failures, was_up=before.was_up)
 

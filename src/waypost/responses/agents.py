@@ -15,7 +15,7 @@ from waypost.model.verdict import TrustSummary
 from waypost.responses.base import Answer, Part, Timestamp, described, one_of
 
 _OUTCOMES = ("created", "updated", "refreshed", "unchanged", "held", "rejected")
-_HEALTH_STATES = ("unknown", "healthy", "suspect", "unhealthy")
+_HEALTH_STATES = ("unknown", "healthy", "suspect", "dead", "unhealthy")
 
 HealthState = Annotated[str, one_of(*_HEALTH_STATES)]
 Suggestions = dict[str, dict[str, tuple[str, ...]]]  # kind → unknown value → known values
@@ -32,7 +32,7 @@ class Agent(dict[str, Any]):
     """
 
     health: str | None = None
-    """State of the endpoint in lists of a service that checks endpoints: healthy, suspect or unhealthy."""
+    """State of the endpoint in lists of a service that checks endpoints: healthy, suspect, dead or unhealthy."""
 
     def __init__(
         self,

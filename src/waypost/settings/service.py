@@ -264,23 +264,31 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = False
     health_checks: Annotated[
-        bool,
+        bool | None,
         Row(
-            "Check the endpoints of agents regularly. An agent that fails three times is not listed until it answers twice."
+            "Check the endpoints of agents regularly: by default those of public agents with https endpoints, with `true` "
+            "all of them. An agent that fails three times in a row is dead, until it answers twice: `find` ranks it last.",
+            default="public agents with https endpoints",
         ),
-    ] = False
+    ] = None
     health_check_seconds: Annotated[
-        int,
+        int | None,
         Row(
             "The interval of health checks, with a jitter of a fifth. Endpoints that stay dead are checked up to "
             f"{limits.HEALTH_BACKOFF} times less often.",
+            default=f"{limits.HEALTH_SECONDS} if `health_checks` is true, else {limits.HEALTH_GENTLE_SECONDS}",
             minimum=limits.FETCH_HEALTH_PAUSE_SECONDS,
         ),
-    ] = limits.HEALTH_SECONDS
+    ] = None
+    health_delist: Annotated[
+        bool,
+        Row("Leave dead agents out of lists and searches: their status is then `suspended`, their health `unhealthy`."),
+    ] = False
     health_evict_seconds: Annotated[
         int,
         Row(
-            "After how long an unhealthy agent is removed if its owner does not renew or change it; 0 is never.",
+            "With `health_delist`: after how long an unhealthy agent is removed if its owner does not renew or change it; "
+            "0 is never.",
             minimum=0,
         ),
     ] = limits.HEALTH_EVICT_SECONDS

@@ -20,6 +20,7 @@ from pyroaring import BitMap
 from sortedcontainers import SortedList
 
 from waypost import limits
+from waypost.model.health import DEAD, HEALTH_FACT
 from waypost.model.names import fold, hash_slug, slug, unslug
 from waypost.model.principal import PRIVATE, PUBLIC, VISIBILITIES, record_scopes
 from waypost.model.record import LISTED
@@ -90,6 +91,7 @@ _KEY_PREFIX = f"{KEY_FACT}:"
 
 _TRUST_PREFIX = f"{TRUST_FACT}:"
 
+_DEAD_FACT = f"{HEALTH_FACT}:{DEAD}"
 _PREPARE_BATCH = 4000  # loaded entries that are indexed at once: about 10 ms
 
 _FRESH_BATCH = 500  # new entries that wait for the tag index: about 5 ms
@@ -247,6 +249,8 @@ class Catalog:
         self._owned: Counter[str] = Counter()  # agents by owner
         self._without_keys: set[str] = set()  # loaded agents with verdicts whose entries name no key
         self._judged: Counter[str] = Counter()  # agents with a verified or failed check, by scope
+        self._dead: dict[str, tuple[str, ...]] = {}  # scopes of agents whose endpoint is dead, by id
+        self._dead_in: Counter[str] = Counter()  # their number, by scope
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -265,6 +269,7 @@ class Catalog:
         self._owned.update(columns.column("owner"))
         self._load_names(columns)
         self._load_judged(columns)
+        self._load_dead(columns)
         self._deadlines += columns.rows_with("expires_at", "id", "revision")
         heapq.heapify(self._deadlines)
         self._lists.load(columns)
@@ -292,6 +297,13 @@ class Catalog:
                 self._add_judged(entry)
                 if not any(fact.startswith(_KEY_PREFIX) for fact in facts or ()):
                     self._without_keys.add(entry.id)
+
+    def _load_dead(self, columns: EntryColumns) -> None:
+        facts_column = columns.column("facts")
+        with_dead = {facts for facts in set(facts_column) if _DEAD_FACT in (facts or ())}
+        for row, facts in enumerate(facts_column) if with_dead else ():
+            if facts in with_dead:
+                self._note_health(columns[row])
 
     # --- Indexing --------------------------------------------------------------------------------
 
@@ -398,6 +410,7 @@ class Catalog:
         self._owned[entry.owner] += 1
         self._add_deadline(entry)
         self._add_judged(entry)
+        self._note_health(entry)
         self._fresh.append(entry)
         if len(self._fresh) >= _FRESH_BATCH:
             self._index_some()
@@ -409,6 +422,7 @@ class Catalog:
         """Replace the deadline, the health and nothing else: order, filters and change times stay."""
         before = self._entries.get(entry.id, entry)
         self._entries[entry.id] = entry
+        self._note_health(entry)
         self._add_deadline(entry)
         ordinal = self._tags.ordinal(entry.id)
         if ordinal is None:
@@ -422,6 +436,7 @@ class Catalog:
         entry = self._entries.pop(agent_id, None)
         if entry is not None:
             self._without_keys.discard(agent_id)
+            self._forget_health(agent_id)
             self._forget(entry, at)
             self._entries.pop(agent_id, None)
 
@@ -442,6 +457,16 @@ class Catalog:
         if entry.trust != "self_asserted":
             self._judged.subtract(entry.scopes)
             self.confusable_names.remove(entry)
+
+    def _note_health(self, entry: CatalogEntry) -> None:
+        self._forget_health(entry.id)
+        if _DEAD_FACT in (entry.facts or ()):
+            self._dead[entry.id] = entry.scopes
+            self._dead_in.update(entry.scopes)
+
+    def _forget_health(self, agent_id: str) -> None:
+        if agent_id in self._dead:
+            self._dead_in.subtract(self._dead.pop(agent_id))
 
     def _add_deadline(self, entry: CatalogEntry) -> None:
         if entry.expires_at is not None:
@@ -521,6 +546,20 @@ class Catalog:
         """Alive, with an endpoint (PRO-3) that is not known to be dead."""
         entry = self._entries.get(agent_id)
         return entry is not None and bool(entry.protocols) and entry.status in LISTED
+
+    def is_dead(self, agent_id: str) -> bool:
+        """Whether its endpoint failed the last checks. Searches rank it last."""
+        return agent_id in self._dead
+
+    def is_live(self, agent_id: str) -> bool:
+        """Reachable and not dead."""
+        return agent_id not in self._dead and self.is_reachable(agent_id)
+
+    def has_dead(self, audience: frozenset[str] | None) -> bool:
+        """Whether any visible agent is dead."""
+        if audience is None:
+            return bool(self._dead)
+        return any(self._dead_in[scope] for scope in audience)
 
     def ids(self) -> Iterator[str]:
         return iter(self._entries)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -51,6 +52,7 @@ from waypost.search.ranking.boosts import (
 
 _RANKED_BY_ID: Final = 5000  # up to so many agents that pass the constraints are ranked among themselves
 _WIDER_LIMITS: Final = (1000, 20_000)  # further hits to try if too few of the best pass; the last one bounds the work
+_AFTER_ALL_WINDOWS: Final = 1_000_000
 _SPARE_HITS: Final = 20  # beyond the limit, which trust or a preference may move up
 _SCORE_DECIMALS: Final = 4
 _SELF_ASSERTED: Final = TrustSummary(level="self_asserted")
@@ -68,6 +70,7 @@ class AgentSearch:
         self._constraints, self._unsupported = compile_constraints(query.constraints, now)
         self._preferences = parse_preferences(query.client_context)
         self._has_verdicts = catalog.has_verdicts(self._audience)  # otherwise trust is equal for all
+        self._has_dead = catalog.has_dead(self._audience)
         self._hit_limit = query.limit + (_SPARE_HITS if self._preferences or self._has_verdicts else 0)
         self._facets: Facets | None = None
         self._rejected: dict[str, int] = {}
@@ -97,14 +100,16 @@ class AgentSearch:
             policy = self._policies[hit.id] = self._policy_of(hit.id)
             lowest = min(lowest, hit.score)
             scored = Hit(hit.id, round(apply_policy(hit.score, policy), _SCORE_DECIMALS), hit.near)
-            weighted.append((self._window(index), -apply_policy(lowest, policy), scored))
+            weighted.append((self._window(index, hit.id), -apply_policy(lowest, policy), scored))
         weighted.sort(key=lambda item: item[:2])
         limit = self._query.limit + (_SPARE_HITS if self._preferences else 0)
         return msgspec.structs.replace(ranking, hits=tuple(hit for _, _, hit in weighted[:limit]))
 
-    def _window(self, index: int) -> int:
-        """The diversity rule moved some agents out of a window of results; later steps must not move them back in."""
-        return index // limits.DIVERSITY_WINDOW if self._query.diversity else 0
+    def _window(self, index: int, agent_id: str) -> int:
+        """The diversity rule moved some agents out of a window of results, and dead agents are last: later steps must not
+        move them back in."""
+        window = index // limits.DIVERSITY_WINDOW if self._query.diversity else 0
+        return window + _AFTER_ALL_WINDOWS if self._has_dead and self._catalog.is_dead(agent_id) else window
 
     def _policy_of(self, agent_id: str) -> float:
         entry = self._catalog.find(agent_id)
@@ -132,7 +137,8 @@ class AgentSearch:
         self, ranker: Ranker, alive: Callable[[str], bool], limit: int, among: list[str] | None = None
     ) -> Ranking:
         query = self._query if limit == self._query.limit else msgspec.structs.replace(self._query, limit=limit)
-        return ranker.rank(query, self._audience, alive=alive, now=self._now, among=among)
+        rank = partial(ranker.rank, query, self._audience, now=self._now, among=among)
+        return rank_dead_last(rank, alive, self._catalog, limit) if self._has_dead else rank(alive=alive)
 
     def _drop_low_scores(self, ranking: Ranking) -> Ranking:
         """Drop hits that no preference can lift to the minimum score."""
@@ -160,7 +166,7 @@ class AgentSearch:
             applied_filters=self._applied_filters(),
             generated_at=self._now,
             unsupported_filters=tuple(self._unsupported),
-            warnings=(*ranking.warnings, *self._warnings(empty, suggestions)),
+            warnings=(*ranking.warnings, *self._warnings(empty, suggestions), *self._dead_warnings(chosen)),
             facets=self._facets,
             suggestions=suggestions,
             rejected=self._rejected,
@@ -178,7 +184,7 @@ class AgentSearch:
             lowest = min(lowest, hit.score)
             share = preference_share(found[hit.id].record, self._preferences)
             scored = Hit(hit.id, round(apply_preference(hit.score, share), _SCORE_DECIMALS), hit.near)
-            weighted.append(((self._window(index), -apply_preference(lowest, share)), scored, share))
+            weighted.append(((self._window(index, hit.id), -apply_preference(lowest, share)), scored, share))
         weighted.sort(key=lambda item: item[0])
         chosen = [(hit, share) for _, hit, share in weighted if hit.score >= self._query.min_score]
         return chosen[: self._query.limit]
@@ -225,6 +231,12 @@ class AgentSearch:
             yield from empty_warnings(empty, self._query, suggestions)
         yield from suggestion_warnings(suggestions)
 
+    def _dead_warnings(self, chosen: list[tuple[Hit, float]]) -> Iterable[str]:
+        count = sum(self._catalog.is_dead(hit.id) for hit, _ in chosen) if self._has_dead else 0
+        if count:
+            what = "One of these agents is dead" if count == 1 else f"{count} of these agents are dead"
+            yield f"{what}: the endpoint failed at least {limits.HEALTH_FAILURES} checks in a row. Dead agents are ranked last."
+
     def _applied_filters(self) -> dict[str, Any]:
         query = self._query
         named = (
@@ -240,6 +252,19 @@ class AgentSearch:
         if query.min_score:
             applied["min_score"] = query.min_score
         return applied
+
+
+def rank_dead_last(rank: Callable[..., Ranking], alive: Callable[[str], bool], catalog: Catalog, limit: int) -> Ranking:
+    """The best live agents, then dead ones as far as there is room. `rank` takes the predicate `alive`."""
+    if alive == catalog.is_reachable:
+        is_live = catalog.is_live  # a method, so that the ranker can cache the result
+    else:
+        is_live = lambda agent_id: alive(agent_id) and not catalog.is_dead(agent_id)  # noqa: E731
+    live = rank(alive=is_live)
+    if len(live.hits) >= limit:
+        return live
+    dead = [hit for hit in rank(alive=alive).hits if catalog.is_dead(hit.id)]
+    return msgspec.structs.replace(live, hits=(*live.hits, *dead)[:limit])
 
 
 class RegistryFinder:
@@ -283,7 +308,10 @@ class RegistryFinder:
         ranker = await self._index.ranker_for(visible_to)
         now = self._clock.now()
         self._catalog.expire(now)
-        ranking = ranker.rank(query, visible_to, alive=is_match or self._catalog.is_alive, now=now)
+        alive = is_match or self._catalog.is_alive
+        rank = partial(ranker.rank, query, visible_to, now=now)
+        has_dead = self._catalog.has_dead(visible_to)
+        ranking = rank_dead_last(rank, alive, self._catalog, query.limit) if has_dead else rank(alive=alive)
         self._timings.search(time.perf_counter() - started_at)
         return ranking
 

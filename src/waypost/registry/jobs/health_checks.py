@@ -18,6 +18,8 @@ import msgspec
 from waypost import limits
 from waypost.errors import AddressDenied, FetchFailed, RateLimited, WaypostError
 from waypost.model.health import (
+    DEAD,
+    DOWN,
     UNHEALTHY,
     EndpointHealth,
     Health,
@@ -26,7 +28,9 @@ from waypost.model.health import (
     health_after_failure,
     health_after_success,
     restore_endpoint_health,
+    scheme_of,
 )
+from waypost.model.principal import PUBLIC
 from waypost.model.registration import Registration, endpoint_of
 from waypost.registry.jobs.periodic import Job
 from waypost.registry.ports import (
@@ -156,7 +160,7 @@ class HealthSchedule:
 
     def _pause(self, standing: EndpointHealth) -> float:
         backoff = 1.0
-        if standing.state == UNHEALTHY and standing.failures:
+        if standing.state in DOWN and standing.failures:
             backoff = min(2.0 ** (standing.failures - limits.HEALTH_FAILURES), limits.HEALTH_BACKOFF)
         return self._seconds * backoff * (1.0 + limits.HEALTH_JITTER * (2.0 * self._chance() - 1.0))
 
@@ -170,21 +174,22 @@ class HealthSchedule:
             heapq.heapify(self._queue)
 
     def _count(self, standing: EndpointHealth, number: int) -> None:
-        if standing.was_up and standing.state != UNHEALTHY:
+        if standing.was_up and standing.state not in DOWN:
             self.up += number
             self.failing += number if standing.failures else 0
 
 
 def record_health(agent_id: str, endpoint: str, health: Health, *, now: float) -> Rule:
-    """Store the health of an agent's endpoint. It is an event for watchers only if the agent leaves the lists or returns;
-    otherwise it counts as a renewal. It is dropped if the agent has another endpoint by now."""
+    """Store the health of an agent's endpoint. It is an event for watchers only if the agent dies, leaves the lists or
+    returns; otherwise it counts as a renewal. It is dropped if the agent has another endpoint by now."""
 
     def decide(state: StoreState) -> Decision:
         current = state.registrations.get(agent_id)
         if current is None or endpoint_of(current) != endpoint or _state_of(current) == health.state:
             return Decision(outcome="unchanged", registration=current)
         after = msgspec.structs.replace(current, health=health)
-        if after.status == current.status:
+        is_dead_before_or_after = DEAD in (health.state, _state_of(current))
+        if after.status == current.status and not is_dead_before_or_after:
             change = RegistrationChange(type="renewed", at=now, registration=after, before=current.scopes)
             return Decision(outcome="noted", change=change)
         after = msgspec.structs.replace(after, changed_at=now)
@@ -249,8 +254,12 @@ def _tombstone(current: Registration, now: float) -> Tombstone:
 
 
 class HealthOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """`is_gentle` checks public agents with https endpoints only, slowly, and leaves denied addresses alone."""
+
     seconds: float = limits.HEALTH_SECONDS
-    evict_seconds: float = limits.HEALTH_EVICT_SECONDS  # 0: never
+    evict_seconds: float = limits.HEALTH_EVICT_SECONDS  # 0: never; only what is delisted is removed
+    delists: bool = True
+    is_gentle: bool = False
 
 
 class EndpointCheck:
@@ -289,6 +298,8 @@ class HealthChecks:
         self._writing: set[str] = set()  # agents whose health is being written: their commits are no news
         self._is_loaded = False
         self._outage_since: float | None = None  # since when too many endpoints fail at once
+        self._succeeded_at = _NEVER
+        self._failed: set[str] = set()  # endpoints, since the last success
         self.checks = 0
         registry.subscribe(self._on_commit)
 
@@ -308,10 +319,18 @@ class HealthChecks:
         if registration is None:
             self._schedule.forget(agent_id)
             return
-        endpoint = endpoint_of(registration)
+        endpoint = self._endpoint_of(registration)
         if agent_id in self._writing and self._schedule.find(agent_id) == endpoint:
             return
         self._schedule.watch(agent_id, endpoint, registration.health, self._clock.now())
+
+    def _endpoint_of(self, registration: Registration) -> str | None:
+        """The endpoint that is checked, or None."""
+        endpoint = endpoint_of(registration)
+        if not self._options.is_gentle or endpoint is None:
+            return endpoint
+        is_open = registration.visibility == PUBLIC and scheme_of(endpoint) == "https"
+        return endpoint if is_open else None
 
     async def _load(self) -> None:
         """Schedule the agents from before the start, spread over a round."""
@@ -321,7 +340,7 @@ class HealthChecks:
             for registration in await self._registry.registrations(part, sources=False, cached=False):
                 if self._schedule.find(registration.id) is None and self._registry.entries.is_alive(registration.id):
                     due = self._schedule.first_due_time(self._clock.now())
-                    self._schedule.watch(registration.id, endpoint_of(registration), registration.health, due)
+                    self._schedule.watch(registration.id, self._endpoint_of(registration), registration.health, due)
             await asyncio.sleep(0)
         self._is_loaded = True
 
@@ -342,7 +361,9 @@ class HealthChecks:
                 task = group.create_task(self._check_in(gate, watched))
                 running.add(task)
                 task.add_done_callback(running.discard)
-                if len(running) > limits.HEALTH_UNPACED_CHECKS:  # checks that start together time out together
+                if self._options.is_gentle:
+                    await asyncio.sleep(limits.HEALTH_GENTLE_PACE_SECONDS)
+                elif len(running) > limits.HEALTH_UNPACED_CHECKS:  # checks that start together time out together
                     await asyncio.sleep(limits.HEALTH_PACE_SECONDS)
 
     async def _check_in(self, gate: asyncio.Semaphore, watched: CheckedEndpoint) -> None:
@@ -360,17 +381,20 @@ class HealthChecks:
         except RateLimited as error:
             self._schedule.postpone(watched, error.retry_after or 1, self._clock.now())
             return
-        except AddressDenied:  # an endpoint of this service
+        except AddressDenied:  # an endpoint of this service, or one that is left alone
             self._schedule.drop(watched)
             return
         now = self._clock.now()
         self.checks += 1
         if failure is None:
+            self._succeeded_at = now
+            self._failed.clear()
             standing = health_after_success(watched.standing, now)
         else:
-            standing = health_after_failure(
-                watched.standing, failure, now, hold=self._is_own_outage(watched.standing, now)
-            )
+            if len(self._failed) < limits.OUTAGE_MIN_ENDPOINTS:
+                self._failed.add(watched.endpoint)
+            hold = self._is_own_outage(watched.standing, now) or self._is_cut_off(now)
+            standing = health_after_failure(watched.standing, failure, now, hold=hold, delists=self._options.delists)
         self._schedule.done(watched, standing, now)
         await self._store_health(watched, standing, now)
 
@@ -379,7 +403,7 @@ class HealthChecks:
         try:
             return failure_of(endpoint, await self._prober.probe(endpoint))
         except AddressDenied as error:
-            if error.details.get("reason") == _OWN:
+            if error.details.get("reason") == _OWN or self._options.is_gentle:
                 raise
             return DENIED
         except FetchFailed as error:
@@ -399,6 +423,12 @@ class HealthChecks:
             self._outage_since = now
             log.warning("%d of %d healthy endpoints fail: assuming an outage here, delisting none yet", failing, up)
         return standing.was_up and now - self._outage_since < limits.OUTAGE_HOLD_SECONDS
+
+    def _is_cut_off(self, now: float) -> bool:
+        """Whether this service probably cannot reach the internet at all: many endpoints failed since the last success.
+        Checks that nobody asked for must not declare every agent dead then."""
+        is_recent = now - self._succeeded_at < limits.OUTAGE_HOLD_SECONDS
+        return self._options.is_gentle and not is_recent and len(self._failed) >= limits.OUTAGE_MIN_ENDPOINTS
 
     # --- Writes ----------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from waypost import limits
 from waypost.cache import LruCache
+from waypost.model.health import HEALTH_WORDS
 from waypost.model.names import slug
 from waypost.model.query import Evidence, MatchedAgent
 from waypost.model.record import AgentRecord, protocols_of
@@ -212,7 +213,9 @@ def liveness(registration: Registration) -> Html:
     """Status, health and lease, as far as the registry knows."""
     status, health = registration.status, registration.health
     ends = registration.expires_at
-    answers: HtmlContent = (f" · {health.state} since ", time_element(health.since)) if health is not None else None
+    answers: HtmlContent = None
+    if health is not None:
+        answers = (f" · {HEALTH_WORDS.get(health.state, health.state)} since ", time_element(health.since))
     lease: HtmlContent = (" · expires ", time_element(ends)) if ends is not None else None
     word = f"live {status}" if health is None else f"live {status} {health.state}"
     return el("span", el("span", status, class_="word"), answers, lease, class_=word)

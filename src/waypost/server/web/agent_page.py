@@ -14,6 +14,7 @@ import msgspec
 
 from waypost import limits
 from waypost.errors import NotFound, WaypostError
+from waypost.model.health import HEALTH_WORDS, UNKNOWN
 from waypost.model.json import parse_json
 from waypost.model.names import fold_tag, slug
 from waypost.model.principal import may_change
@@ -297,9 +298,9 @@ def _health(registration: Registration, *, with_reason: bool) -> HtmlContent:
     """The reason of a failed health check is shown to the owner only: others could use it to map a network."""
     health = registration.health
     if health is None:
-        return None
+        return HEALTH_WORDS[UNKNOWN]
     why = f" ({health.reason})" if with_reason and health.reason else None
-    return (f"{health.state} since ", time_element(health.since), why)
+    return (f"{HEALTH_WORDS.get(health.state, health.state)} since ", time_element(health.since), why)
 
 
 def _lease(registration: Registration) -> HtmlContent:

@@ -98,7 +98,7 @@ def diff(session: Session, id: str, from_: str | None, to: str | None) -> None: 
         show_diff(session.printer(), client.diff(id, from_, to))
 
 
-HEALTH_STATUSES = ("suspect", "unhealthy")  # shown instead of the status that the agent declares
+HEALTH_STATUSES = ("suspect", "dead", "unhealthy")  # shown instead of the status that the agent declares
 
 TERMINAL_ROWS = 100
 

@@ -124,7 +124,8 @@ def demo(context: click.Context, settings: Settings) -> None:
     reads nor writes the keys of another service.
     """
     with _demo_folder(context) as data:
-        demo = msgspec.structs.replace(settings, data=data, store="memory", workers=1, open=True, samples=True)
+        fixed = {"store": "memory", "workers": 1, "open": True, "samples": True, "health_checks": False}
+        demo = msgspec.structs.replace(settings, data=data, **fixed)
         run_service(demo, introduction=_demo_text)
 
 
