@@ -82,6 +82,13 @@ async def test_keys_and_revocations_survive_a_restart(tmp_path: Path) -> None:
         assert (await bench.client(revoked["key"]).get("/api/v1/agents")).status_code == 401
 
 
+async def test_the_expiry_of_a_key_follows_the_wall_clock(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        client = bench.client((await create(bench, ttl_seconds=60))["key"])
+        bench.clock.jump(61)  # a suspend
+        assert (await client.get("/api/v1/agents")).status_code == 401
+
+
 async def test_a_changed_key_is_refused(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         first, second = await create(bench), await create(bench)

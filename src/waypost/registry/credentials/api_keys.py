@@ -119,7 +119,7 @@ class ApiKeyStore:
                 path="Authorization",
                 hint="Ask an admin for a new one: `waypost apikeys create`.",
             )
-        if entry.expires_at is not None and self._clock.now() >= entry.expires_at:
+        if entry.expires_at is not None and self._clock.wall() >= entry.expires_at:
             raise Unauthorized(
                 "Invalid API key: it has expired.",
                 path="Authorization",
@@ -147,7 +147,7 @@ class ApiKeyStore:
                 path="$",
                 hint="Revoke those that are not used: `waypost apikeys list`.",
             )
-        now = self._clock.now()
+        now = self._clock.wall()
         key_id, secret = secrets.token_hex(_ID_BYTES), secrets.token_urlsafe(_SECRET_BYTES)
         entry = ApiKeyEntry(
             id=key_id,
