@@ -125,6 +125,7 @@ AUDIT_KEEP: Final = 1_000_000  # entries kept with their content, about 320 MiB;
 AUDIT_KEEP_MIN: Final = 1000  # fewer would not be a useful trail
 AUDIT_PAGE_DEFAULT: Final = 100
 AUDIT_PAGE_MAX: Final = 1000
+AUDITED_REFUSALS_PER_HOUR: Final = 120  # of reserved ids: enough to see an attack, too few to fill the trail
 AUDIT_SCAN: Final = 50_000  # entries read for one filtered page: about 50 ms
 CHECKPOINT_BYTES: Final = 8 * KIB  # three lines and some signatures
 HISTORY_VERSIONS: Final = 32  # earlier versions of one agent
@@ -177,6 +178,7 @@ TOKEN_CACHE: Final = 4096
 TERM_CACHE: Final = 65_536  # analysed words and tags, about 10 MiB; their frequencies follow Zipf's law
 TERM_CACHE_CHARS: Final = 64  # longer words are hardly ever repeated
 HEADER_CACHE: Final = 256  # protected JWS headers of at most 512 characters: one for each frequent signer
+NAMED_DOMAIN_CACHE: Final = 1024  # ids split at their domain: one write asks for the same id about ten times
 BOUND_KEY_CACHE: Final = 1024  # rows of the trust store with parsed keys, about 2 KiB each
 
 # --- Embedders -----------------------------------------------------------------------------------
@@ -221,6 +223,8 @@ DOCTOR_CERTIFICATE_DAYS: Final = 14  # before a certificate expires: time to get
 DOCTOR_DISK_WARNING_BYTES: Final = 1024 * MIB
 DOCTOR_DISK_DANGER_BYTES: Final = 100 * MIB  # a commit and its log need some space
 DOCTOR_EARLIEST: Final = 1_735_689_600.0  # 2025-01-01: an earlier clock was never set
+DOCTOR_EXAMPLES: Final = 10  # ids in one finding
+DOCTOR_SLICE: Final = 2000  # ids examined at a time: about 5 ms
 DOCTOR_SKEW_SECONDS: Final = 30  # the leeway of tokens
 
 # --- Keys and signatures -------------------------------------------------------------------------
@@ -279,6 +283,7 @@ ANNOUNCE_DIGEST_SECONDS: Final = 86_400  # P-18
 ROTATION_GRACE_SECONDS: Final = 86_400  # ANN-22
 ROTATION_PAUSE_SECONDS: Final = 3600  # P-13: one rotation an hour slows down a thief of a key
 PIN_UNUSED_SECONDS: Final = 90 * 86_400  # then a pin without rule or revocation is dropped: ids can be made up
+PINS_PAGE: Final = 10_000  # pins read at a time at the start, about 5 MiB
 PINNED_KEYS: Final = 32  # of one agent, including retired ones: the oldest retired ones are dropped first
 ALLOW_RULES: Final = 100_000  # held in memory
 RULE_CHARS: Final = 256

@@ -1,7 +1,10 @@
 """Swarms: agents that work together on one task of a host agent (ADP-47, P-5). They join, leave and broadcast messages.
 
 There is one swarm for each host and task. Only the caller that added a member, or the owner of the host, may change or remove
-it. A broadcast is stored for members that poll, posted to members with a callback, and sent to connected members.
+it. Anybody can write a name, so each member and each message has a verdict: `verified` (signed with the key of the agent, or by
+the owner of a record that is proven), `registered` (by the owner of a self-asserted record), or `unverified`. A member that
+proves its name replaces one that has not. A broadcast is stored for members that poll, posted to members with a callback, and
+sent to connected members.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ import hashlib
 import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -22,6 +25,8 @@ from waypost.model.json import dump_json
 from waypost.model.times import to_rfc3339, to_rfc3339_millis
 from waypost.registry.ports import KeyValueStore, KeyValueWrite
 from waypost.responses.messaging import SwarmMemberView, SwarmMessage, SwarmView
+
+NameVerdict = Literal["verified", "registered", "unverified"]
 
 SWARM_KIND = "swarm"
 MEMBERSHIP_KIND = "swarm-of"  # by the caller that added the member
@@ -44,6 +49,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     joined_at: float
     by: str  # the caller that added it
     callback: str | None = None
+    verdict: NameVerdict = "unverified"  # also of members that joined before there were verdicts
 
 
 class Swarm(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +74,7 @@ class JoinRequest(msgspec.Struct, frozen=True, kw_only=True):
     by: str
     callback: str | None = None
     leads: bool = False
+    verdict: NameVerdict = "unverified"
 
 
 _decode_swarm = msgspec.msgpack.Decoder(Swarm).decode
@@ -119,6 +126,9 @@ class SwarmStore:
 
     def _add_member(self, swarm: Swarm, request: JoinRequest) -> Swarm:
         before = swarm.member(request.agent)
+        if before is not None and before.by != request.by and _outranks(request.verdict, before.verdict):
+            others = tuple(other for other in swarm.members if other is not before)
+            swarm, before = msgspec.structs.replace(swarm, members=others), None
         if before is not None and before.by != request.by and not request.leads:
             raise Forbidden(
                 "Another caller added this agent to the swarm.", path="$.agent", hint="Ask them to remove it."
@@ -130,7 +140,14 @@ class SwarmStore:
         if before is None and len(swarm.members) >= limits.SWARM_MEMBERS:
             raise Forbidden(f"A swarm has at most {limits.SWARM_MEMBERS} members.", path="$.task", hint="Join another.")
         now = before.joined_at if before is not None else self._now()
-        member = Member(agent=request.agent, role=request.role, joined_at=now, by=request.by, callback=request.callback)
+        member = Member(
+            agent=request.agent,
+            role=request.role,
+            joined_at=now,
+            by=request.by,
+            callback=request.callback,
+            verdict=request.verdict,
+        )
         others = tuple(other for other in swarm.members if other.agent != request.agent)
         return msgspec.structs.replace(
             swarm, members=(*others, member) if before is None else _replace_member(swarm, member)
@@ -181,7 +198,7 @@ class SwarmStore:
             if member is None or member.by != by:
                 raise unknown_swarm_error(swarm_id)
             updated = msgspec.structs.replace(swarm, messages=swarm.messages + 1)
-            message = self._message(updated, message_id, agent, content, content_type)
+            message = self._message(updated, message_id, member, content, content_type)
             writes = [self._write(updated, stored), *self._message_writes(updated, message)]
             if await self._store.commit(writes, self._now()):
                 self._on_message()
@@ -191,13 +208,14 @@ class SwarmStore:
                 return message
         raise _busy_error()
 
-    def _message(self, swarm: Swarm, message_id: str, agent: str, content: str, content_type: str) -> SwarmMessage:
+    def _message(self, swarm: Swarm, message_id: str, sender: Member, content: str, content_type: str) -> SwarmMessage:
         return SwarmMessage(
             swarm_id=swarm.id,
             message_id=message_id,
             number=swarm.messages,
             task=swarm.task,
-            from_=agent,
+            from_=sender.agent,
+            verdict=sender.verdict,
             content=content,
             content_type=content_type,
             at=to_rfc3339_millis(self._now()),
@@ -227,7 +245,8 @@ class SwarmStore:
         found = await self._store.scan(
             SWARM_MESSAGE_KIND, self._now(), prefix=prefix, after=f"{prefix}{after:012}", limit=limit
         )
-        return [msgspec.json.decode(item.value, type=SwarmMessage) for item in found]
+        messages = (msgspec.json.decode(item.value, type=SwarmMessage) for item in found)
+        return [each if each.verdict else msgspec.structs.replace(each, verdict="unverified") for each in messages]
 
     async def _load(self, swarm_id: str) -> tuple[Swarm, bytes]:
         stored = await self._store.get(SWARM_KIND, swarm_id, self._now()) if len(swarm_id) <= 64 else None
@@ -270,6 +289,13 @@ def _replace_member(swarm: Swarm, member: Member) -> tuple[Member, ...]:
     return tuple(member if other.agent == member.agent else other for other in swarm.members)
 
 
+_VERDICTS: tuple[NameVerdict, ...] = ("unverified", "registered", "verified")  # the weakest first
+
+
+def _outranks(one: NameVerdict, other: NameVerdict) -> bool:
+    return _VERDICTS.index(one) > _VERDICTS.index(other)
+
+
 def parse_role(value: Any) -> str:
     if value is None:
         return DEFAULT_ROLE
@@ -284,7 +310,8 @@ def parse_role(value: Any) -> str:
 
 def member_views(members: Sequence[Member]) -> tuple[SwarmMemberView, ...]:
     return tuple(
-        SwarmMemberView(agent=each.agent, role=each.role, joined=to_rfc3339(each.joined_at)) for each in members
+        SwarmMemberView(agent=each.agent, role=each.role, joined=to_rfc3339(each.joined_at), verdict=each.verdict)
+        for each in members
     )
 
 

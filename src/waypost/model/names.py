@@ -8,14 +8,19 @@ import ipaddress
 import re
 import unicodedata
 from collections.abc import Sequence
-from urllib.parse import urlsplit
+from functools import lru_cache
+from urllib.parse import unquote
 
+from waypost import limits
 from waypost.errors import InvalidParameter
 
 _PATH_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,127}\Z")
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 _AUTHORITY = re.compile(r"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|(?P<name>[0-9A-Za-z._-]{1,254}))(?::[0-9]{0,5})?\Z")
 _SLUG = re.compile(r"[uh]-")
+_UUID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\Z")
+_AUTHORITY_END = re.compile(r"[/\\?#]")
+_DEFAULT_PORTS = {"https": "443", "wss": "443", "http": "80", "ws": "80"}
 
 
 def is_path_safe(agent_id: str) -> bool:
@@ -101,18 +106,81 @@ def parse_authority(text: str) -> str | None:
 
 
 def domain_of(agent_id: str) -> str | None:
-    """Return the domain in an id: `agent:d`, `https://d/…`, `did:web:d`, `urn:air:d:…`, `spiffe://d/…`."""
-    if agent_id.startswith("agent:"):
-        return agent_id[6:].lower() or None
-    if agent_id.startswith("did:web:"):
-        return agent_id[8:].split(":", 1)[0].split("%3A", 1)[0].lower() or None
-    if agent_id.lower().startswith("urn:air:"):
-        return agent_id[8:].split(":", 1)[0].lower() or None
-    if agent_id.startswith("dns:"):
-        return agent_id[4:].removeprefix("_agent.").lower() or None
-    if "://" in agent_id:
-        try:
-            return urlsplit(agent_id).hostname
-        except ValueError:
-            return None
-    return None
+    """Return the domain that an id names: `agent:d`, `https://d/…`, `did:web:d`, `urn:air:d:…`, `dns:d`, `spiffe://d/…`.
+
+    Spellings of one domain give the same result: case, a final dot, a port, a user name, percent-encoding and
+    compatibility characters are removed, and other characters become A-labels.
+    """
+    named = _split_named_domain(agent_id)
+    return None if named is None else named[1]
+
+
+@lru_cache(limits.NAMED_DOMAIN_CACHE)
+def canonical_id(agent_id: str) -> str:
+    """Return the form in which ids are compared. `X` and `urn:uuid:X` are one id, and so are the spellings of a domain."""
+    if ":" not in agent_id:
+        return f"urn:uuid:{agent_id.lower()}" if _UUID.match(agent_id) else agent_id
+    if agent_id[:9].lower() == "urn:uuid:":
+        return agent_id.lower()
+    named = _split_named_domain(agent_id)
+    return agent_id if named is None else "".join(named)
+
+
+@lru_cache(limits.NAMED_DOMAIN_CACHE)
+def equivalent_ids(agent_id: str) -> tuple[str, ...]:
+    """Return the other common spellings of an id: the canonical one, and a UUID without its prefix."""
+    canonical = canonical_id(agent_id)
+    spellings = (canonical, canonical[9:]) if canonical.startswith("urn:uuid:") else (canonical,)
+    return tuple(name for name in spellings if name != agent_id)
+
+
+@lru_cache(limits.NAMED_DOMAIN_CACHE)
+def _split_named_domain(agent_id: str) -> tuple[str, str, str] | None:
+    """Return the part before the domain, the domain and the part after it, normalized; None if the id names no domain."""
+    scheme, colon, rest = agent_id.strip().partition(":")
+    scheme = scheme.lower()
+    if not colon:
+        return None
+    if rest.startswith("//"):
+        return _join_named(f"{scheme}://", *_split_authority(rest[2:]))
+    if scheme == "agent":
+        return _join_named("agent:", *_split_authority(rest))
+    if scheme == "dns":
+        return _join_named("dns:", rest.lower().removeprefix("_agent."), "")
+    nid, colon, rest = rest.partition(":")
+    if not colon or (scheme, nid.lower()) not in (("urn", "air"), ("did", "web")):
+        return None
+    domain, colon, end = rest.partition(":")
+    return _join_named(f"{scheme}:{nid.lower()}:", domain, colon + end)
+
+
+def _split_authority(text: str) -> tuple[str, str]:
+    match = _AUTHORITY_END.search(text)
+    return (text, "") if match is None else (text[: match.start()], text[match.start() :])
+
+
+def _join_named(start: str, authority: str, end: str) -> tuple[str, str, str] | None:
+    host, port = _split_port(unquote(authority).rpartition("@")[2])
+    domain = normalize_host(host)
+    if not domain:
+        return None
+    if start.startswith("did:"):
+        return start, domain, f"%3A{port}{end}" if port else end
+    is_usual = not port or start == "agent:" or port == _DEFAULT_PORTS.get(start.partition(":")[0])
+    return start, domain, end if is_usual else f":{port}{end}"
+
+
+def _split_port(host: str) -> tuple[str, str]:
+    if host.startswith("["):
+        address, _, port = host[1:].partition("]")
+        return address, port.removeprefix(":")
+    name, _, port = host.partition(":")
+    return name, port
+
+
+def normalize_host(host: str) -> str:
+    """Return a host in lower case, in A-labels and without final dots; an empty text if nothing is left."""
+    if not host.isascii():
+        host = unicodedata.normalize("NFKC", host).replace("\N{IDEOGRAPHIC FULL STOP}", ".")
+    labels = host.strip().lower().rstrip(".").split(".")
+    return ".".join(label if label.isascii() else f"xn--{label.encode('punycode').decode()}" for label in labels)

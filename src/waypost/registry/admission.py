@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Protocol
 
@@ -126,7 +126,12 @@ class AnnouncementAdmission:
                     raise
                 return Decision(outcome="refused", audit=(alarm,), refusal=error)
             rule = self._end(pin, admitted) if self._ends else publish(self._as_admitted(pin, admitted, current))
-            return self._with_pin(rule(state), pin, admitted)
+            decision = rule(state)
+            is_over = decision.outcome in (
+                write_rules.KEPT,
+                write_rules.DISPLACED,
+            )  # the announcement itself comes next
+            return decision if is_over else self._with_pin(decision, pin, admitted)
 
         return decide
 
@@ -365,6 +370,11 @@ class AdmissionControl:
         self._resolve = resolve
         self._options = options
         self._certificates = certificates
+
+    @property
+    def pinned(self) -> Collection[str] | None:
+        """The names of all pins, if they are known."""
+        return self._trust.pinned
 
     def rule(
         self, publication: Publication, publish: Callable[[Publication], Rule], now: float

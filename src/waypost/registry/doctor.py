@@ -47,6 +47,8 @@ class RuntimeFacts(msgspec.Struct, frozen=True, kw_only=True):
     failed: int = 0  # agents that failed a check
     verified: int = 0
     pending: int = 0  # changes
+    asserted_domains: int = 0  # agents whose id names a domain that nothing proves
+    asserted_examples: tuple[str, ...] = ()  # ids of some of them
 
 
 class Deployment(msgspec.Struct, frozen=True, kw_only=True):
@@ -220,6 +222,15 @@ def _verdicts(deployment: Deployment) -> Iterator[DoctorFinding]:
     if running.pending:
         message = f"{running.pending} changes of verified agents are pending."
         yield _finding("agents", "info", message, None, "`waypost confirm ID` shows each.")
+    if running.asserted_domains:
+        shown = ", ".join(running.asserted_examples)
+        more = ", …" if running.asserted_domains > len(running.asserted_examples) else ""
+        message = f"{running.asserted_domains} agents name a domain that nothing proves: {shown}{more}."
+        hint = (
+            "Let their owners prove the domain (`waypost domain prove DOMAIN`) or sign with a key that you trust "
+            "(`waypost keys trust`), or withdraw them. They get no tasks for the domain."
+        )
+        yield _finding("ownership", "info", message, None, hint)
 
 
 # --- Limits ---------------------------------------------------------------------------------------

@@ -64,6 +64,11 @@ class DomainProofs:
     def claims(self) -> Iterable[OwnershipClaim]:
         return [claim for note in self._notes.values() for claim in note.claims.values()]
 
+    @property
+    def domains(self) -> Mapping[str, OwnershipClaims]:
+        """The domains with claims."""
+        return self._notes
+
     def rule(
         self, publication: Publication, owner: str | None, publish: Callable[[Publication], Rule], now: float
     ) -> tuple[tuple[str, ...], Callable[[Publication], Rule]]:

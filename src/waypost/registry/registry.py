@@ -203,6 +203,8 @@ class Registry:
         await self.changes.load()
         await self._state.load(self._store)
         await self.credentials.load()
+        if self.leader is not None:
+            await self.trust.load_pinned()
         await self.proofs.load(self._store)
         await self._role.start()
         self.ready = True

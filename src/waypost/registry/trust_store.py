@@ -19,6 +19,7 @@ from waypost.model.registration import Registration, keys_of
 from waypost.model.times import to_rfc3339
 from waypost.registry import write_rules
 from waypost.registry.audit_trail import audit_entry_by
+from waypost.registry.ownership import binding_note_name
 from waypost.registry.ports import Clock, Command, Decision, Rule, Store, StoreState
 from waypost.responses.trust import RevokedItem
 from waypost.trust.announce.admission import new_pinned_key, revoked_error
@@ -94,6 +95,7 @@ class RegistryTrustStore:
         self.revoked_agents = self._revoked["agent"]
         self._bound: dict[str, set[str]] | None = None  # agent ids by key, read on first use
         self.signed_by = signed_by
+        self.pinned: set[str] | None = None  # names of the notes with pins, in the process that writes
         self._listeners: list[Callable[[str, str], None]] = []
 
     # --- The mirror in memory --------------------------------------------------------------------
@@ -105,6 +107,21 @@ class RegistryTrustStore:
         self.rules = rules
         self.apply_notes(names)  # revocations are never removed
 
+    async def load_pinned(self) -> None:
+        """Read the names of all pins. Only the process that writes needs them, and sees all their changes."""
+        found: set[str] = set()
+        after = ""
+        while page := await self._store.notes(pin_note_key(""), after, limits.PINS_PAGE):
+            found.update(name for name, _ in page)
+            after = page[-1][0]
+        self.pinned = found
+
+    def _apply_pin(self, name: str, value: bytes | None) -> None:
+        if self.pinned is not None:
+            self.pinned.discard(name) if value is None else self.pinned.add(name)
+        if self._bound is not None and (pin := load_pin(value)) is not None:
+            self._note_bound(pin)
+
     def apply_notes(self, notes: Mapping[str, bytes | None]) -> None:
         """Apply committed notes of any kind."""
         for name, value in notes.items():
@@ -113,8 +130,8 @@ class RegistryTrustStore:
                 self.rules.remove(rule) if value is None else self.rules.add(rule)
             elif name.startswith(REVOCATION_NOTES):
                 self._apply_revocation(name.removeprefix(REVOCATION_NOTES))
-            elif self._bound is not None and name.startswith(pin_note_key("")) and (pin := load_pin(value)) is not None:
-                self._note_bound(pin)
+            elif name.startswith(pin_note_key("")):
+                self._apply_pin(name, value)
 
     def _apply_revocation(self, name: str) -> None:
         kind, _, value = name.partition(":")
@@ -370,7 +387,7 @@ def _forget_decision(name: str, now: float, state: StoreState) -> Decision:
     pin = load_pin(state.notes.get(name))
     if pin is None or not is_evictable(pin, now):
         return Decision(outcome="unchanged")
-    return Decision(outcome="forgotten", notes={name: None})
+    return Decision(outcome="forgotten", notes={name: None, binding_note_name(pin.agent_id): None})
 
 
 def _finish_decision(name: str, state: StoreState) -> Decision:

@@ -9,11 +9,9 @@ signatures checked inside it, so that a revocation always takes effect. Announce
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import lru_cache
 
 import msgspec
 
-from waypost import limits
 from waypost.model.json import JsonObject, parse_object
 from waypost.model.names import domain_of
 from waypost.model.principal import Principal
@@ -22,17 +20,16 @@ from waypost.model.verdict import Verdict, VerdictState, level_of, states_of
 from waypost.registry import write_rules
 from waypost.registry.audit_trail import audit_reverification
 from waypost.registry.catalog.catalog import Catalog
+from waypost.registry.ownership import bindings_of, bound_keys, dump_bindings, key_notes, ownership_notes
 from waypost.registry.ports import Clock, Command, Decision, RegistrationChange, Rule, Store, StoreState
 from waypost.registry.publication import Publication
 from waypost.registry.reader import RegistryReader
 from waypost.registry.trust_store import announced_record_id, revocation_subject
 from waypost.trust.announce.admission import PIN_CHECK, SIGNATURE_CHECK, revoked_error
-from waypost.trust.announce.trust_store import PinnedKey, decode_pin, find_agent_id, pin_note_key
 from waypost.trust.checks.adp import check_adp
 from waypost.trust.checks.announce import check_announcement
 from waypost.trust.checks.bound_key import BoundKey, make_verdict
 from waypost.trust.checks.signed_documents import check_ard_entry, check_card, check_profile
-from waypost.trust.keys.public_key import PublicKey, parse_der
 
 Check = Callable[[JsonObject, Sequence[BoundKey], float], tuple[Verdict, ...]]
 
@@ -107,8 +104,13 @@ class DocumentVerification:
         return decide
 
     def _check(self, current: Registration | None, notes: Mapping[str, bytes]) -> tuple[Verdict, ...]:
-        """A document that joins an agent speaks for that agent: only keys bound to the agent's own id count."""
-        agent_id = current.id if current is not None else self._publication.decoded.record.id
+        """A document that joins an agent speaks for that agent: only keys bound to the agent's own id count. A document whose
+        id another subject's agent has as an alias speaks for itself."""
+        own_id = self._publication.decoded.record.id
+        is_joined = current is not None and current.owner == self._publication.principal.subject
+        agent_id = (
+            current.id if current is not None and (is_joined or not bound_keys(own_id, notes, self._now)[0]) else own_id
+        )
         keys, revoked = bound_keys(agent_id, notes, self._now)
         found = (*self._publication.verdicts, *write_rules.domain_verdicts(self._publication, current))
         verdicts = _run_checks(self._publication.dialect, self._document, (*keys, *revoked), self._now, found)
@@ -116,40 +118,6 @@ class DocumentVerification:
         if not used.isdisjoint(key.key.key_id for key in revoked) or not used.isdisjoint(self._revoked):
             raise revoked_error("The key that signed this was revoked.", "$.signature")
         return (*self._publication.verdicts, *verdicts)
-
-
-@lru_cache(limits.BOUND_KEY_CACHE)
-def key_notes(agent_id: str) -> tuple[str, ...]:
-    """The notes that may hold keys of this agent: that of its id, and that of the domain of its id."""
-    domain = domain_of(agent_id)
-    own = pin_note_key(find_agent_id(agent_id) or agent_id)
-    return (own,) if domain is None else (own, pin_note_key(domain))
-
-
-def bound_keys(agent_id: str, notes: Mapping[str, bytes], now: float) -> tuple[list[BoundKey], list[BoundKey]]:
-    """The keys that are bound to an agent, and its revoked keys."""
-    keys: list[BoundKey] = []
-    revoked: list[BoundKey] = []
-    for name in key_notes(agent_id):
-        note = notes.get(name)
-        if note is None:
-            continue
-        owner, pinned = _pinned_keys(note)
-        for pinned_key, key in pinned:
-            state = pinned_key.state_at(now)
-            if state == "retired":
-                continue
-            own, via = owner == agent_id, pinned_key.via
-            bound = BoundKey(key, via if own else f"{via}:{owner}", own=own and via == "trust")
-            (revoked if state == "revoked" else keys).append(bound)
-    return keys, revoked
-
-
-@lru_cache(limits.BOUND_KEY_CACHE)
-def _pinned_keys(note: bytes) -> tuple[str, tuple[tuple[PinnedKey, PublicKey], ...]]:
-    """The parsed keys of a note. The cache key is the note itself, so an entry is never outdated."""
-    pin = decode_pin(note)
-    return pin.agent_id, tuple((key, parse_der(key.spki)) for key in pin.keys)
 
 
 def recheck_sources(registration: Registration, notes: Mapping[str, bytes], now: float) -> tuple[SourceDocument, ...]:
@@ -268,7 +236,9 @@ class RegistryVerifier:
         changed: list[str] = []
         for agent_id in self._ids_of(name):
             command = Command(
-                keys=(agent_id,), notes=key_notes(agent_id), decide=_update_verdicts(agent_id, self._clock.now())
+                keys=(agent_id,),
+                notes=ownership_notes((agent_id,)),
+                decide=_update_verdicts(agent_id, self._clock.now()),
             )
             if (await self._store.execute(command)).outcome == "judged":
                 changed.append(agent_id)
@@ -291,7 +261,8 @@ def _update_verdicts(agent_id: str, now: float) -> Rule:
             return Decision(outcome="unchanged", registration=current)
         change = RegistrationChange(type="updated", at=now, registration=after, before=current.scopes)
         entry = audit_reverification(after.id, after.etag, level_of(verdicts_of(after)), now)
-        return Decision(outcome="judged", change=change, audit=(entry,))
+        bindings = bindings_of(after, state.notes, now)
+        return Decision(outcome="judged", change=change, audit=(entry,), notes=dump_bindings(bindings))
 
     return decide
 

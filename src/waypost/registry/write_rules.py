@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
 
 import msgspec
 
 from waypost import limits
 from waypost.errors import InvalidParameter, NotFound, OwnerConflict, PreconditionFailed, StaleMetadata, WaypostError
 from waypost.model.json import parse_json
-from waypost.model.names import domain_of
+from waypost.model.names import canonical_id, domain_of, equivalent_ids
 from waypost.model.principal import (
     LAN_SUBJECT,
     VISIBILITIES,
@@ -33,6 +34,20 @@ from waypost.model.versions import FreshnessMarks, Staleness, find_staleness
 from waypost.protocols.codec import DecodeContext, Decoded
 from waypost.protocols.dialects import decode_document
 from waypost.registry.audit_trail import audit_entry_by, audit_expiry, audit_publication
+from waypost.registry.ownership import (
+    KeyBinding,
+    Ownership,
+    binding_note_name,
+    decide_ownership,
+    dump_bindings,
+    load_binding,
+    make_bindings,
+    marks_of,
+    names_of,
+    release_binding,
+    reserved_error,
+    with_spellings,
+)
 from waypost.registry.ports import AuditEntry, Decision, RegistrationChange, Rule, StoreState, Tombstone
 from waypost.registry.publication import (
     DOMAIN_VIA,
@@ -46,6 +61,9 @@ from waypost.registry.publication import (
     signing_key_name,
 )
 
+DISPLACED: Final = "displaced"  # outcome of `displace`: the record of another owner made room
+KEPT: Final = "kept"  # likewise: nothing had to make room
+
 _encode_sorted = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -56,26 +74,126 @@ def publish(publication: Publication, *, now: float, default_visibility: str, an
     """Register or update (PRO-40…42)."""
 
     def decide(state: StoreState) -> Decision:
-        current = find_current(publication, state)
-        expired: Registration | None = None
-        if current is not None and current.has_expired(now):
-            expired = state.registrations.get(publication.decoded.record.id)
-            current = None
+        current, expired = _find_live(publication, state, now)
         _check_preconditions(publication, current)
+        ownership = decide_ownership(publication, current, expired, state.notes, now)
         if current is None:
-            _check_tombstone(publication, _find_tombstone(publication, expired, state, now), now)
-            return _create(
+            tombstone = _find_tombstone(publication, expired, state, now)
+            _check_tombstone(publication, tombstone, now, is_proven=bool(ownership.proof))
+            decision = _create(
                 publication, expired, now=now, default_visibility=default_visibility, announce_id=announce_id
             )
-        if not may_change(publication.principal, current.owner) and not _may_adopt(publication, current.owner):
-            raise OwnerConflict(
-                "This id belongs to another owner.",
-                path="$.id",
-                hint="Choose another id, or ask the owner to change the agent.",
-            )
-        return _update(publication, current, state, now)
+        elif ownership.action == "displace":  # the record of another owner came back after it was displaced
+            raise reserved_error(publication.decoded.record.id, publication)
+        else:
+            decision = _update(publication, current, state, now, adopts=ownership.action == "adopt")
+        return _with_ownership(decision, publication, current, ownership, state, now)
 
     return decide
+
+
+def displace(publication: Publication, *, now: float, publish: Callable[[Publication], Rule]) -> Rule:
+    """Make room for a publication whose sender has proven an id that another subject only asserts: withdraw that record, or
+    remove the alias if it is one. Nothing happens if the publication would be refused afterwards."""
+
+    def decide(state: StoreState) -> Decision:
+        current, expired = _find_live(publication, state, now)
+        if current is None:
+            return Decision(outcome=KEPT)
+        _check_preconditions(publication, current)
+        ownership = decide_ownership(publication, current, expired, state.notes, now)
+        if ownership.action != "displace":
+            return Decision(outcome=KEPT)
+        others = {name: each for name, each in state.registrations.items() if name != current.id}
+        publish(publication)(msgspec.structs.replace(state, registrations=others))
+        entry = audit_entry_by(
+            publication.principal,
+            "takeover",
+            now=now,
+            object=current.id,
+            outcome=DISPLACED,
+            via=publication.via,
+            etag=current.etag,
+            detail=f"from {current.owner}, by {ownership.proof}",
+        )
+        names = {canonical_id(name) for name in names_of(publication)}
+        if canonical_id(current.id) in names:
+            return msgspec.structs.replace(_withdrawal(current, entry, now), outcome=DISPLACED)
+        return _remove_aliases(current, names, entry, now)
+
+    return decide
+
+
+def _remove_aliases(current: Registration, names: Collection[str], entry: AuditEntry, now: float) -> Decision:
+    aliases = tuple(alias for alias in current.aliases if canonical_id(alias) not in names)
+    registration = msgspec.structs.replace(current, aliases=aliases, changed_at=now)
+    document = record_bytes(registration.record)
+    registration = msgspec.structs.replace(registration, etag=_content_etag(registration, document))
+    change = RegistrationChange(
+        type="updated", at=now, registration=registration, before=current.scopes, replaced=current, document=document
+    )
+    return Decision(outcome=DISPLACED, change=change, audit=(entry,))
+
+
+def _with_ownership(
+    decision: Decision,
+    publication: Publication,
+    current: Registration | None,
+    ownership: Ownership,
+    state: StoreState,
+    now: float,
+) -> Decision:
+    """The decision with the bindings that follow from it. They are made only for the owner of the record."""
+    after = decision.change.registration if decision.change is not None else decision.registration
+    audit = decision.audit
+    if current is not None and after is not None and after.owner != current.owner:
+        entry = audit_entry_by(
+            publication.principal,
+            "takeover",
+            now=now,
+            object=after.id,
+            outcome="adopted",
+            via=publication.via,
+            etag=after.etag,
+            detail=f"from {current.owner}, by {ownership.proof or 'its key'}",
+        )
+        audit = (*audit, entry)
+    if after is None or after.owner != publication.principal.subject or decision.outcome == "held":
+        return decision if audit is decision.audit else msgspec.structs.replace(decision, audit=audit)
+    bindings = make_bindings(publication, state.notes, now)
+    if not bindings and audit is decision.audit:
+        return decision
+    entries = tuple(
+        audit_entry_by(
+            publication.principal,
+            "bind",
+            now=now,
+            object=each.id,
+            outcome="bound",
+            via=publication.via,
+            detail=f"key {each.key_id}",
+        )
+        for each in bindings
+        if publication.dialect != "announce"  # its pin has an entry
+        and _is_new_binding(each, load_binding(state.notes.get(binding_note_name(each.id))))
+    )
+    return msgspec.structs.replace(
+        decision, notes={**decision.notes, **dump_bindings(bindings)}, audit=(*audit, *entries)
+    )
+
+
+def _is_new_binding(binding: KeyBinding, before: KeyBinding | None) -> bool:
+    return before is None or (before.subject, before.key_id) != (binding.subject, binding.key_id)
+
+
+def _find_live(
+    publication: Publication, state: StoreState, now: float
+) -> tuple[Registration | None, Registration | None]:
+    """The live registration that a publication would change, and one of the same id whose lease has ended."""
+    current = find_current(publication, state)
+    if current is None or not current.has_expired(now):
+        return current, None
+    return None, state.registrations.get(publication.decoded.record.id)
 
 
 def find_current(publication: Publication, state: StoreState) -> Registration | None:
@@ -83,16 +201,11 @@ def find_current(publication: Publication, state: StoreState) -> Registration | 
     record_id = publication.decoded.record.id
     if record_id in state.registrations:
         return state.registrations[record_id]
-    names = {record_id, *publication.decoded.aliases}
+    names = set(with_spellings((record_id, *publication.decoded.aliases)))
     for registration in state.registrations.values():
         if registration.id in names or not names.isdisjoint(registration.aliases):
             return registration
     return None
-
-
-def _may_adopt(publication: Publication, owner: str) -> bool:
-    """An agent that was received on the LAN may be taken over by an announcement with the same key, which was checked."""
-    return publication.gated and owner == LAN_SUBJECT
 
 
 def _check_preconditions(publication: Publication, current: Registration | None) -> None:
@@ -120,21 +233,23 @@ def _find_tombstone(
     """The tombstone of the id. A registration that expired and is not removed yet counts as one."""
     if expired is not None:
         return _make_tombstone(expired, "expired", now, hold_until=_hold_until(expired))
-    return state.tombstones.get(publication.decoded.record.id)
+    record_id = publication.decoded.record.id
+    found = (state.tombstones.get(name) for name in with_spellings((record_id,)))
+    return next((tombstone for tombstone in found if tombstone is not None), None)
 
 
-def _check_tombstone(publication: Publication, tombstone: Tombstone | None, now: float) -> None:
+def _check_tombstone(publication: Publication, tombstone: Tombstone | None, now: float, *, is_proven: bool) -> None:
     if tombstone is None or now >= tombstone.forget_at:
         return
     principal = publication.principal
     is_lan = publication.gated and LAN_SUBJECT in (tombstone.owner, principal.subject)
-    if now < tombstone.hold_until and not is_lan and not may_change(principal, tombstone.owner):
+    if now < tombstone.hold_until and not (is_lan or is_proven or may_change(principal, tombstone.owner)):
         raise OwnerConflict(
             "This id belonged to another owner until recently.",
             path="$.id",
             hint="Choose another id, or wait as long as its lease was, at most an hour.",
         )
-    marks = _freshness_of(publication)
+    marks = marks_of(publication)
     # The version alone is no proof of age once the record is gone: an owner may return to an older release.
     staleness = find_staleness(
         FreshnessMarks(marks.sequence, marks.updated_at), FreshnessMarks(tombstone.sequence, tombstone.updated_at)
@@ -151,11 +266,6 @@ def _stale(staleness: Staleness, known: str) -> StaleMetadata:
     )
 
 
-def _freshness_of(publication: Publication) -> FreshnessMarks:
-    record = publication.decoded.record
-    return FreshnessMarks(publication.decoded.sequence, find_instant(record.updated_at), record.version)
-
-
 def _create(
     publication: Publication, expired: Registration | None, *, now: float, default_visibility: str, announce_id: str
 ) -> Decision:
@@ -163,8 +273,9 @@ def _create(
     decoded = publication.decoded
     ttl = granted_ttl(publication.ttl_seconds or decoded.ttl_seconds, publication.dialect)
     visibility = _visibility(publication, default_visibility)
-    has_aliases = decoded.aliases or decoded.source_id != decoded.record.id
-    aliases = _aliases(decoded.record.id, decoded.aliases, decoded.source_id) if has_aliases else ()
+    spellings = equivalent_ids(decoded.record.id)
+    has_aliases = spellings or decoded.aliases or decoded.source_id != decoded.record.id
+    aliases = _aliases(decoded.record.id, spellings, decoded.aliases, decoded.source_id) if has_aliases else ()
     sources = (_source_of(publication, now),)
     document = record_bytes(decoded.record)
     registration = Registration(
@@ -191,7 +302,9 @@ def _create(
     return Decision(outcome="created", change=change, audit=(entry,))
 
 
-def _update(publication: Publication, current: Registration, state: StoreState, now: float) -> Decision:
+def _update(
+    publication: Publication, current: Registration, state: StoreState, now: float, *, adopts: bool
+) -> Decision:
     decoded = publication.decoded
     previous = current.source(publication.dialect)
     visibility = _visibility(publication, current.visibility)
@@ -201,12 +314,11 @@ def _update(publication: Publication, current: Registration, state: StoreState, 
         and visibility == current.visibility
         and aliases == current.aliases
         and not _have_verdicts_changed(publication, previous)
+        and not adopts
     )
     if previous is not None and is_unchanged and _is_same_document(publication.document, previous):
         return _renew(current, now, publication.ttl_seconds or decoded.ttl_seconds, publication.dialect)
-    staleness = (
-        None if publication.is_news else find_staleness(_freshness_of(publication), _marks(publication, current))
-    )
+    staleness = None if publication.is_news else find_staleness(marks_of(publication), _marks(publication, current))
     if staleness is not None:
         raise _stale(staleness, "registered")
     others = [source for source in current.sources if source.dialect != publication.dialect]
@@ -214,7 +326,6 @@ def _update(publication: Publication, current: Registration, state: StoreState, 
     if record.id != current.id:
         record = msgspec.structs.replace(record, id=current.id)
     ttl = granted_ttl(publication.ttl_seconds or decoded.ttl_seconds, publication.dialect) or current.ttl_seconds
-    adopts = _may_adopt(publication, current.owner) and not publication.principal.is_admin
     registration = msgspec.structs.replace(
         current,
         record=record,
@@ -339,7 +450,7 @@ def _aliases(agent_id: str, *names: str | tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _source_of(publication: Publication, now: float) -> SourceDocument:
-    marks = _freshness_of(publication)
+    marks = marks_of(publication)
     return SourceDocument(
         dialect=publication.dialect,
         document=publication.document,
@@ -577,7 +688,8 @@ def withdraw(
         entry = audit_entry_by(
             principal, "withdraw", now=now, object=current.id, outcome="withdrawn", via=via, etag=current.etag
         )
-        return _withdrawal(current, entry, now)
+        notes = release_binding(current.id, state.notes) if principal.is_admin else {}
+        return msgspec.structs.replace(_withdrawal(current, entry, now), notes=notes)
 
     return decide
 

@@ -15,16 +15,19 @@ from functools import partial
 import msgspec
 
 from waypost import limits
-from waypost.errors import IdempotencyConflict, InvalidParameter, NotFound
+from waypost.errors import IdempotencyConflict, InvalidParameter, NotFound, OwnerConflict
 from waypost.model.principal import SCOPE_WRITE, Principal, may_see, no_such_agent, require_bound, require_owner
 from waypost.model.registration import CatalogEntry, trust_of
 from waypost.protocols.codec import DecodeContext, Decoded
 from waypost.protocols.dialects import decode_document
+from waypost.rate_limit import TokenBucket
 from waypost.registry import write_rules
 from waypost.registry.admission import AdmissionControl, OwnerQuota, pending_warning, publication_warnings
+from waypost.registry.audit_trail import audit_entry_by
 from waypost.registry.catalog.catalog import NO_ENTRY, Catalog
 from waypost.registry.domain_proofs import DomainProofs
 from waypost.registry.jobs.indexer import LiveIndex
+from waypost.registry.ownership import BOUND_REASON, domain_notes, names_of, ownership_notes, with_spellings
 from waypost.registry.ports import (
     AuditEntry,
     Clock,
@@ -78,6 +81,7 @@ class RegistryWriter:
         self._timings = timings
         self.waiting = 0  # writes that are not durable yet
         self._random = random.Random(secrets.randbits(256))
+        self._refusals = TokenBucket(limits.AUDITED_REFUSALS_PER_HOUR / 3600, limits.AUDITED_REFUSALS_PER_HOUR)
 
     def decode(
         self, document: bytes, *, dialect: str | None = None, base_url: str | None = None, source_url: str | None = None
@@ -95,37 +99,64 @@ class RegistryWriter:
         require_bound(publication.principal, decoded.record.id, decoded.source_id)
         for check in self._checks:
             check(publication)
-        keys = tuple(dict.fromkeys((decoded.record.id, decoded.source_id, *decoded.aliases)))
-        names = keys
+        names = names_of(publication)
+        keys = with_spellings(names)
+        self._catalog.expire(now)  # expired agents own nothing, and do not count against the quota
         if publication.if_match is not None:
             visible = [self._find_visible_id(publication.principal, key) for key in keys]
             if not any(visible):  # a hidden agent fails the precondition as an unknown one does
-                names = self._absent_names(keys)
-        known = self._entries_of(names)
+                keys = self._absent_names(keys)
+        known = self._entries_of(keys)
         rule = partial(
             write_rules.publish,
             now=now,
             default_visibility=self._default_visibility,
             announce_id=self._new_uuid(),
         )
+        every = (*names, *(entry.id for entry in known))
+        notes = (*_pending_notes(known), *self._ownership_notes(every), *domain_notes(every, self._proofs.domains))
+        if any(entry.owner != publication.principal.subject for entry in known):
+            make_room = partial(write_rules.displace, now=now, publish=rule)
+            displacing = self._command(publication, keys, notes, make_room, None, now)
+            if (await self._execute_owned(publication, displacing)).outcome == write_rules.DISPLACED:
+                known = self._entries_of(keys)
         owner = known[0].owner if known else None
-        proof_notes, proven = self._proofs.rule(publication, owner, rule, now)
-        admission_notes, decide = self._admission.rule(publication, proven, now)
-        command = Command(
-            keys=names,
-            notes=(*_pending_notes(known), *proof_notes, *admission_notes),
-            decide=decide,
-            idempotency=_idempotency(publication, now),
-        )
-        self._catalog.expire(now)  # expired agents do not count against the quota
-        with self._quota.reserve(publication.principal, names):
-            result = await self.execute(command)
+        command = self._command(publication, keys, notes, rule, owner, now)
+        command = msgspec.structs.replace(command, idempotency=_idempotency(publication, now))
+        with self._quota.reserve(publication.principal, keys):
+            result = await self._execute_owned(publication, command)
         if result.registration is None and result.outcome in ("withdrawn", "already"):  # an announced goodbye
             return PublicationReceipt(
                 id=decoded.record.id, dialect=publication.dialect, outcome=result.outcome, etag=""
             )
         receipt = self._make_receipt(result, publication.dialect, decoded)
         return await self._with_pending(receipt) if result.outcome == "held" else receipt
+
+    def _ownership_notes(self, names: Sequence[str]) -> tuple[str, ...]:
+        return ownership_notes(names, self._admission.pinned)
+
+    def _command(
+        self,
+        publication: Publication,
+        keys: tuple[str, ...],
+        notes: tuple[str, ...],
+        rule: Callable[[Publication], Rule],
+        owner: str | None,
+        now: float,
+    ) -> Command:
+        """A command whose rule gets the publication with its verdicts. `owner` is that of the agent, if it exists."""
+        proof_notes, proven = self._proofs.rule(publication, owner, rule, now)
+        admission_notes, decide = self._admission.rule(publication, proven, now)
+        return Command(keys=keys, notes=tuple(dict.fromkeys((*notes, *proof_notes, *admission_notes))), decide=decide)
+
+    async def _execute_owned(self, publication: Publication, command: Command) -> CommandResult:
+        """Refusals of reserved ids are recorded, up to a number an hour: an attacker must not fill the audit trail."""
+        try:
+            return await self.execute(command)
+        except OwnerConflict as error:
+            if error.details.get("reason") == BOUND_REASON and self._refusals.take(self._clock.now()):
+                await self.record(_refusal_entry(publication, self._clock.now()))
+            raise
 
     async def _with_pending(self, receipt: PublicationReceipt) -> PublicationReceipt:
         change = await self.find_pending(receipt.id)
@@ -177,8 +208,9 @@ class RegistryWriter:
         self._catalog.expire(self._clock.now())
         agent_id = self._find_visible_id(principal, key) or self._absent_names((key,))[0]
         decide = write_rules.withdraw(principal, agent_id, if_match, now=self._clock.now(), via=via)
+        command = Command(keys=(agent_id,), notes=self._ownership_notes((agent_id,)), decide=decide)
         try:
-            result = await self.execute(Command(keys=(agent_id,), decide=decide))
+            result = await self.execute(command)
         except NotFound:
             raise no_such_agent(key) from None
         if result.outcome == "already" and not repeat_ok:
@@ -249,6 +281,18 @@ class RegistryWriter:
             ttl_seconds=registration.ttl_seconds,
             registration=registration,
         )
+
+
+def _refusal_entry(publication: Publication, now: float) -> AuditEntry:
+    return audit_entry_by(
+        publication.principal,
+        "refuse",
+        now=now,
+        object=publication.decoded.record.id[: limits.ID_CHARS],
+        outcome="reserved",
+        via=publication.via,
+        detail=publication.dialect,
+    )
 
 
 def _pending_notes(known: Sequence[CatalogEntry]) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ class AcceptedTask(Answer, frozen=True, kw_only=True, rename="camel"):
     task_id: str
     status: _State
     status_url: str
+    reason: Annotated[str, described("why the task takes this way: a verified record here, or the DNS")] = ""
 
 
 class TaskStatus(Answer, frozen=True, kw_only=True, rename="camel"):
@@ -76,12 +77,22 @@ class LeasedTaskList(Answer, frozen=True, kw_only=True):
     tasks: tuple[LeasedTask, ...]
 
 
+_NameVerdict = Annotated[
+    str,
+    one_of("verified", "registered", "unverified"),
+    described(
+        "whether the agent has proven its name: by its key or a proven record, by a self-asserted record, not at all"
+    ),
+]
+
+
 class SwarmMemberView(Part, frozen=True, kw_only=True):
     """A member of a swarm."""
 
     agent: str
     role: str
     joined: Timestamp
+    verdict: _NameVerdict = ""  # from an older service
 
 
 class SwarmMembership(Answer, frozen=True, kw_only=True, rename="camel"):
@@ -91,6 +102,7 @@ class SwarmMembership(Answer, frozen=True, kw_only=True, rename="camel"):
     agent: str
     role: str
     members: tuple[SwarmMemberView, ...]
+    verdict: _NameVerdict = ""  # from an older service
 
 
 class SwarmView(Answer, frozen=True, kw_only=True, rename="camel"):
@@ -121,6 +133,7 @@ class SwarmMessage(Answer, frozen=True, kw_only=True, rename="camel"):
     content: str
     content_type: str
     at: Timestamp
+    verdict: _NameVerdict = ""  # from an older service
 
 
 class SwarmMessageList(Answer, frozen=True, kw_only=True):

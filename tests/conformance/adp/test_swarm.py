@@ -173,3 +173,48 @@ async def test_only_the_last_messages_are_kept(here: TaskService) -> None:
         await alice.post(f"{path}:broadcast", json={"agent": BOB, "content": str(number)})
     first = (await alice.get(f"{path}:messages", params={"limit": 1})).json()["messages"]
     assert [each["number"] for each in first] == [3]
+
+
+@pytest.mark.req("ADP-47")
+async def test_a_hidden_agent_is_joined_like_an_unknown_one(here: TaskService) -> None:
+    """E8: the response does not tell that a private agent exists."""
+    document = profile("agent:hidden.example.com", name="Hidden")
+    stored = await here.bench.as_("carol").post(
+        "/api/v1/agents", json=document, headers={"Waypost-Visibility": "private"}
+    )
+    assert stored.status_code == 201
+    hidden = await join(here.bench.as_("alice"), "agent:hidden.example.com", task="one")
+    unknown = await join(here.bench.as_("alice"), "agent:nobody.example.com", task="two")
+    assert (hidden.status_code, unknown.status_code) == (200, 200)
+    same = hidden.text.replace("hidden", "nobody").replace(hidden.json()["swarmId"], unknown.json()["swarmId"])
+    assert same == unknown.text
+
+
+@pytest.mark.req("ADP-47")
+async def test_every_member_and_message_says_whether_its_name_is_proven(here: TaskService) -> None:
+    """E9: anybody can write a name."""
+    await here.trust(BOB, key_of())
+    alice, carol = here.bench.as_("alice"), here.bench.as_("carol")
+    await carol.post("/api/v1/agents", json=profile(CAROL))
+    claimed = await join(alice, BOB)
+    assert claimed.json()["verdict"] == "unverified"
+    own = await join(carol, CAROL)
+    assert own.json()["verdict"] == "registered"
+    swarm = claimed.json()["swarmId"]
+    said = await alice.post(f"/agent/swarm/{swarm}:broadcast", json={"agent": BOB, "content": "I am Bob."})
+    assert said.json()["verdict"] == "unverified"
+    read = await carol.get(f"/agent/swarm/{swarm}:messages")
+    assert [each["verdict"] for each in read.json()["messages"]] == ["unverified"]
+
+
+@pytest.mark.req("ADP-47")
+async def test_a_member_that_proves_its_name_replaces_one_that_does_not(here: TaskService) -> None:
+    await here.trust(BOB, key_of())
+    alice = here.bench.as_("alice")
+    swarm = (await join(alice, BOB)).json()["swarmId"]
+    proven = await here.signing().request("POST", JOIN, {"agent": BOB, "task": "analysis"})
+    assert proven.status_code == 200, proven.text
+    assert [(each["agent"], each["verdict"]) for each in proven.json()["members"]] == [(BOB, "verified")]
+    again = await alice.post(f"/agent/swarm/{swarm}:broadcast", json={"agent": BOB, "content": "I am Bob."})
+    assert again.status_code == 404
+    assert (await join(alice, BOB)).status_code == 403

@@ -77,9 +77,10 @@ async def test_a_signature_by_the_bound_key_verifies_with_evidence(tmp_path: Pat
 @pytest.mark.req("PRO-55")
 async def test_an_invalid_signature_fails_the_check(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
-        await bind(bench)
         forged = {**sign_profile(profile(), KEY), "description": "Answers anything at all."}
-        trust = (await register(bench, forged))["trust"]
+        await register(bench, forged)
+        await bind(bench)  # later: once a key is bound, only documents by that key are accepted
+        trust = (await bench.admin().get(f"/api/v1/agents/{SEGMENT}:verify")).json()["trust"]
     assert trust["level"] == "failed"
 
 
@@ -95,8 +96,8 @@ async def test_a_key_bound_to_another_agent_verifies_nothing_here(tmp_path: Path
 async def test_an_alias_brings_no_key_along(tmp_path: Path) -> None:
     """A document that is merged into a record counts for that record only with keys bound to the record's id."""
     async with service(tmp_path) as bench:
-        await bind(bench, "https://agents.example.net/id/another")
         await register(bench, profile("https://agents.example.net/id/another"))
+        await bind(bench, "https://agents.example.net/id/another")
         trust = (await register(bench, sign_profile(profile(aliases=["x"]), KEY)))["trust"]
     assert trust["level"] == "self_asserted"
 
@@ -290,13 +291,13 @@ async def _twins(bench: Bench) -> None:
     """Three agents with equal content: one verified, one unsigned, one with an invalid signature."""
     names = {"a-failed": "Zed", "b-claimed": "Quin", "c-verified": "Hal"}
     for agent_id, name in names.items():
-        await bind(bench, agent_id)
         document = profile(agent_id, name=name, examples=[{"text": f"Ask {name} something."}])
         if agent_id == "c-verified":
             document = sign_profile(document, KEY)
         elif agent_id == "a-failed":
             document = {**sign_profile(document, KEY), "status": "active"}
         await register(bench, document)
+        await bind(bench, agent_id)
 
 
 @pytest.mark.req("PRO-28")

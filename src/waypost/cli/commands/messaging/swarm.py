@@ -126,7 +126,7 @@ def _show(printer: Printer, swarm: SwarmView) -> None:
 
 def _show_members(printer: Printer, found: Iterable[SwarmMemberView]) -> None:
     for member in found:
-        printer.line(f"  {sanitize(member.role)}  {sanitize(member.agent)}")
+        printer.line(f"  {sanitize(member.role)}  {sanitize(member.agent)}{_mark(member.verdict)}")
 
 
 def _show_messages(printer: Printer, found: Iterable[SwarmMessage]) -> None:
@@ -134,7 +134,13 @@ def _show_messages(printer: Printer, found: Iterable[SwarmMessage]) -> None:
         printer.values(msgspec.to_builtins(message) for message in found)
         return
     for message in found:
-        printer.line(f"{message.number}  {sanitize(message.from_)}  {sanitize(message.content)}")
+        sender = sanitize(message.from_) + _mark(message.verdict)
+        printer.line(f"{message.number}  {sender}  {sanitize(message.content)}")
+
+
+def _mark(verdict: str) -> str:
+    """Shown beside a name that is not proven."""
+    return "" if verdict in ("", "verified") else f" ({sanitize(verdict)})"
 
 
 def _value(swarm: SwarmView) -> dict[str, Any]:

@@ -28,12 +28,14 @@ from waypost.messaging.request_signatures import (
     parse_agent_uri,
     parse_signature_headers,
 )
+from waypost.messaging.swarms import NameVerdict
 from waypost.messaging.tasks import TaskRoute
 from waypost.model.json import JsonObject
 from waypost.model.names import domain_of
 from waypost.model.principal import PUBLIC, Principal, may_change, may_see, no_such_agent
 from waypost.model.registration import CatalogEntry, Registration
 from waypost.model.resolution import Resolution
+from waypost.registry.ownership import is_inside, is_verified_for_domain, speaks_for_domain
 from waypost.registry.ports import OutboundSender as Outgoing
 from waypost.registry.registry import Registry
 from waypost.server.hosted_agents.keys import HostedKeys
@@ -133,10 +135,10 @@ class DomainTaskEndpoints:
         raise _no_task_endpoint(agent)
 
 
-def has_public_domain(agent: str) -> bool:
-    """Whether an Agent URI contains a name that the public DNS could have."""
-    domain = domain_of(agent) if agent.startswith("agent:") else None
-    return domain is not None and "." in domain and not domain.rpartition(".")[2].isdigit()
+def find_public_domain(agent: str) -> str | None:
+    """The domain in an Agent URI, in any spelling, if the public DNS could have it."""
+    domain = domain_of(agent) if agent[:6].lower() == "agent:" else None
+    return domain if domain is not None and "." in domain and not domain.rpartition(".")[2].isdigit() else None
 
 
 def _find_tasks_url(document: JsonObject) -> str | None:
@@ -178,6 +180,7 @@ class Addressee(msgspec.Struct, frozen=True, kw_only=True):
     where: TaskRoute
     entry: CatalogEntry | None = None  # None: the service itself
     url: str | None = None  # the task endpoint
+    reason: str = ""  # why it is this agent or this way
 
 
 class Requesters:
@@ -237,27 +240,53 @@ class Requesters:
         return found
 
     async def addressee(self, request: Request, sender: Requester) -> Addressee:
-        """The agent that is to perform a task, if the sender may see it. An agent that is not registered here is looked up by its
-        domain later; hidden and unknown agents are handled alike."""
-        agent_id = request.param("agent")
-        if (
-            agent_id is not None
-            and sender.agent is None
-            and has_public_domain(agent_id)
-            and not self._is_seen(agent_id, sender)
-        ):
-            return Addressee(agent=parse_agent_uri(agent_id, "agent"), where="sent", url="")
-        entry = self._seen(request, sender)
-        return Addressee(agent=self.own, where="own") if entry is None else await self._addressed(entry, sender)
+        """The agent that is to perform a task, if the sender may see it. Tasks for `agent:{domain}` go to a verified record, else
+        by the DNS, which is queried later; hidden, unknown and self-asserted agents are handled alike."""
+        wanted = request.param("agent")
+        domain = find_public_domain(wanted) if wanted is not None else None
+        if wanted is not None and domain is not None and wanted != self.own:
+            entry = await self._find_proven(domain, sender)
+            if entry is not None:
+                return await self._addressed(entry, sender)
+            vouched = await self._find_vouched(domain, sender)
+            if vouched is not None:
+                return vouched
+            if sender.agent is not None:
+                raise no_such_agent(wanted, "agent")
+            reason = f"{domain} has no verified agent here that you may see: its DNS decides"
+            agent = parse_agent_uri(f"{AGENT_URI_PREFIX}{domain}", "agent")
+            return Addressee(agent=agent, where="sent", url="", reason=reason)
+        found = self._seen(request, sender)
+        if found is None:
+            return Addressee(agent=self.own, where="own", reason="this service performs the task itself")
+        return await self._addressed(found, sender)
+
+    async def _find_proven(self, domain: str, sender: Requester) -> CatalogEntry | None:
+        """The agent that may act for a domain: it is hosted here under the domain, or its owner has proven its id."""
+        hosted = self._registry.hosted(domain)
+        entry = hosted or self._registry.entries.find_named(f"{AGENT_URI_PREFIX}{domain}")
+        if entry is None or not sender.sees(entry):
+            return None
+        if hosted is not None:
+            return entry
+        found = await self._registry.registrations((entry.id,))
+        return entry if found and speaks_for_domain(found[0], domain) else None
+
+    async def _find_vouched(self, domain: str, sender: Requester) -> Addressee | None:
+        """A verified record whose owner has proven nothing: tasks go to the endpoint in the domain, never to the owner."""
+        entry = self._registry.entries.find_named(f"{AGENT_URI_PREFIX}{domain}")
+        if entry is None or not sender.sees(entry):
+            return None
+        found = await self._registry.registrations((entry.id,))
+        if not found or not is_verified_for_domain(found[0], domain):
+            return None
+        url = await self._tasks_url(entry)
+        return None if url is None or not is_inside(url, domain) else self._forwarded(entry, url, sender)
 
     def host(self, request: Request, sender: Requester) -> str:
         """The agent that owns a swarm, if the sender may see it."""
         entry = self._seen(request, sender)
         return self.own if entry is None else agent_uri(entry)
-
-    def _is_seen(self, agent_id: str, sender: Requester) -> bool:
-        entry = find_agent(self._registry, agent_id)
-        return agent_id == self.own or (entry is not None and sender.sees(entry))
 
     def _seen(self, request: Request, sender: Requester) -> CatalogEntry | None:
         entry = self._entry(request)
@@ -268,14 +297,19 @@ class Requesters:
     async def _addressed(self, entry: CatalogEntry, sender: Requester) -> Addressee:
         url = await self._tasks_url(entry)
         if url is None:
-            return Addressee(agent=agent_uri(entry), where="kept", entry=entry)
+            reason = "the agent is hosted here" if entry.domain else "the agent is registered here"
+            return Addressee(agent=agent_uri(entry), where="kept", entry=entry, reason=reason)
+        return self._forwarded(entry, url, sender)
+
+    def _forwarded(self, entry: CatalogEntry, url: str, sender: Requester) -> Addressee:
         if sender.agent is not None:
             raise Forbidden(
                 "This agent takes tasks elsewhere. This service forwards tasks of its own subjects only.",
                 path="agent",
                 hint=f"Send the task to {url}.",
             )
-        return Addressee(agent=agent_uri(entry), where="sent", entry=entry, url=url)
+        reason = "the record of the agent here names its task endpoint"
+        return Addressee(agent=agent_uri(entry), where="sent", entry=entry, url=url, reason=reason)
 
     async def _tasks_url(self, entry: CatalogEntry) -> str | None:
         """The task endpoint that the agent's ADP document names, unless it is this service."""
@@ -295,16 +329,27 @@ class Requesters:
         ports = {_HTTPS_PORT, own.port or _HTTPS_PORT}
         return there.hostname in (domain, self._renderer.host) and (there.port or _HTTPS_PORT) in ports
 
+    async def judge_name(self, sender: Requester, agent: str) -> NameVerdict:
+        """Whether the sender has proven that it acts for an agent. Hidden and unknown agents are handled alike. Raises Forbidden
+        for an agent of another subject, and for a signer that names another agent."""
+        if sender.agent is not None:
+            if sender.agent != agent:
+                raise _foreign_name_error()
+            return "verified"
+        entry = find_agent(self._registry, agent)
+        if entry is None or not sender.sees(entry):
+            return "unverified"
+        if not may_change(sender.principal, entry.owner):
+            raise _foreign_name_error()
+        domain = domain_of(agent) or ""
+        return "verified" if await self._find_proven(domain, sender) is not None else "registered"
+
     def owner_of(self, agent: str) -> str | None:
         """The owner of an agent; admin for the service itself."""
         if agent == self.own:
             return "admin"
         entry = find_agent(self._registry, agent)
         return None if entry is None else entry.owner
-
-    def visible_owner_of(self, agent: str, sender: Requester) -> str | None:
-        """The same; None for an agent that the sender may not see, as for an unknown one (E8)."""
-        return self.owner_of(agent) if self._is_seen(agent, sender) else None
 
     def owned(self, principal: Principal, key: str) -> CatalogEntry:
         return owned_agent(self._registry, principal, key)
@@ -340,6 +385,10 @@ class Requesters:
 
     def _hosted(self, request: Request) -> CatalogEntry | None:
         return self._registry.hosted(request.host_name)
+
+
+def _foreign_name_error() -> Forbidden:
+    return Forbidden("You may not act for this agent.", path="$.agent", hint="Join with one of your agents.")
 
 
 def check_callback(outgoing: Outgoing, sender: Requester, url: object) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from waypost import limits
-from waypost.errors import Forbidden, InvalidDocument
+from waypost.errors import InvalidDocument
 from waypost.messaging.request_signatures import parse_agent_uri
 from waypost.messaging.swarms import JoinRequest, SwarmStore, member_views, parse_role, swarm_view
 from waypost.model.json import JsonObject, parse_object
@@ -139,7 +139,7 @@ class SwarmApi:
         agent = parse_agent_uri(payload.get("agent"), "$.agent")
         task = _parse_text(payload, "task", limits.TASK_NAME_CHARS)
         host = self._senders.host(call.request, sender)
-        self._require_speaker(sender, agent)
+        verdict = await self._senders.judge_name(sender, agent)
         callback = payload.get("callback")
         if callback is not None:
             check_callback(self._outgoing, sender, callback)
@@ -151,9 +151,16 @@ class SwarmApi:
             by=sender.name,
             callback=callback,
             leads=self._leads(sender, host),
+            verdict=verdict,
         )
         swarm = await self._swarms.join(joining)
-        answer = SwarmMembership(swarm_id=swarm.id, agent=agent, role=joining.role, members=member_views(swarm.members))
+        answer = SwarmMembership(
+            swarm_id=swarm.id,
+            agent=agent,
+            role=joining.role,
+            verdict=verdict,
+            members=member_views(swarm.members),
+        )
         return json_response(answer, headers=[_NOT_STORED])
 
     async def list(self, call: RequestContext) -> AnyResponse:
@@ -194,16 +201,6 @@ class SwarmApi:
         body = await call.request.body(most)
         sender = await self._senders.sender(call, body)
         return sender, parse_object(body, max_bytes=most) if call.request.method == "POST" else {}
-
-    def _require_speaker(self, sender: Requester, agent: str) -> None:
-        """A signed request acts for its signer; a subject for its own agents and for agents not registered here."""
-        if sender.agent is not None:
-            may = sender.agent == agent
-        else:
-            owner = self._senders.visible_owner_of(agent, sender)
-            may = sender.principal.is_admin or owner is None or owner == sender.principal.subject
-        if not may:
-            raise Forbidden("You may not act for this agent.", path="$.agent", hint="Join with one of your agents.")
 
     def _leads(self, sender: Requester, host: str) -> bool:
         if sender.agent is not None:

@@ -283,12 +283,13 @@ class TaskApi:
             sender=sent_as,
         )
         task, _ = await self._tasks.accept(new)
-        return self._accepted(task, self._senders.domain(call.request))
+        return self._accepted(task, self._senders.domain(call.request), addressee.reason)
 
-    def _accepted(self, task: Task, domain: str) -> AnyResponse:
+    def _accepted(self, task: Task, domain: str, reason: str) -> AnyResponse:
         """The status URL is on the origin that the task was sent to: clients would not trust another one."""
         path = f"/agent/tasks/{task.id}"
-        answer = AcceptedTask(task_id=task.id, status="accepted", status_url=f"{self._origin_of(domain)}{path}")
+        url = f"{self._origin_of(domain)}{path}"
+        answer = AcceptedTask(task_id=task.id, status="accepted", status_url=url, reason=reason)
         return json_response(answer, 202, headers=[(b"location", path.encode()), _NOT_STORED])
 
     # --- Status ----------------------------------------------------------------------------------

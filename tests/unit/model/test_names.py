@@ -1,0 +1,99 @@
+"""Which domain an id names, and which ids are the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from waypost.model.names import canonical_id, domain_of, equivalent_ids
+
+UUID = "3cde1b52-1fc2-4f7b-8d8c-5e3e6f5c9c1d"
+
+
+@pytest.mark.parametrize(
+    "agent_id",
+    [
+        "agent:bank.example",
+        "AGENT:Bank.Example",
+        "agent:bank.example.",
+        "agent:b%61nk.example",
+        "agent:%62ank%2Eexample",
+        "agent://bank.example/x",
+        "agent:bank.example:8443",
+        "agent:me@bank.example",
+        "agent:\uff42ank.example",  # full-width b
+        "https://bank.example/agent",
+        "HTTPS://BANK.EXAMPLE/agent",
+        "https://bank.example:8443/agent",
+        "https://user:secret@bank.example/agent",
+        "https://evil.example@bank.example/",
+        "https://bank.example\\@evil.example/",
+        "https://bank.example?@evil.example",
+        "https://bank.example#@evil.example",
+        "https://bank\u3002example/",
+        "urn:air:bank.example:teller",
+        "URN:AIR:Bank.Example:teller",
+        "did:web:bank.example%3A8443:teller",
+        "dns:_agent.bank.example",
+        " agent:bank.example ",
+    ],
+)
+def test_every_spelling_names_the_domain(agent_id: str) -> None:
+    assert domain_of(agent_id) == "bank.example"
+
+
+@pytest.mark.parametrize(
+    ("agent_id", "domain"),
+    [
+        ("agent:b\u0430nk.example", "xn--bnk-6cd.example"),  # a Cyrillic a
+        ("agent:xn--bnk-6cd.example", "xn--bnk-6cd.example"),
+        ("https://bank.example.evil.example/", "bank.example.evil.example"),
+        ("https://evil.example/bank.example", "evil.example"),
+        ("agent:stra\u00dfe.example", "xn--strae-oqa.example"),
+        ("https://[2001:db8::1]:8443/a", "2001:db8::1"),
+        ("teller", None),
+        (f"urn:uuid:{UUID}", None),
+        ("urn:example:bank.example", None),
+        ("agent:", None),
+        ("https:///path", None),
+        ("u-YWdlbnQ6YmFuay5leGFtcGxl", None),
+    ],
+)
+def test_another_domain_is_another_domain(agent_id: str, domain: str | None) -> None:
+    assert domain_of(agent_id) == domain
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (UUID, f"urn:uuid:{UUID}"),
+        (UUID.upper(), f"URN:UUID:{UUID}"),
+        ("agent:BANK.example.", "agent:bank.example"),
+        ("https://Bank.example:443/a", "https://bank.example/a"),
+        ("URN:AIR:Bank.example:a", "urn:air:bank.example:a"),
+    ],
+)
+def test_spellings_of_one_id_are_equal(one: str, other: str) -> None:
+    assert canonical_id(one) == canonical_id(other)
+    assert canonical_id(canonical_id(one)) == canonical_id(one)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("https://bank.example/a", "https://bank.example/A"),
+        ("https://bank.example/a", "https://bank.example:8443/a"),
+        ("https://bank.example/a", "http://bank.example/a"),
+        ("did:web:bank.example%3A8443", "did:web:bank.example"),
+        ("urn:air:bank.example:a", "urn:air:bank.example:A"),
+        ("teller", "Teller"),
+        ("agent:bank.example", "agent:b\u0430nk.example"),
+    ],
+)
+def test_other_ids_stay_apart(one: str, other: str) -> None:
+    assert canonical_id(one) != canonical_id(other)
+
+
+def test_a_uuid_has_two_usual_spellings() -> None:
+    assert equivalent_ids(UUID) == (f"urn:uuid:{UUID}",)
+    assert equivalent_ids(f"urn:uuid:{UUID}") == (UUID,)
+    assert equivalent_ids("teller") == ()
