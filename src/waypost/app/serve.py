@@ -19,6 +19,8 @@ from waypost.app.workers import Supervisor, WorkerSlot, WorkerTable
 from waypost.errors import ConfigurationError
 from waypost.net.clock import SystemClock
 from waypost.registry.ports import Clock
+from waypost.server.auth.callers import TrustedProxies
+from waypost.server.http.connections import ConnectionTable, most_connections, raise_descriptor_limit
 from waypost.server.http.follower import LeaderApp
 from waypost.server.http.server import (
     HttpServer,
@@ -50,7 +52,11 @@ async def serve(settings: Settings, *, ready: Callable[[str], None]) -> None:
 
     try:
         server = HttpServer(
-            application.app, on_start=on_start, on_exit=application.make_exit_handler(), tls=application.tls
+            application.app,
+            on_start=on_start,
+            on_exit=application.make_exit_handler(),
+            tls=application.tls,
+            table=_make_table(settings),
         )
         await server.serve(sockets=[bound])
     finally:
@@ -80,6 +86,7 @@ async def serve_worker(settings: Settings, slot: WorkerSlot, port: int, clock: C
         signals=(signal.SIGTERM,),
         inner=inner,
         tls=application.tls,
+        table=_make_table(settings),
     )
     try:
         await server.serve(sockets=[bound])
@@ -89,6 +96,11 @@ async def serve_worker(settings: Settings, slot: WorkerSlot, port: int, clock: C
         await application.stop()
 
 
+def _make_table(settings: Settings) -> ConnectionTable:
+    proxies = TrustedProxies(settings.trusted_proxies)
+    return ConnectionTable(settings.max_connections_per_address, is_proxy=proxies.is_trusted)
+
+
 def _warn_if_open(settings: Settings) -> None:
     if settings.open:
         log.warning("authentication is off: every program on this machine may read and write")
@@ -96,6 +108,13 @@ def _warn_if_open(settings: Settings) -> None:
 
 def run(settings: Settings, *, ready: Callable[[str], None]) -> None:
     """Serve with as many processes as the settings say."""
+    descriptors = raise_descriptor_limit()
+    if descriptors < limits.CONNECTIONS + limits.RESERVED_DESCRIPTORS:
+        log.warning(
+            "%d file descriptors are allowed, enough for %d connections; raise the limit (ulimit -n, LimitNOFILE=)",
+            descriptors,
+            most_connections(descriptors),
+        )
     sys.setswitchinterval(limits.THREAD_SWITCH_SECONDS)
     gc.set_threshold(*limits.COLLECTOR_THRESHOLDS)
     if settings.workers == 1:

@@ -217,6 +217,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             minimum=0,
         ),
     ] = None
+    max_connections_per_address: Annotated[
+        int,
+        Row(
+            "Open connections of one address, for each process; trusted proxies have no limit. One beyond gets 503.",
+            minimum=1,
+        ),
+    ] = limits.CONNECTIONS_PER_ADDRESS
     agents_per_owner: Annotated[
         int, Row("The number of agents that one owner may have; 0 is no limit. Admins have none.", minimum=0)
     ] = limits.AGENTS_PER_OWNER

@@ -34,12 +34,13 @@ class TrustedProxies:
         if not self._trusted:
             return address
         for previous in reversed(_forwarded_for(scope)):
-            if not self._is_trusted(address) or _find_address(previous) is None:
+            if not self.is_trusted(address) or _find_address(previous) is None:
                 break
             address = previous
         return address
 
-    def _is_trusted(self, address: str) -> bool:
+    def is_trusted(self, address: str) -> bool:
+        """Whether the address is one of the operator's proxies."""
         parsed = _find_address(address)
         return parsed is not None and any(parsed in network for network in self._trusted)
 

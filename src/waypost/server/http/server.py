@@ -16,10 +16,12 @@ import uvicorn
 from waypost import limits
 from waypost.errors import ConfigurationError
 from waypost.server.http.asgi import App
+from waypost.server.http.connections import ConnectionTable
 from waypost.server.http.tls import TlsContext
 from waypost.server.http.uvicorn_hooks import HttpConfig, HttpProtocol, WebSocketProtocol
 
 WORKER_SOCKET = "workers.sock"  # in the data folder: followers reach the leader process through it
+_DRAIN_POLL_SECONDS = 0.02
 _PATH_BYTES = 100  # the system allows some 107 in the name of a socket
 
 
@@ -39,8 +41,10 @@ class HttpServer(uvicorn.Server):
         inner: tuple[App, socket.socket] | None = None,
         tls: TlsContext | None = None,
         websockets: Mapping[bytes, type[WebSocketProtocol]] | None = None,
+        table: ConnectionTable | None = None,
     ) -> None:
-        super().__init__(HttpConfig(app, websockets))
+        self._http = HttpConfig(app, websockets, table)
+        super().__init__(self._http)
         self._tls = tls
         self._tls_checked_at = 0.0
         self._on_start = on_start
@@ -87,8 +91,26 @@ class HttpServer(uvicorn.Server):
         return await super().on_tick(counter)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The second signal ends the process at once: acknowledged writes are on the disk."""
+        if self.should_exit:
+            self.force_exit = True
+            return
+        self._http.is_draining = True
         self._on_exit()
         super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer those who are asking, with `Connection: close`; then stop listening and end the rest as uvicorn does."""
+        loop = asyncio.get_running_loop()
+        for _ in range(int(limits.DRAIN_SECONDS / _DRAIN_POLL_SECONDS)):
+            if self.force_exit or not self._is_in_use(loop.time()):
+                break
+            await asyncio.sleep(_DRAIN_POLL_SECONDS)
+        await super().shutdown(sockets)
+
+    def _is_in_use(self, now: float) -> bool:
+        connections = self.server_state.connections
+        return any(isinstance(each, HttpProtocol) and each.is_in_use(now) for each in connections)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -127,6 +149,10 @@ def bind_reuse_port(host: str, port: int) -> socket.socket:
 def _new_socket(host: str) -> socket.socket:
     bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        # Accepted connections inherit it. The system then ends those whose client stops reading while the rest of an answer
+        # is in its buffers, where no timer of this process sees it.
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, limits.WRITE_STALL_SECONDS * 1000)
     return bound
 
 

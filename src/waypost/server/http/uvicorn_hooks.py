@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, ClassVar, cast
 
+import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -25,17 +26,24 @@ from websockets.protocol import OPEN, Event
 from websockets.server import ServerProtocol
 
 from waypost import limits
-from waypost.errors import HeadTooLarge, InvalidRequest, TooSlow, UriTooLong, WaypostError, error_codes
+from waypost.errors import InvalidRequest, TooSlow, Unavailable, WaypostError, error_codes
 from waypost.model.json import dump_json
 from waypost.rate_limit import TokenBucket
 from waypost.server.http.asgi import App, Message, Receive, Scope, Send
 from waypost.server.http.conditional_requests import format_http_date
+from waypost.server.http.connections import ConnectionTable
 from waypost.server.http.problems import problem_headers, problem_json
+from waypost.server.http.request_head import (
+    find_head_error,
+    has_body,
+    head_too_large,
+    is_websocket_handshake,
+    without_upgrade,
+)
 from waypost.server.http.tls import tls_extension
 
 IDLE_TIMEOUT_CODE = 4408  # announce.md P-28
 
-_HEADER_OVERHEAD = 4  # colon, space and line end
 _INVALID_LENGTH = 1 << 63
 _NOT_HTTP = InvalidRequest("This is not an HTTP/1.1 request.", path="request", hint="Send a request of RFC 9112.")
 _websocket_log = logging.getLogger("waypost.sockets")
@@ -43,14 +51,30 @@ _websocket_log.setLevel(logging.WARNING)
 
 
 class _UvicornLogFilter(logging.Filter):
-    """Drops what clients could fill the log with (H15): handshakes with their query strings, refused upgrades, and a
-    traceback for each text that is not UTF-8."""
+    """Drops what clients could fill the log with (H15): handshakes with their query strings, refused upgrades, a traceback
+    for each text that is not UTF-8, and broken requests beyond a few a minute."""
 
     _DROPPED = ("WebSocket", "without completing handshake", "Unsupported upgrade request", "Invalid UTF-8 sequence")
+    _LIMITED = "Invalid HTTP request"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._broken_requests = TokenBucket(limits.BROKEN_REQUESTS_LOGGED / 60, limits.BROKEN_REQUESTS_LOGGED)
+        self._unlogged = 0
 
     def filter(self, record: logging.LogRecord) -> bool:
         message = str(record.msg)
-        return not any(text in message for text in self._DROPPED)
+        if any(text in message for text in self._DROPPED):
+            return False
+        if not message.startswith(self._LIMITED):
+            return True
+        if not self._broken_requests.take(time.monotonic()):
+            self._unlogged += 1
+            return False
+        if self._unlogged:
+            record.msg, record.args = f"{message} {self._unlogged} more were not logged.", ()
+            self._unlogged = 0
+        return True
 
 
 logging.getLogger("uvicorn.error").addFilter(_UvicornLogFilter())
@@ -59,9 +83,16 @@ logging.getLogger("uvicorn.error").addFilter(_UvicornLogFilter())
 class HttpConfig(uvicorn.Config):
     """uvicorn's configuration, and the protocol class of each WebSocket path."""
 
-    def __init__(self, app: App, websockets: Mapping[bytes, type[WebSocketProtocol]] | None = None) -> None:
+    def __init__(
+        self,
+        app: App,
+        websockets: Mapping[bytes, type[WebSocketProtocol]] | None = None,
+        table: ConnectionTable | None = None,
+    ) -> None:
+        self.table = table or ConnectionTable()
+        self.is_draining = False  # set by a stop signal
         super().__init__(
-            cast(Any, _with_date(app)),
+            cast(Any, self._with_headers(self._with_bounded_memory(app))),
             http=HttpProtocol,
             ws="none",  # HttpProtocol chooses by path
             ws_per_message_deflate=False,  # W4
@@ -73,48 +104,175 @@ class HttpConfig(uvicorn.Config):
             date_header=False,
             proxy_headers=False,  # nothing here trusts a forwarded address
             timeout_keep_alive=limits.IDLE_SECONDS,
-            timeout_graceful_shutdown=5,
-            limit_concurrency=limits.CONNECTIONS,
+            timeout_graceful_shutdown=limits.SHUTDOWN_SECONDS,
             backlog=limits.BACKLOG,
         )
         self.websockets = WEBSOCKETS if websockets is None else websockets
+
+    def _with_headers(self, app: App) -> App:
+        """Adds the Date header: uvicorn's is up to a second old, so that a change could look newer than its response. After a
+        stop signal, also `Connection: close`, so that no client sends another request on a connection that ends."""
+
+        async def call(scope: Scope, receive: Receive, send: Send) -> None:
+            async def send_with_headers(message: Message) -> None:
+                if message["type"].endswith("http.response.start"):
+                    headers = [(b"date", format_http_date(time.time())), *message.get("headers", ())]
+                    if self.is_draining and scope["type"] == "http" and (b"connection", b"close") not in headers:
+                        headers.append((b"connection", b"close"))
+                    message = {**message, "headers": headers}
+                await send(message)
+
+            await app(scope, receive, send_with_headers)
+
+        return call
+
+    def _with_bounded_memory(self, app: App) -> App:
+        """Answers 503 instead of a long answer while other clients leave too many of theirs unread."""
+
+        async def call(scope: Scope, receive: Receive, send: Send) -> None:
+            is_refused = False
+
+            async def send_bounded(message: Message) -> None:
+                nonlocal is_refused
+                if message["type"] == "http.response.start":
+                    size = _content_length(message)
+                    now = asyncio.get_running_loop().time()
+                    if size > limits.BUFFERED_BYTES and not self.table.has_room(size, now):
+                        is_refused = True
+                        await _send_error(send, _TOO_MANY_UNREAD)
+                if not is_refused:
+                    await send(message)
+
+            await app(scope, receive, send_bounded if scope["type"] == "http" else send)
+
+        return call
+
+
+_TOO_MANY_UNREAD = Unavailable(
+    "Too many answers wait for clients that do not read them.",
+    hint="Try again later, or ask for a shorter page.",
+    retry_after=limits.RETRY_SECONDS,
+)
+
+
+def _content_length(message: Message) -> int:
+    return next((int(value) for name, value in message.get("headers", ()) if name == b"content-length"), 0)
+
+
+async def _send_error(send: Send, error: WaypostError) -> None:
+    status, headers, body = _error_parts(error)
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 # --- HTTP ----------------------------------------------------------------------------------------
 
 
+class _RequestParser:
+    """httptools' parser, which leaves a request with an offer to change the protocol after its head. Unless the offer is
+    taken, another parser goes on with the same request."""
+
+    def __init__(self, protocol: HttpProtocol) -> None:
+        self._protocol = protocol
+        self._parser = self._make_parser()
+
+    def _make_parser(self) -> httptools.HttpRequestParser:
+        parser = httptools.HttpRequestParser(self._protocol)
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does: it answers, then closes
+        return parser
+
+    def feed_data(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            try:
+                self._parser.feed_data(rest)
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                head = self._protocol.take_ignored_upgrade()
+                if head is None:
+                    raise
+                rest = rest[upgrade.args[0] :]
+                self._parser = self._make_parser()
+                self._parser.feed_data(head)
+
+    def get_method(self) -> bytes:
+        return self._parser.get_method()
+
+    def get_http_version(self) -> str:
+        return self._parser.get_http_version()
+
+    def should_keep_alive(self) -> bool:
+        return self._parser.should_keep_alive()
+
+    def should_upgrade(self) -> bool:
+        return self._parser.should_upgrade()
+
+
 class HttpProtocol(HttpToolsProtocol):
-    """Bounds that must hold before there is a request: the size and time of its head, one Host header, no body behind an
-    upgrade, no trailers. What breaks them is answered with the problem document of every other error."""
+    """Bounds that must hold before there is a request, and after its response: connections of an address, the size and time
+    of a head, one reading of it, no trailers, and the time that a client may leave its answer unread. What breaks them is
+    answered with the problem document of every other error."""
 
     header_seconds: float = limits.HEADER_READ_SECONDS
+    stall_seconds: float = limits.WRITE_STALL_SECONDS
     config: HttpConfig
+
+    _refused_count: ClassVar[int] = 0  # connections that are open only to be told why they are refused
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.parser = cast(Any, _RequestParser(self))
         self._is_silent = True  # nothing was received yet
+        self._is_counted = False
+        self._is_refused_connection = False
         self._in_head = False
         self._has_progress = False
         self._overhead_bytes = 0  # received since the last complete head or part of a body
         self._deadline: asyncio.TimerHandle | None = None
+        self._stall: asyncio.TimerHandle | None = None
+        self._unread_bytes = 0
         self._error: WaypostError = _NOT_HTTP
+        self._later_error: WaypostError | None = None  # sent after the responses to earlier requests
+        self._ignored_upgrade: bytes | None = None
         self._ignores_input = False
+        self._ignored_bytes = 0
+        self.used_at = 0.0  # the time of the last response
 
     # --- asyncio ---------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        refusal = self.config.table.find_refusal(self._address())
+        if refusal is not None:
+            self._refuse_connection(refusal)
+            return
+        self._is_counted = True
+        self.config.table.add(self._address())
         self.app = cast(Any, _with_tls(cast(App, self.app), transport))
         # uvicorn's idle timeout starts after the first response.
         self._deadline = self.loop.call_later(self.config.timeout_keep_alive, transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_deadline()
+        self._end_stall()
+        if self._is_counted:
+            self.config.table.remove(self._address())
+        if self._is_refused_connection:
+            HttpProtocol._refused_count -= 1
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._ignores_input:
-            return
+        """In slices, so that what is neither head nor body is noticed before much of it was parsed."""
+        for start in range(0, len(data), limits.HEADER_BYTES):
+            part = data[start : start + limits.HEADER_BYTES]
+            if self._ignores_input:
+                self._ignore(part)
+            else:
+                self._receive(part)
+            if self.transport.is_closing() or self.transport.get_protocol() is not self:
+                return
+
+    def _receive(self, data: bytes) -> None:
         if self._is_silent:
             self._is_silent = False
             self._cancel_deadline()
@@ -124,9 +282,24 @@ class HttpProtocol(HttpToolsProtocol):
             return
         self._overhead_bytes = 0 if self._has_progress else self._overhead_bytes + len(data)
         if self._overhead_bytes > limits.HEADER_BYTES:
-            self._refuse(_head_too_large(self.url))
-        elif self._deadline is None and (self._in_head or not self._is_answering()):
+            self._refuse(head_too_large(self.url))
+        elif self._deadline is None and not self._is_answering():
             self._deadline = self.loop.call_later(self.header_seconds, self._on_deadline)
+
+    def _ignore(self, data: bytes) -> None:
+        self._ignored_bytes += len(data)
+        if self._ignored_bytes > limits.LINGER_BYTES:
+            self.transport.close()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.config.table.stall(self, self.loop.time())
+        self._unread_bytes = self.unread_bytes()
+        self._stall = self.loop.call_later(self.stall_seconds, self._check_stall)
+
+    def resume_writing(self) -> None:
+        self._end_stall()
+        super().resume_writing()
 
     # --- httptools -------------------------------------------------------------------------------
 
@@ -143,57 +316,67 @@ class HttpProtocol(HttpToolsProtocol):
         self._in_head = False
         self._has_progress = True
         self._cancel_deadline()
-        error = self._find_head_error()
+        method, version = self.parser.get_method(), self.parser.get_http_version()
+        error = find_head_error(method, self.url, version, self.headers)
+        is_upgrade = self.parser.should_upgrade()
+        self.ws_protocol_class = self._find_websocket(method) if is_upgrade else None
+        if error is None and self.ws_protocol_class is not None and (has_body(self.headers) or self._is_answering()):
+            error = InvalidRequest(
+                "The handshake of a WebSocket has a body, or follows a request that was not answered yet.",
+                path="Upgrade",
+                hint="Send it alone, without a body.",
+            )
         if error is not None:
             self._error = error
             raise error
-        self.ws_protocol_class = self._find_websocket()
-        self.limit_concurrency = limits.CONNECTIONS + WebSocketProtocol.open_count  # which have a limit of their own
+        if is_upgrade and self.ws_protocol_class is None:
+            # httptools would take the body for another protocol, so the request is parsed again without the offer.
+            self._ignored_upgrade = without_upgrade(method, self.url, version, self.headers)
+            return
         super().on_headers_complete()
-        if self.parser.should_upgrade() and self.ws_protocol_class is None:
-            # httptools stops at the end of this head. The request is answered without the upgrade, then the connection
-            # is closed: bytes after it cannot be told apart from another protocol.
-            self._ignores_input = True
-            self.shutdown()
+
+    def take_ignored_upgrade(self) -> bytes | None:
+        """The head without the offer to change the protocol, if this request made one."""
+        head, self._ignored_upgrade = self._ignored_upgrade, None
+        return head
 
     def on_body(self, body: bytes) -> None:
         self._has_progress = True
         super().on_body(body)
 
+    def on_message_complete(self) -> None:
+        if self._ignored_upgrade is None:
+            super().on_message_complete()
+
+    def handle_websocket_upgrade(self) -> None:
+        self._is_counted = False  # the WebSocket is
+        self.config.table.upgrade()
+        super().handle_websocket_upgrade()
+
     def send_400_response(self, msg: str) -> None:
         self._refuse(self._error)
 
+    def on_response_complete(self) -> None:
+        self.used_at = self.loop.time()
+        super().on_response_complete()
+        if self.transport.is_closing() or self.pipeline:
+            return
+        if self._later_error is not None:
+            self._end_with(self._later_error)
+        elif self._in_head and self._deadline is None:
+            self._deadline = self.loop.call_later(self.header_seconds, self._on_deadline)
+
     # --- Checks ----------------------------------------------------------------------------------
+
+    def _address(self) -> str:
+        return self.client[0] if self.client else ""
 
     def _is_answering(self) -> bool:
         cycle: RequestResponseCycle | None = self.cycle  # uvicorn's annotation leaves the None out
         return cycle is not None and not cycle.response_complete
 
-    def _find_head_error(self) -> WaypostError | None:
-        size = len(self.url) + sum(len(name) + len(value) + _HEADER_OVERHEAD for name, value in self.headers)
-        if size > limits.HEADER_BYTES:
-            return _head_too_large(self.url)
-        names = [name for name, _ in self.headers]
-        if names.count(b"host") != 1 and self.parser.get_http_version() == "1.1":
-            return InvalidRequest(
-                f"The request has {names.count(b'host')} Host headers.",
-                path="Host",
-                hint="Send exactly one (RFC 9112 §3.2).",
-            )
-        has_body = b"transfer-encoding" in names or any(
-            name == b"content-length" and value != b"0" for name, value in self.headers
-        )
-        if has_body and self.parser.should_upgrade():  # httptools would parse the body as the next request
-            return InvalidRequest(
-                "A request for an upgrade has a body.",
-                path="Upgrade",
-                hint="Send the request without Connection: Upgrade.",
-            )
-        return None
-
-    def _find_websocket(self) -> type[WebSocketProtocol] | None:
-        versions = [value for name, value in self.headers if name == b"sec-websocket-version"]
-        if versions != [b"13"] or self.parser.get_method() != b"GET":
+    def _find_websocket(self, method: bytes) -> type[WebSocketProtocol] | None:
+        if not is_websocket_handshake(method, self.headers):
             return None
         return self.config.websockets.get(self.url.partition(b"?")[0])
 
@@ -215,45 +398,105 @@ class HttpProtocol(HttpToolsProtocol):
             self._deadline.cancel()
             self._deadline = None
 
+    # --- Refusals --------------------------------------------------------------------------------
+
     def _refuse(self, error: WaypostError) -> None:
-        """Answer with the error and close, unless the client would take the answer for that of an earlier request."""
+        """Answer with the error and close, after the responses to earlier requests."""
         self._cancel_deadline()
         self._ignores_input = True
-        if self._is_answering() and not self.cycle.more_body:
-            self.shutdown()  # the error follows a complete request: answer that one first
+        if self._is_answering() and self.cycle.more_body:
+            if self.pipeline:  # the broken request has not been started
+                self.pipeline.popleft()
+                self._later_error = error
+                return
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+            if self.cycle.response_started:
+                self.transport.close()
+                return
+        elif self._is_answering():
+            self._later_error = error
             return
-        if not self._is_answering() or not (self.cycle.response_started or self.pipeline):
+        self._end_with(error)
+
+    def _refuse_connection(self, error: WaypostError) -> None:
+        self._ignores_input = True
+        self._is_refused_connection = True
+        HttpProtocol._refused_count += 1
+        if HttpProtocol._refused_count > limits.REFUSED_CONNECTIONS:
             self.transport.write(_error_response(error))
-        self.transport.close()
+            self.transport.close()
+        else:
+            self._end_with(error)
+
+    def _end_with(self, error: WaypostError) -> None:
+        """Send the error, then read for a moment what the client still sends: a connection that is closed with unread data
+        is reset, and the client loses the error (RFC 9112 §9.6)."""
+        self._ignores_input = True
+        self.transport.write(_error_response(error))
+        self.close_gently()
+
+    def close_gently(self) -> None:
+        self._ignores_input = True
+        self._cancel_deadline()
+        if not self.transport.can_write_eof():  # TLS
+            self.transport.close()
+            return
+        self.transport.write_eof()
+        self._deadline = self.loop.call_later(limits.LINGER_SECONDS, self.transport.close)
+
+    # --- Clients that do not read ----------------------------------------------------------------
+
+    def unread_bytes(self) -> int:
+        return self.transport.get_write_buffer_size()
+
+    def abort(self) -> None:
+        self.transport.abort()
+
+    def _check_stall(self) -> None:
+        unread = self.unread_bytes()
+        if unread > self._unread_bytes - limits.WRITE_PROGRESS_BYTES:
+            self.transport.abort()
+            return
+        self._unread_bytes = unread
+        self._stall = self.loop.call_later(self.stall_seconds, self._check_stall)
+
+    def _end_stall(self) -> None:
+        self.config.table.flow(self)
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
+
+    # --- Shutdown --------------------------------------------------------------------------------
+
+    def is_in_use(self, now: float) -> bool:
+        """Whether its client is likely to send another request at this moment."""
+        return self._is_answering() or self._in_head or now - self.used_at < limits.DRAIN_SECONDS
+
+    def shutdown(self) -> None:
+        if self.is_in_use(self.loop.time()) and not self._is_answering() and not self.transport.is_closing():
+            self.close_gently()  # a request may be on its way: without a reset its client knows that it was not handled
+        else:
+            super().shutdown()
 
 
-def _head_too_large(url: bytes) -> WaypostError:
-    """Names what is too long: a query string has a bound and an error of its own (AF-42)."""
-    if len(url.partition(b"?")[2]) > limits.QUERY_STRING_BYTES:
-        return UriTooLong(
-            f"The query string has more than {limits.QUERY_STRING_BYTES} bytes.", path="request", hint="Shorten it."
-        )
-    return HeadTooLarge(
-        f"The request line and the headers have more than {limits.HEADER_BYTES} bytes.",
-        path="headers",
-        hint="Send shorter headers; long texts belong in the body.",
-    )
-
-
-def _error_response(error: WaypostError) -> bytes:
-    status = HTTPStatus(error_codes(error).http)
+def _error_parts(error: WaypostError) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
     request_id = secrets.token_hex(8)
     body = dump_json(problem_json(error, instance="about:blank", correlation_id=request_id))
     headers = [
-        (b"date", format_http_date(time.time())),
         (b"x-request-id", request_id.encode()),
         *problem_headers(error),
         (b"content-type", b"application/problem+json"),
         (b"content-length", str(len(body)).encode()),
-        (b"connection", b"close"),
     ]
+    return error_codes(error).http, headers, body
+
+
+def _error_response(error: WaypostError) -> bytes:
+    code, headers, body = _error_parts(error)
+    headers += [(b"date", format_http_date(time.time())), (b"connection", b"close")]
     lines = b"".join(b"%s: %s\r\n" % pair for pair in headers)
-    return b"HTTP/1.1 %d %s\r\n%s\r\n%s" % (status, status.phrase.encode(), lines, body)
+    return b"HTTP/1.1 %d %s\r\n%s\r\n%s" % (code, HTTPStatus(code).phrase.encode(), lines, body)
 
 
 # --- WebSockets ----------------------------------------------------------------------------------
@@ -288,8 +531,6 @@ class _MeteredConnection(ServerProtocol):
 class WebSocketProtocol(WebSocketsSansIOProtocol):
     """The connections of `/ws`: a frame rate (W5), an end for peers that do not read (W6) and a heartbeat (W8)."""
 
-    open_count: ClassVar[int] = 0
-
     ping_seconds: float = limits.SOCKET_PING_SECONDS
     silence_seconds: float = limits.SOCKET_SILENCE_SECONDS
     frames_per_second: float = limits.SOCKET_FRAMES_PER_SECOND
@@ -304,13 +545,14 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self._is_pinged = False
         self._timer: asyncio.TimerHandle | None = None
 
+    config: HttpConfig
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        WebSocketProtocol.open_count += 1
         super().connection_made(transport)
         self.app = cast(Any, _with_tls(cast(App, self.app), transport))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        WebSocketProtocol.open_count -= 1
+        self.config.table.remove(self.client[0] if self.client else "", is_websocket=True)
         self._cancel_timer()
         super().connection_lost(exc)
 
@@ -336,6 +578,14 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         if message["type"] == "websocket.accept":
             self._received_at = self.loop.time()
             self._schedule_check()
+
+    def shutdown(self) -> None:
+        """The service ends: 1001 tells clients to connect again (RFC 6455 §7.4.1)."""
+        if self.conn.state is OPEN and not self.close_sent:
+            self.queue.put_nowait({"type": "websocket.disconnect", "code": CloseCode.GOING_AWAY})
+            self._fail(CloseCode.GOING_AWAY, "the service is stopping")
+        else:
+            super().shutdown()
 
     def _fail(self, code: int, reason: str) -> None:
         self._cancel_timer()
@@ -384,21 +634,6 @@ WEBSOCKETS: Mapping[bytes, type[WebSocketProtocol]] = {b"/ws": WebSocketProtocol
 
 
 # --- ASGI middleware -----------------------------------------------------------------------------
-
-
-def _with_date(app: App) -> App:
-    """Adds the Date header. uvicorn's is up to a second old, so that a change could look newer than its response."""
-
-    async def call(scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_with_date(message: Message) -> None:
-            if message["type"].endswith("http.response.start"):
-                date = (b"date", format_http_date(time.time()))
-                message = {**message, "headers": [date, *message.get("headers", ())]}
-            await send(message)
-
-        await app(scope, receive, send_with_date)
-
-    return call
 
 
 def _with_tls(app: App, transport: asyncio.BaseTransport) -> App:
