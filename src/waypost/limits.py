@@ -119,6 +119,8 @@ WATCH_BOOKMARK_SECONDS: Final = 30
 WATCH_BATCH: Final = 256  # events read from the log at a time for one watcher
 WATCH_STALL_SECONDS: Final = 20  # a connection that accepts no data for this long is closed
 WATCHERS: Final = 2000
+WATCHERS_PER_SUBJECT: Final = 500  # one subject cannot take them all
+WATCHERS_PER_ADDRESS: Final = 1000  # nor can all subjects and strangers at one address
 
 # --- Audit trail and history ---------------------------------------------------------------------
 AUDIT_KEEP: Final = 1_000_000  # entries kept with their content, about 320 MiB; hashes are kept forever
@@ -147,6 +149,8 @@ RETRY_SECONDS: Final = 5  # Retry-After of a refused connection
 DESCRIPTORS: Final = 16_384  # CONNECTIONS, SOCKETS, and files
 RESERVED_DESCRIPTORS: Final = 192  # for files, outgoing requests, and connections that are being refused
 ANSWER_BYTES: Final = 4 * MIB  # one page of a list or of search results; a longer one ends earlier
+ANSWER_OVERHEAD_BYTES: Final = 64 * KIB  # of an answer besides its items
+ANSWER_READ_DOCUMENTS: Final = 16  # read at a time for a page: as many of the largest as an answer has
 WRITE_STALL_SECONDS: Final = 20  # a connection whose client reads nothing for this long is aborted
 WRITE_PROGRESS_BYTES: Final = 16 * KIB  # read within that time, a client counts as slow and is waited for
 UNREAD_BYTES: Final = 32 * MIB  # buffered for all clients that do not read as fast as they ask
@@ -309,6 +313,7 @@ VERSION_PEERS: Final = 10_000  # peers with a remembered version
 SOCKET_MESSAGE_BYTES: Final = 64 * KIB  # P-26: one WebSocket message
 SOCKETS: Final = 10_000  # sessions of one process
 SOCKETS_PER_PRINCIPAL: Final = 20  # one subject, or one address without a token
+SOCKETS_PER_ADDRESS: Final = 1000  # of all its subjects: a proxy that names its clients carries many addresses
 SOCKET_FRAMES_PER_SECOND: Final = 50  # W5: of one session, including pings and fragments
 SOCKET_FRAMES_BURST: Final = 100  # enough for a message of 64 KiB in fragments of 1 KiB
 SOCKET_SLICE_BYTES: Final = 4 * KIB  # read before frames are counted: bounds a flood of empty frames

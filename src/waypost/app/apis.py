@@ -123,7 +123,7 @@ def make_apis(context: AppContext, core: Core, outbound: Outbound, security: Sec
     )
     return Apis(
         profile=ProfileApi(registry, DocumentReader(registry, renderer)),
-        watch=WatchApi(registry),
+        watch=WatchApi(registry, security.origin),
         well_known=WellKnownApi(
             registry,
             renderer,

@@ -6,6 +6,7 @@ are not guarded, because they redirect no caller. `write_rules` decides when a c
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -169,6 +170,14 @@ class EntryPage(msgspec.Struct, frozen=True, kw_only=True):
     entries: list[CatalogEntry]
     total: int
     next_cursor: str | None = None
+    seal: Callable[[CatalogEntry], str] | None = None  # makes the cursor of the entries after this one
+
+    def first(self, count: int) -> EntryPage:
+        """A shorter page, whose cursor continues after it; the first entries of a page that is too large to send."""
+        if count >= len(self.entries) or count < 1 or self.seal is None:
+            return self
+        entries = self.entries[:count]
+        return msgspec.structs.replace(self, entries=entries, next_cursor=self.seal(entries[-1]))
 
 
 def representation_etag(

@@ -199,11 +199,13 @@ class RegistryReader:
     def _cut(
         self, entries: list[CatalogEntry], total: int, limit: int, purpose: str, context: tuple[str, ...]
     ) -> EntryPage:
+        def seal(entry: CatalogEntry) -> str:
+            return self._cursors.seal_page(purpose, position_of(entry), *context)
+
         if len(entries) <= limit:
-            return EntryPage(entries=entries, total=total)
+            return EntryPage(entries=entries, total=total, seal=seal)
         entries = entries[:limit]
-        next_cursor = self._cursors.seal_page(purpose, position_of(entries[-1]), *context)
-        return EntryPage(entries=entries, total=total, next_cursor=next_cursor)
+        return EntryPage(entries=entries, total=total, next_cursor=seal(entries[-1]), seal=seal)
 
     def facets(
         self,

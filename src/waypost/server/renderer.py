@@ -7,6 +7,7 @@ Renderings are cached, bounded by bytes, until the registration changes.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any, get_args
 
 import msgspec
@@ -35,6 +36,7 @@ from waypost.responses.agents import Page, Receipt
 from waypost.responses.base import embedded
 from waypost.server.http.asgi import Request, Response, json_response
 from waypost.server.http.conditional_requests import format_http_date, is_not_modified, quote_etag, strong_etag
+from waypost.server.http.request_params import AnswerBudget
 
 TRUST_HEADER = b"waypost-trust"
 HEALTH_HEADER = b"waypost-health"
@@ -225,20 +227,36 @@ class DocumentReader:
         registration = await self._registry.get(principal, agent_id)
         return self._renderer.render_agent_profile(registration, self._registry.clock.now())
 
-    async def page(self, page: EntryPage, dialect: str) -> Page:
-        """A page of documents. Renderings are embedded, so that cached documents are not encoded again."""
+    async def page(self, page: EntryPage, dialect: str) -> tuple[Page, EntryPage]:
+        """A page of documents, and the entries it covers: fewer than requested if it would be too large. Renderings are
+        embedded, so that cached documents are not encoded again."""
+        budget = AnswerBudget()
+        documents: list[bytes] = []
+        for start in range(0, len(page.entries), limits.ANSWER_READ_DOCUMENTS):
+            entries = page.entries[start : start + limits.ANSWER_READ_DOCUMENTS]
+            bodies = await self._render_all(entries, dialect)
+            for offset, entry in enumerate(entries):
+                body = bodies.get(entry.id)
+                if body is not None and not budget.take(len(body)):
+                    page = page.first(start + offset)
+                    return Page(agents=tuple(map(embedded, documents)), next_cursor=page.next_cursor), page
+                if body is not None:
+                    documents.append(body)
+        return Page(agents=tuple(map(embedded, documents)), next_cursor=page.next_cursor), page
+
+    async def _render_all(self, entries: Sequence[CatalogEntry], dialect: str) -> dict[str, bytes]:
+        """The documents of those agents that have one in this dialect."""
         bodies: dict[str, bytes] = {}
-        for entry in page.entries:
+        for entry in entries:
             cached = self._renderer.find(entry.id, dialect, entry.revision)
             if cached is not None:
                 bodies[entry.id] = cached.body
         now = self._registry.clock.now()
-        missing = [entry.id for entry in page.entries if entry.id not in bodies]
+        missing = [entry.id for entry in entries if entry.id not in bodies]
         for registration in await self._registry.registrations(missing) if missing else ():
             if self._renderer.can_render(registration, dialect):
                 bodies[registration.id] = self._renderer.render(registration, dialect, now).body
-        documents = tuple(embedded(bodies[entry.id]) for entry in page.entries if entry.id in bodies)
-        return Page(agents=documents, next_cursor=page.next_cursor)
+        return bodies
 
 
 def _with_derived_dates(record: AgentRecord, registration: Registration) -> AgentRecord:

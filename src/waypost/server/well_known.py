@@ -13,7 +13,7 @@ from waypost.errors import NotFound
 from waypost.model.json import JsonObject, dump_json
 from waypost.model.principal import ANONYMOUS, PUBLIC, SCOPES, no_such_agent
 from waypost.model.registration import Registration
-from waypost.protocols.ard.codec import CATALOG_STATUSES, build_catalog, host_entry, registry_entry
+from waypost.protocols.ard.codec import CATALOG_STATUSES, build_catalog, catalog_entry, host_entry, registry_entry
 from waypost.protocols.dialects import get_codec
 from waypost.registry.registry import Registry
 from waypost.responses.service import ProtectedResource
@@ -32,6 +32,7 @@ from waypost.server.http.asgi import AnyResponse, Headers, Request, Response, js
 from waypost.server.http.conditional_requests import format_http_date, is_not_modified, strong_etag
 from waypost.server.http.content_negotiation import MediaType, choose_media_type
 from waypost.server.http.openapi import document_schema
+from waypost.server.http.request_params import AnswerBudget
 from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
 from waypost.server.renderer import TRUST_HEADER, ArdEntryWriter, RenderedDocument, Renderer, parse_rendered
 
@@ -273,12 +274,22 @@ class WellKnownApi:
             self._service_entry(),
             registry_entry(self._renderer.base_url, self._renderer.host),
         ]
-        ids = [entry.id for entry in entries if entry.status in CATALOG_STATUSES]
-        for start in range(0, len(ids), 100):
-            catalog += map(self._entries.entry, await self._registry.registrations(ids[start : start + 100]))
+        catalog += await self._listed_entries([entry.id for entry in entries if entry.status in CATALOG_STATUSES])
         body = dump_json(build_catalog(catalog, host_entry("Waypost", self._renderer.host)))
         self._catalog = (generation, body)
         return body
+
+    async def _listed_entries(self, ids: Sequence[str]) -> list[JsonObject]:
+        """Those that one answer may have. The entry of the registry says where the others are."""
+        budget = AnswerBudget()
+        listed: list[JsonObject] = []
+        for start in range(0, len(ids), 100):
+            for registration in await self._registry.registrations(ids[start : start + 100]):
+                entry = catalog_entry(self._entries.entry(registration))
+                if not budget.take(len(dump_json(entry))):
+                    return listed
+                listed.append(entry)
+        return listed
 
     def _service_entry(self) -> JsonObject:
         """The service is not in the registry, so its entry points to its card."""

@@ -137,20 +137,34 @@ async def test_a_body_behind_an_upgrade_is_not_the_next_request(method: str, pro
     head = request(f"{method} /first", "Connection: Upgrade", f"Upgrade: {protocol}", *framing)
     for parts in ((head + sent,), (head, sent)):
         async with connected() as connection:
-            await connection.send(*parts)
-            status, refused = await connection.answer()
-            assert (status, json.loads(refused)["path"]) == (400, "Upgrade")
-            assert await connection.rest() == b""
+            await connection.send(*parts, request("GET /third"))
+            status, answer = await connection.answer()
+            assert (status, json.loads(answer)["path"], json.loads(answer)["body"]) == (200, "/first", SECOND.decode())
+            assert json.loads((await connection.answer())[1])["path"] == "/third"
 
 
-async def test_an_upgrade_that_is_not_offered_is_answered_and_the_connection_is_closed() -> None:
-    upgrade = request("GET /first", "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "Content-Length: 0")
+@pytest.mark.parametrize("option", ["Upgrade", "Upgrade, close", "keep-alive, Upgrade"])
+async def test_an_upgrade_that_is_not_offered_is_ignored(option: str) -> None:
+    upgrade = request("GET /first", f"Connection: {option}, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk")
     for parts in ((upgrade + SECOND,), (upgrade, SECOND)):
         async with connected() as connection:
             await connection.send(*parts)
             status, answer = await connection.answer()
             assert (status, json.loads(answer)["path"]) == (200, "/first")
-            assert await connection.rest() == b""
+            assert json.loads(answer)["headers"] == ["connection", "host"]
+            if "close" in option:
+                assert await connection.rest() == b""
+            else:
+                assert json.loads((await connection.answer())[1])["path"] == "/second"
+
+
+async def test_the_handshake_of_a_websocket_has_no_body() -> None:
+    headers = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: eA==")
+    async with connected() as connection:
+        await connection.send(request("GET /ws", *headers, f"Content-Length: {len(SECOND)}", body=SECOND))
+        status, answer = await connection.answer()
+        assert (status, json.loads(answer)["path"]) == (400, "Upgrade")
+        assert await connection.rest() == b""
 
 
 # --- Trailers (THREATS E2) ------------------------------------------------------------------------
@@ -178,9 +192,11 @@ async def test_trailers_are_bounded(trailer: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "garbage", [b"\xff\xfe\r\n\r\n", b"GET /half HTTP/1.1\r\nHost:"], ids=["no request", "half a head"]
+    ("garbage", "error"),
+    [(b"\xff\xfe\r\n\r\n", 400), (b"GET /half HTTP/1.1\r\nHost:", 408)],
+    ids=["no request", "half a head"],
 )
-async def test_an_error_behind_a_request_does_not_lose_its_answer(garbage: bytes) -> None:
+async def test_an_error_behind_a_request_does_not_lose_its_answer(garbage: bytes, error: int) -> None:
     app = Application()
     app.gate.clear()
     async with connected(app) as connection:
@@ -189,16 +205,30 @@ async def test_an_error_behind_a_request_does_not_lose_its_answer(garbage: bytes
         app.gate.set()
         status, answer = await connection.answer()
         assert (status, json.loads(answer)["body"]) == (200, "{}")
+        assert (await connection.answer())[0] == error
         assert await connection.rest() == b""
 
 
-async def test_a_broken_body_of_a_second_request_is_not_answered_as_the_first() -> None:
+async def test_a_broken_body_of_a_later_request_does_not_lose_earlier_answers() -> None:
     app = Application()
     app.gate.clear()
     async with connected(app) as connection:
-        broken = request("POST /second", "Transfer-Encoding: chunked", body=b"zz\r\n")
-        await connection.send(request("GET /first") + broken)
+        broken = request("POST /third", "Transfer-Encoding: chunked", body=b"zz\r\n")
+        await connection.send(request("POST /first", "Content-Length: 2", body=b"{}") + SECOND + broken)
+        await asyncio.sleep(0.1)
+        app.gate.set()
+        for path in ("/first", "/second"):
+            status, answer = await connection.answer()
+            assert (status, json.loads(answer)["path"]) == (200, path)
+        assert (await connection.answer())[0] == 400
         assert await connection.rest() == b""
+
+
+async def test_a_refused_request_is_told_so_although_it_is_still_sent() -> None:
+    """A connection that is closed with unread data is reset, which takes the answer along."""
+    async with connected() as connection:
+        await connection.send(b"\xff\xfe\r\n\r\n", *[b"a" * 65536] * 8)
+        assert (await connection.answer())[0] == 400
 
 
 async def test_requests_in_a_row_are_answered_in_their_order() -> None:

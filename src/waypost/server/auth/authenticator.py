@@ -108,7 +108,10 @@ class Authenticator:
         return self._certificates.find_principal(request.scope) or ANONYMOUS
 
     def _find_cached(self, header: str) -> Principal | None:
-        cached = self._verified.get(header.partition(" ")[2].strip())
+        scheme, _, token = header.partition(" ")
+        if scheme.lower() != "bearer":
+            return None
+        cached = self._verified.get(token.strip())
         if cached is None or not cached[0].not_before <= self._clock.wall() < cached[1]:
             return None
         return self._require_unrevoked(cached[0]).principal

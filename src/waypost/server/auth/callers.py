@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import ipaddress
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 from waypost import limits
-from waypost.errors import Forbidden, Misdirected, RateLimited
+from waypost.errors import Forbidden, Misdirected, RateLimited, Unavailable
 from waypost.model.names import parse_authority
 from waypost.model.principal import Principal
 from waypost.rate_limit import RateLimiter
@@ -173,6 +175,55 @@ class RateLimits:
 def _make_limiter(now: Callable[[], float], per_minute: int, kind: str) -> CallerRateLimiter | None:
     hint = f"Wait as long as Retry-After says, or ask the operator for a higher rate_limit_{kind}."
     return CallerRateLimiter(now, per_minute, what=kind, hint=hint) if per_minute else None
+
+
+class OpenSessions:
+    """Counts the open sessions of a kind: all, those of each subject or of strangers at one address, and those of each
+    address."""
+
+    def __init__(self, kind: str, *, total: int, per_subject: int, per_address: int) -> None:
+        self._kind = kind
+        self._total = total
+        self._per_subject = per_subject
+        self._per_address = per_address
+        self._by_caller: Counter[str] = Counter()
+        self.count = 0
+
+    def check(self, principal: Principal, address: str) -> None:
+        """Raise if the caller may not open another one."""
+        if self.count >= self._total:
+            raise Unavailable(f"Too many {self._kind} are open.", hint="Try again later.", retry_after=10)
+        for caller, most in self._callers(principal, address).items():
+            if self._by_caller[caller] >= most:
+                raise RateLimited(
+                    f"This {caller.partition(' ')[0]} has {most} open {self._kind} already.",
+                    path="Authorization",
+                    hint="Close some of them.",
+                    retry_after=10,
+                )
+
+    @contextmanager
+    def open(self, principal: Principal, address: str) -> Iterator[None]:
+        callers = list(self._callers(principal, address))
+        self.count += 1
+        self._by_caller.update(callers)
+        try:
+            yield
+        finally:
+            self.count -= 1
+            self._by_caller.subtract(callers)
+            for caller in callers:
+                if self._by_caller[caller] <= 0:
+                    del self._by_caller[caller]
+
+    def _callers(self, principal: Principal, address: str) -> dict[str, int]:
+        """As whom the caller counts, with the limit of each."""
+        callers = {rate_limit_key(address): self._per_address} if address else {}
+        if principal.via == "open":  # one subject for everybody, which says nothing
+            return callers
+        if principal.subject is None:
+            return {f"stranger at {address}": self._per_subject, **callers}
+        return {f"subject {principal.subject}": self._per_subject, **callers}
 
 
 def is_loopback(address: str) -> bool:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import secrets
 import time
@@ -125,8 +124,6 @@ class HttpApp:
         self._origin = origin or TrustedProxies()
         self._hosts = hosts
         self._error_page = error_page
-        self._request_id_prefix = secrets.token_hex(5)
-        self._request_numbers = itertools.count(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -245,7 +242,7 @@ class HttpApp:
         value = request.header(b"x-request-id")
         if value and len(value) <= limits.REQUEST_ID_CHARS and value.isascii() and value.isprintable():
             return value
-        return f"{self._request_id_prefix}-{next(self._request_numbers):x}"
+        return secrets.token_hex(8)
 
     def _find_api(self, raw_path: bytes) -> MountedApi | None:
         segment = raw_path.split(b"/", 2)[1] if raw_path.startswith(b"/") else b""

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from waypost import limits
 from waypost.errors import Unavailable
-from waypost.server.auth.rate_limits import rate_limit_key
+from waypost.server.auth.callers import rate_limit_key
 
 
 class Stalled(Protocol):

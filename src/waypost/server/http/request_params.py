@@ -208,6 +208,23 @@ class PageRequest(msgspec.Struct, frozen=True, kw_only=True):
     cursor: str | None
 
 
+class AnswerBudget:
+    """The bytes that one answer may still have. The first item always fits: no document is longer than an answer."""
+
+    def __init__(self, max_bytes: int = limits.ANSWER_BYTES) -> None:
+        self._left = max_bytes - limits.ANSWER_OVERHEAD_BYTES
+        self.items = 0
+
+    def take(self, size: int) -> bool:
+        """Whether an item of this size is part of the answer."""
+        if self.items and size > self._left:
+            self._left = 0  # a shorter item after one that was left out would change the order
+            return False
+        self._left -= size + 1
+        self.items += 1
+        return True
+
+
 def limit_parameter(most: int = limits.PAGE_MAX) -> ParameterSpec:
     """Describes `limit`, the largest number of items in a page."""
     return ParameterSpec(name="limit", schema={"type": "integer", "minimum": 1, "maximum": most})

@@ -358,8 +358,9 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         self.used_at = self.loop.time()
+        has_next = bool(self.pipeline)
         super().on_response_complete()
-        if self.transport.is_closing() or self.pipeline:
+        if has_next or self.transport.is_closing():
             return
         if self._later_error is not None:
             self._end_with(self._later_error)

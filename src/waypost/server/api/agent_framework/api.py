@@ -7,7 +7,8 @@ application. It asks an `AfDirectory` for agents and knows neither stores nor cr
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import takewhile
 from typing import TypeAlias
 from urllib.parse import quote
 
@@ -65,6 +66,7 @@ from waypost.server.auth.callers import CallerRateLimiter
 from waypost.server.http.asgi import AnyResponse, Headers, Request, Response, decode_segment
 from waypost.server.http.content_negotiation import prefers_html
 from waypost.server.http.openapi import document_schema
+from waypost.server.http.request_params import AnswerBudget
 from waypost.server.http.routing import BodySpec, ParameterSpec, Route
 
 CardChooser: TypeAlias = Callable[[Request, Principal], Awaitable[VisibleAgent | None]]
@@ -202,14 +204,22 @@ class AfHandler:
         params = parse_list(request.query_string, ranked=self._directory.ranked)
         media_type = negotiate_media_type(request)
         fields = self._field_set(params.selection, principal)
-        page = await self._directory.page(principal, _to_query(params, needs_full=not fields.is_summary))
+        query = _to_query(params, needs_full=not fields.is_summary)
         number, per_page = params.page or 1, params.per_page or limits.PAGE_DEFAULT
+        page = await self._directory.page(principal, query)
+        agents = _render_agents(page, fields)
+        if not page.is_paged and _count_fitting(agents) < len(agents):  # pages, as above AF_UNPAGED_MAX agents
+            page = await self._directory.page(principal, query._replace(limit=per_page))
+            agents = _render_agents(page, fields)
+        if _count_fitting(agents) < len(agents):
+            number, per_page = _smaller_page(number, per_page, _count_fitting(agents))
+            agents = agents[:per_page]
         links = self._links(route, request)
         headers: Headers = [(b"af-generation", page.generation.encode("ascii", "replace"))]
         if page.is_paged:
             links += page_links(request.scope, request.query_string, number, per_page, page.total)
             headers.append((b"x-total-count", str(page.total).encode()))
-        body = _list_body(page, fields, number, per_page)
+        body = _list_body(page, agents, number, per_page)
         return AfRepresentation(body, media_type, page.last_modified, links, headers=headers)
 
     async def _item(self, route: AfRoute, request: Request, principal: Principal) -> AfRepresentation:
@@ -325,12 +335,28 @@ def _to_query(params: AfListParams, *, needs_full: bool) -> AfQuery:
     )
 
 
-def _list_body(page: AfPage, fields: AfFieldSet, number: int, per_page: int) -> bytes:
+def _render_agents(page: AfPage, fields: AfFieldSet) -> list[bytes]:
+    return [visible.agent.render(fields, visible.level) for visible in page.agents]
+
+
+def _count_fitting(agents: Sequence[bytes]) -> int:
+    """How many of them one answer may have."""
+    budget = AnswerBudget()
+    return sum(1 for _ in takewhile(lambda agent: budget.take(len(agent)), agents))
+
+
+def _smaller_page(number: int, per_page: int, fitting: int) -> tuple[int, int]:
+    """A page of at most `fitting` agents that begins where the larger page does: its size divides the larger one."""
+    size = next(size for size in range(fitting, 0, -1) if per_page % size == 0)
+    return (number - 1) * (per_page // size) + 1, size
+
+
+def _list_body(page: AfPage, agents: Sequence[bytes], number: int, per_page: int) -> bytes:
     """The body of a list. Renderings are concatenated, not encoded again."""
-    agents = b",".join([visible.agent.render(fields, visible.level) for visible in page.agents])
+    joined = b",".join(agents)
     if not page.is_paged:
-        return b'{"agents":[' + agents + b"]}"
-    return b'{"agents":[%b],"page":%d,"per_page":%d,"total":%d}' % (agents, number, per_page, page.total)
+        return b'{"agents":[' + joined + b"]}"
+    return b'{"agents":[%b],"page":%d,"per_page":%d,"total":%d}' % (joined, number, per_page, page.total)
 
 
 def _decode_key(segment: bytes) -> str:

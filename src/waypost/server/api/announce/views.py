@@ -23,6 +23,7 @@ from waypost.protocols.announce.messages import AgentQuery, AnnounceSignatures, 
 from waypost.registry.catalog.entries import AnnouncedFilter
 from waypost.registry.ports import CommittedChange
 from waypost.registry.registry import Registry
+from waypost.server.http.request_params import AnswerBudget
 from waypost.server.renderer import Renderer
 from waypost.trust.announce.trust_store import find_agent_id
 
@@ -65,11 +66,20 @@ class AnnounceViews:
         if query.agent_id is not None:
             return await self._page_of_one(principal, query, query.agent_id, filters)
         views: list[AnnounceView] = []
+        budget = AnswerBudget()
         cursor = filters.cursor
         for _ in range(_CANDIDATE_PAGES):
             remaining = msgspec.structs.replace(filters, limit=filters.limit - len(views), cursor=cursor)
             page = self._registry.page_announced(principal, remaining)
-            views += [view for view in await self._views_of(page.entries) if _matches(view, query, filters)]
+            found = {view.record_id: view for view in await self._views_of(page.entries)}
+            for index, entry in enumerate(page.entries):
+                view = found.get(entry.id)
+                if view is None or not _matches(view, query, filters):
+                    continue
+                if not budget.take(len(view.body)):
+                    cursor = page.first(index).next_cursor if index else cursor
+                    return AnnouncePage(views=views, next_cursor=cursor)
+                views.append(view)
             cursor = page.next_cursor
             if cursor is None or len(views) == filters.limit:
                 break

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections import Counter, deque
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import NamedTuple
@@ -25,9 +25,7 @@ from waypost.errors import (
     InvalidRequest,
     NotFound,
     QuotaExceeded,
-    RateLimited,
     Unauthorized,
-    Unavailable,
     WaypostError,
     error_codes,
 )
@@ -51,7 +49,7 @@ from waypost.registry.change_log import WatchCutOff, WatchEvent, WatchItem
 from waypost.registry.registry import Registry
 from waypost.server.api.announce.views import AnnounceView, AnnounceViews
 from waypost.server.auth.authenticator import Authenticator
-from waypost.server.auth.callers import RateLimits, TrustedHosts, TrustedProxies, rate_limit_key
+from waypost.server.auth.callers import OpenSessions, RateLimits, TrustedHosts, TrustedProxies
 from waypost.server.http.app import InProcessClient, RefuseUpgrade, deny_upgrade
 from waypost.server.http.asgi import App, Receive, Request, Scope, Send
 from waypost.server.http.metrics import Metrics
@@ -524,7 +522,12 @@ class AnnounceWebSocket:
         self._hosts = hosts
         self._metrics = metrics
         self._origin = origin or TrustedProxies()
-        self._open: Counter[str] = Counter()
+        self._sessions = OpenSessions(
+            "WebSockets",
+            total=limits.SOCKETS,
+            per_subject=limits.SOCKETS_PER_PRINCIPAL,
+            per_address=limits.SOCKETS_PER_ADDRESS,
+        )
         metrics.add_gauge(
             "websocket_sessions",
             "Open WebSocket sessions of the announce protocol.",
@@ -534,7 +537,7 @@ class AnnounceWebSocket:
 
     @property
     def sessions(self) -> int:
-        return self._open.total()
+        return self._sessions.count
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request({**scope, "method": "GET"}, receive)
@@ -544,17 +547,11 @@ class AnnounceWebSocket:
         except WaypostError as error:
             await self._refuse(request, deny_upgrade(send), error)
             return
-        owner = _session_owner(principal)
-        self._open[owner] += 1
         self._metrics.observe("GET", "/ws", 101, request.elapsed_seconds())
-        try:
+        with self._sessions.open(principal, principal.address):
             await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL})
             client = InProcessClient(self.app, scope, VIA_WEBSOCKET)
             await AnnounceSession(self, request, principal, client).run(receive, send)
-        finally:
-            self._open[owner] -= 1
-            if self._open[owner] <= 0:
-                del self._open[owner]
 
     async def authenticate(self, request: Request) -> Principal:
         """The principal of the credential that the handshake carried."""
@@ -573,17 +570,5 @@ class AnnounceWebSocket:
                 path="Sec-WebSocket-Protocol",
                 hint=f"Offer the subprotocol {SUBPROTOCOL}.",
             )
-        if self.sessions >= limits.SOCKETS:
-            raise Unavailable("Too many WebSockets are open.", hint="Try again later.", retry_after=10)
-        if principal.via != "open" and self._open[_session_owner(principal)] >= limits.SOCKETS_PER_PRINCIPAL:
-            raise RateLimited(
-                f"This caller has {limits.SOCKETS_PER_PRINCIPAL} open WebSockets already.",
-                path="Authorization",
-                hint="Close some of them: one session can carry many agents.",
-                retry_after=10,
-            )
+        self._sessions.check(principal, principal.address)
         return principal
-
-
-def _session_owner(principal: Principal) -> str:
-    return f"subject {principal.subject}" if principal.subject is not None else rate_limit_key(principal.address)

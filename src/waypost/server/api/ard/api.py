@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from waypost import limits
@@ -26,7 +26,7 @@ from waypost.server.api.ard.search import ArdMatch, ArdSearch, PagePosition
 from waypost.server.http.asgi import AnyResponse, Request, Response, json_response
 from waypost.server.http.conditional_requests import format_http_date, is_not_modified, strong_etag
 from waypost.server.http.problems import problem_headers
-from waypost.server.http.request_params import check_media_type, read_object
+from waypost.server.http.request_params import AnswerBudget, check_media_type, read_object
 from waypost.server.http.routing import BodySpec, ParameterSpec, Route
 from waypost.server.renderer import Renderer
 
@@ -35,6 +35,7 @@ _SEARCH_PURPOSE: Final = "ard search"  # purposes of page tokens
 _LIST_PURPOSE: Final = "ard list"
 _LIST_PARAMETERS: Final = ("filter", "orderBy", "pageSize", "pageToken")
 _REFERRAL_MEMBERS: Final = ("identifier", "displayName", "type", "url")
+_SCORE_BYTES: Final = 32  # the members `score` and `source` without the latter's value
 _VARY: Final = (b"vary", b"Authorization, Accept")
 _NO_STORE: Final = (b"cache-control", b"no-store")
 _SHARED: Final = (b"cache-control", b"public, max-age=60")
@@ -101,7 +102,10 @@ class ArdApi:
         )
         scores = await self._ard.find(query.text, query.filter, principal)
         matches, has_more = await self._ard.page(scores, after, query.page_size)
-        response: JsonObject = {"results": await self._results(matches)}
+        entries, covered = await self._entries([match.id for match in matches])
+        if covered < len(matches):
+            matches, has_more = matches[:covered], True
+        response: JsonObject = {"results": self._results(matches, entries)}
         if query.federation == "referrals":
             response["referrals"] = await self._referrals(principal)
         if has_more:
@@ -109,13 +113,20 @@ class ArdApi:
             response["pageToken"] = self._registry.cursors.seal_page(_SEARCH_PURPOSE, position, *context)
         return json_response(response).add(*_NO_STORE)
 
-    async def _results(self, matches: Sequence[ArdMatch]) -> list[JsonObject]:
+    def _results(self, matches: Sequence[ArdMatch], entries: Mapping[str, JsonObject]) -> list[JsonObject]:
         scores = {match.id: match.score for match in matches}
-        registrations = await self._registry.registrations(list(scores))
-        return [
-            {**self._ard.entry(registration), "score": scores[registration.id], "source": self._source}
-            for registration in registrations
-        ]
+        return [{**entry, "score": scores[agent_id], "source": self._source} for agent_id, entry in entries.items()]
+
+    async def _entries(self, ids: Sequence[str]) -> tuple[dict[str, JsonObject], int]:
+        """The entries of the first of these agents, as many as one answer may have, and how many agents they cover."""
+        budget = AnswerBudget()
+        entries: dict[str, JsonObject] = {}
+        for registration in await self._registry.registrations(ids):
+            entry = self._ard.entry(registration)
+            if not budget.take(len(dump_json(entry)) + len(self._source) + _SCORE_BYTES):
+                return entries, ids.index(registration.id)
+            entries[registration.id] = entry
+        return entries, len(ids)
 
     async def _referrals(self, principal: Principal) -> list[JsonObject]:
         """Registered registries that have a URL (ARD-27)."""
@@ -144,8 +155,9 @@ class ArdApi:
         start = self._open_token(_LIST_PURPOSE, token, context, int) if token else 0
         matches = sort_entries([*await self._ard.list_agents(clauses, principal)], orders)
         ids = [agent_id for agent_id, _ in matches[start : start + size]]
-        registrations = await self._registry.registrations(ids)
-        response: JsonObject = {"items": [*map(self._ard.entry, registrations)], "total": len(matches)}
+        entries, covered = await self._entries(ids)
+        end = start + covered
+        response: JsonObject = {"items": [*entries.values()], "total": len(matches)}
         # The tag covers items and position, not the next token, which is encrypted differently each time.
         etag = strong_etag(dump_json(response) + (token or "").encode(), _JSON)
         last_modified = self._registry.entries.last_modified(audience(principal))
@@ -154,8 +166,8 @@ class ArdApi:
             headers.append((b"last-modified", format_http_date(last_modified)))
         if is_not_modified(request, etag, last_modified):
             return Response(304, headers=headers)
-        if len(matches) > start + size:
-            response["pageToken"] = self._registry.cursors.seal_page(_LIST_PURPOSE, start + size, *context)
+        if len(matches) > end:
+            response["pageToken"] = self._registry.cursors.seal_page(_LIST_PURPOSE, end, *context)
         return Response(200, dump_json(response), content_type=_JSON, headers=headers)
 
     def _open_token(self, purpose: str, token: str, context: tuple[str, ...], payload_type: Any) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any, Final
 
 import msgspec
@@ -35,6 +37,7 @@ from waypost.server.http.request_params import (
     IF_MATCH,
     PAGE_PARAMETERS,
     WRITE_HEADERS,
+    AnswerBudget,
     read_if_match,
     read_page,
     read_visibility,
@@ -69,6 +72,12 @@ def discovery_response(
         warnings.append("detail=full needs a token: candidates are redacted")
     if findings.unsupported_filters:
         warnings.append("constraints that could not be applied are listed in unsupported_filters")
+    shown = [_shown(each, query, oldest, redact=redact) for each in findings.candidates]
+    candidates = _fit(shown)
+    if len(candidates) < len(shown):
+        warnings.append(
+            f"{len(candidates)} of {len(shown)} candidates fit into one answer: send a smaller limit or less detail"
+        )
     response = DiscoveryResponse(
         request_id=request_id,
         generated_at=to_rfc3339_millis(findings.generated_at),
@@ -79,9 +88,16 @@ def discovery_response(
         rejected_constraints=findings.rejected,
         suggestions={"tags": findings.suggestions} if findings.suggestions else {},
         empty=findings.empty,
-        candidates=tuple(_shown(each, query, oldest, redact=redact) for each in findings.candidates),
+        candidates=tuple(candidates),
     )
     return dump_json(response)
+
+
+def _fit(candidates: Sequence[RankedCandidate]) -> list[RankedCandidate]:
+    """The first candidates, as many as one answer may have, encoded."""
+    budget = AnswerBudget()
+    encoded = (dump_json(candidate) for candidate in candidates)
+    return [embedded(each) for each in takewhile(lambda each: budget.take(len(each)), encoded)]
 
 
 def _shown(agent: MatchedAgent, query: Query, oldest: float | None, *, redact: bool) -> RankedCandidate:
@@ -304,9 +320,11 @@ class ProfileApi:
 
     async def list_agents(self, call: RequestContext) -> AnyResponse:
         requested = read_page(call.request)
-        page = self._registry.page(call.principal, limit=requested.limit, cursor=requested.cursor)
-        body = dump_json(await self._documents.page(page, "profile"))
-        return list_response(call.request, body, self._registry.entries.last_modified(audience(call.principal)))
+        entries = self._registry.page(call.principal, limit=requested.limit, cursor=requested.cursor)
+        page, _ = await self._documents.page(entries, "profile")
+        return list_response(
+            call.request, dump_json(page), self._registry.entries.last_modified(audience(call.principal))
+        )
 
     async def discover(self, call: RequestContext) -> AnyResponse:
         document = parse_object(await call.request.body(limits.REQUEST_BYTES), max_bytes=limits.REQUEST_BYTES)

@@ -315,7 +315,7 @@ class AgentsApi:
             statuses=filters.statuses,
             owner=filters.owner,
         )
-        page = await self._documents.page(entries, dialect)
+        page, entries = await self._documents.page(entries, dialect)
         suggestions = self._registry.suggest(call.principal, filters.tags) if filters.tags and not entries.total else {}
         page = msgspec.structs.replace(
             page,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager
 
 from waypost import limits
-from waypost.errors import InvalidParameter, Unavailable
+from waypost.errors import InvalidParameter
 from waypost.model.events import etag_for
 from waypost.model.json import dump_json, to_single_line
 from waypost.model.times import to_rfc3339_millis
@@ -16,6 +17,7 @@ from waypost.registry.registry import Registry
 from waypost.responses.agents import AgentVersion, Change, DiffResult, HistoryResult, PendingChangeView, Receipt
 from waypost.responses.base import embedded
 from waypost.server.api.rest.agents import location_of
+from waypost.server.auth.callers import OpenSessions, TrustedProxies
 from waypost.server.http.asgi import NO_STORE, AnyResponse, Headers, StreamingResponse, json_response
 from waypost.server.http.request_params import limit_parameter, read_limit, read_object
 from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
@@ -161,9 +163,19 @@ async def _read_etag(call: RequestContext) -> str:
 class WatchApi:
     """`/api/v1/watch`: changes as server-sent events; ordered, unique and resumable."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, origin: TrustedProxies | None = None) -> None:
         self._registry = registry
-        self.watchers = 0
+        self._origin = origin or TrustedProxies()
+        self._sessions = OpenSessions(
+            "watches",
+            total=limits.WATCHERS,
+            per_subject=limits.WATCHERS_PER_SUBJECT,
+            per_address=limits.WATCHERS_PER_ADDRESS,
+        )
+
+    @property
+    def watchers(self) -> int:
+        return self._sessions.count
 
     def routes(self) -> list[Route]:
         return [
@@ -193,26 +205,25 @@ class WatchApi:
         include = request.param("include")
         if include is not None and include not in _INCLUDES:
             raise InvalidParameter(f"{include[:40]!r} cannot be included.", path="include", hint="Use include=agent.")
-        if self.watchers >= limits.WATCHERS:
-            raise Unavailable("Too many watchers.", retry_after=10)
+        address = self._origin.client_address(request.scope)
+        self._sessions.check(call.principal, address)
         start, items = await self._registry.open_watch(call.principal, cursor, renewals=renewals == "true")
         return StreamingResponse(
             200,
-            self._stream(items, with_agent=include == "agent"),
+            self._stream(items, self._sessions.open(call.principal, address), with_agent=include == "agent"),
             content_type=b"text/event-stream",
             receive=request.receive,
             headers=[NO_STORE, (b"x-accel-buffering", b"no"), (b"waypost-cursor", start.encode())],
             stall_seconds=limits.WATCH_STALL_SECONDS,
         )
 
-    async def _stream(self, items: AsyncIterator[WatchItem], *, with_agent: bool) -> AsyncIterator[bytes]:
-        self.watchers += 1
-        try:
+    async def _stream(
+        self, items: AsyncIterator[WatchItem], session: AbstractContextManager[None], *, with_agent: bool
+    ) -> AsyncIterator[bytes]:
+        with session:
             yield b": watching\n\n"  # shows the client that the stream is open before the first change
             async for item in items:
                 yield sse_event(item, with_agent=with_agent)
-        finally:
-            self.watchers -= 1
 
 
 def sse_event(item: WatchItem, *, with_agent: bool) -> bytes:

@@ -15,7 +15,7 @@ import msgspec
 from waypost import limits
 from waypost.errors import InvalidCursor, RateLimited
 from waypost.model.health import UNKNOWN
-from waypost.model.json import JsonObject
+from waypost.model.json import JsonObject, dump_json
 from waypost.model.principal import Principal, audience
 from waypost.model.query import Query
 from waypost.model.registration import Registration
@@ -25,6 +25,7 @@ from waypost.protocols.rtfs.codec import RTFS, native_card, split_version, upgra
 from waypost.protocols.rtfs.criteria import CapabilityPattern, DiscoverCriteria, glob_matches
 from waypost.registry.find.empty_results import suggestion_warnings
 from waypost.registry.registry import Registry
+from waypost.server.http.request_params import AnswerBudget
 from waypost.server.registration_table import RegistrationTable, TimeSlice
 from waypost.server.renderer import registered_card
 
@@ -116,10 +117,11 @@ def _prefixes(text: str) -> Iterable[str]:
 
 
 class CardBudget:
-    """The number of cards that a request may still match: one budget for all calls of a batch."""
+    """The number of cards that a request may still match, and the bytes of its answer: for all calls of a batch."""
 
     def __init__(self, cards: int = limits.RTFS_SCAN_CARDS) -> None:
         self._left = cards
+        self.answer = AnswerBudget()
 
     def spend(self, cards: int) -> None:
         self._left -= cards
@@ -157,8 +159,11 @@ class CardSearch:
         candidates = await self._candidates(criteria, principal)
         best, total = await self._match(criteria, candidates.ids, after, budget)
         page, has_more = best[: criteria.limit], len(best) > criteria.limit
+        cards, covered = await self._cards(criteria, page, budget)
+        if covered < len(page):
+            page, has_more = page[:covered], True
         return CardPage(
-            cards=await self._cards(criteria, page),
+            cards=cards,
             total=total,
             next_cursor=self._cursor(page[-1][0], context) if has_more else None,
             warnings=(*candidates.warnings, *(() if total else self._suggestions(criteria, principal))),
@@ -188,15 +193,29 @@ class CardSearch:
                 best = sorted(best)[: criteria.limit + 1]
         return sorted(best)[: criteria.limit + 1], total
 
-    async def _cards(self, criteria: DiscoverCriteria, page: list[tuple[SortKey, str]]) -> list[JsonObject]:
+    async def _cards(
+        self, criteria: DiscoverCriteria, page: list[tuple[SortKey, str]], budget: CardBudget
+    ) -> tuple[list[JsonObject], int]:
+        """The first cards of the page, as many as the answer may have, and how many of its rows they cover."""
         scores = {agent_id: -key[0] if criteria.terms else None for key, agent_id in page}
+        covered = len(page)
         now = self._registry.clock.now()
         cards: list[JsonObject] = []
         time_slice = TimeSlice()
         for registration in await self._registry.registrations(list(scores)):
             await time_slice.step()
-            cards.append(card_to_show(registration, now, scores[registration.id]))
-        return cards
+            card = card_to_show(registration, now, scores[registration.id])
+            if not budget.answer.take(len(dump_json(card))):
+                covered = list(scores).index(registration.id)
+                break
+            cards.append(card)
+        if not covered and page:
+            raise RateLimited(
+                "The answers to the calls before this one fill the answer to the batch.",
+                retry_after=1,
+                hint="Send this call again, with fewer others.",
+            )
+        return cards, covered
 
     async def _registrations(self, ids: Sequence[str], budget: CardBudget) -> AsyncIterator[Registration]:
         for start in range(0, len(ids), _FETCH_SIZE):
