@@ -100,17 +100,21 @@ class HttpServer(uvicorn.Server):
         super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answer those who are asking, with `Connection: close`; then stop listening and end the rest as uvicorn does."""
-        loop = asyncio.get_running_loop()
-        for _ in range(int(limits.DRAIN_SECONDS / _DRAIN_POLL_SECONDS)):
-            if self.force_exit or not self._is_in_use(loop.time()):
-                break
-            await asyncio.sleep(_DRAIN_POLL_SECONDS)
+        """Answer for a moment as not ready, with `Connection: close`; then stop listening, let connections in use ask once
+        more, and end the rest as uvicorn does."""
+        await self._wait_while_in_use(limits.NOT_READY_SECONDS)
+        for server in self.servers:
+            server.close()
+        await self._wait_while_in_use(limits.DRAIN_SECONDS)
         await super().shutdown(sockets)
 
-    def _is_in_use(self, now: float) -> bool:
-        connections = self.server_state.connections
-        return any(isinstance(each, HttpProtocol) and each.is_in_use(now) for each in connections)
+    async def _wait_while_in_use(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        for _ in range(int(seconds / _DRAIN_POLL_SECONDS)):
+            connections = [each for each in self.server_state.connections if isinstance(each, HttpProtocol)]
+            if self.force_exit or not any(each.is_in_use(loop.time()) for each in connections):
+                return
+            await asyncio.sleep(_DRAIN_POLL_SECONDS)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -236,7 +236,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._ignored_upgrade: bytes | None = None
         self._ignores_input = False
         self._ignored_bytes = 0
-        self.used_at = 0.0  # the time of the last response
+        self.used_at = self.loop.time()  # the time of the last response, or of the connection
 
     # --- asyncio ---------------------------------------------------------------------------------
 
