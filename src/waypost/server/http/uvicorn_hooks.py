@@ -12,6 +12,7 @@ import logging
 import secrets
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, ClassVar, cast
@@ -92,7 +93,7 @@ class HttpConfig(uvicorn.Config):
         self.table = table or ConnectionTable()
         self.is_draining = False  # set by a stop signal
         super().__init__(
-            cast(Any, self._with_headers(self._with_bounded_memory(app))),
+            cast(Any, self._with_headers(app)),
             http=HttpProtocol,
             ws="none",  # HttpProtocol chooses by path
             ws_per_message_deflate=False,  # W4
@@ -126,27 +127,6 @@ class HttpConfig(uvicorn.Config):
 
         return call
 
-    def _with_bounded_memory(self, app: App) -> App:
-        """Answers 503 instead of a long answer while other clients leave too many of theirs unread."""
-
-        async def call(scope: Scope, receive: Receive, send: Send) -> None:
-            is_refused = False
-
-            async def send_bounded(message: Message) -> None:
-                nonlocal is_refused
-                if message["type"] == "http.response.start":
-                    size = _content_length(message)
-                    now = asyncio.get_running_loop().time()
-                    if size > limits.BUFFERED_BYTES and not self.table.has_room(size, now):
-                        is_refused = True
-                        await _send_error(send, _TOO_MANY_UNREAD)
-                if not is_refused:
-                    await send(message)
-
-            await app(scope, receive, send_bounded if scope["type"] == "http" else send)
-
-        return call
-
 
 _TOO_MANY_UNREAD = Unavailable(
     "Too many answers wait for clients that do not read them.",
@@ -161,7 +141,7 @@ def _content_length(message: Message) -> int:
 
 async def _send_error(send: Send, error: WaypostError) -> None:
     status, headers, body = _error_parts(error)
-    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, (b"connection", b"close")]})
     await send({"type": "http.response.body", "body": body})
 
 
@@ -231,6 +211,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
         self._unread_bytes = 0
+        self._answer_bytes = 0  # of the answer that is being written, whose memory is free when all of it was read
+        self._cycles: deque[RequestResponseCycle] = deque()  # requests without a complete response
         self._error: WaypostError = _NOT_HTTP
         self._later_error: WaypostError | None = None  # sent after the responses to earlier requests
         self._ignored_upgrade: bytes | None = None
@@ -248,7 +230,7 @@ class HttpProtocol(HttpToolsProtocol):
             return
         self._is_counted = True
         self.config.table.add(self._address())
-        self.app = cast(Any, _with_tls(cast(App, self.app), transport))
+        self.app = cast(Any, self._with_bounded_memory(_with_tls(cast(App, self.app), transport)))
         # uvicorn's idle timeout starts after the first response.
         self._deadline = self.loop.call_later(self.config.timeout_keep_alive, transport.close)
 
@@ -259,6 +241,9 @@ class HttpProtocol(HttpToolsProtocol):
             self.config.table.remove(self._address())
         if self._is_refused_connection:
             HttpProtocol._refused_count -= 1
+        for cycle in self._cycles:  # uvicorn tells the last one only
+            cycle.disconnected = True
+            cycle.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -294,7 +279,7 @@ class HttpProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         self.config.table.stall(self, self.loop.time())
-        self._unread_bytes = self.unread_bytes()
+        self._unread_bytes = self.transport.get_write_buffer_size()
         self._stall = self.loop.call_later(self.stall_seconds, self._check_stall)
 
     def resume_writing(self) -> None:
@@ -334,6 +319,8 @@ class HttpProtocol(HttpToolsProtocol):
             self._ignored_upgrade = without_upgrade(method, self.url, version, self.headers)
             return
         super().on_headers_complete()
+        if self.ws_protocol_class is None:
+            self._cycles.append(self.cycle)
 
     def take_ignored_upgrade(self) -> bytes | None:
         """The head without the offer to change the protocol, if this request made one."""
@@ -358,6 +345,8 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         self.used_at = self.loop.time()
+        if self._cycles:
+            self._cycles.popleft()
         has_next = bool(self.pipeline)
         super().on_response_complete()
         if has_next or self.transport.is_closing():
@@ -408,6 +397,7 @@ class HttpProtocol(HttpToolsProtocol):
         if self._is_answering() and self.cycle.more_body:
             if self.pipeline:  # the broken request has not been started
                 self.pipeline.popleft()
+                self._cycles.pop()
                 self._later_error = error
                 return
             self.cycle.disconnected = True
@@ -448,14 +438,38 @@ class HttpProtocol(HttpToolsProtocol):
 
     # --- Clients that do not read ----------------------------------------------------------------
 
+    def _with_bounded_memory(self, app: App) -> App:
+        """Answers 503 instead of a long answer while other clients leave too many of theirs unread."""
+
+        async def call(scope: Scope, receive: Receive, send: Send) -> None:
+            is_refused = False
+
+            async def send_bounded(message: Message) -> None:
+                nonlocal is_refused
+                if message["type"] == "http.response.start":
+                    size = _content_length(message)
+                    if size > limits.BUFFERED_BYTES and not self.config.table.has_room(size, self.loop.time()):
+                        is_refused = True
+                        await _send_error(send, _TOO_MANY_UNREAD)
+                    # An answer that waits for the one before it takes memory as well.
+                    waiting = self._answer_bytes if self.flow.write_paused else 0
+                    self._answer_bytes = waiting if is_refused else waiting + size
+                if not is_refused:
+                    await send(message)
+
+            await app(scope, receive, send_bounded)
+
+        return call
+
     def unread_bytes(self) -> int:
-        return self.transport.get_write_buffer_size()
+        """The memory that the unread part of an answer keeps."""
+        return max(self._answer_bytes, self.transport.get_write_buffer_size())
 
     def abort(self) -> None:
         self.transport.abort()
 
     def _check_stall(self) -> None:
-        unread = self.unread_bytes()
+        unread = self.transport.get_write_buffer_size()
         if unread > self._unread_bytes - limits.WRITE_PROGRESS_BYTES:
             self.transport.abort()
             return
