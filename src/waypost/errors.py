@@ -54,6 +54,7 @@
     │   └── QuotaExceeded         too many records of one owner
     ├── Unavailable               try again later
     │   ├── StoreUnavailable      the store cannot be written or read now
+    │   │   └── DamagedStore      stored data is damaged
     │   ├── StorageFull           the disk is full: writes are rejected, reads continue
     │   ├── FetchFailed           another server did not return the document
     │   └── Timeout               the peer did not answer in time
@@ -320,6 +321,10 @@ class StoreUnavailable(Unavailable):
     pass
 
 
+class DamagedStore(StoreUnavailable):
+    pass
+
+
 class StorageFull(Unavailable):
     pass
 
@@ -422,6 +427,7 @@ ERROR_CODES: dict[type[WaypostError], ErrorCodes] = {
     QuotaExceeded: ErrorCodes(429, -32010, "ErrRateLimited", 4429, 75, "RATE_LIMIT_EXCEEDED", "Quota exceeded"),
     Unavailable: ErrorCodes(503, -32011, "ErrUnavailable", 1013, 69, "UNAVAILABLE", "Unavailable"),
     StoreUnavailable: ErrorCodes(503, -32011, "ErrUnavailable", 1013, 69, "UNAVAILABLE", "Store unavailable"),
+    DamagedStore: ErrorCodes(503, -32011, "ErrUnavailable", 1013, 78, "UNAVAILABLE", "Stored data is damaged"),
     StorageFull: ErrorCodes(507, -32011, "ErrUnavailable", 1013, 75, "UNAVAILABLE", "Storage full"),
     FetchFailed: ErrorCodes(502, -32011, "ErrUnavailable", 1013, 69, "UNAVAILABLE", "Could not be fetched"),
     Timeout: ErrorCodes(503, -32011, "ErrUnavailable", 1013, 75, "UNAVAILABLE", "Timed out"),

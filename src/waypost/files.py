@@ -1,14 +1,16 @@
-"""Private files (mode 0600) that are written atomically, and files that are reloaded when they change on disk."""
+"""Private files (mode 0600) in private folders (mode 0700), whatever the umask, a repair of those that are not, and files that
+are reloaded when they change on disk."""
 
 from __future__ import annotations
 
 import logging
 import os
 import secrets
-from collections.abc import Callable
+import stat
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import BinaryIO, Generic, TypeVar
 
 from waypost import limits
 from waypost.errors import ConfigurationError, WaypostError
@@ -36,7 +38,7 @@ def create_atomic(path: Path, content: bytes) -> None:
 
 def create_private(path: Path, content: bytes) -> None:
     """Create a new file with mode 0600 and sync it. Raises OSError, also if it exists."""
-    _make_folder(path.parent)
+    make_folder(path.parent)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)
         file.flush()
@@ -49,11 +51,61 @@ def _write_temporary(path: Path, content: bytes) -> Path:
     return fresh
 
 
-def _make_folder(folder: Path) -> None:
+def open_private(path: Path) -> BinaryIO:
+    """Open a file for writing, truncated, with mode 0600. Raises OSError."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.fchmod(file, 0o600)  # an existing one keeps its mode otherwise
+    return open(file, "wb")
+
+
+def make_folder(folder: Path) -> None:
     """Create the folder and its missing parents with mode 0700."""
     for missing in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
         missing.mkdir(mode=0o700, exist_ok=True)
 
+
+# --- Files that other users can read --------------------------------------------------------------
+
+_OTHERS = 0o077
+
+
+def find_exposed(folder: Path, names: Collection[str]) -> list[tuple[Path, int]]:
+    """Files and folders with a mode that lets other users in: the folder itself, and all below its entries `names`. Symbolic
+    links are not followed; a folder with the sticky bit, such as /tmp, is shared on purpose."""
+    found = []
+    for path in (folder, *_walk(folder, names)):
+        try:
+            mode = path.lstat().st_mode
+        except OSError:
+            continue  # removed meanwhile
+        if not stat.S_ISLNK(mode) and mode & _OTHERS and not mode & stat.S_ISVTX:
+            found.append((path, stat.S_IMODE(mode)))
+    return found
+
+
+def restrict_modes(folder: Path, names: Collection[str]) -> tuple[list[Path], list[Path]]:
+    """Remove the permissions of other users. Returns the paths that were changed, and those that could not be."""
+    changed, failed = [], []
+    for path, mode in find_exposed(folder, names):
+        try:
+            path.chmod(mode & ~_OTHERS)
+        except OSError:
+            failed.append(path)
+        else:
+            changed.append(path)
+    return changed, failed
+
+
+def _walk(folder: Path, names: Collection[str]) -> Iterator[Path]:
+    for name in sorted(names):
+        path = folder / name
+        yield path
+        if path.is_dir() and not path.is_symlink():
+            for parent, folders, files in os.walk(path):
+                yield from (Path(parent, each) for each in sorted((*folders, *files)))
+
+
+# --- Files that are reloaded ----------------------------------------------------------------------
 
 log = logging.getLogger("waypost.server")
 

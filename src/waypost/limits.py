@@ -130,6 +130,8 @@ AUDIT_PAGE_MAX: Final = 1000
 AUDITED_REFUSALS_PER_HOUR: Final = 120  # of reserved ids: enough to see an attack, too few to fill the trail
 AUDIT_SCAN: Final = 50_000  # entries read for one filtered page: about 50 ms
 CHECKPOINT_BYTES: Final = 8 * KIB  # three lines and some signatures
+PUBLISH_SECONDS: Final = 3600  # one leaf of the published log, whatever happened: its growth must tell nothing
+BACKUP_MANIFEST_BYTES: Final = 16 * MIB  # one line for each key and hosted document
 HISTORY_VERSIONS: Final = 32  # earlier versions of one agent
 HISTORY_BYTES: Final = MIB  # all earlier versions of one agent: frequent updates must not fill the disk
 DIFFERENCES: Final = 500  # paths reported by one comparison
@@ -258,6 +260,10 @@ SIGNATURES: Final = 8  # checked on one document
 
 # --- Owners --------------------------------------------------------------------------------------
 TOKEN_TTL_MAX_SECONDS: Final = 86_400
+IDENTITY_OVERLAP_SECONDS: Final = (
+    7 * 86_400
+)  # a replaced identity key is published and signs checkpoints: witnesses need time
+KEY_OVERLAP_MAX_SECONDS: Final = 90 * 86_400
 TOKEN_LEEWAY_SECONDS: Final = 30
 LOGGED_ERRORS_PER_MINUTE: Final = 600  # without `access_log`: callers must not be able to fill the log
 API_KEYS: Final = 10_000  # held in memory

@@ -19,12 +19,8 @@ OPEN = {
     "E5",
     "E6",
     "E10",
-    "E11",
     "E12",
-    "E14",
     "E15",
-    "E16",
-    "E17",
     "E18",
 }  # what is not shown by a test yet
 

@@ -18,8 +18,9 @@ from waypost.errors import ERROR_CODES
 from waypost.model.principal import SCOPES
 from waypost.registry.operations import OPERATIONS, Operation
 
-# Commands that are no operation of the API: they start a service, describe the installation, or use the LAN or stdin.
-LOCAL = {"serve", "demo", "completion", "version", "announce", "browse", "mcp"}
+# Commands that are no operation of the API: they start a service, describe the installation, use the LAN or stdin, or read the
+# data folder with its keys.
+LOCAL = {"serve", "demo", "completion", "version", "announce", "browse", "mcp", "backup", "restore", "check"}
 # Methods of the clients that are no operation: another form of an operation's result, and closing the client.
 EXTRA_METHODS = {
     "document",
@@ -114,6 +115,8 @@ async def test_every_route_has_a_row_and_every_row_a_route(tmp_path: Path) -> No
             "/.well-known/ai-catalog.json",
             "/.well-known/oauth-protected-resource",
             "/schemas/{id}.json",
+            "/audit/checkpoint",  # tells nothing of hidden agents: it grows with time alone
+            "/audit/proof",
             "/healthz",
             "/readyz",
         }

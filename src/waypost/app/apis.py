@@ -5,14 +5,17 @@ from __future__ import annotations
 import socket
 
 import msgspec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from waypost.app.core import AppContext, Core
 from waypost.app.outbound import Outbound
+from waypost.app.service_keys import KeyRing
 from waypost.errors import FetchFailed
 from waypost.messaging.invitations import InvitationStore
 from waypost.model.principal import PUBLIC
 from waypost.model.registration import Registration
 from waypost.net.outbound import OutboundClient
+from waypost.registry.ports import Clock
 from waypost.server.api.adp.invitations import InvitationApi
 from waypost.server.api.profile.api import ProfileApi
 from waypost.server.api.rest.changes import WatchApi
@@ -20,12 +23,13 @@ from waypost.server.auth.authenticator import Authenticator, make_authenticator,
 from waypost.server.auth.callers import RateLimits, TrustedHosts, TrustedProxies
 from waypost.server.auth.issuers import FetchKeys, Issuers
 from waypost.server.hosted_agents.documents import CapabilityVersions, HostedDocuments
-from waypost.server.hosted_agents.keys import HostedKeys
+from waypost.server.hosted_agents.keys import HostedKeys, ReplacedKey
 from waypost.server.hosted_agents.service_agent import service_record, service_registration
 from waypost.server.http.request_log import RequestLog
 from waypost.server.renderer import DocumentReader
 from waypost.server.well_known import WellKnownApi
 from waypost.trust import jwt
+from waypost.trust.keys.private_key import PrivateKey, from_native_private
 
 
 class Security(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +46,11 @@ def make_security(context: AppContext, core: Core, client: OutboundClient) -> Se
     issuers = make_issuers(settings, _make_key_fetch(client), clock)
     authenticator = make_authenticator(
         settings,
-        jwt.TokenVerifier(context.token_key.public_key(), issuer=settings.issuer, audience=settings.audience),
+        jwt.TokenVerifier(
+            lambda: [key.public_key() for key in context.token_keys()],
+            issuer=settings.issuer,
+            audience=settings.audience,
+        ),
         context.admin_token,
         clock,
         issuers=issuers,
@@ -90,11 +98,30 @@ class HostedAgents(msgspec.Struct, frozen=True, kw_only=True):
     documents: HostedDocuments
 
 
+class OwnIdentity:
+    """The identity key of the service, for the documents and messages that it signs."""
+
+    def __init__(self, ring: KeyRing[Ed25519PrivateKey], clock: Clock) -> None:
+        self._ring = ring
+        self._clock = clock
+
+    def current(self) -> PrivateKey:
+        return from_native_private(self._ring.current())
+
+    def replaced(self) -> list[ReplacedKey]:
+        retired = self._ring.retired(self._clock.wall())
+        return [ReplacedKey(from_native_private(each.key), each.until) for each in retired]
+
+    @property
+    def changed_at(self) -> float:
+        return self._ring.changed_at
+
+
 def make_hosted_agents(context: AppContext, core: Core) -> HostedAgents:
     data, started_at = context.settings.data, context.started_at
-    record = service_record(context.base_url, context.host, context.identity_key.public_key(), started_at)
+    record = service_record(context.base_url, context.host, context.keys.identity.current().public_key(), started_at)
     service = service_registration(record, started_at)
-    keys = HostedKeys(data, context.identity_key, context.host)
+    keys = HostedKeys(data, OwnIdentity(context.keys.identity, context.clock), context.host)
     documents = HostedDocuments(core.renderer, keys, service, CapabilityVersions(data))
     return HostedAgents(service=service, keys=keys, documents=documents)
 

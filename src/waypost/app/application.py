@@ -18,7 +18,8 @@ from waypost.app.http import FollowerParts
 from waypost.app.messaging import Messaging
 from waypost.errors import WaypostError
 from waypost.net.outbound import OutboundClient
-from waypost.registry.jobs.periodic import PeriodicJobs, cancel_all
+from waypost.registry.audit_trail import PublishedLog
+from waypost.registry.jobs.periodic import PeriodicJobs, cancel_all, run_tolerant
 from waypost.registry.ports import KeyValueStore, Store
 from waypost.registry.publication import Publication
 from waypost.registry.registry import Registry
@@ -40,6 +41,7 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
     store: Store
     registry: Registry
     key_value_store: KeyValueStore
+    published_log: PublishedLog
     models: Models
     renderer: Renderer
     metrics: Metrics
@@ -61,6 +63,7 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
             await self.registry.start()
         await self.key_value_store.open()
         if self.follower is None:
+            await run_tolerant("publish the audit log", self.published_log.publish_if_due)
             await self.messaging.start()
         if self.lan is not None:
             try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from waypost.app.apis import make_apis, make_hosted_agents, make_security
 from waypost.app.application import Application
-from waypost.app.core import make_context, make_core
+from waypost.app.core import make_context, make_core, make_publishing_job
 from waypost.app.http import make_asgi_root, make_follower, make_http_app, make_monitoring
 from waypost.app.messaging import Messaging
 from waypost.app.outbound import make_client, make_outbound
@@ -42,12 +42,13 @@ def build(
         store=core.store,
         registry=core.registry,
         key_value_store=core.key_value_store,
+        published_log=core.published_log,
         models=core.models,
         renderer=core.renderer,
         metrics=core.metrics,
         client=client,
         lan=outbound.lan,
-        jobs=PeriodicJobs(outbound.jobs),
+        jobs=PeriodicJobs([*outbound.jobs, make_publishing_job(core)] if context.writes else ()),
         issuers=security.issuers,
         invitations=apis.invitations,
         messaging=messaging,

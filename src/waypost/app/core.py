@@ -7,9 +7,8 @@ from __future__ import annotations
 import hmac
 import platform
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -17,32 +16,30 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from waypost import __version__
+from waypost.app.service_keys import KeyRing, ServiceKeys, format_cursor_key, read_admin_token, service_keys_of
 from waypost.app.workers import WorkerSlot
-from waypost.errors import ConfigurationError
-from waypost.files import create_atomic
 from waypost.model.times import to_rfc3339
 from waypost.net.clock import SystemClock
 from waypost.net.outbound import OutboundClient
 from waypost.registry.admission import AnnouncementOptions
+from waypost.registry.audit_trail import AuditTrail, NoteSigner, PublishedLog
 from waypost.registry.credentials.credentials import SharedCounter
 from waypost.registry.jobs.health_checks import EndpointCheck
+from waypost.registry.jobs.periodic import Job
 from waypost.registry.ports import Clock, KeyValueStore, Ranker, Store, Timings
 from waypost.registry.registry import Registry, RegistryOptions
 from waypost.registry.trust_store import RegistryTrustStore
 from waypost.server.auth.certificates import AnnouncedCertificates
 from waypost.server.http.metrics import Metrics
 from waypost.server.renderer import Renderer
-from waypost.settings import ADMIN_TOKEN_FILE, TOKEN_KEY_FILE, Settings
+from waypost.settings import Settings
 from waypost.stores import get_backend
 from waypost.trust import jwt
+from waypost.trust.keys import ed25519
 
 if TYPE_CHECKING:
     from waypost.embedders.choice import EmbedderChoice
 
-
-_IDENTITY_KEY = "keys/identity.pem"
-
-_MIN_TOKEN_CHARS = 32  # a shorter one could be guessed
 
 # (subject, scopes, TTL in seconds, token id) -> (token, end of validity)
 MintToken = Callable[[str, tuple[str, ...], int, str], tuple[str, str]]
@@ -56,8 +53,7 @@ class AppContext(msgspec.Struct, frozen=True, kw_only=True):
     started_at: float
     base_url: str
     host: str  # the host name of the base URL
-    identity_key: Ed25519PrivateKey
-    token_key: Ed25519PrivateKey
+    keys: ServiceKeys
     admin_token: str
 
     @property
@@ -71,7 +67,13 @@ class AppContext(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def mint(self) -> MintToken:
-        return _make_mint(self.settings, self.token_key, self.clock)
+        return _make_mint(self.settings, lambda: self.token_keys()[0], self.clock)
+
+    def token_keys(self) -> list[Ed25519PrivateKey]:
+        """The current token key, and those that it replaced recently."""
+        if self.settings.open:
+            return [_open_access_key(self.keys.identity.current())]
+        return list(self.keys.token.accepted(self.clock.wall()))
 
 
 def make_context(
@@ -79,7 +81,6 @@ def make_context(
 ) -> AppContext:
     clock = clock or SystemClock()
     base_url = settings.public_url(port)
-    identity_key = read_key(settings.data / _IDENTITY_KEY)
     return AppContext(
         settings=settings,
         clock=clock,
@@ -88,26 +89,34 @@ def make_context(
         started_at=clock.now() if started_at is None else started_at,
         base_url=base_url,
         host=urlsplit(base_url).hostname or "localhost",
-        identity_key=identity_key,
-        token_key=_open_access_key(identity_key) if settings.open else read_key(settings.data / TOKEN_KEY_FILE),
+        keys=_make_keys(settings),
         admin_token=read_admin_token(settings.data),
     )
+
+
+def _make_keys(settings: Settings) -> ServiceKeys:
+    """Read, or made at the first start: a damaged file ends the start, not a later request."""
+    keys = service_keys_of(settings)
+    keys.identity.current()
+    if not settings.open:
+        keys.token.current()
+    return keys
 
 
 def mint_locally(
     settings: Settings, subject: str, scopes: tuple[str, ...], ttl_seconds: int, *, clock: Clock | None = None
 ) -> tuple[str, str]:
     """A token signed with the key in the data folder, without a running service."""
-    mint = _make_mint(settings, read_key(settings.data / TOKEN_KEY_FILE), clock or SystemClock())
+    mint = _make_mint(settings, service_keys_of(settings).token.current, clock or SystemClock())
     return mint(subject, scopes, ttl_seconds, secrets.token_hex(8))
 
 
-def _make_mint(settings: Settings, key: Ed25519PrivateKey, clock: Clock) -> MintToken:
+def _make_mint(settings: Settings, get_key: Callable[[], Ed25519PrivateKey], clock: Clock) -> MintToken:
     def mint(subject: str, scopes: tuple[str, ...], ttl_seconds: int, token_id: str) -> tuple[str, str]:
         settings.require_authentication()
         now = clock.wall()
         token = jwt.mint(
-            key,
+            get_key(),
             issuer=settings.issuer,
             audience=settings.audience,
             subject=subject,
@@ -129,64 +138,9 @@ def _open_access_key(identity: Ed25519PrivateKey) -> Ed25519PrivateKey:
     )
 
 
-# --- Secrets in the data folder -------------------------------------------------------------------
-
-
-def read_key(path: Path) -> Ed25519PrivateKey:
-    """The key in a file, made if the file is missing."""
-    pem = _read_or_make(path, lambda: jwt.new_token_key_pem(secrets.token_bytes(32)))
-    try:
-        return jwt.load_token_key(pem)
-    except ValueError:
-        raise ConfigurationError(
-            f"{path.name} in the data folder is not an Ed25519 key.",
-            path="data",
-            hint="Remove the file; the next start makes a new key.",
-        ) from None
-
-
-def read_admin_token(data: Path) -> str:
-    content = _read_or_make(data / ADMIN_TOKEN_FILE, _new_admin_token)
-    token = content.decode("ascii", "replace").strip()
-    if len(token) < _MIN_TOKEN_CHARS:
-        raise ConfigurationError(
-            f"{ADMIN_TOKEN_FILE} in the data folder is too short to be safe.",
-            path="data",
-            hint="Remove the file; the next start makes a new token.",
-        )
-    return token
-
-
-def _new_admin_token() -> bytes:
-    return f"wp_{secrets.token_urlsafe(32)}\n".encode()
-
-
-def _read_or_make(path: Path, make: Callable[[], bytes]) -> bytes:
-    """A secret file with mode 0600. It is created atomically and never replaces one that another process made meanwhile."""
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        raise _unusable_folder(path, error) from None
-    try:
-        create_atomic(path, make())
-        return path.read_bytes()
-    except OSError as error:
-        raise _unusable_folder(path, error) from None
-
-
-def _unusable_folder(path: Path, error: OSError) -> ConfigurationError:
-    return ConfigurationError(
-        f"The data folder {path.parent} cannot be used: {error.strerror}.",
-        path="data",
-        hint="Name a folder that you may write to with --data or WAYPOST_DATA.",
-    )
-
-
 INDEX_FOLDER = "index"
-
-_MODELS_FOLDER = "models"
+MODELS_FOLDER = "models"
+_PUBLISH_CHECK_SECONDS = 60.0
 
 # The imports inside the functions below take 100 ms (numpy, the index, the embedders). `waypost doctor` and `serve --help`
 # import this module and need none of them.
@@ -204,7 +158,7 @@ class Models:
     def choice(self) -> EmbedderChoice:
         from waypost.embedders.choice import choose_embedder
 
-        folder = self._settings.data / _MODELS_FOLDER if self._settings.is_durable else None
+        folder = self._settings.data / MODELS_FOLDER if self._settings.is_durable else None
         return choose_embedder(self._settings.embedder, folder)
 
     def load(self) -> None:
@@ -233,10 +187,26 @@ def make_ranker(settings: Settings, models: Models) -> Ranker:
     return HybridRanker(folder, models.choice.spaces, warnings=models.choice.warnings)
 
 
+class CursorKeyFile:
+    """The cursor key of the data folder. Its first value is the one in the store, which earlier releases used."""
+
+    def __init__(self, ring: KeyRing[bytes], clock: Clock) -> None:
+        self._ring = ring
+        self._clock = clock
+
+    def adopt(self, key: bytes) -> None:
+        self._ring.adopt(format_cursor_key(key))
+
+    def accepted(self) -> Sequence[bytes]:
+        return list(self._ring.accepted(self._clock.wall()))
+
+
 class Core(msgspec.Struct, frozen=True, kw_only=True):
     store: Store
     registry: Registry
     key_value_store: KeyValueStore  # tasks, messages, swarms, invitations
+    audit_trail: AuditTrail
+    published_log: PublishedLog
     models: Models
     renderer: Renderer
     metrics: Metrics
@@ -249,14 +219,30 @@ def make_core(context: AppContext, client: OutboundClient, store: Store | None) 
     metrics = Metrics(build={"version": __version__, "python": platform.python_version(), "store": settings.store})
     registry = _make_registry(context, store, models, client, metrics)
     metrics.add_gauge("write_queue", "Writes that are not durable yet.", lambda: registry.writes_waiting)
+    key_value_store = backend.make_key_value_store(settings.data)
+    audit_trail = _make_audit_trail(context, store)
     return Core(
         store=store,
         registry=registry,
-        key_value_store=backend.make_key_value_store(settings.data),
+        key_value_store=key_value_store,
+        audit_trail=audit_trail,
+        published_log=PublishedLog(audit_trail, key_value_store, context.clock),
         models=models,
         renderer=Renderer(context.base_url, context.host),
         metrics=metrics,
     )
+
+
+def _make_audit_trail(context: AppContext, store: Store) -> AuditTrail:
+    def signers() -> list[NoteSigner]:
+        keys = context.keys.identity.accepted(context.clock.wall())
+        return [(key.public_key().public_bytes_raw(), partial(ed25519.sign, key)) for key in keys]
+
+    return AuditTrail(store, signers)
+
+
+def make_publishing_job(core: Core) -> Job:
+    return Job("publish the audit log", _PUBLISH_CHECK_SECONDS, core.published_log.publish_if_due)
 
 
 def _make_registry(
@@ -276,6 +262,7 @@ def _make_registry(
         certificates=make_certificates,
         checks=(EndpointCheck(client),) if context.checks_health and settings.health_checks else (),
         timings=Timings(search=metrics.observe_search, commit=metrics.observe_commit),
+        cursor_keys=CursorKeyFile(context.keys.cursor, clock) if settings.is_durable else None,
     )
     if slot is None:
         return make()

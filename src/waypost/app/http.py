@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import secrets
-from functools import partial
 from typing import Any
 
 import msgspec
 
 from waypost import limits
 from waypost.app.apis import Apis, HostedAgents, Security
-from waypost.app.core import AppContext, Core, read_admin_token, read_key
+from waypost.app.core import AppContext, Core
 from waypost.app.messaging import Messaging
 from waypost.app.outbound import Outbound
+from waypost.app.service_keys import read_admin_token, service_keys_of
 from waypost.model.principal import SCOPE_ADMIN, Principal
 from waypost.net.clock import SystemClock
-from waypost.registry.audit_trail import AuditTrail
 from waypost.registry.ports import Clock
 from waypost.server.api.adp.agp.websocket import CHAT_PATH, AgpProxy, AgpWebSocketApp
 from waypost.server.api.agent_framework.api import AGENT_FRAMEWORK_ROUTES, AfHandler, AfOptions, AgentFrameworkApi
@@ -32,7 +31,7 @@ from waypost.server.api.rest.audit import AuditApi
 from waypost.server.api.rest.changes import HistoryApi, PendingChangesApi
 from waypost.server.api.rest.imports import ImportApi
 from waypost.server.api.rest.reference import ReferenceApi
-from waypost.server.api.rest.service import DoctorApi, MonitoringApi, ServiceApi
+from waypost.server.api.rest.service import DoctorApi, MonitoringApi, ServiceApi, ServiceKeysApi
 from waypost.server.api.rest.trust_store import TrustStoreApi
 from waypost.server.api.rest.verification import DomainsApi, VerificationApi
 from waypost.server.api.rtfs.api import RTFS_ROUTES, RtfsApi
@@ -46,8 +45,7 @@ from waypost.server.http.server import worker_socket_path
 from waypost.server.renderer import DocumentReader
 from waypost.server.web.routes import WebDependencies, WebPages
 from waypost.server.well_known import WellKnownApi
-from waypost.settings import TOKEN_KEY_FILE, Settings
-from waypost.trust.keys import ed25519
+from waypost.settings import Settings
 
 # For the API description: these APIs answer for whole path prefixes and do their own routing.
 
@@ -84,12 +82,13 @@ def make_http_app(
             messaging,
             AgentsApi(registry, core.renderer, security.rates, hosted.keys),
             ServiceApi(registry, context.mint, context.slot.table.stats if context.slot is not None else None),
+            ServiceKeysApi(registry, context.keys, settings.require_authentication),
             PendingChangesApi(registry),
             VerificationApi(registry),
             ImportApi(outbound.importer),
             DomainsApi(outbound.domains),
             ResolveApi(outbound.resolver, outbound.organisations, security.rates),
-            AuditApi(_make_audit_trail(context, core)),
+            AuditApi(core.audit_trail, core.published_log),
             HistoryApi(registry),
             ZoneApi(registry, hosted.documents, hosted.service, read_certificate(settings.tls_cert)),
             TrustStoreApi(registry),
@@ -127,11 +126,6 @@ def make_http_app(
         request_log=security.request_log,
         described=MOUNTED_ROUTES,
     )
-
-
-def _make_audit_trail(context: AppContext, core: Core) -> AuditTrail:
-    key = context.identity_key
-    return AuditTrail(core.store, key.public_key().public_bytes_raw(), partial(ed25519.sign, key))
 
 
 def _make_doctor(context: AppContext, core: Core, security: Security) -> DoctorApi:
@@ -178,7 +172,7 @@ def _make_pages(
 ) -> WebPages:
     mint = context.mint
     sessions = WebSessions(
-        make_session_cipher(context.token_key.private_bytes_raw(), context.admin_token),
+        make_session_cipher(lambda: [key.private_bytes_raw() for key in context.token_keys()], context.admin_token),
         security.authenticator,
         lambda: mint(ADMIN.subject or "", (SCOPE_ADMIN,), limits.PAGE_SESSION_SECONDS, secrets.token_hex(8))[0],
         context.clock.wall,
@@ -208,10 +202,12 @@ def sign_in_link(settings: Settings, base_url: str, *, clock: Clock | None = Non
     """A link that signs its first visitor in as admin; None if the service runs without authentication."""
     if settings.open:
         return None
+    clock = clock or SystemClock()
+    keys = service_keys_of(settings).token
     cipher = make_session_cipher(
-        read_key(settings.data / TOKEN_KEY_FILE).private_bytes_raw(), read_admin_token(settings.data)
+        lambda: [key.private_bytes_raw() for key in keys.accepted(clock.wall())], read_admin_token(settings.data)
     )
-    code = make_sign_in_code(cipher, (clock or SystemClock()).wall(), secrets.token_bytes(16))
+    code = make_sign_in_code(cipher, clock.wall(), secrets.token_bytes(16))
     return f"{base_url}/?{SIGN_IN_PARAMETER}={code}"
 
 

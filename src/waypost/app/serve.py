@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import uvloop
@@ -17,6 +18,7 @@ from waypost import limits
 from waypost.app.build import build
 from waypost.app.workers import Supervisor, WorkerSlot, WorkerTable
 from waypost.errors import ConfigurationError
+from waypost.files import restrict_modes
 from waypost.net.clock import SystemClock
 from waypost.registry.ports import Clock
 from waypost.server.auth.callers import TrustedProxies
@@ -31,9 +33,12 @@ from waypost.server.http.server import (
     reserve_address,
     worker_socket_path,
 )
-from waypost.settings import Settings
+from waypost.settings import DATA_ENTRIES, Settings
 
 log = logging.getLogger("waypost")
+
+_UMASK = 0o077
+_NAMED_FILES = 5  # in a log line
 
 
 async def serve(settings: Settings, *, ready: Callable[[str], None]) -> None:
@@ -106,6 +111,19 @@ def _warn_if_open(settings: Settings) -> None:
         log.warning("authentication is off: every program on this machine may read and write")
 
 
+def _protect_data_folder(folder: Path) -> None:
+    """Keep other users out of the data folder: of new files by the umask, of existing ones by a repair of their modes."""
+    os.umask(_UMASK)
+    changed, failed = restrict_modes(folder, DATA_ENTRIES)
+    if changed:
+        named = ", ".join(str(path.relative_to(folder)) for path in changed[:_NAMED_FILES])
+        log.warning(
+            "other users could read %d files of the data folder (%s); their modes were repaired", len(changed), named
+        )
+    if failed:
+        log.error("other users can read %s and %d more files: run chmod -R go= %s", failed[0], len(failed) - 1, folder)
+
+
 def run(settings: Settings, *, ready: Callable[[str], None]) -> None:
     """Serve with as many processes as the settings say."""
     descriptors = raise_descriptor_limit()
@@ -115,6 +133,7 @@ def run(settings: Settings, *, ready: Callable[[str], None]) -> None:
             descriptors,
             most_connections(descriptors),
         )
+    _protect_data_folder(settings.data)
     sys.setswitchinterval(limits.THREAD_SWITCH_SECONDS)
     gc.set_threshold(*limits.COLLECTOR_THRESHOLDS)
     if settings.workers == 1:

@@ -70,6 +70,11 @@ COMMANDS = {
     "keys": LazyCommand("trust.keys", "keys", "Create keys; trust, list and revoke the keys of agents."),
     "mcp": LazyCommand("service.mcp", "mcp", "Run an MCP server on stdin and stdout."),
     "doctor": LazyCommand("service.doctor", "doctor", "Check the security and health of a deployment."),
+    "backup": LazyCommand(
+        "service.recovery", "backup", "Write a backup of the data folder, also while the service runs."
+    ),
+    "restore": LazyCommand("service.recovery", "restore", "Restore a backup into an empty folder."),
+    "check": LazyCommand("service.recovery", "check", "Check the integrity of every file of the data folder."),
     "completion": LazyCommand("service.installation", "completion", "Print the completion script of a shell."),
     "version": LazyCommand("service.installation", "version", "Show the version."),
 }

@@ -28,10 +28,11 @@ import numpy.typing as npt
 from sentencepiece import SentencePieceProcessor
 
 from waypost.errors import Unavailable
+from waypost.files import make_folder
 from waypost.search.index.storage import Array, DamagedFile, read_arrays, write_arrays
 from waypost.search.vectors.quantizer import CoarseQuantizer
 
-# A cache of computed arrays in a folder, memory-mapped and shared by all processes. The file name contains the checksum: a
+# A cache of computed arrays in a folder, memory-mapped and shared by all processes. The file name contains the digest: a
 # damaged file is removed and computed again. If no file can be written, the arrays stay in memory.
 
 Arrays = dict[str, Array]
@@ -46,7 +47,7 @@ def cached_arrays(folder: Path | None, kind: str, version: str, make: Callable[[
         return found
     arrays = make()
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(folder)
         for older in folder.glob(f"{kind}-*.arrays"):
             older.unlink(missing_ok=True)
         return _write_cached(folder, f"{kind}-{version}", arrays)
@@ -57,8 +58,8 @@ def cached_arrays(folder: Path | None, kind: str, version: str, make: Callable[[
 def _find_cached(folder: Path, stem: str) -> Arrays | None:
     for path in sorted(folder.glob(f"{stem}.*.arrays")):
         try:
-            return read_arrays(path, int(path.name.split(".")[-2], 16))
-        except (DamagedFile, ValueError):
+            return read_arrays(path, path.name.split(".")[-2])
+        except DamagedFile:
             with contextlib.suppress(OSError):
                 path.unlink()
     return None
@@ -68,8 +69,8 @@ def _write_cached(folder: Path, stem: str, arrays: Arrays) -> Arrays:
     """Concurrent processes write the same content, under temporary names until it is complete."""
     temporary = folder / f".{uuid4().hex}"
     try:
-        checksum = write_arrays(temporary, arrays)
-        return read_arrays(temporary.replace(folder / f"{stem}.{checksum:016x}.arrays"), checksum)
+        digest = write_arrays(temporary, arrays)
+        return read_arrays(temporary.replace(folder / f"{stem}.{digest}.arrays"), digest)
     finally:
         for leftover in folder.glob(f"{temporary.name}*"):
             leftover.unlink()

@@ -5,25 +5,43 @@ An entry has names and outcomes, never a document. The trail names hidden agents
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+import secrets
+from collections.abc import Callable, Sequence
 
 import msgspec
 
-from waypost.errors import InvalidParameter
+from waypost import limits
+from waypost.errors import InvalidParameter, StoreUnavailable
 from waypost.model.events import AuditRecord, leaf_bytes
+from waypost.model.json import dump_json
 from waypost.model.principal import Principal
-from waypost.model.times import to_rfc3339_millis
-from waypost.registry.ports import AuditEntry, AuditLogPage, AuditQuery, Store
+from waypost.model.times import to_rfc3339, to_rfc3339_millis
+from waypost.registry.ports import (
+    AuditEntry,
+    AuditLogPage,
+    AuditQuery,
+    Clock,
+    KeyValueStore,
+    KeyValueWrite,
+    Store,
+)
 from waypost.registry.publication import Publication
 from waypost.trust.transparency_log import (
     Checkpoint,
     Span,
     VerifierKey,
+    add_signature,
     consistency_spans,
     inclusion_spans,
+    leaf_hash,
     log_origin,
+    merkle_root,
     sign_checkpoint,
 )
+
+_ORIGIN = "audit-origin"  # a secret of the store by its place alone: it is public
+_PUBLISHED = "audit-published"
 
 _OUTCOMES = {"register": "created", "update": "updated", "confirm": "updated", "hold": "held"}
 
@@ -121,13 +139,19 @@ class ConsistencyProof(msgspec.Struct, frozen=True, kw_only=True):
     hashes: list[bytes]
 
 
-class AuditTrail:
-    """`key` is the public Ed25519 key of the service (32 bytes); `sign` signs with the private one."""
+NoteSigner = tuple[
+    bytes, Callable[[bytes], bytes]
+]  # a public Ed25519 key (32 bytes), and a function that signs with it
 
-    def __init__(self, store: Store, key: bytes, sign: Callable[[bytes], bytes]) -> None:
+
+class AuditTrail:
+    """`signers` returns the identity key of the service and those that it replaced recently: while both sign, whoever knows the
+    old key can learn the new one. The name of the log is that of its first key, and stays."""
+
+    def __init__(self, store: Store, signers: Callable[[], Sequence[NoteSigner]]) -> None:
         self._store = store
-        self._key = VerifierKey(log_origin(key), key)
-        self._sign = sign
+        self._signers = signers
+        self._origin = ""
 
     async def page(self, query: AuditQuery) -> AuditLogPage:
         return await self._store.audit(query)
@@ -135,10 +159,24 @@ class AuditTrail:
     async def checkpoint(self) -> SignedCheckpoint:
         size = await self._store.audit_size()
         (root,) = await self._store.audit_hashes([(0, size)])
-        checkpoint = Checkpoint(self._key.name, size, root)
-        return SignedCheckpoint(
-            checkpoint=checkpoint, key=self._key.text(), note=sign_checkpoint(checkpoint, self._key, self._sign)
-        )
+        return self.sign(Checkpoint(await self.origin(), size, root))
+
+    async def origin(self) -> str:
+        if not self._origin:
+            first = log_origin(self._signers()[-1][0])
+            try:
+                self._origin = (await self._store.secret(_ORIGIN, first.encode)).decode()
+            except StoreUnavailable:  # a follower that started before the leader has stored it
+                return first
+        return self._origin
+
+    def sign(self, checkpoint: Checkpoint) -> SignedCheckpoint:
+        (raw, sign), *others = self._signers()
+        key = VerifierKey(checkpoint.origin, raw)
+        note = sign_checkpoint(checkpoint, key, sign)
+        for raw, sign in others:
+            note = add_signature(note, VerifierKey(checkpoint.origin, raw), sign)
+        return SignedCheckpoint(checkpoint=checkpoint, key=key.text(), note=note)
 
     async def inclusion(self, entry: int, size: int | None) -> InclusionProof:
         size = await self._within(size, "size")
@@ -166,3 +204,108 @@ class AuditTrail:
                 f"The trail has {now} entries.", path=name, hint="Name at most that many, or leave it out."
             )
         return now if size is None else size
+
+
+# --- The published log ----------------------------------------------------------------------------
+
+
+class PublishedCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint of the trail, and the random number that hides it in a leaf of the published log."""
+
+    number: int  # of the leaf, from 1
+    at: str
+    size: int
+    root: bytes
+    nonce: bytes
+
+    def leaf(self, origin: str) -> bytes:
+        """The bytes of the leaf: a time, and a hash that reveals neither the size nor the root."""
+        text = Checkpoint(origin, self.size, self.root).text().encode()
+        return published_leaf(self.at, text, self.nonce)
+
+
+def published_leaf(at: str, checkpoint: bytes, nonce: bytes) -> bytes:
+    return dump_json({"at": at, "commitment": hashlib.sha256(nonce + checkpoint).hexdigest()})
+
+
+class PublishedLog:
+    """A second log, for everybody: one leaf each hour, whatever happened, with a commitment to the checkpoint of the trail.
+
+    The size of the trail is not public: compared with the visible changes it would tell of hidden agents. The published log grows
+    with time alone, and its leaves are hashes with a random number. So anyone may witness its checkpoints and proofs; an admin
+    opens a leaf to show that the trail is the one that was committed to.
+    """
+
+    def __init__(self, trail: AuditTrail, store: KeyValueStore, clock: Clock) -> None:
+        self._trail = trail
+        self._store = store
+        self._clock = clock
+        self._leaves: list[bytes] = []  # hashes
+        self._last: PublishedCheckpoint | None = None
+
+    async def publish_if_due(self) -> bool:
+        """Append a leaf, unless this hour has one. Called by the process that writes."""
+        await self._load()
+        now, last = self._clock.now(), self._last
+        at = to_rfc3339(now // limits.PUBLISH_SECONDS * limits.PUBLISH_SECONDS)
+        if last is not None and last.at == at:
+            return False
+        signed = (await self._trail.checkpoint()).checkpoint
+        leaf = PublishedCheckpoint(
+            number=len(self._leaves) + 1, at=at, size=signed.size, root=signed.root, nonce=secrets.token_bytes(32)
+        )
+        write = KeyValueWrite(
+            kind=_PUBLISHED, key=f"{leaf.number:012d}", value=msgspec.json.encode(leaf), expected=None
+        )
+        return await self._store.commit([write], now)
+
+    async def checkpoint(self) -> SignedCheckpoint:
+        await self._load()
+        origin = f"{await self._trail.origin()}/published"
+        return self._trail.sign(Checkpoint(origin, len(self._leaves), merkle_root(self._leaves)))
+
+    async def page(self, after: int, limit: int) -> list[PublishedCheckpoint]:
+        items = await self._store.scan(_PUBLISHED, self._clock.now(), after=f"{after:012d}", limit=limit)
+        return [msgspec.json.decode(item.value, type=PublishedCheckpoint) for item in items]
+
+    async def inclusion(self, entry: int, size: int | None) -> InclusionProof:
+        size = await self._within(size, "size")
+        if not 1 <= entry <= size:
+            raise InvalidParameter(f"There is no leaf {entry} among {size} leaves.", path="entry")
+        hashes = [self._hash(span) for span in inclusion_spans(entry - 1, size)]
+        return InclusionProof(
+            entry=entry, size=size, leaf=self._leaves[entry - 1], root=self._hash((0, size)), hashes=hashes
+        )
+
+    async def consistency(self, first: int, second: int | None) -> ConsistencyProof:
+        second = await self._within(second, "to")
+        if not 0 <= first <= second:
+            raise InvalidParameter(f"A log of {second} leaves cannot extend one of {first}.", path="from")
+        return ConsistencyProof(
+            first=first,
+            second=second,
+            first_root=self._hash((0, first)),
+            second_root=self._hash((0, second)),
+            hashes=[self._hash(span) for span in consistency_spans(first, second)],
+        )
+
+    async def _within(self, size: int | None, name: str) -> int:
+        await self._load()
+        if size is not None and size > len(self._leaves):
+            raise InvalidParameter(
+                f"The log has {len(self._leaves)} leaves.", path=name, hint="Name at most that many."
+            )
+        return len(self._leaves) if size is None else size
+
+    def _hash(self, span: Span) -> bytes:
+        return merkle_root(self._leaves[span[0] : span[1]])
+
+    async def _load(self) -> None:
+        """Read the leaves that were appended since the last time."""
+        origin = await self._trail.origin()
+        while page := await self.page(len(self._leaves), limits.AUDIT_PAGE_MAX):
+            for leaf in page:
+                if leaf.number != len(self._leaves) + 1:
+                    return  # another call has read it meanwhile
+                self._leaves.append(leaf_hash(leaf.leaf(origin)))
+                self._last = leaf

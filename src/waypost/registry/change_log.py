@@ -11,7 +11,7 @@ import secrets
 import struct
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -24,17 +24,34 @@ from waypost.trust.cursor_cipher import CURSOR_KEY_BYTES, CursorCipher
 _KEY_NAME = "cursor"
 
 
-class Cursors:
-    """The key is stored, so that a cursor is valid after a restart and in every process of a service."""
+class CursorKeys(Protocol):
+    """Keys that can be rotated while the service runs."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def adopt(self, key: bytes) -> None:
+        """Use this key, unless there are keys already."""
+
+    def accepted(self) -> Sequence[bytes]:
+        """The current key first."""
+
+
+class Cursors:
+    """The key is stored, so that a cursor is valid after a restart and in every process of a service. Without `keys` the one in
+    the store is used alone."""
+
+    def __init__(self, store: Store, clock: Clock, keys: CursorKeys | None = None) -> None:
         self._store = store
         self._clock = clock
+        self._keys = keys
         self._cipher: CursorCipher | None = None
 
     async def load(self) -> None:
         """Read the key from the open store, or make it."""
-        self._cipher = CursorCipher(await self._store.secret(_KEY_NAME, lambda: secrets.token_bytes(CURSOR_KEY_BYTES)))
+        first = await self._store.secret(_KEY_NAME, lambda: secrets.token_bytes(CURSOR_KEY_BYTES))
+        if self._keys is None:
+            self._cipher = CursorCipher(first)
+        else:
+            self._keys.adopt(first)
+            self._cipher = CursorCipher(self._keys.accepted)
 
     def seal(self, purpose: str, payload: bytes) -> str:
         """A cursor without an end of validity. The same payload gives the same cursor."""

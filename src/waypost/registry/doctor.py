@@ -31,6 +31,7 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     data_mode: int | None = None
     admin_token_mode: int | None = None
     key_modes: tuple[tuple[str, int], ...] = ()  # of private keys, by name
+    exposed: tuple[tuple[str, int], ...] = ()  # other files of the data folder with modes for other users, by path
     free_bytes: int | None = None
     certificate_ends: float | None = None
     cores: int = 1
@@ -316,6 +317,13 @@ def _files(deployment: Deployment) -> Iterator[DoctorFinding]:
             yield _finding(
                 layer, "danger", message, "data", "Run chmod 600, and replace the key if others use this machine."
             )
+    known = {".", *(f"keys/{name}" for name, _ in machine.key_modes)}
+    exposed = [(name, mode) for name, mode in machine.exposed if name not in known]
+    for name, mode in exposed[:1]:
+        is_private = False
+        more = f" and {len(exposed) - 1} more" if len(exposed) > 1 else ""
+        message = f"{name}{more} in the data folder can be read by other users (mode {mode:04o})."
+        yield _finding(layer, "warning", message, "data", "Run `chmod -R go= DATA`; the next start repairs it, too.")
     if machine.data_mode is not None and machine.data_mode & _OTHERS_WRITE:
         is_private = False
         message = f"Other users can write to the data folder (mode {machine.data_mode:04o})."

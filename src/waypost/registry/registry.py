@@ -34,7 +34,7 @@ from waypost.registry.admission import (
 )
 from waypost.registry.catalog.entries import backfill_facts
 from waypost.registry.catalog.view import CatalogView
-from waypost.registry.change_log import ChangeLog, Cursors
+from waypost.registry.change_log import ChangeLog, CursorKeys, Cursors
 from waypost.registry.credentials.api_keys import ApiKeyStore
 from waypost.registry.credentials.credentials import RegistryCredentials, SharedCounter, local_counter
 from waypost.registry.domain_proofs import DomainProofs
@@ -80,6 +80,7 @@ class Registry:
         head: Head | None = None,
         credential_changes: SharedCounter | None = None,
         timings: Timings | None = None,
+        cursor_keys: CursorKeys | None = None,
     ) -> None:
         """`announce` gets each revision before a caller is answered with it. With `head` the registry writes nothing and
         follows another process, whose newest revision `head` returns. `credential_changes` is the counter of that process.
@@ -89,7 +90,7 @@ class Registry:
         self.clock = clock
         self._store = store
         self._index = LiveIndex(make_ranker)
-        self.cursors = Cursors(store, clock)
+        self.cursors = Cursors(store, clock, cursor_keys)
         self.changes = ChangeLog(store, self.cursors)
         self._state = RegistryState(self._index, self.changes, announce)
         self._catalog = self._state.catalog

@@ -48,6 +48,22 @@ class ProtectedResource(Answer, frozen=True, kw_only=True):
     resource_documentation: str
 
 
+class ServiceKey(Answer, frozen=True, kw_only=True):
+    """One key of the service itself. Never the key."""
+
+    name: Annotated[str, one_of("token", "identity", "cursor")]
+    changed_at: Timestamp
+    accepted_keys: Annotated[int, described("the current one, and replaced ones that are still accepted")]
+    key_id: Annotated[str, described("fingerprint of the public key")] | None = None
+    accepted_until: Annotated[Timestamp, described("when the last replaced key ends")] | None = None
+
+
+class ServiceKeyList(Answer, frozen=True, kw_only=True):
+    """The keys of the service itself."""
+
+    keys: tuple[ServiceKey, ...]
+
+
 class ServiceState(Answer, frozen=True, kw_only=True):
     """The state of the service: `ok` if it is alive, `ready` if it accepts requests."""
 

@@ -176,6 +176,23 @@ class LogCheckpoint(Answer, frozen=True, kw_only=True):
     note: Annotated[str, described("the signed checkpoint")]
 
 
+class PublishedLeaf(Answer, frozen=True, kw_only=True):
+    """What a leaf of the published log commits to: the checkpoint of the audit trail at that time."""
+
+    number: Annotated[int, msgspec.Meta(ge=1)]
+    at: Timestamp
+    size: Count
+    root: bytes
+    nonce: Annotated[bytes, described("hashed before the text of the checkpoint")]
+
+
+class PublishedLeaves(Answer, frozen=True, kw_only=True):
+    """Leaves of the published log, opened."""
+
+    origin: Annotated[str, described("the origin of the committed checkpoints")]
+    leaves: tuple[PublishedLeaf, ...]
+
+
 class LogProof(Answer, frozen=True, kw_only=True):
     """The hashes of an inclusion proof (`entry`, `size`, `leaf`, `root`) or a consistency proof (the others)."""
 

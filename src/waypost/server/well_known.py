@@ -77,7 +77,7 @@ class WellKnownApi:
             resource_name="Waypost",
             resource_documentation=f"{base_url}/docs",
         )
-        self._catalog: tuple[int, bytes] | None = None
+        self._catalog: tuple[tuple[int, str | None], bytes] | None = None
 
     def routes(self) -> list[Route]:
         return [
@@ -265,13 +265,14 @@ class WellKnownApi:
         return _response(call, body, content_type, etag, changed_at, [(b"vary", b"Host, Accept")], is_public=is_public)
 
     async def _service_catalog(self) -> bytes:
-        """Built again only after a public agent has changed."""
-        generation = self._registry.entries.generation(_AUDIENCE)
+        """Built again only after a public agent or the key of the service has changed."""
+        fingerprint = self._documents.get(self.service, self._registry.clock.now()).fingerprint
+        generation = (self._registry.entries.generation(_AUDIENCE), fingerprint)
         if self._catalog is not None and self._catalog[0] == generation:
             return self._catalog[1]
         entries, _ = self._registry.entries.page(_AUDIENCE, limit=_MAX_CATALOG_ENTRIES)
         catalog: list[JsonObject] = [
-            self._service_entry(),
+            self._service_entry(fingerprint),
             registry_entry(self._renderer.base_url, self._renderer.host),
         ]
         catalog += await self._listed_entries([entry.id for entry in entries if entry.status in CATALOG_STATUSES])
@@ -291,9 +292,9 @@ class WellKnownApi:
                 listed.append(entry)
         return listed
 
-    def _service_entry(self) -> JsonObject:
+    def _service_entry(self, fingerprint: str | None) -> JsonObject:
         """The service is not in the registry, so its entry points to its card."""
-        entry = service_ard_entry(self._entries.entry(self.service), self.service.record)
+        entry = service_ard_entry(self._entries.entry(self.service), fingerprint)
         entry.pop("data", None)
         return {
             **entry,

@@ -9,7 +9,16 @@ from __future__ import annotations
 
 from waypost.settings.client import CLIENT_SETTINGS, ConnectionSettings, find_admin_token
 from waypost.settings.loader import CONFIG_FILE, RENAMED_SETTINGS, SETTINGS, load_connection_settings, load_settings
-from waypost.settings.locations import ADMIN_TOKEN_FILE, TOKEN_KEY_FILE, data_folder, is_loopback
+from waypost.settings.locations import (
+    ADMIN_TOKEN_FILE,
+    DATA_ENTRIES,
+    DATABASES,
+    DERIVED_FILES,
+    SMALL_FILES,
+    TOKEN_KEY_FILE,
+    data_folder,
+    is_loopback,
+)
 from waypost.settings.service import SERVICE_SETTINGS, Settings
 from waypost.settings.setting import PREFIX, Kind, Setting
 
@@ -31,4 +40,8 @@ __all__ = [
     "CONFIG_FILE",
     "ADMIN_TOKEN_FILE",
     "TOKEN_KEY_FILE",
+    "DATABASES",
+    "SMALL_FILES",
+    "DERIVED_FILES",
+    "DATA_ENTRIES",
 ]

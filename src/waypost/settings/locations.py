@@ -15,6 +15,17 @@ ADMIN_TOKEN_FILE = "admin.token"
 
 TOKEN_KEY_FILE = "keys/token.pem"
 
+# Entries of the data folder. A new one belongs in one of these tuples: backups, checks and file modes depend on them.
+DATABASES = ("waypost.sqlite3", "meeting.db")
+SMALL_FILES = (ADMIN_TOKEN_FILE, "cluster.key", "keys", "capabilities", "dns", "announced", "checkpoints")
+DERIVED_FILES = ("index", "models")  # made again when they are missing
+RUNTIME_FILES = (
+    "waypost.lock",
+    "workers.sock",
+    *(f"{name}{suffix}" for name in DATABASES for suffix in ("-wal", "-shm", "-journal")),
+)
+DATA_ENTRIES = (*DATABASES, *SMALL_FILES, *DERIVED_FILES, *RUNTIME_FILES)
+
 
 def data_folder(environ: Mapping[str, str] | None = None) -> Path:
     """The default data folder by the XDG base directory specification, which ignores a relative XDG_DATA_HOME."""

@@ -6,6 +6,9 @@ Where equality itself would reveal something (bookmarks), the caller adds a nonc
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
@@ -22,13 +25,24 @@ def _day(now: float) -> int:
 
 
 class CursorCipher:
-    def __init__(self, key: bytes) -> None:
-        self._cipher = AESSIV(key)
+    """`key` is one key, or a function that returns the current key and those that it replaced: cursors are encrypted with the
+    first and decrypted with any of them."""
+
+    def __init__(self, key: bytes | Callable[[], Sequence[bytes]]) -> None:
+        self._keys = key if callable(key) else lambda: (key,)
+        self._ciphers: dict[bytes, AESSIV] = {}
+        self._get_ciphers()
+
+    def _get_ciphers(self) -> list[AESSIV]:
+        keys = list(self._keys())
+        if keys != list(self._ciphers):
+            self._ciphers = {key: self._ciphers.get(key) or AESSIV(key) for key in keys}
+        return list(self._ciphers.values())
 
     def seal(self, purpose: str, payload: bytes, *context: str) -> str:
         """Encrypt the payload. `open` needs the same `context`, so a cursor of one caller or filter is invalid for
         another."""
-        sealed = self._cipher.encrypt(payload, [purpose.encode(), *(part.encode() for part in context)])
+        sealed = self._get_ciphers()[0].encrypt(payload, [purpose.encode(), *(part.encode() for part in context)])
         return encode_base64url(sealed)
 
     def seal_page(self, purpose: str, payload: bytes, now: float, *context: str) -> str:
@@ -49,8 +63,11 @@ class CursorCipher:
             raise InvalidCursor("This service did not issue this cursor.", path="cursor", hint="Start without one.")
         try:
             sealed = decode_base64url(text)  # a cursor has one spelling only
-            return self._cipher.decrypt(sealed, [purpose.encode(), *(part.encode() for part in context)])
-        except (InvalidTag, ValueError):
-            raise InvalidCursor(
-                "This service did not issue this cursor for this request.", path="cursor", hint="Start without one."
-            ) from None
+            for cipher in self._get_ciphers():
+                with suppress(InvalidTag):
+                    return cipher.decrypt(sealed, [purpose.encode(), *(part.encode() for part in context)])
+        except ValueError:
+            pass
+        raise InvalidCursor(
+            "This service did not issue this cursor for this request.", path="cursor", hint="Start without one."
+        )

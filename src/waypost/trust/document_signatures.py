@@ -22,6 +22,7 @@ import rfc8785
 from waypost import limits
 from waypost.errors import InvalidDocument, InvalidKey
 from waypost.model.json import JsonObject, dump_json
+from waypost.model.times import to_rfc3339
 from waypost.trust.encodings import encode_base64, encode_base64url
 
 if TYPE_CHECKING:  # `canonicalize` is used where cryptography is not loaded
@@ -236,6 +237,24 @@ def sign_adp_public_key(key: PrivateKey, domain: str) -> JsonObject:
         raise InvalidKey("ADP accepts Ed25519 keys only.", path="key", hint="Make one with `waypost keys new`.")
     proof = "signature:" + encode_base64(key.sign(adp_payload(domain)))
     return {"algorithm": "ed25519", "fingerprint": fingerprint, "full": key.public.pem(), "proof": proof}
+
+
+def key_rotation_payload(domain: str, previous: str, current: str) -> bytes:
+    """The bytes with which a replaced key confirms its successor; both are given by their fingerprints."""
+    return f"waypost key rotation\n{domain}\n{previous}\n{current}\n".encode()
+
+
+def sign_key_rotation(previous: PrivateKey, current: PrivateKey, domain: str, until: float) -> JsonObject:
+    """A member of `org.waypost.previousKeys`: a replaced key, and its signature over the current one."""
+    fingerprint = previous.public.fingerprint() or ""
+    payload = key_rotation_payload(domain, fingerprint, current.public.fingerprint() or "")
+    return {
+        "algorithm": "ed25519",
+        "fingerprint": fingerprint,
+        "full": previous.public.pem(),
+        "until": to_rfc3339(until),
+        "successor": "signature:" + encode_base64(previous.sign(payload)),
+    }
 
 
 def _sign_jws(key: PrivateKey, payload: bytes, kid: str | None) -> tuple[str, str]:

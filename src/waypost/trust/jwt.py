@@ -12,10 +12,12 @@ import hashlib
 import hmac
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -48,6 +50,7 @@ _ID_TOKEN_CLAIMS: Final = (
 _RIGHTS_CLAIMS: Final = ("scope", "scp", "permissions", "roles", "groups")
 _SPACED_CLAIMS: Final = ("scope", "scp")  # whose values are separated by spaces, if the claim is a text (RFC 8693 §4.2)
 _JTI_CHARS: Final = 64
+_FINGERPRINT_LABEL: Final = "Public key: "
 _SHARED_SECRET_ALGORITHM: Final = "HS256"
 _TTL: Final = re.compile(r"(\d{1,7})(s|m|h|d)?\Z")
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, None: 1}
@@ -179,15 +182,26 @@ def _parse_claims(payload: bytes) -> JsonObject:
 
 
 def new_token_key_pem(seed: bytes) -> bytes:
-    """Make an Ed25519 key from 32 random bytes, as PKCS #8 PEM."""
+    """Make an Ed25519 key from 32 random bytes, as PKCS #8 PEM. The fingerprint in front of it (explanatory text, RFC 7468)
+    detects damage: any 32 bytes are a valid key."""
     key = Ed25519PrivateKey.from_private_bytes(seed)
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return f"{_FINGERPRINT_LABEL}{from_native(key.public_key()).key_id}\n".encode() + pem
 
 
 def load_token_key(pem: bytes) -> Ed25519PrivateKey:
-    key = load_pem_private_key(pem, None)
+    """Raises ValueError."""
+    try:
+        key = load_pem_private_key(pem, None)
+    except (UnsupportedAlgorithm, TypeError) as error:  # of a damaged file
+        raise ValueError(str(error)) from None
     if not isinstance(key, Ed25519PrivateKey):
         raise ValueError("the token key must be Ed25519")
+    text = pem.decode("ascii")
+    if not text.startswith("-----") and not text.startswith(
+        f"{_FINGERPRINT_LABEL}{from_native(key.public_key()).key_id}\n"
+    ):
+        raise ValueError("the key does not match the fingerprint in front of it")
     return key
 
 
@@ -258,10 +272,10 @@ class VerifiedToken(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenVerifier:
-    """Verifies tokens that this service minted."""
+    """Verifies tokens that this service minted. `keys` returns the current key and those that it replaced recently."""
 
-    def __init__(self, key: Ed25519PublicKey, *, issuer: str, audience: str) -> None:
-        self._key = service_key(key)
+    def __init__(self, keys: Callable[[], Sequence[Ed25519PublicKey]], *, issuer: str, audience: str) -> None:
+        self._keys = keys
         self._issuer = issuer
         self._audience = audience
 
@@ -272,8 +286,19 @@ class TokenVerifier:
         except InvalidJws as error:
             raise _unauthorized(str(error)) from None
 
+    def _verify_signature(self, token: str) -> JsonObject:
+        """All keys have one name, so the token does not tell which: the current one first."""
+        current, *replaced = self._keys()
+        try:
+            return verify_jwt(service_key(current), token)
+        except InvalidJws:
+            for key in replaced:
+                with suppress(InvalidJws):
+                    return verify_jwt(service_key(key), token)
+            raise
+
     def _verified(self, token: str, now: float) -> VerifiedToken:
-        claims = verify_jwt(self._key, token)
+        claims = self._verify_signature(token)
         check_issuer_and_audience(claims, issuer=self._issuer, audience=self._audience)
         if not _is_integer(claims["exp"]) or not _is_integer(claims.get("iat")):
             raise InvalidJws("its times are not integers")

@@ -310,6 +310,12 @@ def sign_checkpoint(checkpoint: Checkpoint, key: VerifierKey, sign: Callable[[by
     return f"{text}\n{_DASH}{key.name} {_encode_base64(key.key_id + sign(text.encode()))}\n"
 
 
+def add_signature(note: str, key: VerifierKey, sign: Callable[[bytes], bytes]) -> str:
+    """Return the note with a further signature: of a replaced key, or of a witness."""
+    text, _ = _split_note(note)
+    return f"{note}{_DASH}{key.name} {_encode_base64(key.key_id + sign(text.encode()))}\n"
+
+
 def parse_checkpoint(note: str) -> Checkpoint:
     """Parse a note without verification. Lines after the third are extensions."""
     text, _ = _split_note(note)

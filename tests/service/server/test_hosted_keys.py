@@ -9,13 +9,26 @@ import pytest
 from support.service import profile, service
 from waypost.client.identity import make_key
 from waypost.errors import InvalidParameter
-from waypost.server.hosted_agents.keys import HostedKeys, hosted_key_path
+from waypost.server.hosted_agents.keys import HostedKeys, ReplacedKey, hosted_key_path
+from waypost.trust.keys.private_key import PrivateKey
 
 OWN = make_key("ed25519")
 
 
+class OwnKey:
+    """A service whose key was never rotated."""
+
+    changed_at = 0.0
+
+    def current(self) -> PrivateKey:
+        return OWN
+
+    def replaced(self) -> list[ReplacedKey]:
+        return []
+
+
 def _keys(data: Path) -> HostedKeys:
-    return HostedKeys(data, OWN, "registry.example.com")
+    return HostedKeys(data, OwnKey(), "registry.example.com")
 
 
 def test_the_service_signs_for_itself_with_its_own_key(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import random
 import shutil
@@ -231,9 +232,20 @@ def test_a_manifest_that_is_damaged_is_given_up(folder: Path, manifest: bytes) -
     assert ask(ranker, "weather") == ()
 
 
+def test_a_manifest_with_another_revision_is_given_up(folder: Path) -> None:
+    """Changes after the wrong revision would never be replayed."""
+    path = folder / "index.json"
+    content = path.read_bytes()
+    revision = json.loads(content.split(b"\n")[0])["revision"]
+    path.write_bytes(content.replace(b'"revision":%d' % revision, b'"revision":%d' % (revision + 1)))
+    assert opened_at(folder)[1] == 0
+
+
 def test_an_index_of_another_version_is_given_up(folder: Path) -> None:
-    manifest = json.loads((folder / "index.json").read_bytes())
-    (folder / "index.json").write_text(json.dumps({**manifest, "format": "segments 0"}))
+    manifest = json.loads((folder / "index.json").read_bytes().split(b"\n")[0])
+    content = json.dumps({**manifest, "format": "segments 0"}).encode()
+    digest = hashlib.blake2b(content, digest_size=16).hexdigest()
+    (folder / "index.json").write_bytes(content + f"\n{digest}\n".encode())
     ranker, revision = opened_at(folder)
     assert revision == 0
     assert ask(ranker, "weather") == ()

@@ -20,7 +20,7 @@ from waypost.trust.jwt import TokenVerifier, load_token_key, mint, new_token_key
 
 NOW = 1_780_000_000.0
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
-VERIFIER = TokenVerifier(KEY.public_key(), issuer="waypost", audience="waypost")
+VERIFIER = TokenVerifier(lambda: [KEY.public_key()], issuer="waypost", audience="waypost")
 CLAIMS = {
     "iss": "waypost", "aud": "waypost", "sub": "alice", "scope": "discover:read", "iat": int(NOW), "exp": int(NOW) + 60,
 }  # fmt: skip

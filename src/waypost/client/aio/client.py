@@ -93,7 +93,7 @@ from waypost.responses.messaging import (
     TaskStatus,
 )
 from waypost.responses.search import FacetOverview, SearchResult
-from waypost.responses.service import Diagnosis, MintedToken, ServiceState, Stats
+from waypost.responses.service import Diagnosis, MintedToken, ServiceKey, ServiceKeyList, ServiceState, Stats
 from waypost.responses.trust import (
     AllowEntry,
     AllowListResponse,
@@ -105,6 +105,7 @@ from waypost.responses.trust import (
     DomainClaimList,
     LogCheckpoint,
     LogProof,
+    PublishedLeaves,
     RevocationList,
     RevokedItem,
     TrustedKey,
@@ -900,6 +901,51 @@ class Client:
         """
         request = get_request("/api/v1/audit/proof", entry=entry, size=size, to=to, **{"from": from_})
         return await self._connection.ask(LogProof, request)
+
+    async def published_checkpoint(self) -> LogCheckpoint:
+        """The signed checkpoint of the published log: one leaf each hour, which commits to the audit trail. Needs no token."""
+        request = ApiRequest(method="GET", path="/audit/checkpoint", headers={"Accept": "application/json"})
+        return await self._connection.ask(LogCheckpoint, request)
+
+    async def published_proof(
+        self, *, entry: int | None = None, size: int | None = None, from_: int | None = None, to: int | None = None
+    ) -> LogProof:
+        """Prove that the published log contains a leaf, or that it only grew. Needs no token.
+
+        Args:
+            entry: The number of a leaf.
+            size: The size of the log that contains the leaf. Default: the current size.
+            from_: An earlier size.
+            to: A later size. Default: the current size.
+        """
+        request = get_request("/audit/proof", entry=entry, size=size, to=to, **{"from": from_})
+        return await self._connection.ask(LogProof, request)
+
+    async def published_checkpoints(self, after: int = 0, *, limit: int | None = None) -> PublishedLeaves:
+        """What the leaves of the published log commit to. Needs `admin`.
+
+        Args:
+            after: List the leaves after this number.
+            limit: The size of the page.
+        """
+        request = get_request("/api/v1/audit/published", after=after, limit=limit)
+        return await self._connection.ask(PublishedLeaves, request)
+
+    async def service_keys(self) -> ServiceKeyList:
+        """The keys of the service itself. Needs `admin`."""
+        return await self._connection.ask(ServiceKeyList, get_request("/api/v1/service-keys"))
+
+    async def rotate_service_key(self, name: str, *, overlap_seconds: int | None = None) -> ServiceKey:
+        """Replace a key of the service. Needs `admin`.
+
+        Args:
+            name: `token`, `identity` or `cursor`.
+            overlap_seconds: How long the old key is accepted. Default: as long as anything made with it can be valid.
+        """
+        path = item_path("/api/v1/service-keys", name, ":rotate")
+        params = query_params(overlap_seconds=overlap_seconds)
+        request = ApiRequest(method="POST", path=path, params=params, repeatable=False)
+        return await self._connection.ask(ServiceKey, request)
 
     async def health(self) -> ServiceState:
         """The state of the service. Raises Unavailable if it is not ready."""

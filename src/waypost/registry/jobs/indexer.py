@@ -7,6 +7,7 @@ quiet moment, unless too many changes are in memory alone. A query prepares the 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -15,6 +16,8 @@ from waypost import limits
 from waypost.errors import Unavailable
 from waypost.model.registration import Registration
 from waypost.registry.ports import Ranker, Store
+
+log = logging.getLogger("waypost.registry")
 
 _COMPACT_AT = 1500  # unsaved changes that start a compaction without a quiet moment
 _COMPACT_AT_QUERIED = 300  # the same while queries arrive: more than a query prepares itself
@@ -129,6 +132,15 @@ class Indexer:
         """Bring the index from its saved revision to that of the store. A gap in the log means a rebuild."""
         indexed = await asyncio.to_thread(self._live.ranker.open)
         if indexed == 0 or indexed > revision or indexed + 1 < await self._store.oldest_event():
+            if indexed > revision:
+                log.error(
+                    "the search index contains changes up to revision %d, the store only up to %d: the store has lost changes. "
+                    "Restore the newest backup, or go on without them; see docs/how-to/back-up-and-restore.md",
+                    indexed,
+                    revision,
+                )
+            elif revision:
+                log.info("rebuilding the search index: its files are missing, damaged, outdated or of another release")
             await self._rebuild()
         else:
             await replay(self._live.ranker, self._store, indexed, revision)

@@ -160,7 +160,9 @@ class Authenticator:
 
     def _verify_own(self, token: str) -> VerifiedToken:
         verified = self._verifier.verify(token, self._clock.wall())
-        self._verified.put(token, (verified, verified.expires_at))
+        # Verified again soon: the key may have been rotated without an overlap.
+        verify_again_at = min(verified.expires_at, self._clock.wall() + limits.TOKEN_RECHECK_SECONDS)
+        self._verified.put(token, (verified, verify_again_at))
         return verified
 
     def _find_issuer_keys(self, signed: Jws) -> IssuerKeys | None:

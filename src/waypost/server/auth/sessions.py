@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -57,9 +57,11 @@ class WebUser(msgspec.Struct, frozen=True, kw_only=True):
         return self.principal.has(SCOPE_WRITE)
 
 
-def make_session_cipher(token_key: bytes, admin_token: str) -> CursorCipher:
-    """The same in all processes of a service. A new token key or admin token ends all sessions."""
-    return CursorCipher(hmac.new(token_key, b"waypost page " + admin_token.encode(), hashlib.sha512).digest())
+def make_session_cipher(token_keys: Callable[[], Sequence[bytes]], admin_token: str) -> CursorCipher:
+    """The same in all processes of a service. `token_keys` returns the token key and those that it replaced recently. A new
+    admin token ends all sessions."""
+    label = b"waypost page " + admin_token.encode()
+    return CursorCipher(lambda: [hmac.new(key, label, hashlib.sha512).digest() for key in token_keys()])
 
 
 def make_sign_in_code(seal: CursorCipher, now: float, nonce: bytes) -> str:
@@ -181,12 +183,12 @@ class WebSessions:
 
     def check_csrf_token(self, request: Request, form: dict[str, str]) -> None:
         check_same_site(request)
-        if not hmac.compare_digest(
-            form.get("form", "").encode(), self.csrf_token(self._cookie_value(request)).encode()
-        ):
+        try:
+            self.seal.open(_CSRF_PURPOSE, form.get("form", ""), self._cookie_value(request))
+        except InvalidCursor:
             raise Forbidden(
                 "This form belongs to another session.", path="form", hint="Reload the page and send the form again."
-            )
+            ) from None
 
 
 def check_same_site(request: Request) -> None:

@@ -20,6 +20,7 @@ import msgspec
 from waypost import limits
 from waypost.cache import LruCache
 from waypost.errors import InvalidParameter
+from waypost.files import create_private
 from waypost.model.json import JsonObject, dump_json
 from waypost.model.names import domain_of, parse_domain
 from waypost.model.principal import PUBLIC
@@ -29,7 +30,7 @@ from waypost.protocols.dialects import get_codec
 from waypost.server.hosted_agents.keys import HostedKeys
 from waypost.server.http.conditional_requests import strong_etag
 from waypost.server.renderer import Renderer, received_document
-from waypost.trust.document_signatures import sign_adp_public_key
+from waypost.trust.document_signatures import sign_adp_public_key, sign_key_rotation
 from waypost.trust.encodings import encode_base64url
 from waypost.trust.keys.private_key import PrivateKey
 
@@ -57,9 +58,8 @@ class CapabilityVersions:
             path = folder / f"{digest}.json"
             if path.exists():
                 return
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             temporary = folder / f".{secrets.token_hex(8)}"
-            temporary.write_bytes(body)
+            create_private(temporary, body)
             temporary.replace(path)
             self._prune(folder)
         except InvalidParameter:
@@ -99,6 +99,8 @@ PROVIDED_PATH = "/.well-known/agents/{id}.json"
 PROVIDED_CAPABILITIES_PATH = "/.well-known/agent-capabilities/{id}.json"
 
 DIGEST_PARAMETER = "sha256"
+
+PREVIOUS_KEYS = "org.waypost.previousKeys"  # not a stable member: it ends with the overlap of a rotation
 
 _STABLE_MEMBERS = ("protocol", "identity", "endpoints", "capabilities", "security")
 
@@ -156,7 +158,12 @@ class HostedDocuments:
     def get(self, registration: Registration, now: float, location: DocumentLocation = "domain") -> HostedDocument:
         domain = self.domain_of(registration)
         key = self._keys.key_of(domain)
-        stamp = (registration.revision, registration.etag, None if key is None else key.public.key_id)
+        stamp = (
+            registration.revision,
+            registration.etag,
+            None if key is None else key.public.key_id,
+            [replaced.until for replaced in self._keys.replaced_keys_of(domain)],
+        )
         cache_key = (registration.id, domain, location)
         cached = self._cache.get(cache_key)
         if cached is not None and cached[0] == stamp:
@@ -211,6 +218,9 @@ class HostedDocuments:
         if key is None:
             return result
         identity["publicKey"] = sign_adp_public_key(key, domain)
+        replaced = self._keys.replaced_keys_of(domain)
+        if replaced:
+            result[PREVIOUS_KEYS] = [sign_key_rotation(each.key, key, domain, each.until) for each in replaced]
         security = document.get("security")
         result["security"] = _DEFAULT_SECURITY | (security if isinstance(security, dict) else {})
         if location == "domain":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import secrets
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from waypost.errors import ConfigurationError, InvalidKey, InvalidParameter
 from waypost.files import create_atomic, file_stamp
@@ -16,7 +17,6 @@ from waypost.model.names import parse_domain
 from waypost.trust.keys.private_key import (
     SEED_BYTES,
     PrivateKey,
-    from_native_private,
     load_private_key,
     new_private_key,
 )
@@ -33,17 +33,42 @@ def hosted_key_path(data: Path, domain: str) -> Path:
     return data / HOSTED_KEYS_FOLDER / f"{parse_domain(domain, 'domain')}.pem"
 
 
+class ReplacedKey(NamedTuple):
+    """An earlier key of the service, and until when it is published."""
+
+    key: PrivateKey
+    until: int
+
+
+class OwnKeys(Protocol):
+    """The identity key of the service, which can be rotated while it runs."""
+
+    def current(self) -> PrivateKey: ...
+
+    def replaced(self) -> list[ReplacedKey]: ...
+
+    @property
+    def changed_at(self) -> float: ...
+
+
 class HostedKeys:
-    def __init__(self, data: Path, own: object, own_host: str) -> None:
+    def __init__(self, data: Path, own: OwnKeys, own_host: str) -> None:
         self._data = data
-        self._own = own if isinstance(own, PrivateKey) else from_native_private(own)
+        self._own = own
         self._own_host = own_host.lower().rstrip(".")
         self._cache: dict[str, tuple[_Stamp, PrivateKey | None]] = {}
 
+    def replaced_keys_of(self, domain: str) -> list[ReplacedKey]:
+        """Earlier keys that are published beside the current one. Only the service's own host has some."""
+        return self._own.replaced() if self._is_own(domain) else []
+
+    def _is_own(self, domain: str) -> bool:
+        return domain.lower().rstrip(".") == self._own_host
+
     def key_of(self, domain: str) -> PrivateKey | None:
         """The key to sign with for a domain; None if there is no usable key."""
-        if domain.lower().rstrip(".") == self._own_host:
-            return self._own
+        if self._is_own(domain):
+            return self._own.current()
         try:
             path = hosted_key_path(self._data, domain)
         except InvalidParameter:
@@ -59,6 +84,8 @@ class HostedKeys:
 
     def changed_at(self, domain: str) -> float:
         """When the key file of a domain was last changed; 0 if there is none."""
+        if self._is_own(domain):
+            return self._own.changed_at
         try:
             stamp = file_stamp(hosted_key_path(self._data, domain))
         except InvalidParameter:
@@ -68,7 +95,7 @@ class HostedKeys:
     def ensure(self, domain: str) -> PrivateKey | None:
         """The key of a domain, generated if there is no file. An existing file is never replaced."""
         path = hosted_key_path(self._data, domain)
-        if domain.lower().rstrip(".") != self._own_host and not path.exists():
+        if not self._is_own(domain) and not path.exists():
             _create_key_file(path)
         return self.key_of(domain)
 

@@ -80,10 +80,9 @@ def service_a2a_card(card: JsonObject) -> JsonObject:
     return card | {"skills": [card["skills"][0] | {"id": CAPABILITY, "name": CAPABILITY_NAME}]}
 
 
-def service_ard_entry(entry: JsonObject, record: AgentRecord) -> JsonObject:
-    """The catalog entry with the key, which ARD can only carry in its metadata."""
-    key = record.extra["org.waypost.adp"]["identity"]["publicKey"]["fingerprint"]
-    metadata = entry.get("metadata", {}) | {"org.agentdiscovery.key": key}
+def service_ard_entry(entry: JsonObject, fingerprint: str | None) -> JsonObject:
+    """The catalog entry with the fingerprint of the key, which ARD can only carry in its metadata."""
+    metadata = entry.get("metadata", {}) | {"org.agentdiscovery.key": fingerprint}
     return entry | {"capabilities": [CAPABILITY], "metadata": metadata}
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from waypost.errors import ConfigurationError, StorageFull, StoreUnavailable, WaypostError
+from waypost.errors import ConfigurationError, DamagedStore, StorageFull, StoreUnavailable, WaypostError
 
 SqliteFault = Literal["full", "broken", "passing"]
 
@@ -32,6 +32,10 @@ _FULL_RETRY_SECONDS = 5
 def code_of(error: sqlite3.Error) -> int:
     """The extended result code; 0 for errors raised by the Python module itself."""
     return int(getattr(error, "sqlite_errorcode", 0))
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    return code_of(error) & _PRIMARY in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def fault_of(error: sqlite3.Error | OSError) -> SqliteFault:
@@ -73,24 +77,22 @@ def queue_full_error() -> StoreUnavailable:
 
 
 def read_error(error: sqlite3.Error) -> StoreUnavailable:
-    if code_of(error) & _PRIMARY in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+    if is_damage(error):
         return damage_error(str(error))
     return StoreUnavailable(f"The store could not read ({error}).", retry_after=_RETRY_SECONDS)
 
 
-def damage_error(what: str) -> StoreUnavailable:
-    return StoreUnavailable(
+def damage_error(what: str) -> DamagedStore:
+    return DamagedStore(
         f"The stored data is damaged: {what}.",
-        hint="Stop the service and restore the data folder from a backup. Damaged data is never served.",
+        hint="Damaged data is never served. `waypost check` lists all damage; restore the newest backup into an empty folder "
+        "with `waypost restore FILE --data DIR`.",
     )
 
 
 def open_error(error: sqlite3.Error | OSError, path: str) -> WaypostError:
     """The error for a file that cannot be opened."""
-    if isinstance(error, sqlite3.Error) and code_of(error) & _PRIMARY in (
-        sqlite3.SQLITE_CORRUPT,
-        sqlite3.SQLITE_NOTADB,
-    ):
+    if isinstance(error, sqlite3.Error) and is_damage(error):
         return damage_error(f"{path}: {error}")
     if fault_of(error) == "full":
         return StorageFull(f"The disk is full; {path} cannot be opened.", hint="Free some space.")

@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from waypost import limits
 from waypost.errors import WaypostError
+from waypost.files import make_folder
 from waypost.registry.ports import ANY_VALUE, KeyValueItem, KeyValueWrite
 from waypost.stores.commit import store_closed_error
 from waypost.stores.sqlite.database import (
@@ -34,6 +35,7 @@ from waypost.stores.sqlite.database import (
     read_error,
     write_error,
 )
+from waypost.stores.sqlite.integrity import find_lost_commits
 
 KEY_VALUE_FILE = "meeting.db"
 
@@ -104,8 +106,11 @@ class SqliteKeyValueStore:
 
     def _open_file(self) -> None:
         try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(self.path.parent)
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+            lost = find_lost_commits(self.path)
+            if lost is not None:
+                raise damage_error(lost)
             self._writer = open_writer(self.path, max_pages=self._max_pages)
             self._writer.execute(f"PRAGMA busy_timeout = {_LOCK_SECONDS * 1000}")
             migrate(self._writer, self._failpoint, _STEPS, KEY_VALUE_FILE)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from waypost import limits
 from waypost.errors import ConfigurationError, StoreUnavailable, WaypostError
+from waypost.files import make_folder
 from waypost.registry.ports import Command, CommandResult, CommittedChange, NoteListener
 from waypost.stores.commit import store_closed_error
 from waypost.stores.sqlite.audit import audit_size
@@ -30,6 +31,7 @@ from waypost.stores.sqlite.database import (
     open_writer,
 )
 from waypost.stores.sqlite.group_commit import GroupCommitWriter
+from waypost.stores.sqlite.integrity import find_lost_commits
 from waypost.stores.sqlite.reads import SqliteReader, SqliteReadStore
 from waypost.stores.sqlite.snapshot import take_snapshot
 from waypost.stores.sqlite.transaction import WriteTransaction
@@ -103,9 +105,12 @@ class SqliteStore(SqliteReadStore):
 
     def _open_file(self) -> WriteTransaction:
         try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(self.path.parent)
             self._lock.take()
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+            lost = find_lost_commits(self.path)
+            if lost is not None:
+                raise damage_error(lost)
             if 0 < self.path.stat().st_size < _SMALLEST_FILE:  # SQLite would treat an empty file as new
                 raise damage_error(f"{self.path} was truncated")
             return self._open_tables()

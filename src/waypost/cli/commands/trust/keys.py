@@ -10,7 +10,8 @@ import click
 import msgspec
 
 from waypost import limits
-from waypost.cli.options import example
+from waypost.app.service_keys import service_keys_of
+from waypost.cli.options import example, parse_duration_option
 from waypost.cli.output import Printer, sanitize, without_none
 from waypost.cli.session import Session, with_session
 from waypost.client.identity import make_key, previous_key_path, read_key, read_text, replace_key, write_key
@@ -18,6 +19,7 @@ from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.responses.trust import TrustStorePage
 from waypost.server.hosted_agents.keys import hosted_key_path
+from waypost.settings import ADMIN_TOKEN_FILE
 from waypost.trust.announce.signed_announcement import parse_announced_key, sign_announcement
 from waypost.trust.keys.private_key import PrivateKey
 from waypost.trust.keys.public_key import KEY_ID
@@ -27,8 +29,16 @@ if TYPE_CHECKING:
 
 
 KEY_FILE = "keys/announce.pem"
-
+SERVICE_KEYS = ("token", "identity", "cursor")
 _KINDS = {"ed25519": "ed25519", "p256": "p-256", "rsa": "rsa"}
+
+
+def parse_overlap(text: str) -> int:
+    """A duration; unlike others it may be 0."""
+    seconds = 0 if text.strip() == "0" else parse_duration_option(text)
+    if seconds > limits.KEY_OVERLAP_MAX_SECONDS:
+        raise click.BadParameter(f"At most {limits.KEY_OVERLAP_MAX_SECONDS // 86_400}d.")
+    return seconds
 
 
 @click.group()
@@ -75,6 +85,8 @@ def new(session: Session, kind: str, out: Path | None, domain: str | None) -> No
         "waypost keys rotate",
         "waypost keys rotate --key agent.pem --agent agent.json > announcement.json",
         "waypost keys rotate --domain alice.example.com",
+        "waypost keys rotate --service token",
+        "waypost keys rotate --service token --overlap 0",
     ),
 )
 @click.option(
@@ -91,13 +103,42 @@ def new(session: Session, kind: str, out: Path | None, domain: str | None) -> No
     help="An agent object: print its announcement, signed by both keys.",
 )
 @click.option("--domain", metavar="DOMAIN", help="The key of a domain that the service with this data folder hosts.")
+@click.option(
+    "--service",
+    type=click.Choice(SERVICE_KEYS),
+    help="A key of the service itself: the one that signs its tokens, its documents and checkpoints, or its cursors.",
+)
+@click.option(
+    "--overlap",
+    type=parse_overlap,
+    metavar="DURATION",
+    help="With --service: how long the old key is accepted; 0 for a key that was stolen.  [default: as long as anything "
+    "made with it can be valid]",
+)
 @with_session
-def rotate(session: Session, path: Path | None, agent: Path | None, domain: str | None) -> None:
+def rotate(
+    session: Session,
+    path: Path | None,
+    agent: Path | None,
+    domain: str | None,
+    service: str | None,
+    overlap: int | None,
+) -> None:
     """Replace a key of this machine. The old one is stored next to it: it signs the rotation for a week.
 
     The next announcement has the new public_key, a `signature` of the new key and a `previous_signature` of the old one, both
     over the same agent. Services accept the old key for another 24 hours.
+
+    With --service, a key of the service with this data folder is replaced, or with --server that of a service elsewhere (needs
+    admin). A running service uses the new key at once, in every process, and accepts the old one for the overlap.
     """
+    if service is not None:
+        if path is not None or agent is not None or domain is not None:
+            raise click.UsageError("--service cannot be combined with --key, --agent or --domain.")
+        _rotate_service_key(session, service, overlap)
+        return
+    if overlap is not None:
+        raise click.UsageError("--overlap needs --service.")
     if domain is not None and (path is not None or agent is not None):
         raise click.UsageError("--domain cannot be combined with --key or --agent.")
     data = session.settings().data
@@ -118,6 +159,25 @@ def rotate(session: Session, path: Path | None, agent: Path | None, domain: str 
         printer.note(
             "Announce this public_key, signed by both keys: `waypost keys rotate --agent FILE` prints such a message."
         )
+
+
+def _rotate_service_key(session: Session, name: str, overlap: int | None) -> None:
+    printer, settings = session.printer(), session.settings()
+    if session.connection().named or not (settings.data / ADMIN_TOKEN_FILE).exists():
+        with session.client() as client:
+            key = client.rotate_service_key(name, overlap_seconds=overlap)
+    else:
+        key = service_keys_of(settings).rotate(name, time.time(), overlap)
+    if not printer.is_human:
+        printer.value(without_none(msgspec.to_builtins(key)))
+        return
+    printer.line(f"rotated  {key.name}  {key.key_id or ''}".rstrip())
+    if key.accepted_until is None:
+        printer.note("The old key is no longer accepted.")
+    else:
+        printer.note(f"The old key is accepted until {key.accepted_until}.")
+    if name == "identity":
+        printer.note("If the DNS names the key of the service, publish the new one: `waypost dns publish`.")
 
 
 def _read_agent(path: Path) -> JsonObject:

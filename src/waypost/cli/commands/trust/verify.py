@@ -8,9 +8,8 @@ consistent with what it signed before.
 from __future__ import annotations
 
 import hashlib
-import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +25,22 @@ from waypost.cli.session import Session, with_session
 from waypost.cli.views import trust_badge, trust_word
 from waypost.client.sync.client import SyncClient
 from waypost.domains.target import is_domain
-from waypost.errors import ConfigurationError, NotFound, Unauthorized, Unavailable, WaypostError
+from waypost.errors import BadSignature, ConfigurationError, NotFound, Unauthorized, Unavailable, WaypostError
+from waypost.files import write_atomic
 from waypost.model.times import to_rfc3339
 from waypost.model.verdict import CheckResult, Verdict, trust_summary
 from waypost.protocols.codec import DecodeContext
 from waypost.protocols.dialects import decode_document
+from waypost.registry.audit_trail import published_leaf
 from waypost.registry.verification import check_with_keys
-from waypost.responses.trust import LogCheckpoint, VerificationResult, VerifiedDocument
+from waypost.responses.trust import LogCheckpoint, LogProof, VerificationResult, VerifiedDocument
 from waypost.trust.announce.signed_announcement import parse_announced_key
 from waypost.trust.checks.bound_key import BoundKey
 from waypost.trust.transparency_log import (
     Checkpoint,
     VerifierKey,
     entry_leaves,
+    leaf_hash,
     parse_verifier_key,
     verify_checkpoint,
     verify_consistency,
@@ -67,15 +69,30 @@ class LogCheck(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def verify_log(session: Session, entries: int = ENTRIES) -> int:
-    """Verify the log, print the findings, store the checkpoint if all passed; return the exit code."""
-    printer = session.printer()
+    """Verify the audit trail, print the findings, store the checkpoint if all passed; return the exit code."""
     with session.client() as client:
         path = _checkpoint_path(session.settings().data, client.base_url)
         checkpoint = client.audit_checkpoint()
-        findings = list(_check_log(client, checkpoint, _load_checkpoint(path), entries))
+        log = VerifiedLog(checkpoint, _load_checkpoint(path), client.audit_proof)
+        findings = list(log.check())
+        if log.now is not None:
+            findings += [_check_inclusion(client, log.now, entries), _check_published(client, log.now)]
+        return _finish(session.printer(), path, client.base_url, checkpoint, findings)
+
+
+def verify_published_log(session: Session) -> int:
+    """The same for the published log, as a witness does: without a token."""
+    with session.client() as client:
+        path = _checkpoint_path(session.settings().data, f"{client.base_url} published")
+        checkpoint = client.published_checkpoint()
+        findings = list(VerifiedLog(checkpoint, _load_checkpoint(path), client.published_proof).check())
+        return _finish(session.printer(), path, client.base_url, checkpoint, findings)
+
+
+def _finish(printer: Printer, path: Path, server: str, checkpoint: LogCheckpoint, findings: list[LogCheck]) -> int:
     failed = any(finding.state == "failed" for finding in findings)
     if not failed:
-        _save_checkpoint(path, KnownCheckpoint(server=client.base_url, key=checkpoint.key, note=checkpoint.note))
+        _save_checkpoint(path, KnownCheckpoint(server=server, key=checkpoint.key, note=checkpoint.note))
     _show_log(printer, checkpoint, findings, failed=failed)
     return EXIT_LOG_FAILED if failed else 0
 
@@ -83,33 +100,59 @@ def verify_log(session: Session, entries: int = ENTRIES) -> int:
 # --- Checks ---------------------------------------------------------------------------------------
 
 
-def _check_log(
-    client: SyncClient, checkpoint: LogCheckpoint, known: KnownCheckpoint | None, entries: int
-) -> Iterator[LogCheck]:
-    if known is not None and known.key != checkpoint.key:
-        yield LogCheck(check="signature", state="failed", reason="The service uses another key than before.")
-        return
-    try:
-        key = parse_verifier_key(checkpoint.key)
-        now = verify_checkpoint(checkpoint.note, key)
-        before = verify_checkpoint(known.note, key) if known is not None else None
-    except WaypostError as error:
-        yield LogCheck(check="signature", state="failed", reason=error.message)
-        return
-    if now.origin != key.name or now.size != checkpoint.size:
-        yield LogCheck(check="signature", state="failed", reason="The signed checkpoint differs from the reported one.")
-        return
-    yield _check_signature(key, known)
-    yield _check_consistency(client, before, now)
-    yield _check_inclusion(client, now, entries)
+class VerifiedLog:
+    """A checkpoint of a log, compared with the one of the last time. `now` is set when its signature is good."""
+
+    def __init__(
+        self, checkpoint: LogCheckpoint, known: KnownCheckpoint | None, get_proof: Callable[..., LogProof]
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._known = known
+        self._get_proof = get_proof
+        self.now: Checkpoint | None = None
+
+    def check(self) -> Iterator[LogCheck]:
+        checkpoint, known = self._checkpoint, self._known
+        try:
+            key = parse_verifier_key(checkpoint.key)
+            now = verify_checkpoint(checkpoint.note, key)
+            before = verify_checkpoint(known.note, parse_verifier_key(known.key)) if known is not None else None
+            if known is not None and known.key != checkpoint.key:
+                # A rotation: for a while the old key signs as well.
+                verify_checkpoint(checkpoint.note, parse_verifier_key(known.key))
+        except BadSignature as error:
+            is_other = known is not None and known.key != checkpoint.key
+            reason = (
+                "The service uses another key than before, which the old one does not confirm."
+                if is_other
+                else error.message
+            )
+            yield LogCheck(check="signature", state="failed", reason=reason)
+            return
+        except WaypostError as error:
+            yield LogCheck(check="signature", state="failed", reason=error.message)
+            return
+        if (
+            now.origin != key.name
+            or now.size != checkpoint.size
+            or (before is not None and before.origin != now.origin)
+        ):
+            reason = "The signed checkpoint differs from the reported one."
+            yield LogCheck(check="signature", state="failed", reason=reason)
+            return
+        self.now = now
+        yield _check_signature(key, known)
+        yield _check_consistency(self._get_proof, before, now)
 
 
 def _check_signature(key: VerifierKey, known: KnownCheckpoint | None) -> LogCheck:
     origin = "the stored key" if known is not None else "a key that is stored from now on"
+    if known is not None and known.key != key.text():
+        origin = "a new key, which the stored one confirms"
     return LogCheck(check="signature", state="passed", reason=f"Signed by {key.name}, {origin}.")
 
 
-def _check_consistency(client: SyncClient, before: Checkpoint | None, now: Checkpoint) -> LogCheck:
+def _check_consistency(get_proof: Callable[..., LogProof], before: Checkpoint | None, now: Checkpoint) -> LogCheck:
     if before is None:
         return LogCheck(
             check="consistency", state="not_checked", reason="This is the first checkpoint of this service."
@@ -117,7 +160,7 @@ def _check_consistency(client: SyncClient, before: Checkpoint | None, now: Check
     if now.size < before.size:
         reason = f"The trail had {before.size} entries and has {now.size}: it was truncated or replaced."
         return LogCheck(check="consistency", state="failed", reason=reason)
-    proof = client.audit_proof(from_=before.size, to=now.size)
+    proof = get_proof(from_=before.size, to=now.size)
     if not verify_consistency(before.size, now.size, proof.hashes, before.root, now.root):
         reason = f"The first {before.size} entries changed: the trail was rewritten."
         return LogCheck(check="consistency", state="failed", reason=reason)
@@ -141,6 +184,26 @@ def _check_inclusion(client: SyncClient, now: Checkpoint, entries: int) -> LogCh
     return LogCheck(check="inclusion", state="passed", reason=f"The newest {count} entries are in the signed tree.")
 
 
+def _check_published(client: SyncClient, now: Checkpoint) -> LogCheck:
+    """Check that the newest leaf of the published log commits to an earlier state of this trail."""
+    published = client.published_checkpoint()
+    opened = client.published_checkpoints(max(0, published.size - 1), limit=1)
+    if not opened.leaves or opened.leaves[0].number != published.size:
+        return LogCheck(check="published", state="not_checked", reason="Nothing was published yet.")
+    leaf = opened.leaves[0]
+    committed = Checkpoint(opened.origin, leaf.size, leaf.root)
+    hashed = leaf_hash(published_leaf(leaf.at, committed.text().encode(), leaf.nonce))
+    proof = client.published_proof(entry=leaf.number, size=published.size)
+    if not verify_inclusion(hashed, leaf.number - 1, published.size, proof.hashes, published.root):
+        return LogCheck(check="published", state="failed", reason="The published log commits to something else.")
+    grown = client.audit_proof(from_=leaf.size, to=now.size) if leaf.size <= now.size else None
+    if grown is None or not verify_consistency(leaf.size, now.size, grown.hashes, leaf.root, now.root):
+        reason = f"The trail does not extend the one that was published at {leaf.at}."
+        return LogCheck(check="published", state="failed", reason=reason)
+    reason = f"The trail extends the one that was published at {leaf.at}, with {leaf.size} entries."
+    return LogCheck(check="published", state="passed", reason=reason)
+
+
 # --- Stored checkpoints ---------------------------------------------------------------------------
 
 
@@ -162,15 +225,7 @@ def _load_checkpoint(path: Path) -> KnownCheckpoint | None:
 
 
 def _save_checkpoint(path: Path, known: KnownCheckpoint) -> None:
-    fresh = path.with_suffix(".new")
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fresh.write_bytes(msgspec.json.encode(known) + b"\n")
-        os.replace(fresh, path)
-    except OSError as error:
-        raise ConfigurationError(
-            f"The checkpoint cannot be stored ({error}).", path="data", hint="Choose a writable folder with --data."
-        ) from None
+    write_atomic(path, msgspec.json.encode(known) + b"\n")
 
 
 # --- Output of --log ------------------------------------------------------------------------------
@@ -213,6 +268,7 @@ _MARKS = {
         "waypost verify agent-card.json --key alice.pem",
         "waypost verify weather-reporter -o json | jq .trust.level",
         "waypost verify --log",
+        "waypost verify --log --public --server https://agents.example.net",
     )
 )
 @click.argument("target", required=False, metavar="ID|FILE|DOMAIN")
@@ -228,6 +284,9 @@ _MARKS = {
     "--dialect", metavar="NAME", help="The dialect of a file, if it should not be recognised from the content."
 )
 @click.option("--log", is_flag=True, help="Verify that the audit trail of the service was not rewritten.")
+@click.option(
+    "--public", is_flag=True, help="With --log: verify the published log instead, as a witness does; needs no token."
+)
 @click.option(
     "--entries",
     type=click.IntRange(min=0),
@@ -246,6 +305,7 @@ def verify(
     lookup: LookupOptions,
     *,
     log: bool,
+    public: bool,
 ) -> int:
     """Verify an agent, a document in a file, or a domain: every check with its evidence.
 
@@ -254,8 +314,10 @@ def verify(
     Exits with 1 if a check failed. A valid signature of a key that is not bound to the agent is `?`: it does not prove who the
     agent is.
     """
+    if public and not log:
+        raise click.UsageError("--public needs --log.")
     if log:
-        return verify_log(session, entries)
+        return verify_published_log(session) if public else verify_log(session, entries)
     if target is None:
         raise click.UsageError("Expected an ID, a FILE, a DOMAIN, or --log.")
     printer = session.printer()

@@ -8,13 +8,14 @@ import secrets
 import stat
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import msgspec
 from cryptography import x509
 
 from waypost import limits
-from waypost.errors import InvalidParameter, Unavailable
+from waypost.errors import InvalidParameter, NotFound, Unavailable
+from waypost.files import find_exposed
 from waypost.model.names import domain_of
 from waypost.model.principal import SCOPE_ADMIN, SCOPES, audience
 from waypost.model.registration import parse_ttl
@@ -22,18 +23,28 @@ from waypost.registry.audit_trail import audit_entry_by
 from waypost.registry.doctor import Deployment, HostFacts, RuntimeFacts, diagnose
 from waypost.registry.ports import KeyValueStore
 from waypost.registry.registry import Registry
-from waypost.responses.service import Diagnosis, MintedToken, ServiceState, Stats, WorkerStats
+from waypost.responses.service import (
+    Diagnosis,
+    MintedToken,
+    ServiceKey,
+    ServiceKeyList,
+    ServiceState,
+    Stats,
+    WorkerStats,
+)
 from waypost.search.kernels import find_missing_kernels
 from waypost.server.api.rest.changes import WatchApi
 from waypost.server.http.asgi import NO_STORE, AnyResponse, Response, json_response
 from waypost.server.http.metrics import CONTENT_TYPE, Metrics
-from waypost.server.http.request_params import read_object
-from waypost.server.http.routing import BodySpec, RequestContext, Route
-from waypost.settings import ADMIN_TOKEN_FILE, Settings
+from waypost.server.http.request_params import read_integer, read_object
+from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
+from waypost.settings import ADMIN_TOKEN_FILE, DATA_ENTRIES, Settings
 
 Gauges: TypeAlias = dict[str, tuple[str, float]]  # name → description, value
 MintToken: TypeAlias = Callable[[str, tuple[str, ...], int, str], tuple[str, str]]
 _KEYS_FOLDER = "keys"
+_SERVICE_KEYS = ("token", "identity", "cursor")
+_DATA_FILES = frozenset(DATA_ENTRIES) - {ADMIN_TOKEN_FILE}
 _DEFAULT_TTL_SECONDS = 3600
 
 
@@ -193,6 +204,72 @@ class ServiceApi:
         return json_response(MintedToken(token=token, expires_at=expires_at), 201, headers=[NO_STORE])
 
 
+class RotatableKeys(Protocol):
+    def describe(self, now: float) -> tuple[ServiceKey, ...]: ...
+
+    def rotate(self, name: str, now: float, overlap_seconds: int | None = None) -> ServiceKey: ...
+
+
+class ServiceKeysApi:
+    """`/api/v1/service-keys`: the keys of the service itself. Every process uses a new key from its next request on."""
+
+    def __init__(self, registry: Registry, keys: RotatableKeys, require_authentication: Callable[[], None]) -> None:
+        """Without authentication any program of the machine could replace the keys."""
+        self._registry = registry
+        self._keys = keys
+        self._require_authentication = require_authentication
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                method="GET",
+                path="/api/v1/service-keys",
+                operation="service_keys",
+                handler=self.list_keys,
+                summary="List the keys of the service itself",
+                answers={200: ServiceKeyList},
+            ),
+            Route(
+                method="POST",
+                path="/api/v1/service-keys/{id}:rotate",
+                operation="rotate_service_key",
+                handler=self.rotate,
+                summary="Replace a key of the service; the old one is accepted for a while",
+                parameters=(
+                    ParameterSpec(
+                        name="overlap_seconds",
+                        schema={"type": "integer", "minimum": 0, "maximum": limits.KEY_OVERLAP_MAX_SECONDS},
+                        description="how long the old key is accepted; default: as long as anything made with it is valid",
+                    ),
+                ),
+                answers={200: ServiceKey},
+            ),
+        ]
+
+    async def list_keys(self, call: RequestContext) -> AnyResponse:
+        self._require_authentication()
+        keys = self._keys.describe(self._registry.clock.wall())
+        return json_response(ServiceKeyList(keys=keys), headers=[NO_STORE])
+
+    async def rotate(self, call: RequestContext) -> AnyResponse:
+        self._require_authentication()
+        name = call.id
+        if name not in _SERVICE_KEYS:
+            raise NotFound(f"The service has no key {name[:40]!r}.", path="id", hint=f"Use {', '.join(_SERVICE_KEYS)}.")
+        overlap = read_integer(call.request, "overlap_seconds", 0, limits.KEY_OVERLAP_MAX_SECONDS)
+        key = self._keys.rotate(name, self._registry.clock.wall(), overlap)
+        entry = audit_entry_by(
+            call.principal,
+            "rotate",
+            now=self._registry.clock.now(),
+            object=f"service-key:{name}",
+            outcome="rotated",
+            detail=f"{key.key_id or ''} overlap {'default' if overlap is None else f'{overlap}s'}".strip(),
+        )
+        await self._registry.record(entry)
+        return json_response(key, headers=[NO_STORE])
+
+
 class DoctorApi:
     """`/api/v1/doctor`."""
 
@@ -267,6 +344,7 @@ def inspect_machine(settings: Settings, *, has_embedder: bool) -> HostFacts:
     return HostFacts(
         data_mode=_mode(data),
         admin_token_mode=_mode(data / ADMIN_TOKEN_FILE),
+        exposed=tuple((str(path.relative_to(data)), mode) for path, mode in find_exposed(data, _DATA_FILES)),
         key_modes=tuple((key.name, mode) for key in keys if (mode := _mode(key)) is not None),
         free_bytes=_free_bytes(data),
         certificate_ends=_certificate_ends(settings.tls_cert),
