@@ -20,7 +20,7 @@ from waypost.model.principal import SCOPE_WRITE, Principal, may_see, no_such_age
 from waypost.model.registration import CatalogEntry, trust_of
 from waypost.protocols.codec import DecodeContext, Decoded
 from waypost.protocols.dialects import decode_document
-from waypost.rate_limit import TokenBucket
+from waypost.rate_limit import RateLimiter
 from waypost.registry import write_rules
 from waypost.registry.admission import AdmissionControl, OwnerQuota, pending_warning, publication_warnings
 from waypost.registry.audit_trail import audit_entry_by
@@ -81,7 +81,9 @@ class RegistryWriter:
         self._timings = timings
         self.waiting = 0  # writes that are not durable yet
         self._random = random.Random(secrets.randbits(256))
-        self._refusals = TokenBucket(limits.AUDITED_REFUSALS_PER_HOUR / 3600, limits.AUDITED_REFUSALS_PER_HOUR)
+        self._refusals: RateLimiter[str] = RateLimiter(
+            limits.AUDITED_REFUSALS_PER_HOUR / 3600, limits.AUDITED_REFUSALS_PER_HOUR, max_keys=limits.AUDITED_SUBJECTS
+        )
 
     def decode(
         self, document: bytes, *, dialect: str | None = None, base_url: str | None = None, source_url: str | None = None
@@ -150,12 +152,14 @@ class RegistryWriter:
         return Command(keys=keys, notes=tuple(dict.fromkeys((*notes, *proof_notes, *admission_notes))), decide=decide)
 
     async def _execute_owned(self, publication: Publication, command: Command) -> CommandResult:
-        """Refusals of reserved ids are recorded, up to a number an hour: an attacker must not fill the audit trail."""
+        """Refusals of reserved ids are recorded, up to a number an hour for each subject: an attacker must neither fill the audit
+        trail nor hide another one."""
         try:
             return await self.execute(command)
         except OwnerConflict as error:
-            if error.details.get("reason") == BOUND_REASON and self._refusals.take(self._clock.now()):
-                await self.record(_refusal_entry(publication, self._clock.now()))
+            now, subject = self._clock.now(), publication.principal.subject or ""
+            if error.details.get("reason") == BOUND_REASON and self._refusals.take(subject, now):
+                await self.record(_refusal_entry(publication, now))
             raise
 
     async def _with_pending(self, receipt: PublicationReceipt) -> PublicationReceipt:

@@ -18,6 +18,8 @@ from support.signing import key_of
 from waypost.model.principal import LAN_SUBJECT, LAN_VIA, SCOPE_WRITE, Principal
 from waypost.protocols.codec import CARRY
 from waypost.protocols.dialects import DIALECTS
+from waypost.registry.ownership import binding_note_name
+from waypost.registry.ports import Command, Decision
 from waypost.registry.publication import Publication
 from waypost.trust.document_signatures import sign_adp_public_key, sign_profile
 
@@ -432,14 +434,67 @@ async def test_what_was_proven_outlives_a_restart(tmp_path: Path) -> None:
         assert (await bench.as_("alice").post("/api/v1/agents", json=profile("teller"))).status_code == 201
 
 
+async def test_a_data_folder_without_bindings_keeps_its_owners(tmp_path: Path) -> None:
+    """Verified agents that were stored before bindings were: the documents say who has proven them."""
+    async with service(tmp_path, store="sqlite") as bench:
+        await pin(bench, "teller")
+        alice, mallory = bench.as_("alice"), bench.as_("mallory")
+        assert (await alice.post("/api/v1/agents", json=signed("teller"))).status_code == 201
+        name = binding_note_name("teller")
+        await bench.registry.execute(
+            Command(keys=(), notes=(name,), decide=lambda _: Decision(outcome="done", notes={name: None}))
+        )
+        newer = profile("teller", updated_at="2026-05-02T00:00:00Z", description="Counts money.")
+        assert (await mallory.post("/api/v1/agents", json=newer)).status_code == 409
+        assert (await mallory.post("/api/v1/agents", json=signed("teller"))).status_code == 409
+        assert (await alice.post("/api/v1/agents", json=newer)).status_code in (200, 202)
+
+
+async def test_a_key_that_is_bound_later_names_the_subject_that_signed(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        alice, mallory = bench.as_("alice"), bench.as_("mallory")
+        assert (await alice.post("/api/v1/agents", json=signed("teller"))).status_code == 201
+        await pin(bench, "teller")
+        assert (await alice.delete("/api/v1/agents/teller")).status_code == 204
+        assert (await mallory.post("/api/v1/agents", json=signed("teller"))).status_code == 409
+        assert (await alice.post("/api/v1/agents", json=signed("teller"))).status_code == 201
+
+
+async def test_a_revoked_key_proves_nothing_any_more(tmp_path: Path) -> None:
+    """The id stays reserved until an operator binds another key."""
+    async with service(tmp_path) as bench:
+        alice, admin = bench.as_("alice"), bench.admin()
+        await pin(bench, "teller")
+        assert (await alice.post("/api/v1/agents", json=signed("teller"))).status_code == 201
+        await admin.post("/api/v1/keys:revoke", json={"key_id": KEY.public.key_id, "reason": "stolen"})
+        for caller in (alice, bench.as_("mallory")):
+            assert (await caller.post("/api/v1/agents", json=profile("teller"))).status_code == 409
+        await admin.post("/api/v1/keys", json={"agent_id": "teller", "public_key": OTHER.public.pem()})
+        assert (await alice.post("/api/v1/agents", json=signed("teller", OTHER))).status_code == 201
+
+
 async def test_refusals_do_not_fill_the_audit_trail(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await pin(bench, "teller")
         mallory = bench.as_("mallory")
-        for _ in range(200):
+        for _ in range(100):
             assert (await mallory.post("/api/v1/agents", json=profile("teller"))).status_code == 409
         refused = (await bench.admin().get("/api/v1/audit", params={"action": "refuse", "limit": 1000})).json()
-    assert 0 < len(refused["entries"]) <= 120
+    assert [entry["subject"] for entry in refused["entries"]] == ["mallory"] * 30
+
+
+async def test_the_doctor_lists_ids_that_nothing_proves(bench: Bench, names: DnsServer) -> None:
+    alice, mallory = bench.as_("alice"), bench.as_("mallory")
+    await prove(alice, names)
+    await alice.post("/api/v1/agents", json=profile(f"agent:{DOMAIN}"))
+    for number in range(12):
+        await mallory.post("/api/v1/agents", json=profile(f"https://shop{number:02}.example/agent"))
+    await mallory.post("/api/v1/agents", json=profile("plain"))
+    found = (await bench.admin().get("/api/v1/doctor")).json()["findings"]
+    (finding,) = [each for each in found if each["layer"] == "ownership"]
+    assert finding["message"].startswith("12 agents name a domain that nothing proves: https://shop00.example/agent, ")
+    assert finding["message"].count("shop") == 10
+    assert DOMAIN not in finding["message"]
 
 
 # --- Tasks ----------------------------------------------------------------------------------------

@@ -147,3 +147,12 @@ def test_every_named_setting_exists_and_every_finding_has_a_hint() -> None:
     names = {setting.name for setting in SETTINGS}
     assert {each.setting for each in findings if each.setting} <= names
     assert all(each.hint for each in findings if each.severity != "ok")
+
+
+def test_agents_that_only_assert_a_domain_are_listed_with_what_to_do() -> None:
+    running = RuntimeFacts(agents=20, asserted_domains=12, asserted_examples=("agent:a.example", "https://b.example/x"))
+    (finding,) = [each for each in found(running=running) if each.layer == "ownership"]
+    assert finding.severity == "info"
+    assert finding.message == "12 agents name a domain that nothing proves: agent:a.example, https://b.example/x, …."
+    assert "waypost domain prove" in finding.hint
+    assert not [each for each in found() if each.layer == "ownership"]

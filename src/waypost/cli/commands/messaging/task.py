@@ -194,7 +194,8 @@ def _show_sent(printer: Printer, task_id: str, value: dict[str, Any]) -> None:
         printer.value(value)
         return
     printer.line(task_id)
-    printer.note(f"Accepted. Show its status with: waypost task status {task_id}")
+    reason = f" ({sanitize(value['reason'])})" if value.get("reason") else ""
+    printer.note(f"Accepted{reason}. Show its status with: waypost task status {task_id}")
 
 
 def _show(printer: Printer, status: TaskStatus) -> None:
