@@ -26,7 +26,7 @@ from waypost.model.principal import LAN_SUBJECT
 from waypost.model.registration import Registration, SourceDocument, verdicts_of
 from waypost.model.resolution import VERIFIED_LEVELS
 from waypost.model.times import find_instant
-from waypost.model.verdict import SIGNED, Verdict, is_signed, level_of
+from waypost.model.verdict import CONSISTENT, SIGNED, Verdict, is_signed, level_of
 from waypost.model.versions import FreshnessMarks, find_staleness
 from waypost.registry.publication import DOMAIN_VIA, Publication
 from waypost.trust.announce.trust_store import PinnedKey, decode_pin, find_agent_id, pin_note_key
@@ -36,6 +36,7 @@ from waypost.trust.checks.signed_documents import ARD_CHECK
 from waypost.trust.domain_claims import OwnershipClaim, claims_key, load_claims, parent_domains
 from waypost.trust.keys.public_key import PublicKey, parse_der
 
+_SERVED_LEVELS = frozenset(VERIFIED_LEVELS) - CONSISTENT  # a record in the DNS alone may be forged on the way
 _NAME_PROOFS = frozenset((KEY_CHECK, PROOF_CHECK, ARD_CHECK))
 _DOMAIN_CHECK = "domain"
 _RESERVING = (pin_note_key(""), claims_key(""))  # beginnings of the names of notes
@@ -294,7 +295,7 @@ class _NameStanding:
         self.is_newer = self.binding is None or _is_newer(publication, self.binding, notes)
         self.was_proven = self.binding is not None and self.binding.subject == subject and not self.binding.adopted
         self.owns_domain = subject in self.domain_owners
-        self.is_vouched = _is_vouched(publication, name)
+        self.is_vouched = _is_vouched(publication, name, key_ids)
 
     @property
     def is_reserved(self) -> bool:
@@ -429,17 +430,21 @@ def _is_newer_announcement(publication: Publication, binding: KeyBinding, notes:
     return key is None or key.seq is None or sequence > key.seq
 
 
-def _is_vouched(publication: Publication, name: str) -> bool:
-    """Whether the domain or the key vouches for a document without proving its sender. The service fetched it from the domain
-    itself; or it names the bound key or has its proof over the name only (ADP, ARD), which anybody can copy, and all its
-    endpoints are in the domain of the name, so that a copy leads nobody astray."""
+def _is_vouched(publication: Publication, name: str, key_ids: Collection[str]) -> bool:
+    """Whether the domain or the key vouches for a document without proving its sender.
+
+    The service fetched it from the domain itself, and more than a record in the DNS confirms it. Or it names a bound key, or
+    has the proof of one over the name only (ADP, ARD): anybody can copy that, so all its endpoints must be in the domain of
+    the name, and a copy leads nobody astray.
+    """
     domain = domain_of(name)
     if domain is None or level_of(publication.verdicts) == "failed":
         return False
-    passed = {each.check for each in publication.verdicts if each.state == "passed"}
-    if publication.via == DOMAIN_VIA:
-        return not passed.isdisjoint(VERIFIED_LEVELS)
-    return not passed.isdisjoint(_NAME_PROOFS) and all(is_inside(url, domain) for url in _endpoints_of(publication))
+    passed = [each for each in publication.verdicts if each.state == "passed"]
+    if publication.via == DOMAIN_VIA and any(each.check in _SERVED_LEVELS for each in passed):
+        return True
+    has_key = any(each.check in _NAME_PROOFS and each.evidence.get("key_id") in key_ids for each in passed)
+    return has_key and all(is_inside(url, domain) for url in _endpoints_of(publication))
 
 
 def _endpoints_of(publication: Publication) -> list[str]:
