@@ -105,6 +105,7 @@ def attempts(server: RunningServer) -> list[dict[str, Any]]:
         "/api/v1/agents": profile(FORGED),
         "/api/v1/agents:batch": profile(FORGED),
         "/api/v1/tokens": {"sub": "evil", "scopes": ["admin"], "ttl_seconds": 3600},
+        "/api/v1/apikeys": {"sub": "evil", "scopes": ["admin"], "ttl_seconds": 3600},
         "/profile/v1/discover": {"query": "agent"},
         "/profile/v1/agents/{id}": profile(SECRET),
         "/api/v1/allow": {"rule": "*"},
@@ -134,7 +135,7 @@ def attempts(server: RunningServer) -> list[dict[str, Any]]:
 
 def state(server: RunningServer) -> str:
     with httpx2.Client(base_url=server.url, headers=server.headers) as admin:
-        paths = ("/api/v1/agents?limit=200", "/api/v1/audit", "/api/v1/allow", "/api/v1/keys")
+        paths = ("/api/v1/agents?limit=200", "/api/v1/audit", "/api/v1/allow", "/api/v1/keys", "/api/v1/apikeys")
         return "\n".join(admin.get(path).text for path in paths)
 
 

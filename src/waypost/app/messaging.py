@@ -65,7 +65,7 @@ class Messaging:
         self.agents = AgpAgents(registry, store, hosted.keys, peers, own_id, apis.profile.find)
         self.tasks = TaskStore(store, now)
         self.swarms = SwarmStore(store, now, self.tasks.wake_up.set, send_to_member)
-        signatures = RequestVerifier(key_of, store, now)
+        signatures = RequestVerifier(key_of, store, now, context.clock.latest)
         requesters = Requesters(
             registry, core.renderer, hosted.service, signatures, lambda domain: hosted.keys.key_of(domain) is not None
         )

@@ -21,6 +21,9 @@ class SystemClock:
     def wall(self) -> float:
         return time.time()
 
+    def latest(self) -> float:
+        return max(self.now(), self.wall())
+
 
 class ManualClock:
     """Stands still until `advance` is called. `jump` sets the wall clock alone, as a suspend or an operator does."""
@@ -34,6 +37,9 @@ class ManualClock:
 
     def wall(self) -> float:
         return self._now + self._wall_offset
+
+    def latest(self) -> float:
+        return max(self.now(), self.wall())
 
     def advance(self, seconds: float) -> None:
         self._now += seconds

@@ -77,18 +77,21 @@ class AnnouncementAdmission:
         legacy: bool,
         certificates: CertificateChecker,
         now: float,
+        latest: float,
     ):
+        """Signed times are compared with `latest` (`Clock.latest`)."""
         message = _message(publication.document)
         agent: JsonObject = message["agent"]
         metadata = agent.get("metadata") or {}
         self._now = now
+        self._latest = latest
         self._policy = policy
         self._publication = publication
         self._ends = metadata.get("__state") == SHUTDOWN
         announced = _read(message, legacy=legacy, lenient=not policy.gated)
         names: tuple[str, ...] = ()
         if announced.key is not None and announced.key.certificate is not None:
-            names = certificates.names_of(announced.key.certificate, now, chained=policy.mode == "ca")
+            names = certificates.names_of(announced.key.certificate, latest, chained=policy.mode == "ca")
         self._request = AdmissionRequest(
             agent_id=agent["agent_id"].lower(),
             stamp=AnnouncementStamp(
@@ -158,7 +161,7 @@ class AnnouncementAdmission:
         tombstone = state.tombstones.get(self._publication.decoded.record.id)
         withdrawn = current is None and tombstone is not None and tombstone.type == "withdrawn"
         policy = msgspec.structs.replace(self._policy, withdrawn=withdrawn) if withdrawn else self._policy
-        return admit(self._request, pin, policy, self._now)
+        return admit(self._request, pin, policy, self._latest)
 
     def _as_admitted(
         self, pin: AgentPin | None, admitted: AdmissionResult, current: Registration | None
@@ -377,7 +380,7 @@ class AdmissionControl:
         return self._trust.pinned
 
     def rule(
-        self, publication: Publication, publish: Callable[[Publication], Rule], now: float
+        self, publication: Publication, publish: Callable[[Publication], Rule], now: float, latest: float
     ) -> tuple[tuple[str, ...], Rule]:
         """The notes that the rule must see, and the rule of the write."""
         if publication.dialect != "announce":
@@ -395,6 +398,7 @@ class AdmissionControl:
             legacy=self._options.legacy_canon,
             certificates=self._certificates,
             now=now,
+            latest=latest,
         )
         return admission.notes, admission.decide(publish)
 

@@ -131,7 +131,12 @@ class Clock(Protocol):
         ...
 
     def wall(self) -> float:
-        """Unix seconds of the system clock, read at each call: for times that others state, such as those of tokens."""
+        """Unix seconds of the system clock, read at each call: for the validity of credentials."""
+        ...
+
+    def latest(self) -> float:
+        """The later of both: for the age of what others signed or wrote. After a suspend `now` lags behind their clocks; if the
+        wall clock is set back, `now` keeps what was too old from becoming valid again."""
         ...
 
 

@@ -89,7 +89,7 @@ class RegistryWriter:
         self, document: bytes, *, dialect: str | None = None, base_url: str | None = None, source_url: str | None = None
     ) -> tuple[str, Decoded]:
         """The dialect of a document and its content. Raises if the document is invalid."""
-        context = DecodeContext(now=self._clock.wall(), source_url=source_url, base_url=base_url)
+        context = DecodeContext(now=self._clock.latest(), source_url=source_url, base_url=base_url)
         name, _, decoded = decode_document(document, dialect, context)
         return name, decoded
 
@@ -148,7 +148,7 @@ class RegistryWriter:
     ) -> Command:
         """A command whose rule gets the publication with its verdicts. `owner` is that of the agent, if it exists."""
         proof_notes, proven = self._proofs.rule(publication, owner, rule, now)
-        admission_notes, decide = self._admission.rule(publication, proven, now)
+        admission_notes, decide = self._admission.rule(publication, proven, now, self._clock.latest())
         return Command(keys=keys, notes=tuple(dict.fromkeys((*notes, *proof_notes, *admission_notes))), decide=decide)
 
     async def _execute_owned(self, publication: Publication, command: Command) -> CommandResult:

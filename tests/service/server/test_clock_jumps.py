@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from support.announce import announce, announcement, error_of, key
 from support.service import profile, service
 from waypost.app import sign_in_link
 
@@ -88,3 +89,24 @@ async def test_a_document_is_dated_by_the_wall_clock_after_a_suspend(tmp_path: P
         assert (await admin.post("/api/v1/agents", json=today)).status_code == 201
         tomorrow = profile("tomorrow", updated_at="2026-05-31T20:00:00Z")
         assert (await admin.post("/api/v1/agents", json=tomorrow)).status_code == 400
+
+
+async def test_a_clock_that_is_set_back_refuses_no_document(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        bench.clock.jump(-DAY)
+        today = profile("today", updated_at="2026-05-28T20:00:00Z")
+        assert (await bench.admin().post("/api/v1/agents", json=today)).status_code == 201
+
+
+@pytest.mark.parametrize(("jump", "signed"), [(DAY, DAY), (-DAY, 0.0)])
+async def test_an_announcement_is_as_old_as_the_later_clock_says(tmp_path: Path, jump: float, signed: float) -> None:
+    """After a suspend a fresh one is accepted; after a clock was set back, an old one does not become fresh again."""
+    async with service(tmp_path) as bench:
+        bench.clock.jump(jump)
+        admin = bench.admin()
+        fresh, old = (
+            announcement(key("publisher"), seq=number, at=bench.clock.now() + signed - age)
+            for number, age in ((1, 0.0), (2, DAY / 2))
+        )
+        assert (await announce(admin, fresh)).status_code == 200
+        assert error_of(await announce(admin, old))[2] == "too_old"

@@ -181,10 +181,12 @@ async def test_without_authentication_no_token_is_made(tmp_path: Path) -> None:
     async with service(tmp_path, open=True) as bench:
         client = bench.anonymous()
         for headers in ({}, {"Authorization": f"Bearer {bench.admin_token}"}):
-            answer = await client.post("/api/v1/tokens", json={"sub": "x", "scopes": ["admin"]}, headers=headers)
-            assert answer.status_code == 403
-            assert "token" not in answer.json()
-            assert "without authentication" in answer.json()["message"]
+            for path in ("/api/v1/tokens", "/api/v1/apikeys"):
+                answer = await client.post(path, json={"sub": "x", "scopes": ["admin"]}, headers=headers)
+                assert answer.status_code == 403
+                assert "token" not in answer.json()
+                assert "key" not in answer.json()
+                assert "without authentication" in answer.json()["message"]
         assert not (tmp_path / "keys" / "token.pem").exists(), "a command could sign tokens with it"
         for name in ("token", "code"):
             answer = await client.get("/", params={name: "x"})

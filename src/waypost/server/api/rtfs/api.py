@@ -291,7 +291,7 @@ class RtfsMethods:
         return result | _with_warnings([*receipt.warnings, *losses, *ignored])
 
     def _decode(self, document: JsonObject, endpoint: str | None) -> Decoded:
-        context = DecodeContext(now=self._registry.clock.wall(), base_url=endpoint)
+        context = DecodeContext(now=self._registry.clock.latest(), base_url=endpoint)
         try:
             decoded = decode_document(dump_json(document), RTFS.name, context)[2]
         except TooLarge as error:
