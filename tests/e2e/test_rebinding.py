@@ -17,6 +17,7 @@ import pytest
 from playwright.sync_api import Browser, Route
 
 from support.browser import PATIENCE_MS, chromium
+from support.raw_http import RawConnection
 from support.server import RunningServer, running_server
 from support.service import profile
 
@@ -94,6 +95,12 @@ def server(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
             for agent_id, visibility in ((SECRET, "private"), (PUBLIC, "public")):
                 headers = {"Waypost-Visibility": visibility}
                 assert admin.post("/api/v1/agents", json=profile(agent_id), headers=headers).status_code == 201
+        yield running
+
+
+@pytest.fixture(scope="module")
+def open_server() -> Iterator[RunningServer]:
+    with running_server("--store", "memory", "--open") as running:
         yield running
 
 
@@ -187,19 +194,45 @@ def _send_forms(page: Any, origin: str, base: str) -> None:
         page.goto(f"{origin}/attack")
 
 
-def test_the_service_is_used_by_its_own_name_in_the_same_browser(browser: Browser) -> None:
+def test_the_service_is_used_by_its_own_name_in_the_same_browser(browser: Browser, open_server: RunningServer) -> None:
     """The same requests succeed from the service's own page: it is the host that is refused above."""
-    with running_server("--store", "memory", "--open") as server:
-        context = browser.new_context()
-        page = context.new_page()
-        page.goto(server.url)
-        found = page.evaluate(
-            ATTACK,
-            {
-                "base": server.url,
-                "requests": [{"method": "POST", "path": "/api/v1/agents", "body": json.dumps(profile(FORGED))}],
-            },
-        )
-        context.close()
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(open_server.url)
+    found = page.evaluate(
+        ATTACK,
+        {
+            "base": open_server.url,
+            "requests": [{"method": "POST", "path": "/api/v1/agents", "body": json.dumps(profile(FORGED))}],
+        },
+    )
+    context.close()
     assert found["read"][0]["status"] == 201
     assert "/ws" in found["opened"]
+
+
+@pytest.mark.parametrize(
+    ("head", "statuses"),
+    [
+        ("GET /api/v1/agents HTTP/1.1\r\nHost: {own}", {200}),
+        ("GET http://{own}/api/v1/agents HTTP/1.1\r\nHost: {own}", {200}),
+        ("GET /api/v1/agents HTTP/1.1\r\nHost: LocalHost.:1", {200}),
+        ("GET /api/v1/agents HTTP/1.1\r\nHost: [::1]", {200}),
+        ("GET /api/v1/agents HTTP/1.1\r\nHost: rebind.test", {421}),
+        ("GET /api/v1/agents HTTP/1.1\r\nHost: Sub.rebind.test.:8440", {421}),
+        ("GET /api/v1/agents HTTP/1.0", {421}),
+        ("GET /api/v1/agents HTTP/1.0\r\nHost: rebind.test", {421}),
+        ("GET http://rebind.test/api/v1/agents HTTP/1.1\r\nHost: rebind.test", {421}),
+        ("GET http://rebind.test/api/v1/agents HTTP/1.1\r\nHost: {own}", {400}),
+        ("GET http://{own}/api/v1/agents HTTP/1.1\r\nHost: rebind.test", {400}),
+        ("GET /api/v1/agents HTTP/1.1\r\nHost: {own}\r\nHost: rebind.test", {400}),
+        ("GET /api/v1/agents HTTP/1.1\r\nHost:", {400, 421}),
+        ("GET /api/v1/agents HTTP/1.1\r\nHost: {own} rebind.test", {400}),
+        ("GET /api/v1/agents HTTP/1.1\r\nHost: ::1", {400, 421}),
+    ],
+)
+def test_the_host_of_a_request_on_the_wire(open_server: RunningServer, head: str, statuses: set[int]) -> None:
+    own = urlsplit(open_server.url).netloc
+    with RawConnection(open_server.url) as connection:
+        connection.send(f"{head.format(own=own)}\r\nConnection: close\r\n\r\n".encode())
+        assert connection.answer().status in statuses
