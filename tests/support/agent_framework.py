@@ -85,6 +85,8 @@ class Clock:
     def now(self) -> float:
         return self.at
 
+    wall = latest = now
+
 
 class Served(Protocol):
     """An API with its agents, and the two ways to change them."""
