@@ -101,6 +101,16 @@ def has_body(headers: Sequence[Header]) -> bool:
     )
 
 
+def has_short_body(headers: Sequence[Header]) -> bool:
+    """Whether the body, if there is one, can be read and dropped. One that is only announced (`Expect`) may never come."""
+    for name, value in headers:
+        if name in (b"transfer-encoding", b"expect"):
+            return False
+        if name == b"content-length" and int(value) > limits.DOCUMENT_BYTES:
+            return False
+    return True
+
+
 def is_websocket_handshake(method: bytes, headers: Sequence[Header]) -> bool:
     """A handshake of RFC 6455 §4.1 in the one form that browsers and libraries send."""
     by_name: dict[bytes, list[bytes]] = {}

@@ -4,25 +4,96 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import cast
 
 import uvicorn
 
 from waypost import limits
 from waypost.errors import ConfigurationError
+from waypost.server.http.admission import AdmissionController
 from waypost.server.http.asgi import App
 from waypost.server.http.connections import ConnectionTable
 from waypost.server.http.tls import TlsContext
 from waypost.server.http.uvicorn_hooks import HttpConfig, HttpProtocol, WebSocketProtocol
 
+log = logging.getLogger("waypost.server")
+
 WORKER_SOCKET = "workers.sock"  # in the data folder: followers reach the leader process through it
 _DRAIN_POLL_SECONDS = 0.02
 _PATH_BYTES = 100  # the system allows some 107 in the name of a socket
+
+
+class Listener:
+    """Accepts every connection that waits, as asyncio does. uvloop's own server accepts one in each round of the event loop:
+    when rounds are long, connections would wait for seconds in the backlog, where no admission check sees them.
+
+    It has the methods of `asyncio.Server` that uvicorn calls.
+    """
+
+    def __init__(
+        self, listening: socket.socket, connect: Callable[[], asyncio.Protocol], tls: TlsContext | None = None
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._socket = listening
+        self._connect = connect
+        self._tls = tls
+        self._opening: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+        listening.setblocking(False)
+        listening.listen(limits.BACKLOG)
+        self._loop.add_reader(listening, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(limits.BACKLOG):
+            try:
+                accepted, _address = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:  # no descriptors or memory are left: waiting connections stay in the backlog
+                log.warning("cannot accept a connection: %s", error)
+                self._loop.remove_reader(self._socket)
+                self._loop.call_later(limits.ACCEPT_RETRY_SECONDS, self._resume)
+                return
+            accepted.setblocking(False)
+            task = self._loop.create_task(self._open(accepted))
+            self._opening.add(task)
+            task.add_done_callback(self._opening.discard)
+
+    def _resume(self) -> None:
+        if not self._is_closed:
+            self._loop.add_reader(self._socket, self._accept)
+
+    async def _open(self, accepted: socket.socket) -> None:
+        """With TLS there is a time limit for the handshake: no other bound holds before it."""
+        try:
+            if self._tls is None:
+                await self._loop.connect_accepted_socket(self._connect, accepted)
+            else:
+                await self._loop.connect_accepted_socket(
+                    self._connect,
+                    accepted,
+                    ssl=self._tls.context,
+                    ssl_handshake_timeout=limits.TLS_HANDSHAKE_SECONDS,
+                )
+        except OSError:  # the client left, or the handshake failed
+            accepted.close()
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._loop.remove_reader(self._socket)
+            self._socket.close()
+
+    async def wait_closed(self) -> None:
+        for task in self._opening:
+            task.cancel()
 
 
 class HttpServer(uvicorn.Server):
@@ -42,8 +113,9 @@ class HttpServer(uvicorn.Server):
         tls: TlsContext | None = None,
         websockets: Mapping[bytes, type[WebSocketProtocol]] | None = None,
         table: ConnectionTable | None = None,
+        admission: AdmissionController | None = None,
     ) -> None:
-        self._http = HttpConfig(app, websockets, table)
+        self._http = HttpConfig(app, websockets, table, admission)
         super().__init__(self._http)
         self._tls = tls
         self._tls_checked_at = 0.0
@@ -53,31 +125,18 @@ class HttpServer(uvicorn.Server):
         self._inner = inner
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets if self._tls is None else [])
+        await super().startup([])
         if self.started:
-            if self._tls is not None:
-                await self._listen_tls(self._tls, sockets or [])
+            for listening in sockets or []:
+                self._listen(self._http, listening, self._tls)
             if self._inner is not None:
-                await self._listen_inner(*self._inner)
+                app, listening = self._inner
+                self._listen(HttpConfig(app, admission=self._http.admission), listening)
             self._on_start()
 
-    async def _listen_tls(self, tls: TlsContext, sockets: Sequence[socket.socket]) -> None:
-        """As uvicorn does, with a time limit for the handshake: no other bound holds before it."""
-        loop = asyncio.get_running_loop()
-        for listening in sockets:
-            server = await loop.create_server(
-                self._protocol_factory(self.config),
-                sock=listening,
-                ssl=tls.context,
-                ssl_handshake_timeout=limits.TLS_HANDSHAKE_SECONDS,
-                backlog=limits.BACKLOG,
-            )
-            self.servers.append(server)
-
-    async def _listen_inner(self, app: App, listening: socket.socket) -> None:
-        connect = self._protocol_factory(HttpConfig(app))
-        server = await asyncio.get_running_loop().create_unix_server(connect, sock=listening, backlog=limits.BACKLOG)
-        self.servers.append(server)
+    def _listen(self, config: HttpConfig, listening: socket.socket, tls: TlsContext | None = None) -> None:
+        listener = Listener(listening, self._protocol_factory(config), tls)
+        self.servers.append(cast(asyncio.Server, listener))
 
     def _protocol_factory(self, config: uvicorn.Config) -> Callable[[], asyncio.Protocol]:
         return lambda: HttpProtocol(config=config, server_state=self.server_state, app_state={})

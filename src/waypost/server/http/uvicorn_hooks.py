@@ -30,6 +30,7 @@ from waypost import limits
 from waypost.errors import InvalidRequest, TooSlow, Unavailable, WaypostError, error_codes
 from waypost.model.json import dump_json
 from waypost.rate_limit import TokenBucket
+from waypost.server.http.admission import OVERLOAD, AdmissionController, priority_of
 from waypost.server.http.asgi import App, Message, Receive, Scope, Send
 from waypost.server.http.conditional_requests import format_http_date
 from waypost.server.http.connections import ConnectionTable
@@ -37,6 +38,7 @@ from waypost.server.http.problems import problem_headers, problem_json
 from waypost.server.http.request_head import (
     find_head_error,
     has_body,
+    has_short_body,
     head_too_large,
     is_websocket_handshake,
     without_upgrade,
@@ -46,6 +48,8 @@ from waypost.server.http.tls import tls_extension
 IDLE_TIMEOUT_CODE = 4408  # announce.md P-28
 
 _INVALID_LENGTH = 1 << 63
+_QUEUED_AT = "waypost.queued_at"  # in the scope of an admitted request
+_NOT_SHED, _SHED, _SHED_COMPLETE = range(3)  # a refused request: before and after the end of its body
 _NOT_HTTP = InvalidRequest("This is not an HTTP/1.1 request.", path="request", hint="Send a request of RFC 9112.")
 _websocket_log = logging.getLogger("waypost.sockets")
 _websocket_log.setLevel(logging.WARNING)
@@ -89,11 +93,13 @@ class HttpConfig(uvicorn.Config):
         app: App,
         websockets: Mapping[bytes, type[WebSocketProtocol]] | None = None,
         table: ConnectionTable | None = None,
+        admission: AdmissionController | None = None,
     ) -> None:
+        self.admission = admission or AdmissionController()
         self.table = table or ConnectionTable()
         self.is_draining = False  # set by a stop signal
         super().__init__(
-            cast(Any, self._with_headers(app)),
+            cast(Any, self._with_headers(self._with_admission(app))),
             http=HttpProtocol,
             ws="none",  # HttpProtocol chooses by path
             ws_per_message_deflate=False,  # W4
@@ -124,6 +130,24 @@ class HttpConfig(uvicorn.Config):
                 await send(message)
 
             await app(scope, receive, send_with_headers)
+
+        return call
+
+    def _with_admission(self, app: App) -> App:
+        """Reports when a request starts. Pipelined requests, which waited for an earlier answer, are admitted or refused here."""
+
+        async def call(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] == "http":
+                queued_at = scope.pop(_QUEUED_AT, None)
+                if queued_at is None:
+                    target = scope["raw_path"] + b"?" + scope["query_string"]
+                    queued_at = self.admission.admit(priority_of(scope["method"].encode(), target))
+                if queued_at is None:
+                    await OVERLOAD.send(send)
+                    return
+                if self.admission.start(queued_at):
+                    asyncio.get_running_loop().call_soon(self.admission.end_round)
+            await app(scope, receive, send)
 
         return call
 
@@ -217,6 +241,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._later_error: WaypostError | None = None  # sent after the responses to earlier requests
         self._ignored_upgrade: bytes | None = None
         self._ignores_input = False
+        self._shed_state = _NOT_SHED
         self._ignored_bytes = 0
         self.used_at = self.loop.time()  # the time of the last response, or of the connection
 
@@ -268,6 +293,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._overhead_bytes = 0 if self._has_progress else self._overhead_bytes + len(data)
         if self._overhead_bytes > limits.HEADER_BYTES:
             self._refuse(head_too_large(self.url))
+        elif self._shed_state == _SHED_COMPLETE:
+            return  # the connection is idle
         elif self._deadline is None and not self._is_answering():
             self._deadline = self.loop.call_later(self.header_seconds, self._on_deadline)
 
@@ -290,6 +317,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._in_head = True
+        self._shed_state = _NOT_SHED
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -318,6 +346,8 @@ class HttpProtocol(HttpToolsProtocol):
             # httptools would take the body for another protocol, so the request is parsed again without the offer.
             self._ignored_upgrade = without_upgrade(method, self.url, version, self.headers)
             return
+        if not is_upgrade and self._is_shed(method):
+            return
         super().on_headers_complete()
         if self.ws_protocol_class is None:
             self._cycles.append(self.cycle)
@@ -329,10 +359,13 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._has_progress = True
-        super().on_body(body)
+        if self._shed_state == _NOT_SHED:
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
-        if self._ignored_upgrade is None:
+        if self._shed_state != _NOT_SHED:
+            self._end_shed_request()
+        elif self._ignored_upgrade is None:
             super().on_message_complete()
 
     def handle_websocket_upgrade(self) -> None:
@@ -387,6 +420,31 @@ class HttpProtocol(HttpToolsProtocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+    # --- Overload --------------------------------------------------------------------------------
+
+    def _is_shed(self, method: bytes) -> bool:
+        """Refuse the request if the queue is too long: before there is a task, and without its body. The connection stays
+        usable, unless much of a body would have to be read first.
+
+        A request behind one that is being answered is decided when its turn comes (`HttpConfig._with_admission`)."""
+        if self._is_answering():
+            return False
+        queued_at = self.config.admission.admit(priority_of(method, self.url))
+        if queued_at is not None:
+            self.scope[_QUEUED_AT] = queued_at  # type: ignore[typeddict-unknown-key]
+            return False
+        is_kept = self.parser.should_keep_alive() and not self.config.is_draining and has_short_body(self.headers)
+        self.transport.write(OVERLOAD.render(is_head=method == b"HEAD", is_kept=is_kept))
+        self._shed_state = _SHED
+        if not is_kept:
+            self.close_gently()
+        return True
+
+    def _end_shed_request(self) -> None:
+        self._shed_state = _SHED_COMPLETE
+        if not self._ignores_input:
+            self.on_response_complete()  # starts the idle timeout
 
     # --- Refusals --------------------------------------------------------------------------------
 

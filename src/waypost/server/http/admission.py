@@ -1,0 +1,191 @@
+"""Admission by queue delay: how long a request would wait for the event loop decides whether it is taken or refused.
+
+The loop works in rounds: it reads every socket that has data, then runs what became ready. A request therefore waits for the
+rounds before its own, and a counter inside the application sees it only after that wait. The protocol asks here as soon as
+the head of a request is complete. The expected delay is the number of requests that wait for their first step, times what a
+request took of the recent rounds.
+
+Like CoDel (RFC 8289), a burst may wait longer; a queue that stays longer than the target for an interval is overload. Then
+requests of the lowest priority are refused first.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from collections.abc import Callable
+from enum import IntEnum
+
+from waypost import limits
+from waypost.errors import Unavailable
+from waypost.model.json import dump_json
+from waypost.server.http.asgi import PROBLEM, Headers, Send
+from waypost.server.http.conditional_requests import format_http_date
+from waypost.server.http.problems import problem_headers, problem_json
+
+
+class Priority(IntEnum):
+    ESSENTIAL = 0  # health checks and metrics: an orchestrator would restart a service that is only busy
+    WRITE = 1  # renewals among them: a lease that ends makes an agent disappear
+    READ = 2
+    SEARCH = 3  # the most expensive requests, and those that can best be repeated
+
+
+_ESSENTIAL_PATHS = frozenset((b"/healthz", b"/readyz", b"/metrics"))
+_READ_METHODS = frozenset((b"GET", b"HEAD", b"OPTIONS"))
+_SEARCH_PATHS = frozenset(
+    (
+        b"/profile/v1/discover",
+        b"/ard/search",
+        b"/ard/explore",
+        b"/mcp",
+        b"/api/v1/facets",
+        b"/api/v1/resolve",
+        b"/api/v1/organisation",
+        b"/api/v1/agents:batch",
+        b"/api/v1/agents:export",
+        b"/api/v1/agents:fetch",
+        b"/api/v1/agents:verify",
+    )
+)
+
+
+def priority_of(method: bytes, target: bytes) -> Priority:
+    """By the request line alone: the body has not been received. A JSON-RPC call may be a heartbeat, so it is a write."""
+    path, _, query = target.partition(b"?")
+    if path in _ESSENTIAL_PATHS:
+        return Priority.ESSENTIAL
+    if path in _SEARCH_PATHS:
+        return Priority.SEARCH
+    if method not in _READ_METHODS:
+        return Priority.WRITE
+    return Priority.SEARCH if b"q=" in query or b"query=" in query else Priority.READ
+
+
+class AdmissionController:
+    """One for each event loop. `now` is a monotonic clock in seconds; a `target_seconds` of 0 admits everything.
+
+    A caller reports each request that waits (`admit`), its first step (`start`) and the end of a round (`end_round`), which
+    is the first moment after the loop ran everything that was ready when the last waiting request started.
+    """
+
+    def __init__(
+        self,
+        now: Callable[[], float] = time.monotonic,
+        *,
+        target_seconds: float = limits.QUEUE_TARGET_SECONDS,
+        count_shed: Callable[[Priority], None] = lambda priority: None,
+    ) -> None:
+        self._now = now
+        self._target = target_seconds
+        self._count_shed = count_shed
+        self._allowed_seconds = {
+            Priority.ESSENTIAL: target_seconds * limits.QUEUE_ESSENTIAL_FACTOR,
+            Priority.WRITE: target_seconds * limits.QUEUE_WRITE_FACTOR,
+            Priority.READ: target_seconds * limits.QUEUE_READ_FACTOR,
+            Priority.SEARCH: target_seconds,
+        }
+        self._waiting = 0
+        self._round_began_at: float | None = None  # None: the loop is idle
+        self._started = 0  # in this round
+        self._offered = 0  # in this round, with those that were refused
+        self._request_seconds = limits.QUEUE_REQUEST_SECONDS
+        self._calm_at = now()  # the last time at which the queue was shorter than the target
+        self.last_delay_seconds = 0.0  # of the last request that started
+
+    def admit(self, priority: Priority) -> float | None:
+        """The time at which the request began to wait, or None if it is refused."""
+        now = self._now()
+        if self._round_began_at is None:
+            self._round_began_at = self._calm_at = now
+        self._offered += 1
+        if self._is_full(priority, now):
+            self._count_shed(priority)
+            return None
+        self._waiting += 1
+        return now
+
+    @property
+    def expected_seconds(self) -> float:
+        """How long another request would wait for its first step."""
+        return self._waiting * self._request_seconds
+
+    def _is_full(self, priority: Priority, now: float) -> bool:
+        if not self._target or self._waiting < limits.QUEUE_REQUESTS_MIN:
+            return False
+        return self.expected_seconds > self._allow(priority, now)
+
+    def _allow(self, priority: Priority, now: float) -> float:
+        allowed = self._allowed_seconds[priority]
+        is_overload = now - self._calm_at > limits.QUEUE_INTERVAL_SECONDS
+        return allowed if is_overload else max(allowed, limits.QUEUE_BURST_FACTOR * self._target)
+
+    def start(self, queued_at: float) -> bool:
+        """A request starts. True if it was the last one that waited: then `end_round` is due."""
+        self.last_delay_seconds = self._now() - queued_at
+        self._waiting -= 1
+        self._started += 1
+        return self._waiting == 0
+
+    def end_round(self) -> None:
+        now = self._now()
+        if self._round_began_at is None or not self._started:
+            return
+        weight = min(1.0, self._started / limits.QUEUE_SAMPLE)
+        # At most doubled: one round in which the system ran something else says nothing about requests.
+        sample = min((now - self._round_began_at) / self._started, 2 * self._request_seconds)
+        self._request_seconds += weight * (sample - self._request_seconds)
+        if self._offered * self._request_seconds < self._target:
+            self._calm_at = now
+        self._started = self._offered = 0
+        self._round_began_at = now if self._waiting else None
+
+
+# --- The refusal ----------------------------------------------------------------------------------
+
+_ID_PLACE = "request-id"
+
+
+class OverloadResponse:
+    """The refusal as problem+json, prepared for each Retry-After that is drawn: it must cost little when there is no time."""
+
+    def __init__(self, retry_seconds: tuple[int, int] = limits.QUEUE_RETRY_SECONDS) -> None:
+        self._prepared = [_prepare(retry_after) for retry_after in range(retry_seconds[0], retry_seconds[1] + 1)]
+
+    def render(self, *, is_head: bool, is_kept: bool) -> bytes:
+        """The response on a connection that is kept, or closed after it."""
+        fields, body = self._make()
+        fields.append((b"date", format_http_date(time.time())))
+        lines = b"".join(b"%s: %s\r\n" % pair for pair in fields)
+        close = b"" if is_kept else b"connection: close\r\n"
+        return b"HTTP/1.1 503 Service Unavailable\r\n%s%s\r\n%s" % (lines, close, b"" if is_head else body)
+
+    async def send(self, send: Send) -> None:
+        fields, body = self._make()
+        await send({"type": "http.response.start", "status": 503, "headers": fields})
+        await send({"type": "http.response.body", "body": body})
+
+    def _make(self) -> tuple[Headers, bytes]:
+        request_id = secrets.token_hex(8).encode()
+        fields, before, after = random.choice(self._prepared)
+        body = before + request_id + after
+        return [
+            (b"x-request-id", request_id),
+            *fields,
+            (b"content-length", str(len(body)).encode()),
+        ], body
+
+
+def _prepare(retry_after: int) -> tuple[Headers, bytes, bytes]:
+    error = Unavailable(
+        "The service has more requests than it can answer in time.",
+        hint="Wait as long as Retry-After says, then send the request again.",
+        retry_after=retry_after,
+    )
+    body = dump_json(problem_json(error, instance="about:blank", correlation_id=_ID_PLACE))
+    before, _, after = body.partition(_ID_PLACE.encode())
+    return [*problem_headers(error), (b"content-type", PROBLEM)], before, after
+
+
+OVERLOAD = OverloadResponse()
