@@ -22,8 +22,10 @@ from waypost.files import restrict_modes
 from waypost.net.clock import SystemClock
 from waypost.registry.ports import Clock
 from waypost.server.auth.callers import TrustedProxies
+from waypost.server.http.admission import AdmissionController
 from waypost.server.http.connections import ConnectionTable, most_connections, raise_descriptor_limit
 from waypost.server.http.follower import LeaderApp
+from waypost.server.http.metrics import Metrics
 from waypost.server.http.server import (
     HttpServer,
     bind_reuse_port,
@@ -62,6 +64,7 @@ async def serve(settings: Settings, *, ready: Callable[[str], None]) -> None:
             on_exit=application.make_exit_handler(),
             tls=application.tls,
             table=_make_table(settings),
+            admission=_make_admission(settings, application.metrics),
         )
         await server.serve(sockets=[bound])
     finally:
@@ -92,6 +95,7 @@ async def serve_worker(settings: Settings, slot: WorkerSlot, port: int, clock: C
         inner=inner,
         tls=application.tls,
         table=_make_table(settings),
+        admission=_make_admission(settings, application.metrics),
     )
     try:
         await server.serve(sockets=[bound])
@@ -104,6 +108,14 @@ async def serve_worker(settings: Settings, slot: WorkerSlot, port: int, clock: C
 def _make_table(settings: Settings) -> ConnectionTable:
     proxies = TrustedProxies(settings.trusted_proxies)
     return ConnectionTable(settings.max_connections_per_address, is_proxy=proxies.is_trusted)
+
+
+def _make_admission(settings: Settings, metrics: Metrics) -> AdmissionController:
+    return AdmissionController(
+        target_seconds=settings.queue_target_ms / 1000,
+        count_shed=metrics.count_overload,
+        observe_delay=metrics.observe_queue_delay,
+    )
 
 
 def _warn_if_open(settings: Settings) -> None:

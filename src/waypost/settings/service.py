@@ -224,6 +224,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             minimum=1,
         ),
     ] = limits.CONNECTIONS_PER_ADDRESS
+    queue_target_ms: Annotated[
+        int,
+        Row(
+            "How long searches may wait for the event loop under overload before some are refused; 0 refuses none.",
+            minimum=0,
+        ),
+    ] = limits.QUEUE_TARGET_MS
     agents_per_owner: Annotated[
         int, Row("The number of agents that one owner may have; 0 is no limit. Admins have none.", minimum=0)
     ] = limits.AGENTS_PER_OWNER

@@ -5,6 +5,7 @@ from __future__ import annotations
 import prometheus_client
 from prometheus_client.parser import text_string_to_metric_families
 
+from waypost.server.http.admission import Priority
 from waypost.server.http.metrics import Metrics
 
 
@@ -77,14 +78,17 @@ def test_searches_commits_and_refusals_are_measured_and_summed() -> None:
         metrics.observe_search(0.002)
         metrics.observe_commit(0.02)
         metrics.observe("GET", "/x", 429, 0.001)
-        metrics.count_shed("overload")
+        metrics.count_overload(Priority.SEARCH)
+        metrics.observe_queue_delay(0.03)
     leader.merge_report(follower.report(1, 100))
     found = samples(leader.render_all({}))
     assert found["waypost_build_info"] == {(("version", "1.2.3"),): 1}
     assert found["waypost_search_duration_seconds_count"] == {(): 2}
     assert found["waypost_commit_duration_seconds_sum"] == {(): 0.04}
     shed = {dict(labels)["reason"]: value for labels, value in found["waypost_requests_shed_total"].items()}
-    assert shed == {"overload": 2, "rate_limit": 2, "storage_full": 0, "unavailable": 0}
+    overload = {"overload_essential": 0, "overload_write": 0, "overload_read": 0, "overload_search": 2}
+    assert shed == {**overload, "rate_limit": 2, "storage_full": 0, "unavailable": 0}
+    assert found["waypost_queue_delay_seconds_sum"] == {(): 0.06}
 
 
 def test_metrics_of_the_processes_are_told_apart() -> None:

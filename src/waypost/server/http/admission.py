@@ -76,10 +76,12 @@ class AdmissionController:
         *,
         target_seconds: float = limits.QUEUE_TARGET_SECONDS,
         count_shed: Callable[[Priority], None] = lambda priority: None,
+        observe_delay: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         self._now = now
         self._target = target_seconds
         self._count_shed = count_shed
+        self._observe_delay = observe_delay
         self._allowed_seconds = {
             Priority.ESSENTIAL: target_seconds * limits.QUEUE_ESSENTIAL_FACTOR,
             Priority.WRITE: target_seconds * limits.QUEUE_WRITE_FACTOR,
@@ -92,7 +94,6 @@ class AdmissionController:
         self._offered = 0  # in this round, with those that were refused
         self._request_seconds = limits.QUEUE_REQUEST_SECONDS
         self._calm_at = now()  # the last time at which the queue was shorter than the target
-        self.last_delay_seconds = 0.0  # of the last request that started
 
     def admit(self, priority: Priority) -> float | None:
         """The time at which the request began to wait, or None if it is refused."""
@@ -123,7 +124,7 @@ class AdmissionController:
 
     def start(self, queued_at: float) -> bool:
         """A request starts. True if it was the last one that waited: then `end_round` is due."""
-        self.last_delay_seconds = self._now() - queued_at
+        self._observe_delay(self._now() - queued_at)
         self._waiting -= 1
         self._started += 1
         return self._waiting == 0

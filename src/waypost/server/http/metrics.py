@@ -20,6 +20,8 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from waypost.server.http.admission import Priority
+
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"))
@@ -27,6 +29,7 @@ _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 _BOUNDS = (*map(str, _BUCKETS), "+Inf")
 _REQUEST_DURATION = "waypost_http_request_duration_seconds"
 _SHED_REASONS = {429: "rate_limit", 503: "unavailable", 507: "storage_full"}  # by status
+_OVERLOAD_REASONS = {priority: f"overload_{priority.name.lower()}" for priority in Priority}
 _REPORTED_WORKER = "worker"
 
 # By the values of the labels: of a histogram the cumulative count of each bucket and the sum, of a counter the total.
@@ -114,12 +117,18 @@ class Metrics:
         self._commits = _make_histogram(
             "waypost_commit_duration_seconds", "Time from the submission of a write until it is durable."
         )
+        self._queue = _make_histogram(
+            "waypost_queue_delay_seconds", "Time from the head of a request until the event loop gets to it."
+        )
         self._shed = _make_counter(
             "waypost_requests_shed", "Requests that were refused to protect the service.", ("reason",)
         )
-        for reason in _SHED_REASONS.values():  # a rate can be computed from the first one on
+        for reason in (
+            *_SHED_REASONS.values(),
+            *_OVERLOAD_REASONS.values(),
+        ):  # a rate can be computed from the first one on
             self._shed.metric.labels(reason)
-        self._families = (self._requests, self._searches, self._commits, self._shed)
+        self._families = (self._requests, self._searches, self._commits, self._queue, self._shed)
         self._build = dict(build or {})
         self._gauges: dict[str, _Gauge] = {}
         self._reports: dict[int, _ProcessReport] = {}  # by slot
@@ -147,6 +156,13 @@ class Metrics:
 
     def observe_commit(self, seconds: float) -> None:
         self._commits.metric.observe(seconds)  # type: ignore[union-attr]
+
+    def observe_queue_delay(self, seconds: float) -> None:
+        self._queue.metric.observe(seconds)  # type: ignore[union-attr]
+
+    def count_overload(self, priority: Priority) -> None:
+        """One request that admission refused."""
+        self.count_shed(_OVERLOAD_REASONS[priority])
 
     def count_shed(self, reason: str) -> None:
         """One request or connection that was refused. `reason` is one of a few words."""

@@ -432,7 +432,7 @@ class HttpProtocol(HttpToolsProtocol):
             return False
         queued_at = self.config.admission.admit(priority_of(method, self.url))
         if queued_at is not None:
-            self.scope[_QUEUED_AT] = queued_at  # type: ignore[typeddict-unknown-key]
+            cast(Scope, self.scope)[_QUEUED_AT] = queued_at
             return False
         is_kept = self.parser.should_keep_alive() and not self.config.is_draining and has_short_body(self.headers)
         self.transport.write(OVERLOAD.render(is_head=method == b"HEAD", is_kept=is_kept))

@@ -1,0 +1,380 @@
+"""Admission by queue delay: the controller alone, and refusals on a connection."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import uvloop
+
+from waypost import limits
+from waypost.server.http.admission import AdmissionController, Priority, priority_of
+from waypost.server.http.asgi import App, Receive, Request, Response, Scope, Send
+from waypost.server.http.server import HttpServer, bind_socket
+
+ESSENTIAL, WRITE, READ, SEARCH = Priority
+
+
+class Loop:
+    """An event loop in which a request takes as long as it is told: each round reads what is offered, then runs it."""
+
+    def __init__(self, target_seconds: float = limits.QUEUE_TARGET_SECONDS) -> None:
+        self.now = 1000.0
+        self.shed: Counter[Priority] = Counter()
+        self.admission = AdmissionController(
+            lambda: self.now, target_seconds=target_seconds, count_shed=lambda priority: self.shed.update((priority,))
+        )
+
+    def run_round(self, offered: list[Priority], request_seconds: float) -> Counter[Priority]:
+        """The requests that were admitted."""
+        admitted: Counter[Priority] = Counter()
+        queue = []
+        for priority in offered:
+            queued_at = self.admission.admit(priority)
+            if queued_at is not None:
+                queue.append(queued_at)
+                admitted[priority] += 1
+        is_over = False
+        for queued_at in queue:
+            is_over = self.admission.start(queued_at)
+            self.now += request_seconds
+        if is_over:
+            self.admission.end_round()
+        return admitted
+
+    def overload(self, rounds: int = 20) -> Counter[Priority]:
+        """Rounds with far more searches than fit; what the last of them admitted. The loop never becomes idle: a health check
+        of the next round waits already when a round ends."""
+        admitted: Counter[Priority] = Counter()
+        for _ in range(rounds):
+            admitted = self.run_overlapping([SEARCH] * 400, 0.001)
+        return admitted
+
+    def run_overlapping(self, offered: list[Priority], request_seconds: float) -> Counter[Priority]:
+        admitted: Counter[Priority] = Counter()
+        queue = []
+        for priority in offered:
+            queued_at = self.admission.admit(priority)
+            if queued_at is not None:
+                queue.append(queued_at)
+                admitted[priority] += 1
+        for queued_at in queue:
+            self.admission.start(queued_at)
+            self.now += request_seconds
+        next_at = self.admission.admit(ESSENTIAL)  # read before the end of the round is reported
+        self.admission.end_round()
+        assert next_at is not None
+        self.admission.start(next_at)
+        return admitted
+
+
+# --- The controller -------------------------------------------------------------------------------
+
+
+def test_few_requests_are_admitted_however_slow_they_are() -> None:
+    loop = Loop()
+    for _ in range(50):
+        loop.run_overlapping([SEARCH] * limits.QUEUE_REQUESTS_MIN, 0.5)
+    assert not loop.shed
+
+
+def test_a_burst_is_admitted() -> None:
+    loop = Loop()
+    assert loop.run_round([SEARCH] * 150, 0.001)[SEARCH] == 150
+
+
+def test_a_burst_beyond_its_bound_is_not() -> None:
+    loop = Loop()
+    bound = limits.QUEUE_BURST_FACTOR * limits.QUEUE_TARGET_SECONDS / limits.QUEUE_REQUEST_SECONDS
+    assert loop.run_round([SEARCH] * 1000, 0.001)[SEARCH] == pytest.approx(bound, abs=2)
+
+
+def test_a_lasting_queue_is_cut_to_the_target() -> None:
+    assert Loop().overload()[SEARCH] == pytest.approx(limits.QUEUE_TARGET_SECONDS / 0.001, rel=0.1)
+
+
+def test_under_overload_searches_are_refused_before_reads_and_reads_before_writes() -> None:
+    loop = Loop()
+    loop.overload()
+    admitted = loop.run_overlapping([SEARCH, READ, WRITE, ESSENTIAL] * 45, 0.001)
+    assert admitted[ESSENTIAL] == 45
+    assert admitted[WRITE] > admitted[READ] > admitted[SEARCH]
+
+
+def test_writes_find_room_in_a_queue_that_searches_filled() -> None:
+    loop = Loop()
+    loop.overload()
+    admitted = loop.run_overlapping([SEARCH] * 400 + [WRITE] * 30 + [ESSENTIAL] * 5, 0.001)
+    assert (admitted[WRITE], admitted[ESSENTIAL]) == (30, 5)
+
+
+def test_a_flood_of_health_checks_is_refused_at_last() -> None:
+    loop = Loop()
+    loop.overload()
+    loop.run_overlapping([ESSENTIAL] * 5000, 0.0001)
+    assert loop.shed[ESSENTIAL]
+
+
+def test_after_overload_the_next_calm_round_admits_bursts_again() -> None:
+    loop = Loop()
+    loop.overload()
+    loop.run_round([SEARCH], 0.001)  # the loop becomes idle
+    assert loop.run_round([SEARCH] * 150, 0.001)[SEARCH] == 150
+
+
+def test_one_stalled_round_says_little_about_requests() -> None:
+    loop = Loop()
+    for _ in range(10):
+        loop.run_round([READ] * 20, 0.001)
+    loop.run_round([READ] * 20, 0.1)  # the system ran something else for two seconds
+    assert loop.run_round([READ] * 50, 0.001)[READ] == 50
+
+
+def test_slower_requests_are_noticed_within_a_few_rounds() -> None:
+    loop = Loop()
+    for _ in range(10):
+        loop.run_overlapping([SEARCH] * 100, 0.02)
+    assert loop.run_overlapping([SEARCH] * 100, 0.02)[SEARCH] <= limits.QUEUE_REQUESTS_MIN
+
+
+def test_without_a_target_everything_is_admitted() -> None:
+    loop = Loop(target_seconds=0)
+    assert loop.overload()[SEARCH] == 400
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "priority"),
+    [
+        ("GET", "/healthz", ESSENTIAL),
+        ("GET", "/readyz?verbose=1", ESSENTIAL),
+        ("GET", "/metrics", ESSENTIAL),
+        ("POST", "/api/v1/agents/a:renew", WRITE),
+        ("PUT", "/profile/v1/agents/a", WRITE),
+        ("POST", "/rtfs", WRITE),  # a heartbeat, as far as the head tells
+        ("POST", "/agents", WRITE),
+        ("DELETE", "/agents/a", WRITE),
+        ("GET", "/api/v1/agents/a", READ),
+        ("HEAD", "/agents", READ),
+        ("POST", "/profile/v1/discover", SEARCH),
+        ("POST", "/ard/search", SEARCH),
+        ("POST", "/mcp", SEARCH),
+        ("POST", "/api/v1/agents:batch", SEARCH),
+        ("GET", "/api/v1/watch?query=invoices", SEARCH),
+        ("GET", "/?q=invoices", SEARCH),
+    ],
+)
+def test_the_priority_of_a_request(method: str, target: str, priority: Priority) -> None:
+    assert priority_of(method.encode(), target.encode()) is priority
+
+
+# --- On a connection ------------------------------------------------------------------------------
+
+
+class Service:
+    """Answers with path and body; `busy` fills the queue, so that everything but a health check is refused."""
+
+    def __init__(self) -> None:
+        self.admission = AdmissionController()
+        self.handled: list[str] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self._waiting: list[float] = []
+        self.address = ("", 0)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        self.handled.append(request.path)
+        body = await request.body()
+        await self.gate.wait()
+        await Response(200, json.dumps([request.path, body.decode()]).encode()).send(send)
+
+    def become_busy(self) -> None:
+        for _ in range(300):
+            queued_at = self.admission.admit(ESSENTIAL)
+            assert queued_at is not None
+            self._waiting.append(queued_at)
+
+    def become_idle(self) -> None:
+        while self._waiting:
+            self.admission.start(self._waiting.pop())
+
+    async def connect(self) -> Client:
+        return Client(*await asyncio.open_connection(*self.address))
+
+
+class Client:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    def send(self, start: str, *headers: str, body: bytes = b"") -> None:
+        self.writer.write("\r\n".join((f"{start} HTTP/1.1", "Host: 127.0.0.1", *headers, "", "")).encode() + body)
+
+    async def answer(self, *, has_body: bool = True) -> tuple[int, dict[str, str], bytes]:
+        async with asyncio.timeout(20):
+            status, *lines = (await self.reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
+            headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
+            body = await self.reader.readexactly(int(headers["content-length"])) if has_body else b""
+        return int(status.split()[1]), headers, body
+
+    async def rest(self) -> bytes:
+        async with asyncio.timeout(20):
+            return await self.reader.read()
+
+
+@asynccontextmanager
+async def served(app: App, admission: AdmissionController) -> AsyncIterator[tuple[str, int]]:
+    bound = bind_socket("127.0.0.1", 0)
+    started = asyncio.Event()
+    server = HttpServer(app, on_start=started.set, on_exit=lambda: None, signals=(), admission=admission)
+    running = asyncio.create_task(server.serve(sockets=[bound]))
+    address: tuple[str, int] = bound.getsockname()
+    async with asyncio.timeout(20):
+        await started.wait()
+    try:
+        yield address
+    finally:
+        server.should_exit = True
+        async with asyncio.timeout(20):
+            await running
+
+
+@asynccontextmanager
+async def busy_service() -> AsyncIterator[tuple[Service, Client]]:
+    service = Service()
+    async with served(service, service.admission) as service.address:
+        client = await service.connect()
+        service.become_busy()
+        try:
+            yield service, client
+        finally:
+            service.gate.set()
+            service.become_idle()
+            client.writer.close()
+
+
+async def test_a_refusal_says_when_to_come_back() -> None:
+    async with busy_service() as (service, client):
+        client.send("GET /api/v1/agents")
+        status, headers, body = await client.answer()
+        problem = json.loads(body)
+        assert (status, problem["code"], problem["status"]) == (503, "unavailable", 503)
+        assert int(headers["retry-after"]) == problem["retry_after"]
+        assert headers["content-type"] == "application/problem+json"
+        assert headers["x-request-id"] == problem["correlation_id"]
+        assert service.handled == []
+
+
+async def test_clients_are_told_different_times() -> None:
+    async with busy_service() as (_, client):
+        times = set()
+        for _ in range(60):
+            client.send("GET /api/v1/agents")
+            times.add(int((await client.answer())[1]["retry-after"]))
+        first, last = limits.QUEUE_RETRY_SECONDS
+        assert len(times) > 1
+        assert first <= min(times) <= max(times) <= last
+
+
+async def test_health_checks_are_answered_on_the_same_connection() -> None:
+    async with busy_service() as (_, client):
+        client.send("POST /profile/v1/discover", "Content-Length: 2", body=b"{}")
+        assert (await client.answer())[0] == 503
+        client.send("GET /healthz")
+        assert (await client.answer())[0] == 200
+
+
+async def test_the_body_of_a_refused_request_is_never_a_request() -> None:
+    smuggled = b"GET /smuggled HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    async with busy_service() as (service, client):
+        client.send("POST /agents", f"Content-Length: {len(smuggled)}", body=smuggled[:10])
+        assert (await client.answer())[0] == 503
+        service.become_idle()
+        client.writer.write(smuggled[10:])
+        client.send("GET /next")
+        assert json.loads((await client.answer())[2]) == ["/next", ""]
+        assert service.handled == ["/next"]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [("Transfer-Encoding: chunked",), ("Content-Length: 10000000",), ("Content-Length: 5", "Expect: 100-continue")],
+)
+async def test_a_connection_whose_body_is_not_worth_reading_is_closed(headers: tuple[str, ...]) -> None:
+    async with busy_service() as (_, client):
+        client.send("POST /api/v1/agents:batch", *headers)
+        status, answered, _ = await client.answer()
+        assert (status, answered["connection"]) == (503, "close")
+        assert await client.rest() == b""
+
+
+async def test_a_refused_head_request_has_no_body() -> None:
+    async with busy_service() as (_, client):
+        client.send("HEAD /agents")
+        assert (await client.answer(has_body=False))[0] == 503
+        client.send("GET /healthz")
+        assert (await client.answer())[0] == 200
+
+
+async def test_pipelined_requests_are_answered_in_their_order() -> None:
+    async with busy_service() as (service, client):
+        service.gate.clear()
+        client.send("GET /healthz")
+        client.send("POST /mcp", "Content-Length: 2", body=b"{}")
+        client.send("GET /readyz")
+        await asyncio.sleep(0.05)
+        service.gate.set()
+        assert [(await client.answer())[0] for _ in range(3)] == [200, 503, 200]
+        assert service.handled == ["/healthz", "/readyz"]
+
+
+def test_waiting_connections_are_accepted_at_once() -> None:
+    """Each round of the loop takes a while here. A server that accepts one connection in each would need as many rounds."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(_count_rounds(connections=200)) < 50
+
+
+async def _count_rounds(connections: int) -> int:
+    service = Service()
+    async with served(service, service.admission) as address:
+        clients = [socket.create_connection(address) for _ in range(connections)]
+        for client in clients:
+            client.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        rounds = 0
+        while len(service.handled) < connections and rounds < 1000:
+            rounds += 1
+            time.sleep(0.001)
+            await asyncio.sleep(0)
+        for client in clients:
+            client.close()
+    return rounds
+
+
+async def test_a_blocked_loop_refuses_and_recovers() -> None:
+    handled = 0
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal handled
+        handled += 1
+        time.sleep(0.005)
+        await Response(200, b"{}").send(send)
+
+    async with served(slow, AdmissionController()) as address:
+        clients = [Client(*await asyncio.open_connection(*address)) for _ in range(100)]
+        statuses: list[int] = []
+        for _ in range(20):
+            for client in clients:
+                client.send("POST /mcp", "Content-Length: 0")
+            statuses = [(await client.answer())[0] for client in clients]
+            if 503 in statuses:
+                break
+        assert set(statuses) == {200, 503}
+        clients[0].send("POST /mcp", "Content-Length: 0")
+        assert (await clients[0].answer())[0] == 200
+        for client in clients:
+            client.writer.close()
