@@ -2,7 +2,7 @@
 
     python -m bench.http_servers                     every candidate that is installed
     python -m bench.http_servers waypost uvicorn-h11 --details
-    python -m bench.http_servers --speed             requests per second of a small answer, one process each
+    python -m bench.http_servers --speed             an empty answer, one agent, and a search, in one process each
 
 The requests are those of `tests/support/http_corpus.py`. Each is sent on a connection of its own to an application that
 writes down what it received. granian and hypercorn are no dependencies of the project; install them to compare them.
@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import contextlib
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -28,11 +29,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+import uvloop
 
 from bench.load import measure, request_bytes
 from support.http_corpus import Case, Received, corpus, message
 from support.ports import free_port
 from support.recorder import RECORD, read_record
+from support.service import profile
+from waypost.app import Application, build
+from waypost.registry.publication import Publication
+from waypost.server.auth.authenticator import ADMIN
+from waypost.server.http.asgi import Message, Receive, Scope, Send
+from waypost.server.http.server import HttpServer, bind_socket
+from waypost.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 AT_ONCE = 40
@@ -79,7 +88,9 @@ def command(name: str, port: int, app: str) -> list[str]:
     return [
         sys.executable,
         *{
-            "waypost": ["-m", "support.recorder", at[1], *(["idle"] if "idle" in app else [])],
+            "waypost": ["-m", "bench.http_servers", "--serve", at[1]]
+            if "service" in app
+            else ["-m", "support.recorder", at[1], *(["idle"] if "idle" in app else [])],
             "uvicorn-httptools": [*uvicorn, "--http", "httptools", "--loop", "uvloop"],
             "uvicorn-h11": [*uvicorn, "--http", "h11", "--loop", "uvloop"],
             "granian": ["-m", "granian", "--interface", "asgi", "--host", at[0], "--port", at[1], "--no-log", app],
@@ -110,7 +121,9 @@ def running(name: str, folder: Path, app: str = "support.recorder:app") -> Itera
     environment = {
         **os.environ,
         RECORD: str(folder / "record.jsonl"),
-        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]),
+        "PYTHONPATH": os.pathsep.join(
+            [str(ROOT), str(ROOT / "src"), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
+        ),
     }
     with contextlib.ExitStack() as stack:
         if name == "nginx":
@@ -216,16 +229,71 @@ def print_outcomes(outcomes: dict[str, list[Outcome]], *, details: bool) -> None
 # --- Speed ----------------------------------------------------------------------------------------
 
 
+REQUESTS = {
+    "an empty answer": ("support.recorder:idle_app", request_bytes("GET", "/first")),
+    "one agent by its id": ("bench.http_servers:service", request_bytes("GET", "/profile/v1/agents/speed")),
+    "a search": (
+        "bench.http_servers:service",
+        request_bytes("POST", "/profile/v1/discover", b'{"query": "answer factual questions", "limit": 5}'),
+    ),
+}
+
+
 def print_speed(names: list[str], requests: int) -> None:
-    """The server's part: a small answer of an application that does nothing."""
-    for name in names:
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            running(name, Path(folder), app="support.recorder:idle_app") as port,
-        ):
-            server = _listening_process(port)
-            measured = measure(port, server, [request_bytes("GET", "/first")] * requests)
-            print(f"{name:20} {measured.rate:8.0f}/s {measured.cpu_us:6.1f} us each, p99 {measured.p99_ms:.2f} ms")
+    """One process each. nginx is left out: it is no server for Python."""
+    for name in (name for name in names if name != "nginx"):
+        for what, (app, request) in REQUESTS.items():
+            with tempfile.TemporaryDirectory() as folder, running(name, Path(folder), app) as port:
+                server = _listening_process(port)
+                measure(port, server, [request] * 200)
+                measured = measure(port, server, [request] * requests)
+                failed = f", {measured.failed} FAILED" if measured.failed else ""
+                print(f"{name:20} {what:22} {measured.rate:8.0f}/s {measured.cpu_us:7.1f} us of processor each{failed}")
+
+
+_service: list[Application] = []
+
+
+async def service(scope: Scope, receive: Receive, send: Send) -> None:
+    """The whole service as an ASGI application, in memory and without authentication."""
+    if scope["type"] != "lifespan":
+        await _service[0].app(scope, receive, send)
+        return
+    await receive()
+    folder = Path(tempfile.mkdtemp())
+    application = build(Settings(data=folder, store="memory", embedder="none", open=True))
+    await application.start()
+    _service.append(application)
+    document = json.dumps(profile("speed")).encode()
+    dialect, decoded = application.registry.decode(document)
+    await application.registry.publish(
+        Publication(dialect=dialect, document=document, decoded=decoded, principal=ADMIN, via="http")
+    )
+    await send({"type": "lifespan.startup.complete"})
+    await receive()
+    await application.stop()
+    shutil.rmtree(folder)
+    await send({"type": "lifespan.shutdown.complete"})
+
+
+async def serve_service(port: int) -> None:
+    """As `waypost serve` does."""
+    started, stopped = asyncio.Event(), asyncio.Event()
+
+    async def receive() -> Message:
+        if started.is_set():
+            await stopped.wait()
+        return {"type": "lifespan.startup"}
+
+    async def send(message: Message) -> None:
+        started.set()
+
+    lifespan = asyncio.create_task(service({"type": "lifespan"}, receive, send))
+    await started.wait()
+    server = HttpServer(service, on_start=lambda: None, on_exit=lambda: None)
+    await server.serve(sockets=[bind_socket("127.0.0.1", port)])
+    stopped.set()
+    await lifespan
 
 
 def _listening_process(port: int) -> psutil.Process:
@@ -243,8 +311,13 @@ def main() -> None:
     parser.add_argument("servers", nargs="*", metavar="SERVER")
     parser.add_argument("--details", action="store_true", help="print each wrong outcome")
     parser.add_argument("--speed", action="store_true", help="measure requests per second instead")
-    parser.add_argument("--requests", type=int, default=20_000, help="for --speed")
+    parser.add_argument("--requests", type=int, default=6_000, help="for --speed")
+    parser.add_argument("--serve", type=int, metavar="PORT", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.serve:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(serve_service(options.serve))
+        return
     names = options.servers or installed()
     if options.speed:
         print_speed(names, options.requests)

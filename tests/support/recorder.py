@@ -71,7 +71,7 @@ async def idle_app(scope: Scope, receive: Receive, send: Send) -> None:
 
 def _write_down(scope: Scope, body: bytes) -> None:
     headers = dict(scope["headers"])
-    port = int(headers.get(b"x-client-port", b"0")) or scope["client"][1]
+    port = int(headers.get(b"x-client-port", b"0")) or int(scope["client"][1])  # granian gives text
     line = {"port": port, "method": scope["method"], "path": scope["path"], "body": body.decode("latin-1")}
     with open(os.environ[RECORD], "a", encoding="ascii") as file:
         file.write(json.dumps(line) + "\n")

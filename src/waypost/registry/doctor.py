@@ -33,6 +33,7 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     key_modes: tuple[tuple[str, int], ...] = ()  # of private keys, by name
     exposed: tuple[tuple[str, int], ...] = ()  # other files of the data folder with modes for other users, by path
     free_bytes: int | None = None
+    descriptors: int | None = None  # that one process may open
     certificate_ends: float | None = None
     cores: int = 1
     has_embedder: bool = True
@@ -353,6 +354,19 @@ def _disk(deployment: Deployment) -> Iterator[DoctorFinding]:
         yield _finding("disk", "ok", f"{free // limits.MIB} MiB are free on the disk of the data folder.", "data")
 
 
+def _descriptors(deployment: Deployment) -> Iterator[DoctorFinding]:
+    descriptors = deployment.machine.descriptors
+    if descriptors is None:
+        return
+    if descriptors < limits.CONNECTIONS + limits.RESERVED_DESCRIPTORS:
+        message = f"A process may open {descriptors} files; {limits.CONNECTIONS} connections need more."
+        yield _finding(
+            "descriptors", "warning", message, None, "Raise the limit: LimitNOFILE= of systemd, or ulimit -n."
+        )
+    else:
+        yield _finding("descriptors", "ok", "There are enough file descriptors for all connections.")
+
+
 def _durability(deployment: Deployment) -> Iterator[DoctorFinding]:
     if not deployment.settings.is_durable:
         severity: Severity = "info" if deployment.is_local else "warning"
@@ -407,6 +421,7 @@ RULES: Final[tuple[Callable[[Deployment], Iterator[DoctorFinding]], ...]] = (
     _proxies,
     _files,
     _disk,
+    _descriptors,
     _durability,
     _clock,
     _kernels,

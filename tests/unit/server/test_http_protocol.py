@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -33,6 +34,7 @@ class Application:
 
 class HurriedProtocol(HttpProtocol):
     header_seconds = 0.2
+    stall_seconds = 0.5
 
 
 class Connection:
@@ -236,3 +238,73 @@ async def test_requests_in_a_row_are_answered_in_their_order() -> None:
         await connection.send(b"".join(request(f"GET /{number}") for number in range(50)))
         answers = [json.loads((await connection.answer())[1])["path"] for _ in range(50)]
         assert answers == [f"/{number}" for number in range(50)]
+
+
+# --- Clients that do not read (THREATS E5) ---------------------------------------------------------
+
+
+class LongAnswers:
+    """Every answer has the size that the path names."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await Response(200, b"x" * int(scope["path"][1:])).send(send)
+
+
+@asynccontextmanager
+async def slow_clients(count: int, *, buffer_bytes: int = 4096) -> AsyncIterator[list[Connection]]:
+    """Clients with small buffers."""
+    config = HttpConfig(LongAnswers())
+    config.load()
+    state = ServerState()
+    server = await asyncio.get_running_loop().create_server(
+        lambda: HurriedProtocol(config=config, server_state=state, app_state={}), "127.0.0.1", 0
+    )
+    clients: list[Connection] = []
+    async with server:
+        for _ in range(count):
+            raw = socket.socket()
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
+            raw.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(raw, server.sockets[0].getsockname())
+            clients.append(Connection(*await asyncio.open_connection(sock=raw, limit=buffer_bytes)))
+        try:
+            yield clients
+        finally:
+            for client in clients:
+                client.writer.close()
+
+
+LONG = 16 * limits.MIB  # more than the buffers of the system take
+
+
+async def test_a_client_that_reads_nothing_is_released() -> None:
+    async with slow_clients(1) as (client,):
+        await client.send(request(f"GET /{LONG}") * 4)
+        await asyncio.sleep(HurriedProtocol.stall_seconds * 3)
+        with pytest.raises((ConnectionError, AssertionError)):
+            assert len(await client.rest()) >= LONG
+
+
+async def test_a_client_that_reads_slowly_gets_the_whole_answer() -> None:
+    """It takes longer than a stall may."""
+    async with slow_clients(1, buffer_bytes=65536) as (client,):
+        await client.send(request(f"GET /{LONG}"))
+        await client.reader.readuntil(b"\r\n\r\n")
+        left = LONG
+        while left:
+            part = await client.reader.read(65536)
+            assert part
+            left -= len(part)
+            await asyncio.sleep(0.004)
+
+
+async def test_long_answers_are_refused_while_others_are_not_read() -> None:
+    async with slow_clients(6) as clients:
+        for client in clients:
+            await client.send(request(f"GET /{LONG}"))
+        heads = [await client.reader.readuntil(b"\r\n\r\n") for client in clients]
+        statuses = [int(head.split()[1]) for head in heads]
+        assert statuses == [200, 200, 503, 503, 503, 503]  # UNREAD_BYTES are two of them
+        assert all(b"retry-after:" in head for head in heads[2:])
+        await clients[2].rest()
+        await asyncio.sleep(HurriedProtocol.stall_seconds * 3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import secrets
 import stat
 from collections.abc import Awaitable, Callable
@@ -347,6 +348,7 @@ def inspect_machine(settings: Settings, *, has_embedder: bool) -> HostFacts:
         exposed=tuple((str(path.relative_to(data)), mode) for path, mode in find_exposed(data, _DATA_FILES)),
         key_modes=tuple((key.name, mode) for key in keys if (mode := _mode(key)) is not None),
         free_bytes=_free_bytes(data),
+        descriptors=_descriptors(),
         certificate_ends=_certificate_ends(settings.tls_cert),
         cores=os.cpu_count() or 1,
         has_embedder=has_embedder,
@@ -359,6 +361,12 @@ def _mode(path: Path) -> int | None:
         return stat.S_IMODE(path.stat().st_mode)
     except OSError:
         return None
+
+
+def _descriptors() -> int:
+    """How many a process may open; the service raises its own limit that far."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return limits.DESCRIPTORS if hard == resource.RLIM_INFINITY else hard
 
 
 def _free_bytes(folder: Path) -> int | None:
