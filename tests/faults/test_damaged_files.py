@@ -9,14 +9,19 @@ from __future__ import annotations
 import asyncio
 import random
 import shutil
+import sqlite3
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from support.server import clean_environment
 from support.service import NOW, Bench, profile, service
 from waypost.app import Application, build
 from waypost.app.integrity import IntegrityReport, check_data_folder
+from waypost.cli.main import main
 from waypost.errors import WaypostError
 from waypost.net.clock import ManualClock
 from waypost.settings import Settings
@@ -195,3 +200,26 @@ async def test_damaged_index_files_are_rebuilt_and_named(folders: Folders, tmp_p
         assert "Nothing is lost" in report.problems[0].hint
         assert await _try(folder, folders, name, kind) == "harmless"
         assert check_data_folder(folder).ok, "the index was not saved again"
+
+
+def test_zeroed_pages_are_named_by_their_table_and_end_the_start(
+    folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "zeroed"
+    shutil.copytree(folders.clean, folder)
+    path = folder / "waypost.sqlite3"
+    content = bytearray(path.read_bytes())
+    with sqlite3.connect(path) as connection:
+        ((root,),) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'entries'").fetchall()
+    content[(root - 1) * PAGE : root * PAGE] = bytes(PAGE)
+    path.write_bytes(content)
+    assert main(["check", "--data", str(folder)]) == 1
+    shown = capsys.readouterr().out
+    assert "waypost.sqlite3, table entries" in shown
+    assert "waypost restore" in shown
+    serve = [sys.executable, "-m", "waypost", "serve", "--port", "0", "--data", str(folder)]
+    refused = subprocess.run(serve, capture_output=True, text=True, timeout=120, env=clean_environment(), check=False)
+    assert refused.returncode == 78
+    assert "waypost.sqlite3" in refused.stderr
+    assert "waypost check" in refused.stderr
+    assert "Traceback" not in refused.stderr

@@ -76,9 +76,9 @@ def queue_full_error() -> StoreUnavailable:
     )
 
 
-def read_error(error: sqlite3.Error) -> StoreUnavailable:
+def read_error(error: sqlite3.Error, file: str) -> StoreUnavailable:
     if is_damage(error):
-        return damage_error(str(error))
+        return damage_error(f"{file}: {error}")
     return StoreUnavailable(f"The store could not read ({error}).", retry_after=_RETRY_SECONDS)
 
 

@@ -101,7 +101,7 @@ def check_database(path: Path) -> list[DamageReport]:
         found.append(_problem(path, "whole file", str(error)))
     finally:
         connection.close()
-    return found
+    return list(dict.fromkeys(found))
 
 
 def _is_truncated(path: Path) -> bool:
@@ -147,14 +147,28 @@ _AGENTS = """SELECT e.id, e.entry, r.registration, r.documents FROM entries e LE
 
 
 def _check_structure(connection: sqlite3.Connection, path: Path) -> Iterator[DamageReport]:
+    """Of all at once; if SQLite gives up, of each table."""
     roots = _tables_by_root(connection)
+    tables = [name.split(" ")[1] for name in roots.values() if name.startswith("table ")]
     try:
-        messages = [str(row[0]) for row in connection.execute(f"PRAGMA integrity_check({_MOST_PROBLEMS})")]
+        messages = [("structure", line) for line in _integrity_messages(connection, str(_MOST_PROBLEMS))]
     except sqlite3.DatabaseError as error:
-        messages = [str(error)]
-    for message in (line for each in messages for line in each.splitlines()):
-        if message != "ok" and not message.startswith("*** in database"):
-            yield _problem(path, _name_place(message, roots), message)
+        messages = [("structure", str(error)), *(each for name in tables for each in _check_table(connection, name))]
+    for where, message in messages:
+        yield _problem(path, _name_place(message, roots) or where, message)
+
+
+def _check_table(connection: sqlite3.Connection, name: str) -> list[tuple[str, str]]:
+    try:
+        return [(f"table {name}", line) for line in _integrity_messages(connection, name)]
+    except sqlite3.DatabaseError as error:
+        return [(f"table {name}", str(error))]
+
+
+def _integrity_messages(connection: sqlite3.Connection, what: str) -> list[str]:
+    found = [str(row[0]) for row in connection.execute(f"PRAGMA integrity_check({what})")]
+    lines = [line for each in found for line in each.splitlines()]
+    return [line for line in lines if line != "ok" and not line.startswith("*** in database")]
 
 
 def _tables_by_root(connection: sqlite3.Connection) -> dict[int, str]:
@@ -165,10 +179,10 @@ def _tables_by_root(connection: sqlite3.Connection) -> dict[int, str]:
 
 
 def _name_place(message: str, roots: dict[int, str]) -> str:
-    """SQLite names the tree by its first page."""
+    """SQLite names the tree by its first page; empty if it names none."""
     found = _TREE.search(message)
     if found is None:
-        return "structure"
+        return ""
     table = roots.get(int(found[1]), f"tree {found[1]}")
     return f"{table}, page {found[2]}" if found[2] else table
 

@@ -238,7 +238,7 @@ class SqliteKeyValueStore:
         try:
             return _value(self._loop_reader, kind, key, now)
         except sqlite3.Error as error:
-            raise read_error(error) from error
+            raise read_error(error, KEY_VALUE_FILE) from error
 
     async def scan(
         self, kind: str, now: float, *, prefix: str = "", after: str = "", limit: int = 100
@@ -257,7 +257,7 @@ class SqliteKeyValueStore:
         try:
             return await self._thread_read_lock.read(lambda: read(_open(self._thread_reader)))
         except sqlite3.Error as error:
-            raise read_error(error) from error
+            raise read_error(error, KEY_VALUE_FILE) from error
 
 
 def _open(connection: sqlite3.Connection | None) -> sqlite3.Connection:

@@ -22,7 +22,7 @@ from waypost.registry.ports import AuditLogPage, AuditQuery, Tombstone
 from waypost.stores.commit import from_logged_event, store_closed_error
 from waypost.stores.sqlite import rows
 from waypost.stores.sqlite.audit import audit_hashes, audit_page, audit_size
-from waypost.stores.sqlite.database import ThreadReadLock, damage_error, open_reader, read_error
+from waypost.stores.sqlite.database import FILE_NAME, ThreadReadLock, damage_error, open_reader, read_error
 from waypost.stores.sqlite.snapshot import read_snapshot
 from waypost.trust.transparency_log import Span
 
@@ -250,13 +250,13 @@ class SqliteReadStore(ABC):
         try:
             return read(_require_open(self._loop_reader))
         except sqlite3.Error as error:
-            raise read_error(error) from error
+            raise read_error(error, FILE_NAME) from error
 
     async def _read_apart(self, read: Callable[[SqliteReader], T]) -> T:
         try:
             return await self._thread_read_lock.read(lambda: read(_require_open(self._thread_reader)))
         except sqlite3.Error as error:
-            raise read_error(error) from error
+            raise read_error(error, FILE_NAME) from error
         finally:
             self.end_snapshot()  # a commit seen here must be visible there
 
@@ -273,7 +273,7 @@ class SqliteReadStore(ABC):
         try:
             return self._held().document(entry, dialect)
         except sqlite3.Error as error:
-            raise read_error(error) from error
+            raise read_error(error, FILE_NAME) from error
 
     async def entries(self) -> AsyncIterator[Sequence[CatalogEntry]]:
         whole = await self._read_apart(lambda reader: read_snapshot(reader.connection))

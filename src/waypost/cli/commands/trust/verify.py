@@ -117,6 +117,10 @@ class VerifiedLog:
             key = parse_verifier_key(checkpoint.key)
             now = verify_checkpoint(checkpoint.note, key)
             before = verify_checkpoint(known.note, parse_verifier_key(known.key)) if known is not None else None
+            if known is not None and _is_other_log(parse_verifier_key(known.key), key):
+                reason = "The same key signs another log than before: the trail was truncated or replaced."
+                yield LogCheck(check="consistency", state="failed", reason=reason)
+                return
             if known is not None and known.key != checkpoint.key:
                 # A rotation: for a while the old key signs as well.
                 verify_checkpoint(checkpoint.note, parse_verifier_key(known.key))
@@ -143,6 +147,10 @@ class VerifiedLog:
         self.now = now
         yield _check_signature(key, known)
         yield _check_consistency(self._get_proof, before, now)
+
+
+def _is_other_log(before: VerifierKey, now: VerifierKey) -> bool:
+    return before.raw == now.raw and before.name != now.name
 
 
 def _check_signature(key: VerifierKey, known: KnownCheckpoint | None) -> LogCheck:
@@ -186,7 +194,10 @@ def _check_inclusion(client: SyncClient, now: Checkpoint, entries: int) -> LogCh
 
 def _check_published(client: SyncClient, now: Checkpoint) -> LogCheck:
     """Check that the newest leaf of the published log commits to an earlier state of this trail."""
-    published = client.published_checkpoint()
+    try:
+        published = client.published_checkpoint()
+    except NotFound:
+        return LogCheck(check="published", state="not_checked", reason="This service publishes no log.")
     opened = client.published_checkpoints(max(0, published.size - 1), limit=1)
     if not opened.leaves or opened.leaves[0].number != published.size:
         return LogCheck(check="published", state="not_checked", reason="Nothing was published yet.")
