@@ -16,7 +16,6 @@ GROUPS = {"S": 12, "J": 14, "C": 16, "H": 15, "X": 2, "R": 7, "V": 7, "D": 15, "
 OPEN = {
     "E6",
     "E10",
-    "E18",
 }  # what is not shown by a test yet
 
 

@@ -455,3 +455,11 @@ async def test_an_owner_keeps_an_id_for_as_long_as_the_lease_ran_but_no_longer_t
     assert (await bob.post("/api/v1/agents", json=profile("b"))).status_code == 409
     bench.clock.advance(1)
     assert (await bob.post("/api/v1/agents", json=profile("b"))).status_code == 201
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"])
+@pytest.mark.parametrize("member", ["updated_at", "expires_at"])
+async def test_a_time_in_no_year_of_utc_is_refused_and_breaks_no_list(bench: Bench, member: str, text: str) -> None:
+    refused(await bench.as_("alice").post("/api/v1/agents", json={**profile("p"), member: text}), 400, f"$.{member}")
+    for path in ("/agents", "/api/v1/agents", AF_AGENTS, "/ard/agents"):
+        assert (await bench.admin().get(path)).status_code == 200

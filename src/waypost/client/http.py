@@ -209,7 +209,7 @@ def _error_class(status: int, problem: Mapping[str, Any]) -> type[WaypostError]:
 def _parse_problem(body: bytes) -> dict[str, Any]:
     try:
         problem = msgspec.json.decode(body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return {}
     return problem if isinstance(problem, dict) else {}
 

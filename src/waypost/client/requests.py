@@ -309,7 +309,7 @@ def parse_json_body(content: bytes) -> Any:
     """The JSON of an answer."""
     try:
         return msgspec.json.decode(content)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         raise InvalidDocument(
             "The service's answer is not JSON.", hint="Is this the address of a Waypost service?"
         ) from None

@@ -23,7 +23,7 @@ def rfc3339_or_none(instant: float | None) -> str | None:
 
 @lru_cache(maxsize=4096)  # responses repeat the same few times
 def _rfc3339(second: int) -> str:
-    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"{datetime.fromtimestamp(second, UTC).replace(tzinfo=None).isoformat()}Z"
 
 
 def to_rfc3339_millis(instant: float) -> str:
@@ -40,8 +40,8 @@ def parse_rfc3339(text: str, path: str = "$") -> float:
             hint="Write it like 2026-05-08T00:00:00Z.",
         )
     try:
-        moment = datetime.fromisoformat(text.upper().replace(" ", "T"))
-    except ValueError:
+        moment = datetime.fromisoformat(text.upper().replace(" ", "T")).astimezone(UTC)
+    except (ValueError, OverflowError):  # in UTC, it may be before the year 1 or after 9999
         raise InvalidDocument(
             f"{text!r} is not a valid date.", path=path, hint="Check the month, the day and the hour."
         ) from None

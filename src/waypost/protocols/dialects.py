@@ -265,6 +265,10 @@ def unpack_documents(content: bytes) -> list[bytes] | None:
     Raises msgspec.DecodeError if the content is not JSON, InvalidDocument for a catalog of an unknown version.
     """
     try:
+        content.decode("utf-8")
+    except UnicodeDecodeError as error:  # msgspec raises it for some invalid bytes, and skips others
+        raise msgspec.DecodeError(f"byte {error.start} is not valid UTF-8") from None
+    try:
         return _split_array(content)
     except msgspec.ValidationError:
         pass

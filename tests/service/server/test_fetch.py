@@ -165,6 +165,7 @@ async def test_a_catalog_is_bounded(bench: Bench, site: ExternalServer) -> None:
         (b'{"name": "x", "name": "hunter2"}', 400, None),
         (b'{"id": "hunter2", "name": "hunter2", "description": 7, "bindings": []}', 400, None),
         (b"\xff\xfehunter2", 502, "not_a_document"),
+        (b'{"hunter2\xff": 1}', 502, "not_a_document"),
         (b"", 502, "not_a_document"),
         (b"(hunter2 (", 400, None),
     ],

@@ -7,6 +7,7 @@ import pytest
 
 from waypost import errors
 from waypost.client.http import error_from_response, error_from_transport, may_have_been_applied
+from waypost.client.requests import parse_json_body
 from waypost.errors import ERROR_CODES, ConfigurationError, WaypostError
 from waypost.responses.agents import ErrorDetail
 from waypost.server.http.problems import problem_headers, problem_response
@@ -45,6 +46,12 @@ def test_an_answer_without_a_problem_document_is_mapped_by_its_status(status: in
     assert type(error) is kind
     assert str(status) in error.message
     assert error.retry_after == 3
+
+
+def test_an_answer_that_is_not_utf_8_is_mapped_like_any_other() -> None:
+    assert type(error_from_response(502, {}, b'{"detail": "\xff"}')) is errors.Unavailable
+    with pytest.raises(errors.InvalidDocument):
+        parse_json_body(b'{"\xff": 1}')
 
 
 def test_a_retry_after_that_is_a_date_is_not_read() -> None:

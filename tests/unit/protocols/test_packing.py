@@ -29,7 +29,7 @@ def test_anything_else_is_one_document(content: bytes) -> None:
     assert unpack_documents(content) is None
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[1", b"<html>"])
+@pytest.mark.parametrize("content", [b"", b"{", b"[1", b"<html>", b'{"\xff": 1}', b'["\xff"]'])
 def test_invalid_json_is_reported(content: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         unpack_documents(content)
