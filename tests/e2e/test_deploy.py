@@ -179,7 +179,7 @@ def container(image: Image, port: int) -> Iterator[subprocess.Popen[str]]:
         ["/usr/bin/unshare", "--mount", "/bin/sh", "-ec", script],
         env={**environment, "PATH": path},
         stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        stderr=subprocess.DEVNULL,
         text=True,
     ) as process:
         try:
