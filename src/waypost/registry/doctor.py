@@ -300,6 +300,12 @@ def _proxies(deployment: Deployment) -> Iterator[DoctorFinding]:
         if ipaddress.ip_network(text, strict=False).prefixlen == 0:
             message = f"trusted_proxies has {text}: any caller can fake its address."
             yield _finding("proxies", "danger", message, "trusted_proxies", "Name your proxies only.")
+    if deployment.is_local and deployment.settings.is_public and not deployment.settings.trusted_proxies:
+        message = (
+            "The proxy of base_url is not trusted: all callers without a token share one rate limit and one address."
+        )
+        hint = "Set trusted_proxies to its address, and let it send X-Forwarded-For."
+        yield _finding("proxies", "danger", message, "trusted_proxies", hint)
 
 
 # --- Data -----------------------------------------------------------------------------------------

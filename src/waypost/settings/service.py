@@ -185,7 +185,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # --- Requests ---
     trusted_proxies: Annotated[
         tuple[str, ...],
-        Row("Addresses or ranges of proxies whose `X-Forwarded-For` is used.", default="none", metavar="RANGE"),
+        Row(
+            "Addresses or ranges of proxies whose `X-Forwarded-For` is used; `Forwarded` is not.",
+            default="none",
+            metavar="RANGE",
+        ),
     ] = ()
     allowed_hosts: Annotated[
         tuple[str, ...],
@@ -442,6 +446,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """Whether records outlive the process."""
         return STORES[self.store].is_durable
 
+    @property
+    def is_public(self) -> bool:
+        """Whether `base_url` is not on this machine: then callers from loopback may come through a proxy."""
+        return self.base_url is not None and not is_loopback(urlsplit(self.base_url).hostname or "")
+
     def __post_init__(self) -> None:
         if self.open and not is_loopback(self.host):
             raise ConfigurationError(
@@ -449,7 +458,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 path="open",
                 hint="Listen on 127.0.0.1, or leave `open` out and issue tokens.",
             )
-        if self.open and self.base_url is not None and not is_loopback(urlsplit(self.base_url).hostname or ""):
+        if self.open and self.is_public:
             raise ConfigurationError(
                 f"Authentication cannot be turned off for a service that others reach at {self.base_url!r}.",
                 path="base_url",

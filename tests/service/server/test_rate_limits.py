@@ -13,7 +13,7 @@ from waypost import limits
 from waypost.errors import RateLimited
 from waypost.model.principal import ANONYMOUS, Principal
 from waypost.net.clock import ManualClock
-from waypost.server.auth.callers import CallerRateLimiter, RateLimits, TrustedProxies, rate_limit_key
+from waypost.server.auth.callers import UNKNOWN_CALLER, CallerRateLimiter, RateLimits, TrustedProxies, rate_limit_key
 
 ALICE = Principal(subject="alice")
 FAR = "203.0.113.7"
@@ -173,3 +173,43 @@ async def test_callers_behind_a_trusted_proxy_are_distinguished(tmp_path: Path) 
             client = bench.client(**{"X-Forwarded-For": f"1.1.1.1, {address}"})
             answers = [(await client.get("/api/v1/agents")).status_code for _ in range(3)]
             assert answers == [200, 200, 429]
+
+
+@pytest.mark.parametrize("name", ["x-forwarded-for", "forwarded", "x-real-ip", "via"])
+@pytest.mark.parametrize("peer", ["127.0.0.1", "::1", ""])
+def test_a_caller_behind_an_unknown_proxy_on_this_machine_is_not_loopback(name: str, peer: str) -> None:
+    scope = {"client": (peer, 1) if peer else None, "headers": [(name.encode(), b"127.0.0.1")]}
+    assert TrustedProxies().client_address(scope) == UNKNOWN_CALLER
+    assert TrustedProxies(("10.0.0.0/24",)).client_address(scope) == UNKNOWN_CALLER
+
+
+def test_a_trusted_proxy_that_names_nobody_is_not_the_caller() -> None:
+    scope = {"client": ("127.0.0.1", 1), "headers": [(b"x-forwarded-for", b"nonsense")]}
+    assert TrustedProxies(("127.0.0.1/32",)).client_address(scope) == UNKNOWN_CALLER
+
+
+def test_a_tool_on_this_machine_is_loopback() -> None:
+    scope = {"client": ("127.0.0.1", 1), "headers": [(b"host", b"127.0.0.1")]}
+    assert TrustedProxies(("127.0.0.1/32",)).client_address(scope) == "127.0.0.1"
+
+
+async def test_the_default_limits_hold_behind_a_proxy_that_is_not_configured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(limits, "READS_PER_MINUTE", 3)
+    async with service(tmp_path, anonymous_read=True) as bench:
+        direct, proxied = bench.client(), bench.client(**{"X-Forwarded-For": "198.51.100.1"})
+        assert [(await proxied.get("/api/v1/agents")).status_code for _ in range(5)] == [200, 200, 200, 429, 429]
+        assert [(await direct.get("/api/v1/agents")).status_code for _ in range(5)] == [200] * 5
+    assert [record.message for record in caplog.records if "trusted_proxies" in record.message] == [
+        "the proxy at 127.0.0.1 is not in trusted_proxies: its anonymous callers share one rate limit"
+    ]
+
+
+async def test_the_default_limits_hold_behind_a_proxy_that_adds_no_header(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "READS_PER_MINUTE", 3)
+    async with service(tmp_path, anonymous_read=True, base_url="https://registry.example") as bench:
+        client = bench.client()
+        assert [(await client.get("/api/v1/agents")).status_code for _ in range(5)] == [200, 200, 200, 429, 429]

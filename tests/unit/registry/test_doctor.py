@@ -88,6 +88,7 @@ def test_an_open_service_is_reported() -> None:
         (("warning", "outgoing requests", "allow_cidrs"), {"allow_cidrs": ("10.0.0.0/8",)}),
         (("warning", "outgoing requests", "allow_cidrs"), {"allow_cidrs": ("127.0.0.0/16",)}),
         (("danger", "proxies", "trusted_proxies"), {"trusted_proxies": ("0.0.0.0/0",)}),
+        (("danger", "proxies", "trusted_proxies"), {"base_url": "https://agents.example.com"}),
         (("warning", "durability", "store"), {**HARDENED, "store": "memory"}),
         (
             ("warning", "outside issuers", "jwks_admin"),

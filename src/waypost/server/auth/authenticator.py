@@ -213,7 +213,12 @@ def make_certificates(settings: Settings, clock: Clock, is_revoked: Callable[[st
 
 
 def make_rates(settings: Settings, clock: Clock) -> RateLimits:
-    return RateLimits(clock.now, settings.rate_limit_reads, settings.rate_limit_writes)
+    return RateLimits(
+        clock.now,
+        settings.rate_limit_reads,
+        settings.rate_limit_writes,
+        exempts_loopback=not settings.is_public,
+    )
 
 
 def make_authenticator(

@@ -6,6 +6,7 @@ Each process counts rates for itself.
 from __future__ import annotations
 
 import ipaddress
+import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,7 +21,16 @@ from waypost.rate_limit import RateLimiter
 from waypost.server.http.asgi import Request, Scope
 
 # `X-Forwarded-For` counts only if a proxy of the operator's list sent it, and is read from its end: each proxy vouches for the
-# address that connected to it and for nothing before that.
+# address that connected to it and for nothing before that. `Forwarded` (RFC 7239) and the other headers of proxies name no
+# caller here: proxies that write them write `X-Forwarded-For`, too, and two headers could name two callers.
+
+log = logging.getLogger("waypost.server")
+
+UNKNOWN_CALLER = "unknown"  # the address of a caller behind a proxy that does not say, or may not say, who it is
+
+_PROXY_HEADERS = frozenset(
+    (b"x-forwarded-for", b"forwarded", b"x-real-ip", b"x-forwarded-host", b"x-forwarded-proto", b"via")
+)
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -28,18 +38,29 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 class TrustedProxies:
     def __init__(self, trusted_proxies: Sequence[str] = ()) -> None:
         self._trusted: tuple[Network, ...] = tuple(ipaddress.ip_network(text) for text in trusted_proxies)
+        self._has_warned = False
 
     def client_address(self, scope: Scope) -> str:
-        """The address of the caller; empty if it came over a Unix socket."""
+        """The address of the caller; empty if it came over a Unix socket.
+
+        A proxy on this machine that is not trusted, or names nobody, is not the caller: loopback has privileges."""
         client = scope.get("client")
-        address: str = client[0] if client else ""
-        if not self._trusted:
-            return address
-        for previous in reversed(_forwarded_for(scope)):
+        peer: str = client[0] if client else ""
+        address = peer
+        for previous in reversed(_forwarded_for(scope)) if self._trusted else ():
             if not self.is_trusted(address) or _find_address(previous) is None:
                 break
             address = previous
+        if address == peer and is_loopback(peer) and _is_proxied(scope):
+            self._warn(peer)
+            return UNKNOWN_CALLER
         return address
+
+    def _warn(self, peer: str) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            reason = "names no caller in X-Forwarded-For" if self.is_trusted(peer) else "is not in trusted_proxies"
+            log.warning("the proxy at %s %s: its anonymous callers share one rate limit", peer or "a socket", reason)
 
     def is_trusted(self, address: str) -> bool:
         """Whether the address is one of the operator's proxies."""
@@ -50,6 +71,10 @@ class TrustedProxies:
 def _forwarded_for(scope: Scope) -> list[str]:
     fields = [value.decode("latin-1") for name, value in scope["headers"] if name == b"x-forwarded-for"]
     return [part.strip() for part in ",".join(fields).split(",")] if fields else []
+
+
+def _is_proxied(scope: Scope) -> bool:
+    return any(name in _PROXY_HEADERS for name, _ in scope["headers"])
 
 
 def _find_address(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
@@ -149,11 +174,20 @@ class CallerRateLimiter:
 
 class RateLimits:
     """The read and write rates of the service. Admins are exempt. A configured rate holds for every other caller; the
-    defaults exempt loopback: behind a proxy on this machine all callers have one address, and local tools are the
-    operator's. A rate of 0 is no limit."""
+    defaults exempt loopback, where local tools are the operator's, unless a proxy may be there. A rate of 0 is no limit."""
 
-    def __init__(self, now: Callable[[], float], reads: int | None = None, writes: int | None = None) -> None:
-        self._exempts_loopback = {"reads": reads is None, "writes": writes is None}
+    def __init__(
+        self,
+        now: Callable[[], float],
+        reads: int | None = None,
+        writes: int | None = None,
+        *,
+        exempts_loopback: bool = True,
+    ) -> None:
+        self._exempts_loopback = {
+            "reads": exempts_loopback and reads is None,
+            "writes": exempts_loopback and writes is None,
+        }
         self._limiters = {
             "reads": _make_limiter(now, limits.READS_PER_MINUTE if reads is None else reads, "reads"),
             "writes": _make_limiter(now, limits.WRITES_PER_MINUTE if writes is None else writes, "writes"),

@@ -402,7 +402,7 @@ def deny_upgrade(send: Send) -> Send:
 
 VIA_SCOPE_KEY = "via"  # in the scope of a request: its transport, if that is not HTTP
 
-_FORWARDED_HEADERS = frozenset((b"authorization", b"host", b"x-forwarded-for", b"x-request-id"))
+_FORWARDED_HEADERS = frozenset((b"authorization", b"forwarded", b"host", b"x-forwarded-for", b"x-request-id"))
 
 
 class InProcessClient:
