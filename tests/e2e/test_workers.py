@@ -89,12 +89,12 @@ def test_every_process_shows_the_same_history_and_the_same_trail(server: Running
 def test_new_connections_are_spread_over_the_processes(server: RunningServer) -> None:
     with httpx2.Client(base_url=server.url, headers=server.headers, timeout=60) as http:
         register(http, "anew", "knows the word obstreperous")
-    answered: Counter[str] = Counter()
+    answered: Counter[int] = Counter()
     for _ in range(200):
         with httpx2.Client(base_url=server.url, headers=server.headers, verify=False, timeout=60) as http:
             answer = http.post("/profile/v1/discover", json={"query": "obstreperous", "limit": 1})
             assert [each["id"] for each in answer.json()["candidates"]] == ["anew"]
-            answered[process_of(answer)] += 1
+            answered[process_of(server, answer)] += 1
     assert len(answered) == 2
     assert min(answered.values()) >= 40, answered
 

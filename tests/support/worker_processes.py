@@ -44,22 +44,26 @@ def all_ready(server: RunningServer) -> list[dict[str, Any]]:
     return found if found and all(each["ready"] for each in found) else []
 
 
-def process_of(answer: httpx2.Response) -> str:
-    """The process that answered, by the prefix of its request ids."""
-    return answer.headers["x-request-id"].split("-")[0]
+def process_of(server: RunningServer, answer: httpx2.Response) -> int:
+    """The process that has the other end of the connection, which must still be open."""
+    own_port = answer.extensions["network_stream"].get_extra_info("client_addr")[1]
+    for process in children(server):
+        if any(each.raddr and each.raddr.port == own_port for each in process.net_connections("tcp")):
+            return process.pid
+    raise AssertionError("no process has this connection")
 
 
 @contextmanager
 def both(server: RunningServer) -> Iterator[tuple[httpx2.Client, httpx2.Client]]:
     """A connection to the leader, and one to the follower, of a service with two processes."""
     with ExitStack() as stack:
-        found: dict[str, httpx2.Client] = {}
-        leader = process_of(httpx2.get(f"{server.url}/api/v1/stats", headers=server.headers, timeout=60, verify=False))
+        found: dict[int, httpx2.Client] = {}
+        leader = next(each["pid"] for each in workers(server) if each["role"] == "leader")
         for _ in range(_CONNECTIONS):
             http = stack.enter_context(
                 httpx2.Client(base_url=server.url, headers=server.headers, timeout=60, verify=False)
             )
-            found.setdefault(process_of(http.get("/healthz")), http)
+            found.setdefault(process_of(server, http.get("/healthz")), http)
             if len(found) == 2:
                 break
         assert leader in found, "no connection reached the leader"
