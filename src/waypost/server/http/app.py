@@ -124,6 +124,7 @@ class HttpApp:
         self._origin = origin or TrustedProxies()
         self._hosts = hosts
         self._error_page = error_page
+        self._request_id_prefix = secrets.token_hex(4)  # tells the processes of a service apart
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -242,7 +243,7 @@ class HttpApp:
         value = request.header(b"x-request-id")
         if value and len(value) <= limits.REQUEST_ID_CHARS and value.isascii() and value.isprintable():
             return value
-        return secrets.token_hex(8)
+        return f"{self._request_id_prefix}-{secrets.token_hex(6)}"
 
     def _find_api(self, raw_path: bytes) -> MountedApi | None:
         segment = raw_path.split(b"/", 2)[1] if raw_path.startswith(b"/") else b""
