@@ -23,9 +23,8 @@ from waypost.trust.jose import (
 from waypost.trust.jwt import TokenVerifier, decode_claims
 
 KEYS = (jose_key(key_of().public, kid="a"), jose_key(key_of("p-256").public))
-VERIFIER = TokenVerifier(
-    Ed25519PrivateKey.from_private_bytes(bytes(32)).public_key(), issuer="https://i.example", audience="waypost"
-)
+SERVICE_KEYS = [Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32).public_key() for number in (1, 2)]
+VERIFIER = TokenVerifier(lambda: SERVICE_KEYS, issuer="https://i.example", audience="waypost")
 
 
 def fuzz(data: bytes) -> None:
