@@ -11,10 +11,12 @@ from urllib.parse import quote
 import httpx2
 import pytest
 
+import waypost
 from support.announce import announcement, key
 from support.fake_dns_server import DnsServer, dns_server
 from support.service import Bench, profile, service
 from support.signing import key_of
+from support.websocket_clients import socket_service
 from waypost.model.principal import LAN_SUBJECT, LAN_VIA, SCOPE_WRITE, Principal
 from waypost.protocols.codec import CARRY
 from waypost.protocols.dialects import DIALECTS
@@ -37,6 +39,7 @@ SPELLINGS = {
     f"urn:air:{DOMAIN}:a": ("URN:AIR:bank.example.com:a", "urn:air:BANK.EXAMPLE.COM:a"),
     f"urn:uuid:{UUID}": (UUID, UUID.upper(), f"URN:UUID:{UUID}"),
 }
+SOURCE = Path(waypost.__file__).parent
 KEY, OTHER = key_of(number=1), key_of(number=2)
 LEASE = 60
 
@@ -245,6 +248,26 @@ async def test_an_announcement_does_not_carry_the_id_of_another(
     assert await announce(bench, mallory, document) == 409
     assert await hear_on_the_lan(bench, mallory, document["agent"]) == 409
     assert await owner(bench, agent_id) is None
+
+
+async def test_a_websocket_does_not_carry_the_id_of_another(tmp_path: Path) -> None:
+    agent_id = f"agent:{DOMAIN}"
+    found = (await documents(agent_id, tmp_path / "elsewhere"))["announce"]
+    carried = found.get("agent", found)["metadata"]
+    async with socket_service(tmp_path / "here") as sockets:
+        bench = sockets.bench
+        await pin(bench, agent_id)
+        mallory = await sockets.session("mallory")
+        refused = await mallory.announce(announcement(OTHER, seq=1, at=bench.clock.now(), metadata=carried))
+        assert refused["code"] == "ErrDuplicateID"
+        assert await owner(bench, agent_id) is None
+
+
+def test_nothing_registers_an_agent_but_the_rule() -> None:
+    """The LAN, the bus, imports and every API end in the same function."""
+    sources = {path.name: path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py")}
+    assert [name for name, text in sources.items() if 'type="registered"' in text] == ["write_rules.py"]
+    assert [name for name, text in sources.items() if "write_rules.publish" in text] == ["writer.py"]
 
 
 @pytest.mark.parametrize(("agent_id", "spelling"), [(each, name) for each, all_ in SPELLINGS.items() for name in all_])
