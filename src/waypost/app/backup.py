@@ -101,7 +101,9 @@ def _copy_databases(data: Path, work: Path) -> Iterator[tuple[str, Path]]:
         try:
             copy_database(data / name, work / name)
         except sqlite3.Error as error:
-            raise open_error(error, str(data / name)) from None
+            raise (
+                _full_disk(work.parent) if fault_of(error) == "full" else open_error(error, str(data / name))
+            ) from None
         problems = check_database(work / name)
         if problems:
             first = problems[0]
@@ -319,12 +321,16 @@ def _private_folder(parent: Path, prefix: str) -> Iterator[Path]:
 
 def _disk_error(error: OSError, path: Path) -> ConfigurationError | StorageFull:
     if fault_of(error) == "full":
-        return StorageFull(f"The disk of {path} is full; nothing was written.", hint="Free some space and try again.")
+        return _full_disk(path)
     return ConfigurationError(
         f"{path} cannot be written: {error.strerror or error}.",
         path=str(error.filename or path),
         hint="Choose another place.",
     )
+
+
+def _full_disk(path: Path) -> StorageFull:
+    return StorageFull(f"The disk of {path} is full; nothing was written.", hint="Free some space and try again.")
 
 
 def _invalid(

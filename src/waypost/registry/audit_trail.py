@@ -37,6 +37,7 @@ from waypost.trust.transparency_log import (
     leaf_hash,
     log_origin,
     merkle_root,
+    node_hash,
     sign_checkpoint,
 )
 
@@ -241,6 +242,7 @@ class PublishedLog:
         self._store = store
         self._clock = clock
         self._leaves: list[bytes] = []  # hashes
+        self._subtrees: dict[Span, bytes] = {}  # hashes of full subtrees, fewer than leaves
         self._last: PublishedCheckpoint | None = None
 
     async def publish_if_due(self) -> bool:
@@ -262,7 +264,8 @@ class PublishedLog:
     async def checkpoint(self) -> SignedCheckpoint:
         await self._load()
         origin = f"{await self._trail.origin()}/published"
-        return self._trail.sign(Checkpoint(origin, len(self._leaves), merkle_root(self._leaves)))
+        size = len(self._leaves)
+        return self._trail.sign(Checkpoint(origin, size, self._hash((0, size))))
 
     async def page(self, after: int, limit: int) -> list[PublishedCheckpoint]:
         items = await self._store.scan(_PUBLISHED, self._clock.now(), after=f"{after:012d}", limit=limit)
@@ -298,7 +301,18 @@ class PublishedLog:
         return len(self._leaves) if size is None else size
 
     def _hash(self, span: Span) -> bytes:
-        return merkle_root(self._leaves[span[0] : span[1]])
+        """The hash of a subtree. Full ones never change and are kept, so that a proof takes no longer as the log grows."""
+        start, end = span
+        if end - start < 2:
+            return merkle_root(self._leaves[start:end])
+        known = self._subtrees.get(span)
+        if known is not None:
+            return known
+        middle = start + (1 << (end - start - 1).bit_length() - 1)
+        found = node_hash(self._hash((start, middle)), self._hash((middle, end)))
+        if end - middle == middle - start:
+            self._subtrees[span] = found
+        return found
 
     async def _load(self) -> None:
         """Read the leaves that were appended since the last time."""

@@ -52,6 +52,30 @@ async def test_the_trail_is_read_and_proved(server: RunningServer) -> None:
             await client.audit_proof(entry=1, from_=1)
 
 
+async def test_the_published_log_is_read_without_a_token(server: RunningServer) -> None:
+    async with Client(server.url) as witness:
+        told = await witness.published_checkpoint()
+        now = verify_checkpoint(told.note, parse_verifier_key(told.key))
+        proof = await witness.published_proof(entry=1, size=now.size)
+        assert proof.leaf is not None
+        assert verify_inclusion(proof.leaf, 0, now.size, proof.hashes, now.root)
+    async with Client(server.url, server.admin_token) as client:
+        opened = await client.published_checkpoints()
+        assert [leaf.number for leaf in opened.leaves] == list(range(1, now.size + 1))
+        assert told.origin == f"{opened.origin}/published"
+
+
+async def test_the_keys_of_the_service_are_rotated(server: RunningServer) -> None:
+    async with Client(server.url, server.admin_token) as client:
+        before = {key.name: key for key in (await client.service_keys()).keys}
+        assert list(before) == ["token", "identity", "cursor"]
+        rotated = await client.rotate_service_key("token", overlap_seconds=60)
+        assert rotated.key_id != before["token"].key_id
+        assert (rotated.accepted_keys, rotated.accepted_until is not None) == (2, True)
+        with pytest.raises(errors.NotFound):
+            await client.rotate_service_key("nothing")
+
+
 async def test_versions_are_listed_and_compared(server: RunningServer) -> None:
     async with Client(server.url, server.admin_token) as client:
         await client.register(_agent("urn:versions:1", "One."))

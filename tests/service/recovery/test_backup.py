@@ -21,10 +21,11 @@ import pytest
 from support.kill_clients import CLIENTS, PLAIN, Client, document, run_clients
 from support.server import running_server
 from support.service import profile, service
+from support.small_disk import can_mount, small_disk
 from waypost.app.backup import make_backup, restore_backup
 from waypost.app.integrity import check_data_folder
 from waypost.cli.main import main
-from waypost.errors import ConfigurationError, DamagedStore, InvalidDocument
+from waypost.errors import ConfigurationError, DamagedStore, InvalidDocument, StorageFull
 from waypost.settings import DATA_ENTRIES, DATABASES
 from waypost.stores.sqlite.integrity import summarize
 
@@ -170,6 +171,20 @@ def test_a_store_in_memory_has_nothing_to_back_up(
 def test_every_entry_of_a_used_data_folder_is_known(backup: tuple[Path, Path]) -> None:
     """A file that is not in the tables of `settings.locations` would be missing from backups."""
     assert {path.name for path in backup[0].iterdir()} <= set(DATA_ENTRIES)
+
+
+@pytest.mark.skipif(not can_mount() and "CI" not in os.environ, reason="a file system can only be mounted by root")
+def test_a_full_disk_is_named_and_leaves_nothing_behind(backup: tuple[Path, Path], tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 1) as disk:
+        ballast = disk / "ballast"
+        ballast.write_bytes(b"x" * 1_000_000)
+        with pytest.raises(StorageFull, match="is full; nothing was written"):
+            make_backup(backup[0], disk / "file")
+        with pytest.raises(StorageFull, match="is full; nothing was written"):
+            restore_backup(backup[1], disk / "data")
+        ballast.unlink()
+        assert [path.name for path in disk.rglob("*")] in ([], ["data"])
+        restore_backup(backup[1], disk / "data")
 
 
 # --- Forged and damaged archives ------------------------------------------------------------------
