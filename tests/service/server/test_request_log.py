@@ -17,6 +17,7 @@ from support.worker_processes import both, wait_for
 from waypost import limits
 from waypost.cli.commands.service.serve import JsonFormatter, TextFormatter
 from waypost.model.json import parse_object
+from waypost.server.http.admission import OverloadResponse
 from waypost.server.http.request_log import RequestLog
 
 MEMBERS = {"method", "route", "status", "milliseconds", "bytes", "request_id", "subject"}
@@ -169,3 +170,23 @@ def test_every_process_writes_the_lines_of_its_requests_as_json() -> None:
     assert {row["subject"] for row in rows} == {"admin"}
     assert {row["request_id"]: row["status"] for row in rows}["write-1"] == 201
     assert len({row["process"] for row in rows}) == 2
+
+
+async def test_a_broken_request_is_logged_with_its_correlation_id(tmp_path: Path, lines: Lines) -> None:
+    async with socket_service(tmp_path) as sockets:
+        host, port = sockets.url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n")
+        answer = (await asyncio.wait_for(reader.read(), 60)).partition(b"\r\n\r\n")[2]
+        writer.close()
+    problem = parse_object(answer)
+    assert [(row["route"], row["status"], row["request_id"]) for row in lines.fields] == [
+        ("refused", problem["status"], problem["correlation_id"])
+    ]
+
+
+async def test_a_request_shed_by_overload_is_logged_with_its_correlation_id(lines: Lines) -> None:
+    answer = OverloadResponse().render(is_head=False, is_kept=True).partition(b"\r\n\r\n")[2]
+    assert [(row["route"], row["status"], row["request_id"]) for row in lines.fields] == [
+        ("refused", 503, parse_object(answer)["correlation_id"])
+    ]

@@ -23,6 +23,7 @@ from waypost.model.json import dump_json
 from waypost.server.http.asgi import PROBLEM, Headers, Send
 from waypost.server.http.conditional_requests import format_http_date
 from waypost.server.http.problems import problem_headers, problem_json
+from waypost.server.http.request_log import log_refusal
 
 
 class Priority(IntEnum):
@@ -169,6 +170,7 @@ class OverloadResponse:
 
     def _make(self) -> tuple[Headers, bytes]:
         request_id = secrets.token_hex(8).encode()
+        log_refusal(503, request_id.decode())
         fields, before, after = random.choice(self._prepared)
         body = before + request_id + after
         return [

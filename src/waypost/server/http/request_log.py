@@ -80,6 +80,15 @@ class RequestLog:
         return False
 
 
+_refusals = RequestLog()
+
+
+def log_refusal(status: int, request_id: str) -> None:
+    """A refusal before there was a request with a route: a broken head, too many connections, overload. Up to the rate of
+    errors, also with `access_log`: strangers cause refusals by the thousand."""
+    _refusals.write({"method": "-"}, route="refused", status=status, seconds=0.0, body_bytes=0, request_id=request_id)
+
+
 def _quote(value: Any) -> str:
     text = str(value)
     return text if _PLAIN.match(text) else json.dumps(text)

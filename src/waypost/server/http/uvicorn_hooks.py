@@ -43,6 +43,7 @@ from waypost.server.http.request_head import (
     is_websocket_handshake,
     without_upgrade,
 )
+from waypost.server.http.request_log import log_refusal
 from waypost.server.http.tls import tls_extension
 
 IDLE_TIMEOUT_CODE = 4408  # announce.md P-28
@@ -555,6 +556,7 @@ class HttpProtocol(HttpToolsProtocol):
 
 def _error_parts(error: WaypostError) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
     request_id = secrets.token_hex(8)
+    log_refusal(error_codes(error).http, request_id)
     body = dump_json(problem_json(error, instance="about:blank", correlation_id=request_id))
     headers = [
         (b"x-request-id", request_id.encode()),
