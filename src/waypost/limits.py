@@ -115,6 +115,9 @@ PATH_SEGMENT_BYTES: Final = 12 * KIB  # a percent-encoded id of ID_CHARS with up
 # --- Watch ---------------------------------------------------------------------------------------
 WATCH_KEEP_SECONDS: Final = 86_400
 WATCH_KEEP_CHANGES: Final = 100_000
+WATCH_KEEP_BYTES: Final = 1024 * MIB  # of the change log, whatever its age: 10 KiB for each of WATCH_KEEP_CHANGES
+WATCH_RECENT: Final = 10_000  # events in memory
+WATCH_RECENT_BYTES: Final = 32 * MIB  # of their records
 WATCH_BOOKMARK_SECONDS: Final = 30
 WATCH_BATCH: Final = 256  # events read from the log at a time for one watcher
 WATCH_STALL_SECONDS: Final = 20  # a connection that accepts no data for this long is closed
@@ -288,6 +291,7 @@ API_KEYS: Final = 10_000  # held in memory
 API_KEY_TTL_MAX_SECONDS: Final = 100 * 365 * 86_400  # a time that every date type can represent
 API_KEY_NOTE_CHARS: Final = 200
 AGENTS_PER_OWNER: Final = 1000  # more than a team runs; larger imports are done by an admin
+HOURLY_BYTES_PER_OWNER: Final = 128 * MIB  # of new and changed records: AGENTS_PER_OWNER large ones, and some changes
 INVITEES: Final = 100  # subjects that may read one private agent: each adds an audience token
 SUBJECT_CHARS: Final = 256
 READS_PER_MINUTE: Final = 3000  # 50 a second, sustained: a program, not a person

@@ -35,6 +35,11 @@ class TokenBucket:
         self._tokens -= count
         return True
 
+    def charge(self, now: float, count: float) -> None:
+        """Take `count` tokens that were used already; the bucket may owe some afterwards."""
+        self.available(now)
+        self._tokens -= count
+
     def wait_seconds(self, now: float, count: float = 1) -> float:
         """How long until `count` tokens are available."""
         return max(0.0, count - self.available(now)) / self.per_second
@@ -56,6 +61,9 @@ class RateLimiter(Generic[K]):
 
     def take(self, key: K, now: float, count: float = 1) -> bool:
         return self._bucket(key).take(now, count)
+
+    def charge(self, key: K, now: float, count: float) -> None:
+        self._bucket(key).charge(now, count)
 
     def wait_seconds(self, key: K, now: float, count: float = 1) -> float:
         return self._bucket(key).wait_seconds(now, count)

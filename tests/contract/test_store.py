@@ -441,6 +441,29 @@ async def test_pruning_leaves_no_gap_where_the_clock_went_back(store: Store) -> 
     assert [event.revision for event in await store.events(0, 100)] == [2, 3, 4]
 
 
+async def test_a_log_of_too_many_bytes_is_pruned_however_new_it_is(store: Store) -> None:
+    for n in range(20):
+        await store.execute(put(make_registration(f"agent-{n}", text="x" * 10_000)))
+    kept = {"events_before": 0.0, "keep_events": 1000, "now": NOW}
+    assert await store.prune(**kept, keep_bytes=1_000_000) == 0
+    pruned = await store.prune(**kept, keep_bytes=100_000)
+    assert 10 <= pruned <= 13
+    assert [event.revision for event in await store.events(0, 100)] == list(range(pruned + 1, 21))
+    assert await store.prune(**kept, keep_bytes=100_000) == 0
+    for n in range(5):
+        await store.execute(put(make_registration(f"later-{n}", text="x" * 10_000)))
+    assert 4 <= await store.prune(**kept, keep_bytes=100_000) <= 6
+    assert (await store.events(0, 100))[-1].revision == 25
+
+
+async def test_pruning_by_age_is_counted_for_pruning_by_bytes(store: Store) -> None:
+    for n in range(20):
+        await store.execute(put(make_registration(f"agent-{n}", text="x" * 10_000), at=NOW + n))
+    assert await store.prune(events_before=NOW + 15, keep_events=0, now=NOW, keep_bytes=1_000_000) == 15
+    assert await store.prune(events_before=0, keep_events=0, now=NOW, keep_bytes=100_000) == 0
+    assert await store.oldest_event() == 16
+
+
 async def test_the_revision_goes_on_after_the_whole_log_was_pruned(store: Store) -> None:
     await asyncio.gather(*(store.execute(put(make_registration(f"agent-{n}"))) for n in range(1200)))
     assert await store.prune(events_before=NOW + 1, keep_events=0, now=NOW) == 1200

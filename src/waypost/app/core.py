@@ -280,9 +280,11 @@ def _make_options(settings: Settings) -> RegistryOptions:
         default_visibility=settings.default_visibility,
         watch_keep_seconds=settings.watch_keep_seconds,
         watch_keep_changes=settings.watch_keep_changes,
+        watch_keep_bytes=settings.watch_keep_bytes,
         audit_keep=settings.audit_keep,
         confusable_names=settings.confusable_names,
         agents_per_owner=settings.agents_per_owner,
+        hourly_bytes_per_owner=settings.hourly_bytes_per_owner,
         announcements=AnnouncementOptions(
             trust_mode=settings.trust_mode,
             unsigned=settings.unsigned_announcements,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Protocol
@@ -26,10 +27,11 @@ from waypost.model.principal import LAN_VIA, Principal
 from waypost.model.registration import Registration
 from waypost.model.times import find_instant
 from waypost.protocols.announce.messages import parse_minor
+from waypost.rate_limit import RateLimiter
 from waypost.registry import write_rules
 from waypost.registry.audit_trail import audit_entry_by
 from waypost.registry.catalog.catalog import Catalog, ConfusableNames
-from waypost.registry.ports import AuditEntry, Decision, Rule, StoreState
+from waypost.registry.ports import AuditEntry, Clock, CommittedChange, Decision, Rule, StoreState
 from waypost.registry.publication import PendingChange, Publication
 from waypost.registry.trust_store import RegistryTrustStore, revoked_agent_note, revoked_key_note
 from waypost.registry.verification import DocumentVerification, has_claims
@@ -300,6 +302,45 @@ class OwnerQuota:
                 path="owner",
                 hint="Withdraw some, or ask the operator for a higher agents_per_owner.",
             )
+
+
+_RECORD_CHANGES = ("registered", "updated")  # the events that carry a record
+
+
+class ByteQuota:
+    """How many bytes of new and changed records an owner may make in an hour; 0 is no limit, and admins have none. Each of them
+    is stored in the change log. Renewals and withdrawals go on: they add little."""
+
+    def __init__(self, hourly_bytes: int, clock: Clock) -> None:
+        self._hourly_bytes = hourly_bytes
+        self._clock = clock
+        self._limiter: RateLimiter[str] = RateLimiter(hourly_bytes / 3600, hourly_bytes, max_keys=limits.RATE_CALLERS)
+
+    def charge(self, committed: CommittedChange) -> None:
+        """Count a change that was committed. The last one may exceed the quota."""
+        event = committed.event
+        if self._hourly_bytes and event.type in _RECORD_CHANGES:
+            self._limiter.charge(event.owner, self._clock.now(), len(event.record or b""))
+
+    def limit(self, principal: Principal, decide: Rule) -> Rule:
+        """The rule; if the quota is used up, one that refuses to change a record."""
+        owner, now = principal.subject or "anonymous", self._clock.now()
+        if not self._hourly_bytes or principal.is_admin or self._limiter.available(owner, now) > 0:
+            return decide
+        error = QuotaExceeded(
+            f"The records of an owner may change by {self._hourly_bytes} bytes an hour.",
+            path="owner",
+            hint="Change less often, send smaller documents, or ask the operator for a higher hourly_bytes_per_owner.",
+            retry_after=max(1, math.ceil(self._limiter.wait_seconds(owner, now))),
+        )
+
+        def decide_within_quota(state: StoreState) -> Decision:
+            decision = decide(state)
+            if decision.change is not None and decision.change.type in _RECORD_CHANGES:
+                raise error
+            return decision
+
+        return decide_within_quota
 
 
 def publication_warnings(registration: Registration, names: ConfusableNames) -> Iterator[str]:

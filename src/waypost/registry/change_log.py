@@ -82,8 +82,6 @@ class Cursors:
 
 _PURPOSE = "watch"
 
-_RECENT = 10_000  # events in memory
-
 _REVISION = struct.Struct(">Q")
 
 _NONCE_BYTES = 8
@@ -118,7 +116,8 @@ class ChangeLog:
     def __init__(self, store: Store, cursors: Cursors) -> None:
         self._store = store
         self._cursors = cursors
-        self._recent: deque[Event] = deque(maxlen=_RECENT)
+        self._recent: deque[Event] = deque()
+        self.recent_bytes = 0
         self.revision = 0
         self._signal: asyncio.Event = asyncio.Event()
         self._closed = False
@@ -128,7 +127,11 @@ class ChangeLog:
         self.revision = await self._store.revision()
 
     def append(self, events: Sequence[Event]) -> None:
-        self._recent.extend(events)
+        for event in events:
+            self._recent.append(event)
+            self.recent_bytes += len(event.record or b"")
+        while len(self._recent) > limits.WATCH_RECENT or self.recent_bytes > limits.WATCH_RECENT_BYTES:
+            self.recent_bytes -= len(self._recent.popleft().record or b"")
         if events:
             self.revision = events[-1].revision
             self._wake()
@@ -136,10 +139,11 @@ class ChangeLog:
     def forget_recent(self) -> None:
         """Read from the store from now on, as after a restart."""
         self._recent.clear()
+        self.recent_bytes = 0
 
     def skip_to(self, revision: int) -> None:
         """The events in between are gone: watchers that have not read them are cut off."""
-        self._recent.clear()
+        self.forget_recent()
         self.revision = revision
         self._wake()
 

@@ -252,12 +252,15 @@ def _rates(deployment: Deployment) -> Iterator[DoctorFinding]:
 
 def _quotas(deployment: Deployment) -> Iterator[DoctorFinding]:
     most = deployment.settings.agents_per_owner
+    severity: Severity = "info" if deployment.is_local else "warning"
     if most:
         yield _finding("quotas", "ok", f"An owner may have {most} agents.", "agents_per_owner")
     else:
-        severity: Severity = "info" if deployment.is_local else "warning"
         message = "agents_per_owner is 0: one owner may fill the registry."
         yield _finding("quotas", severity, message, "agents_per_owner", "Set how many agents an owner may have.")
+    if not deployment.settings.hourly_bytes_per_owner:
+        message = "hourly_bytes_per_owner is 0: one owner may fill the disk with changes."
+        yield _finding("quotas", severity, message, "hourly_bytes_per_owner", "Set how much an owner may change.")
 
 
 def _outgoing(deployment: Deployment) -> Iterator[DoctorFinding]:

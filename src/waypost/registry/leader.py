@@ -35,9 +35,10 @@ class Leader:
         *,
         keep_seconds: float,
         keep_changes: int,
+        keep_bytes: int,
         keep_audit: int,
     ) -> None:
-        """The change log keeps events of the last `keep_seconds`, and the newest `keep_changes` in any case."""
+        """The change log keeps events of the last `keep_seconds` and the newest `keep_changes`, within `keep_bytes`."""
         self._store = store
         self._state = state
         self._catalog = state.catalog
@@ -48,6 +49,7 @@ class Leader:
         self.expire_pending = pending.expire
         self._keep_seconds = keep_seconds
         self._keep_changes = keep_changes
+        self._keep_bytes = keep_bytes
         self._keep_audit = keep_audit
 
     async def start(self) -> None:
@@ -101,4 +103,5 @@ class Leader:
             keep_events=self._keep_changes,
             now=now,
             keep_audit=self._keep_audit,
+            keep_bytes=self._keep_bytes,
         )

@@ -337,10 +337,17 @@ class Store(Protocol):
         ...
 
     async def prune(
-        self, *, events_before: float, keep_events: int, now: float, keep_audit: int = limits.AUDIT_KEEP
+        self,
+        *,
+        events_before: float,
+        keep_events: int,
+        now: float,
+        keep_audit: int = limits.AUDIT_KEEP,
+        keep_bytes: int = limits.WATCH_KEEP_BYTES,
     ) -> int:
-        """Remove events older than `events_before` beyond the newest `keep_events`, outdated tombstones and idempotency keys,
-        and the content of audit entries beyond about the newest `keep_audit`. Returns the number of removed rows."""
+        """Remove events older than `events_before` beyond the newest `keep_events`, and the oldest ones until the log has at most
+        `keep_bytes`; outdated tombstones and idempotency keys; and the content of audit entries beyond about the newest
+        `keep_audit`. Returns the number of removed rows."""
         ...
 
     async def secret(self, name: str, make: Callable[[], bytes]) -> bytes:

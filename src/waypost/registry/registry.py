@@ -27,6 +27,7 @@ from waypost.model.principal import PUBLIC, Principal
 from waypost.registry.admission import (
     AdmissionControl,
     AnnouncementOptions,
+    ByteQuota,
     CertificateChecker,
     OwnerQuota,
     SelfSignedCertificates,
@@ -60,8 +61,10 @@ class RegistryOptions(msgspec.Struct, frozen=True, kw_only=True):
     default_visibility: str = PUBLIC
     watch_keep_seconds: float = limits.WATCH_KEEP_SECONDS
     watch_keep_changes: int = limits.WATCH_KEEP_CHANGES
+    watch_keep_bytes: int = limits.WATCH_KEEP_BYTES
     audit_keep: int = limits.AUDIT_KEEP
     agents_per_owner: int = 0  # no limit
+    hourly_bytes_per_owner: int = 0  # no limit
     announcements: AnnouncementOptions = AnnouncementOptions()
     confusable_names: str = "mark"  # or refuse
 
@@ -164,6 +167,8 @@ class Registry:
         checks: Sequence[PublicationCheck],
         timings: Timings,
     ) -> RegistryWriter:
+        changed = ByteQuota(options.hourly_bytes_per_owner, self.clock)
+        self._state.subscribe(changed.charge)
         if options.confusable_names == "refuse":
             checks = (*checks, partial(check_name, catalog=self._catalog))
         return RegistryWriter(
@@ -174,6 +179,7 @@ class Registry:
             AdmissionControl(self.trust, options.announcements, certificates, self._catalog.resolve),
             self.proofs,
             OwnerQuota(self._catalog, options.agents_per_owner),
+            changed,
             default_visibility=options.default_visibility,
             checks=checks,
             timings=timings,
@@ -189,6 +195,7 @@ class Registry:
             pending,
             keep_seconds=options.watch_keep_seconds,
             keep_changes=options.watch_keep_changes,
+            keep_bytes=options.watch_keep_bytes,
             keep_audit=options.audit_keep,
         )
 

@@ -22,7 +22,7 @@ from waypost.protocols.codec import DecodeContext, Decoded
 from waypost.protocols.dialects import decode_document
 from waypost.rate_limit import RateLimiter
 from waypost.registry import write_rules
-from waypost.registry.admission import AdmissionControl, OwnerQuota, pending_warning, publication_warnings
+from waypost.registry.admission import AdmissionControl, ByteQuota, OwnerQuota, pending_warning, publication_warnings
 from waypost.registry.audit_trail import audit_entry_by
 from waypost.registry.catalog.catalog import NO_ENTRY, Catalog
 from waypost.registry.domain_proofs import DomainProofs
@@ -64,6 +64,7 @@ class RegistryWriter:
         admission: AdmissionControl,
         proofs: DomainProofs,
         quota: OwnerQuota,
+        byte_quota: ByteQuota,
         *,
         default_visibility: str,
         checks: Sequence[PublicationCheck],
@@ -76,6 +77,7 @@ class RegistryWriter:
         self._admission = admission
         self._proofs = proofs
         self._quota = quota
+        self._byte_quota = byte_quota
         self._default_visibility = default_visibility
         self._checks = checks
         self._timings = timings
@@ -149,6 +151,7 @@ class RegistryWriter:
         """A command whose rule gets the publication with its verdicts. `owner` is that of the agent, if it exists."""
         proof_notes, proven = self._proofs.rule(publication, owner, rule, now)
         admission_notes, decide = self._admission.rule(publication, proven, now, self._clock.latest())
+        decide = self._byte_quota.limit(publication.principal, decide)
         return Command(keys=keys, notes=tuple(dict.fromkeys((*notes, *proof_notes, *admission_notes))), decide=decide)
 
     async def _execute_owned(self, publication: Publication, command: Command) -> CommandResult:
@@ -191,7 +194,8 @@ class RegistryWriter:
     ) -> PublicationReceipt:
         """Add or remove subjects that may see a private agent. Lists, searches and watches follow at once."""
         agent_id = self._get_id(principal, key)
-        return await self.change(agent_id, write_rules.share(principal, agent_id, add, remove, now=self._clock.now()))
+        decide = write_rules.share(principal, agent_id, add, remove, now=self._clock.now())
+        return await self.change(agent_id, self._byte_quota.limit(principal, decide))
 
     async def host(self, principal: Principal, key: str, domain: str | None) -> PublicationReceipt:
         """Serve an agent under a domain, by the Host header; None ends it. The last agent to be given a domain has it."""

@@ -95,9 +95,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     watch_keep_seconds: Annotated[int, Row("How long changes are kept for watchers that reconnect.", minimum=0)] = (
         limits.WATCH_KEEP_SECONDS
     )
-    watch_keep_changes: Annotated[int, Row("How many changes are kept at least, however old they are.", minimum=0)] = (
-        limits.WATCH_KEEP_CHANGES
-    )
+    watch_keep_changes: Annotated[
+        int, Row("How many changes are kept at least, within `watch_keep_bytes`.", minimum=0)
+    ] = limits.WATCH_KEEP_CHANGES
+    watch_keep_bytes: Annotated[
+        int,
+        Row(
+            "How many bytes of changes are kept at most; beyond, the oldest are removed whatever their age.",
+            minimum=limits.MIB,
+        ),
+    ] = limits.WATCH_KEEP_BYTES
     audit_keep: Annotated[
         int,
         Row(
@@ -238,6 +245,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     agents_per_owner: Annotated[
         int, Row("The number of agents that one owner may have; 0 is no limit. Admins have none.", minimum=0)
     ] = limits.AGENTS_PER_OWNER
+    hourly_bytes_per_owner: Annotated[
+        int,
+        Row(
+            "Bytes of new and changed records that one owner may make in an hour; 0 is no limit. Admins have none.",
+            minimum=0,
+        ),
+    ] = limits.HOURLY_BYTES_PER_OWNER
 
     # --- Outgoing requests ---
     allow_cidrs: Annotated[

@@ -88,6 +88,12 @@ class MemoryAuditLog:
 
 _PAGE = 1024
 
+_EVENT_BYTES = 256  # about as much as an event without its record takes
+
+
+def _logged_bytes(event: Event) -> int:
+    return _EVENT_BYTES + len(event.record or b"")
+
 
 class MemoryStore:
     def __init__(self) -> None:
@@ -200,13 +206,21 @@ class MemoryStore:
             self._aliases.setdefault(alias, agent_id)
 
     async def prune(
-        self, *, events_before: float, keep_events: int, now: float, keep_audit: int = limits.AUDIT_KEEP
+        self,
+        *,
+        events_before: float,
+        keep_events: int,
+        now: float,
+        keep_audit: int = limits.AUDIT_KEEP,
+        keep_bytes: int = limits.WATCH_KEEP_BYTES,
     ) -> int:
         rows = self._audit.prune(keep_audit)
+        log_bytes = sum(map(_logged_bytes, self._events.values()))
         for revision, event in list(self._events.items()):
-            if event.at >= events_before or revision > self._revision - keep_events:
+            is_kept = event.at >= events_before or revision > self._revision - keep_events
+            if is_kept and log_bytes <= keep_bytes:
                 break
-            del self._events[revision]
+            log_bytes -= _logged_bytes(self._events.pop(revision))
             rows += 1
         for agent_id in [each.id for each in self._tombstones.values() if each.forget_at <= now]:
             del self._tombstones[agent_id]

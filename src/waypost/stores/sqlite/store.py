@@ -201,10 +201,21 @@ class SqliteStore(SqliteReadStore):
         return await self._open_writer().submit(lambda tables: tables.execute(command))
 
     async def prune(
-        self, *, events_before: float, keep_events: int, now: float, keep_audit: int = limits.AUDIT_KEEP
+        self,
+        *,
+        events_before: float,
+        keep_events: int,
+        now: float,
+        keep_audit: int = limits.AUDIT_KEEP,
+        keep_bytes: int = limits.WATCH_KEEP_BYTES,
     ) -> int:
         work = partial(
-            WriteTransaction.prune, events_before=events_before, keep_events=keep_events, now=now, keep_audit=keep_audit
+            WriteTransaction.prune,
+            events_before=events_before,
+            keep_events=keep_events,
+            now=now,
+            keep_audit=keep_audit,
+            keep_bytes=keep_bytes,
         )
         total = 0
         while count := await self._open_writer().submit(work):
@@ -274,7 +285,13 @@ class SqliteFollowerStore(SqliteReadStore):
         raise _reads_only()
 
     async def prune(
-        self, *, events_before: float, keep_events: int, now: float, keep_audit: int = limits.AUDIT_KEEP
+        self,
+        *,
+        events_before: float,
+        keep_events: int,
+        now: float,
+        keep_audit: int = limits.AUDIT_KEEP,
+        keep_bytes: int = limits.WATCH_KEEP_BYTES,
     ) -> int:
         raise _reads_only()
 

@@ -44,6 +44,10 @@ _LARGE_VERSIONS = """DELETE FROM history WHERE revision IN (
     ) WHERE bytes > ?
 )"""
 _USUAL_VERSION_BYTES = limits.HISTORY_BYTES // limits.HISTORY_VERSIONS  # below this number no bound is checked
+_LOG_BYTES, _LOG_COUNTED = "log bytes", "log bytes counted"  # the size of the log up to a revision, in `meta`
+_OLDEST_EVENTS = """SELECT revision, at, length(event) + coalesce(length(record), 0) FROM events
+    ORDER BY revision LIMIT ?"""
+_NEWER_BYTES = "SELECT sum(length(event) + coalesce(length(record), 0)) FROM events WHERE revision > ?"
 _FORGET = {
     "tombstones": "DELETE FROM tombstones WHERE id IN (SELECT id FROM tombstones WHERE forget_at <= ? LIMIT ?)",
     "answers": "DELETE FROM answers WHERE key IN (SELECT key FROM answers WHERE forget_at <= ? LIMIT ?)",
@@ -347,24 +351,37 @@ class WriteTransaction:
     def mark(self, name: str, value: int) -> None:
         self._run("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
 
-    def prune(self, *, events_before: float, keep_events: int, now: float, keep_audit: int) -> int:
+    def prune(self, *, events_before: float, keep_events: int, now: float, keep_audit: int, keep_bytes: int) -> int:
         """Prune some rows; 0 when nothing is left."""
-        count = self._prune_events(events_before, keep_events)
+        count = self._prune_events(events_before, keep_events, keep_bytes)
         self._failpoint("during_prune")
         count += self.audit.prune(keep_audit, _PRUNE_ROWS)
         for statement in _FORGET.values():
             count += self._run(statement, (now, _PRUNE_ROWS)).rowcount
         return count
 
-    def _prune_events(self, events_before: float, keep_events: int) -> int:
+    def _prune_events(self, events_before: float, keep_events: int, keep_bytes: int) -> int:
         """Prune only the beginning of the log, so that it has no gaps."""
-        oldest = self._run("SELECT revision, at FROM events ORDER BY revision LIMIT ?", (_PRUNE_ROWS,)).fetchall()
+        log_bytes = self._count_log_bytes()
         last = 0
-        for revision, at in oldest:
-            if at >= events_before or revision > self.revision - keep_events:
+        for revision, at, size in self._run(_OLDEST_EVENTS, (_PRUNE_ROWS,)).fetchall():
+            is_kept = at >= events_before or revision > self.revision - keep_events
+            if is_kept and log_bytes <= keep_bytes:
                 break
+            log_bytes -= size
             last = revision
+        self.mark(_LOG_BYTES, log_bytes)
+        self.mark(_LOG_COUNTED, self.revision)
         if not last:
             return 0
         self.mark("pruned", last)
         return self._run("DELETE FROM events WHERE revision <= ?", (last,)).rowcount
+
+    def _count_log_bytes(self) -> int:
+        """The size of the log. Its events were counted by the last pruning, except the newest: counting them all would read
+        the whole table."""
+        noted = dict(
+            self._run("SELECT name, value FROM meta WHERE name IN (?, ?)", (_LOG_BYTES, _LOG_COUNTED)).fetchall()
+        )
+        ((newer,),) = self._run(_NEWER_BYTES, (noted.get(_LOG_COUNTED, 0),)).fetchall()
+        return int(noted.get(_LOG_BYTES, 0)) + int(newer or 0)
