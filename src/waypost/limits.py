@@ -13,6 +13,9 @@ MIB: Final = 1024 * KIB
 # --- Documents -----------------------------------------------------------------------------------
 DOCUMENT_BYTES: Final = 256 * KIB  # the largest A2A card found in public has 90 KiB
 BATCH_BYTES: Final = 64 * MIB  # streamed line by line: bounds time, not memory
+BATCH_ANSWER_BYTES: Final = (
+    24 * MIB
+)  # more than all documents of a batch are answered with; a line of two bytes is not one
 REQUEST_BYTES: Final = 64 * KIB  # a discovery request or a command
 RPC_BYTES: Final = MIB  # a JSON-RPC batch may carry many cards
 RPC_BATCH_CALLS: Final = 100  # the calls of a batch share one budget

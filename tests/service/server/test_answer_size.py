@@ -192,3 +192,13 @@ async def test_a_large_page_of_agent_framework_is_divided(wide: httpx2.AsyncClie
     assert body["per_page"] < 150
     assert 150 % body["per_page"] == 0
     assert (body["page"] - 1) * body["per_page"] == (page - 1) * 150
+
+
+@pytest.mark.long
+async def test_a_batch_of_lines_that_are_answered_at_length_is_cut(tmp_path: Path) -> None:
+    async with service(tmp_path) as made:
+        answer = await made.admin().post("/api/v1/agents:batch", content=b"1\n" * 400_000)
+    lines = answer.text.splitlines()
+    assert len(answer.content) < limits.BATCH_ANSWER_BYTES + limits.MIB
+    assert len(lines) < 400_000
+    assert "not read" in lines[-1]

@@ -340,18 +340,21 @@ class AgentsApi:
     # --- Batches and exports ---------------------------------------------------------------------
 
     async def batch(self, call: RequestContext) -> AnyResponse:
-        """Decide lines while they arrive; answer when all have arrived, in their order."""
+        """Decide lines while they arrive; answer when all have arrived, in their order. Lines that are answered at greater
+        length than they are sent must not take the memory: then the last answer says where to go on."""
         visibility, ttl_seconds = read_visibility(call.request), read_ttl(call.request)
-        answers: list[BatchLine] = []
+        body = bytearray()
         chunk: list[bytes | WaypostError] = []
         async for line in split_lines(call.request.chunks(limits.BATCH_BYTES)):
+            if len(body) > limits.BATCH_ANSWER_BYTES:
+                chunk = [_BATCH_CUT]
+                break
             chunk.append(line)
             if len(chunk) == _BATCH_CHUNK:
-                answers += await self._register_lines(call, chunk, visibility, ttl_seconds)
+                body += _encode_lines(await self._register_lines(call, chunk, visibility, ttl_seconds))
                 chunk.clear()
-        answers += await self._register_lines(call, chunk, visibility, ttl_seconds)
-        body = b"".join(to_single_line(dump_json(answer)) + b"\n" for answer in answers)
-        return Response(200, body, content_type=_NDJSON)
+        body += _encode_lines(await self._register_lines(call, chunk, visibility, ttl_seconds))
+        return Response(200, bytes(body), content_type=_NDJSON)
 
     async def _register_lines(
         self,
@@ -416,6 +419,17 @@ def location_of(receipt: PublicationReceipt) -> str:
     """The path of what was written. An agent without bindings has no profile document, so its own dialect is named."""
     is_bare = receipt.registration is not None and not receipt.registration.record.bindings
     return f"/api/v1/agents/{slug(receipt.id)}" + (f"?as={receipt.dialect}" if is_bare else "")
+
+
+_BATCH_CUT = TooLarge(
+    "The answer to this batch is too long. This line and those after it were not read.",
+    path="$",
+    hint="Send them in another batch.",
+)
+
+
+def _encode_lines(answers: Sequence[BatchLine]) -> bytes:
+    return b"".join(to_single_line(dump_json(answer)) + b"\n" for answer in answers)
 
 
 def batch_line(result: PublicationReceipt | BaseException) -> BatchLine:
