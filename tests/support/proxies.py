@@ -19,6 +19,7 @@ from support.ports import free_port
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 READY_SECONDS = 20.0
+_PAUSE_SECONDS = 0.02
 
 _NGINX = """
 daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/error.log;
@@ -122,22 +123,30 @@ class PlainProxy:
         writer.close()
 
     async def _exchange(self, request: bytes) -> bytes:
+        """Once more on a fresh connection if the service closed the kept one instead of answering."""
         async with self._lock:
-            if self._connection is None or self._connection[0].at_eof():
-                self._connection = await asyncio.open_connection("127.0.0.1", self._upstream)
-                self.connections += 1
-            reader, writer = self._connection
-            writer.write(request)
-            try:
-                async with asyncio.timeout(30):
-                    head = await reader.readuntil(b"\r\n\r\n")
-                    response = head + await reader.readexactly(_content_length(head))
-            except (asyncio.IncompleteReadError, ConnectionError):
-                self._close()
-                return b""
-            if b"\r\nconnection: close" in head.lower():
-                self._close()
-            return response
+            return await self._try(request) or await self._try(request)
+
+    async def _try(self, request: bytes) -> bytes:
+        if self._connection is None or self._connection[0].at_eof():
+            self._connection = await asyncio.open_connection("127.0.0.1", self._upstream)
+            self.connections += 1
+        reader, writer = self._connection
+        head, end, body = request.partition(b"\r\n\r\n")
+        try:
+            writer.write(head + end)
+            if body:  # on its own, as proxies do that stream it
+                await asyncio.sleep(_PAUSE_SECONDS)
+                writer.write(body)
+            async with asyncio.timeout(30):
+                answered = await reader.readuntil(b"\r\n\r\n")
+                response = answered + await reader.readexactly(_content_length(answered))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            self._close()
+            return b""
+        if b"\r\nconnection: close" in answered.lower():
+            self._close()
+        return response
 
     def _close(self) -> None:
         if self._connection is not None:

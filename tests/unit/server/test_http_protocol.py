@@ -226,6 +226,15 @@ async def test_a_broken_body_of_a_later_request_does_not_lose_earlier_answers() 
         assert await connection.rest() == b""
 
 
+async def test_a_body_that_breaks_after_its_answer_is_not_answered_again() -> None:
+    """The second answer would be taken for that of the next request."""
+    async with slow_clients(1, buffer_bytes=65536) as (client,):
+        await client.send(request("POST /5", "Transfer-Encoding: chunked"))
+        assert await client.answer() == (200, b"xxxxx")
+        await client.send(b"zz\r\n" + SECOND)
+        assert await client.rest() == b""
+
+
 async def test_a_refused_request_is_told_so_although_it_is_still_sent() -> None:
     """A connection that is closed with unread data is reset, which takes the answer along."""
     async with connected() as connection:

@@ -231,6 +231,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._is_counted = False
         self._is_refused_connection = False
         self._in_head = False
+        self._in_body = False  # of a request that the application got
         self._has_progress = False
         self._overhead_bytes = 0  # received since the last complete head or part of a body
         self._deadline: asyncio.TimerHandle | None = None
@@ -351,6 +352,7 @@ class HttpProtocol(HttpToolsProtocol):
             return
         super().on_headers_complete()
         if self.ws_protocol_class is None:
+            self._in_body = True
             self._cycles.append(self.cycle)
 
     def take_ignored_upgrade(self) -> bytes | None:
@@ -364,6 +366,7 @@ class HttpProtocol(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
+        self._in_body = False
         if self._shed_state != _NOT_SHED:
             self._end_shed_request()
         elif self._ignored_upgrade is None:
@@ -466,6 +469,9 @@ class HttpProtocol(HttpToolsProtocol):
                 return
         elif self._is_answering():
             self._later_error = error
+            return
+        elif self._in_body:  # its response was complete before its body: a second would be taken for the next request's
+            self.close_gently()
             return
         self._end_with(error)
 
