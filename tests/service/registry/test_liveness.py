@@ -147,6 +147,17 @@ async def test_a_denied_address_is_left_alone_and_counts_as_never_checked(bench:
     assert answer.json()["state"] == "unknown"
 
 
+async def test_an_agent_that_is_no_longer_checked_is_not_dead_for_good(bench: Bench) -> None:
+    checks = gentle(bench, DeadEndpoints())
+    await register(bench, "weather")
+    await die(bench, checks)
+    owner = bench.client(bench.token("alice", ttl_seconds=86_400))
+    assert (await owner.get("/api/v1/agents/weather:health")).json()["state"] == "dead"
+    await register(bench, "weather", "http://weather.example/")
+    await checks.check_due()
+    assert (await owner.get("/api/v1/agents/weather:health")).json()["state"] == "unknown"
+
+
 async def test_a_service_without_a_way_out_declares_nobody_dead(bench: Bench) -> None:
     checks = gentle(bench, DeadEndpoints())
     for number in range(limits.OUTAGE_MIN_ENDPOINTS + 5):

@@ -21,6 +21,7 @@ from waypost.model.health import (
     DEAD,
     DOWN,
     UNHEALTHY,
+    UNKNOWN,
     EndpointHealth,
     Health,
     endpoint_to_check,
@@ -179,13 +180,14 @@ class HealthSchedule:
             self.failing += number if standing.failures else 0
 
 
-def record_health(agent_id: str, endpoint: str, health: Health, *, now: float) -> Rule:
+def record_health(agent_id: str, endpoint: str | None, health: Health, *, now: float) -> Rule:
     """Store the health of an agent's endpoint. It is an event for watchers only if the agent dies, leaves the lists or
     returns; otherwise it counts as a renewal. It is dropped if the agent has another endpoint by now."""
 
     def decide(state: StoreState) -> Decision:
         current = state.registrations.get(agent_id)
-        if current is None or endpoint_of(current) != endpoint or _state_of(current) == health.state:
+        is_other = endpoint is not None and current is not None and endpoint_of(current) != endpoint
+        if current is None or is_other or _state_of(current) == health.state:
             return Decision(outcome="unchanged", registration=current)
         after = msgspec.structs.replace(current, health=health)
         is_dead_before_or_after = DEAD in (health.state, _state_of(current))
@@ -296,6 +298,7 @@ class HealthChecks:
         self._options = options or HealthOptions()
         self._schedule = HealthSchedule(self._options.seconds, chance)
         self._writing: set[str] = set()  # agents whose health is being written: their commits are no news
+        self._outdated: set[str] = set()  # agents with a state that are no longer checked
         self._is_loaded = False
         self._outage_since: float | None = None  # since when too many endpoints fail at once
         self._succeeded_at = _NEVER
@@ -322,7 +325,13 @@ class HealthChecks:
         endpoint = self._endpoint_of(registration)
         if agent_id in self._writing and self._schedule.find(agent_id) == endpoint:
             return
-        self._schedule.watch(agent_id, endpoint, registration.health, self._clock.now())
+        self._watch(registration, self._clock.now())
+
+    def _watch(self, registration: Registration, due: float) -> None:
+        endpoint = self._endpoint_of(registration)
+        if endpoint is None and _state_of(registration) != UNKNOWN:
+            self._outdated.add(registration.id)
+        self._schedule.watch(registration.id, endpoint, registration.health, due)
 
     def _endpoint_of(self, registration: Registration) -> str | None:
         """The endpoint that is checked, or None."""
@@ -339,8 +348,7 @@ class HealthChecks:
             part = ids[start : start + _LOAD_BATCH]
             for registration in await self._registry.registrations(part, sources=False, cached=False):
                 if self._schedule.find(registration.id) is None and self._registry.entries.is_alive(registration.id):
-                    due = self._schedule.first_due_time(self._clock.now())
-                    self._schedule.watch(registration.id, self._endpoint_of(registration), registration.health, due)
+                    self._watch(registration, self._schedule.first_due_time(self._clock.now()))
             await asyncio.sleep(0)
         self._is_loaded = True
 
@@ -350,6 +358,8 @@ class HealthChecks:
         """Check all endpoints that are due, with limited concurrency."""
         if not self._is_loaded:
             await self._load()
+        while self._outdated:
+            await self._reset(self._outdated.pop())
         gate = asyncio.Semaphore(limits.HEALTH_CONCURRENCY)
         running: set[asyncio.Task[None]] = set()
         async with asyncio.TaskGroup() as group:
@@ -365,6 +375,15 @@ class HealthChecks:
                     await asyncio.sleep(limits.HEALTH_GENTLE_PACE_SECONDS)
                 elif len(running) > limits.HEALTH_UNPACED_CHECKS:  # checks that start together time out together
                     await asyncio.sleep(limits.HEALTH_PACE_SECONDS)
+
+    async def _reset(self, agent_id: str) -> None:
+        """An agent that is no longer checked must not stay dead for good."""
+        now = self._clock.now()
+        decide = record_health(agent_id, None, Health(UNKNOWN, now), now=now)
+        try:
+            await self._write(Command(keys=(agent_id,), decide=decide), agent_id)
+        except WaypostError as error:
+            log.warning("cannot reset the health of an agent: %s", error.message)
 
     async def _check_in(self, gate: asyncio.Semaphore, watched: CheckedEndpoint) -> None:
         try:
@@ -382,6 +401,8 @@ class HealthChecks:
             self._schedule.postpone(watched, error.retry_after or 1, self._clock.now())
             return
         except AddressDenied:  # an endpoint of this service, or one that is left alone
+            if watched.standing.state != UNKNOWN:
+                self._outdated |= watched.agents
             self._schedule.drop(watched)
             return
         now = self._clock.now()
