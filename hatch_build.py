@@ -23,6 +23,8 @@ ROOT = Path(__file__).resolve().parent
 KERNELS = ROOT / "src" / "waypost" / "search" / "kernels"
 # In the environment of an editable install: skip the compilation because the installer runs it later (scripts/serve).
 COMPILE_LATER = "WAYPOST_KERNELS_LATER"
+# In the environment of a build: make the wheel for every system, without compiled kernels (scripts/build).
+WITHOUT_KERNELS = "WAYPOST_WITHOUT_KERNELS"
 # No fused multiply-add: a kernel's floats must equal those of its fallback on every processor.
 _EXACT_FLAGS = ["-ffp-contract=off", "-fno-math-errno"]
 FLAGS = ["-O3", *_EXACT_FLAGS, "-fvisibility=hidden", "-g0"]
@@ -33,7 +35,7 @@ SANITIZER_FLAGS = ["-O0", *_EXACT_FLAGS, "-fno-wrapv", "-fno-omit-frame-pointer"
 
 class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        if version == "editable" and os.environ.get(COMPILE_LATER):
+        if os.environ.get(WITHOUT_KERNELS) or (version == "editable" and os.environ.get(COMPILE_LATER)):
             return
         try:
             compile_kernels()

@@ -70,6 +70,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
+def is_long(pytestconfig: pytest.Config) -> bool:
+    """Whether this run may take long (`--long`): tests that repeat something do so more often, with other chances."""
+    return bool(pytestconfig.getoption("--long"))
+
+
+@pytest.fixture(scope="session")
 def retrieval_data() -> Path:
     """The labelled data sets of the shared folder."""
     return require_shared("data/retrieval")

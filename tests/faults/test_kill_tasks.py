@@ -14,7 +14,7 @@ from support.fake_dns_server import dns_server
 from support.receiver import Receiver, receiver
 from support.server import RunningServer, start_server, stop_server
 
-ROUNDS = 3
+ROUNDS, ROUNDS_LONG = 3, 20
 SENDERS = 4
 WAIT_SECONDS = 120.0
 KEPT = "https://agents.example.net/kept"
@@ -58,7 +58,7 @@ async def all_told(taking: Receiver, ids: set[str]) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_no_accepted_task_is_lost_by_a_kill_and_every_result_is_delivered(tmp_path: Path) -> None:
+async def test_no_accepted_task_is_lost_by_a_kill_and_every_result_is_delivered(tmp_path: Path, is_long: bool) -> None:
     (tmp_path / "tls").mkdir()
     authority = Authority(tmp_path / "tls")
     chance = random.Random(7)
@@ -67,7 +67,7 @@ async def test_no_accepted_task_is_lost_by_a_kill_and_every_result_is_delivered(
         flags = ["--allow-cidrs", "127.0.0.1/32", "--resolver", names.address, "--fetch-ca", str(authority.certificate)]
         senders = Senders(f"https://bob.example.com:{taking.port}/agent/webhook")
         data = tmp_path / "data"
-        for _ in range(ROUNDS):
+        for _ in range(ROUNDS_LONG if is_long else ROUNDS):
             taking.answers = [("503 Busy", b"")] * 2  # some are delivered again, after a restart
             server = await asyncio.to_thread(start_server, *flags, folder=tmp_path, data=data)
             try:

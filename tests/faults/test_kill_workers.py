@@ -14,7 +14,7 @@ from support.server import RunningServer, start_server, stop_server
 from support.worker_clients import PatientClient
 from support.worker_processes import all_ready, both, wait_for, workers
 
-ROUNDS = 8
+ROUNDS, ROUNDS_LONG = 8, 60
 CLIENTS = 4
 
 
@@ -29,7 +29,8 @@ def _kill_one(server: RunningServer, place: int) -> None:
     wait_for(is_replaced)
 
 
-def test_no_answered_write_is_lost_when_processes_are_killed(tmp_path: Path) -> None:
+def test_no_answered_write_is_lost_when_processes_are_killed(tmp_path: Path, is_long: bool) -> None:
+    rounds = ROUNDS_LONG if is_long else ROUNDS
     server = start_server("--workers", "2", folder=tmp_path)
     clients = [PatientClient(number) for number in range(CLIENTS)]
     stop, choice = threading.Event(), random.Random(2)
@@ -40,10 +41,10 @@ def test_no_answered_write_is_lost_when_processes_are_killed(tmp_path: Path) -> 
     try:
         for thread in threads:
             thread.start()
-        for round_ in range(ROUNDS):
+        for round_ in range(rounds):
             threading.Event().wait(choice.uniform(0.05, 0.4))
             _kill_one(server, 0 if round_ % 2 else 1)
-        wait_for(lambda: all(client.answers > ROUNDS or client.complaints for client in clients))
+        wait_for(lambda: all(client.answers > rounds or client.complaints for client in clients))
         stop.set()
         for thread in threads:
             thread.join(240)

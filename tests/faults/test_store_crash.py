@@ -22,7 +22,7 @@ from waypost.stores.sqlite.store import SqliteStore
 from waypost.trust.transparency_log import leaf_hash
 
 TESTS = Path(__file__).parents[1]
-KILLS = 12
+KILLS, KILLS_LONG = 12, 60
 SECONDS = 30
 POINTS = (
     ("before_begin", 9),
@@ -144,16 +144,17 @@ async def _check_trail(store: SqliteStore, steps: dict[str, int]) -> None:
     assert len(await store.audit_hashes([(0, size)])) == 1
 
 
-async def test_a_killed_store_loses_nothing_that_it_answered(tmp_path: Path) -> None:
+async def test_a_killed_store_loses_nothing_that_it_answered(tmp_path: Path, is_long: bool) -> None:
+    kills = KILLS_LONG if is_long else KILLS
     choice = random.Random(7)
     history = History()
-    for seed in range(1, KILLS + 1):
+    for seed in range(1, kills + 1):
         process = _start(tmp_path, seed)
         history.hear(iter(_kill_after(process, choice.randrange(20, 600))))
         assert process.returncode == -9
         await _check(tmp_path, history)
         history.under_way.clear()
-    assert history.revision > 20 * KILLS
+    assert history.revision > 20 * kills
 
 
 @pytest.mark.parametrize(("point", "times"), POINTS)

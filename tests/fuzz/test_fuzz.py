@@ -31,9 +31,9 @@ def test_every_kept_input_is_handled(name: str) -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="atheris has no wheel for this system")
 @EVERY_TARGET
-def test_fuzzing_finds_nothing(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_fuzzing_finds_nothing(name: str, is_long: bool, tmp_path: Path) -> None:
     options = ["-max_len=4096", "-timeout=60", "-rss_limit_mb=2048"]
-    if request.config.getoption("--long"):
+    if is_long:
         options += [f"-max_total_time={LONG_SECONDS}"]
     else:
         options += ["-seed=1", "-runs=2000", "-max_total_time=5"]

@@ -53,7 +53,17 @@ def test_runtime_and_test_requirements_pin_the_same_versions() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["scripts/serve", "scripts/test", "scripts/environment", "scripts/sanitize", "scripts/lock", ".ci/run"]
+    "name",
+    [
+        "scripts/serve",
+        "scripts/test",
+        "scripts/environment",
+        "scripts/sanitize",
+        "scripts/lock",
+        "scripts/build",
+        "scripts/fuzz",
+        ".ci/run",
+    ],
 )
 def test_a_script_can_be_executed_and_stops_at_errors(name: str) -> None:
     path = ROOT / name
