@@ -13,7 +13,7 @@ from support.agent_endpoints import DeadEndpoints, check, make_checks
 from support.server import running_server
 from support.service import Bench, profile, service
 from waypost import limits
-from waypost.errors import AddressDenied
+from waypost.errors import AddressDenied, EndpointRejected, WaypostError
 from waypost.registry.jobs.health_checks import HealthChecks
 from waypost.registry.ports import EndpointProber
 
@@ -132,11 +132,14 @@ async def test_a_dead_agent_is_not_removed_by_default(bench: Bench) -> None:
     assert (answer.status_code, answer.headers["waypost-health"]) == (200, "dead")
 
 
-async def test_a_denied_address_is_left_alone_and_counts_as_never_checked(bench: Bench) -> None:
+@pytest.mark.parametrize(
+    "error", [AddressDenied("no", details={"reason": "private"}), EndpointRejected("a port that is never called")]
+)
+async def test_a_denied_address_is_left_alone_and_counts_as_never_checked(bench: Bench, error: WaypostError) -> None:
     class Denied(DeadEndpoints):
         async def probe(self, endpoint: str) -> int | None:
             self.asked[endpoint] += 1
-            raise AddressDenied("no", details={"reason": "private"})
+            raise error
 
     prober = Denied()
     checks = gentle(bench, prober)

@@ -431,7 +431,9 @@ class HealthChecks:
             return str(error.details.get("reason", "failed"))
         except RateLimited:
             raise
-        except WaypostError:  # an invalid address
+        except WaypostError as error:  # an invalid address, or a port that is never called
+            if self._options.is_gentle:
+                raise AddressDenied(error.message) from None
             return DENIED
 
     def _is_own_outage(self, standing: EndpointHealth, now: float) -> bool:
