@@ -340,6 +340,7 @@ def decide_ownership(
         _check_owner([*standings, holder], current, publication)
         return Ownership(action="change")
     if publication.gated and current.owner == LAN_SUBJECT:  # the same key, which was checked
+        _check_owner([*standings, holder], current, publication)  # it may carry the id of another
         return Ownership(action="adopt" if not publication.principal.is_admin else "change", proof=own.proof)
     return _decide_foreign(publication, standings, current, holder)
 

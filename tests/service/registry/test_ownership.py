@@ -42,6 +42,7 @@ SPELLINGS = {
 SOURCE = Path(waypost.__file__).parent
 KEY, OTHER = key_of(number=1), key_of(number=2)
 LEASE = 60
+HEARD_ID = "7b0c6a52-41f1-4c66-9a0e-0f5d2ce0a511"  # of an agent on the LAN
 
 
 @pytest.fixture
@@ -148,7 +149,7 @@ async def hear_on_the_lan(bench: Bench, client: httpx2.AsyncClient, document: di
         OTHER,
         seq=1,
         at=bench.clock.now(),
-        agent_id="7b0c6a52-41f1-4c66-9a0e-0f5d2ce0a511",
+        agent_id=HEARD_ID,
         metadata=document["metadata"],
     )
     data = json.dumps(message).encode()
@@ -248,6 +249,21 @@ async def test_an_announcement_does_not_carry_the_id_of_another(
     assert await announce(bench, mallory, document) == 409
     assert await hear_on_the_lan(bench, mallory, document["agent"]) == 409
     assert await owner(bench, agent_id) is None
+
+
+async def test_an_agent_of_the_lan_gets_no_name_of_another_with_its_new_owner(bench: Bench, tmp_path: Path) -> None:
+    """An agent that was heard on the LAN is adopted by an announcement with its key, under its own names only."""
+    agent_id = f"agent:{DOMAIN}"
+    found = (await documents(agent_id, tmp_path / "elsewhere"))["announce"]
+    carried = found.get("agent", found)["metadata"]
+    await pin(bench, agent_id)
+    assert await hear_on_the_lan(bench, bench.as_("mallory"), {"metadata": {"load": 1}}) == 200
+    message = announcement(OTHER, seq=2, at=bench.clock.now(), agent_id=HEARD_ID, metadata=carried)
+    assert (await bench.as_("mallory").post("/agents", json=message)).status_code == 409
+    assert await owner(bench, agent_id) is None
+    plain = announcement(OTHER, seq=3, at=bench.clock.now(), agent_id=HEARD_ID)
+    assert (await bench.as_("mallory").post("/agents", json=plain)).status_code in (200, 201)
+    assert await owner(bench, HEARD_ID) == "mallory"
 
 
 async def test_a_websocket_does_not_carry_the_id_of_another(tmp_path: Path) -> None:
