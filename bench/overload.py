@@ -37,6 +37,7 @@ RESULTS = saved_results.HERE / "results" / "overload.json"
 CONNECTIONS = 1000
 TIMEOUT_SECONDS = 10.0
 HEALTH_PER_SECOND = 20
+UNSENT = -1  # the status of a request for which no connection was free: CONNECTIONS of them wait for answers
 CAPACITY_CLIENTS = 8
 RECOVERY_SECONDS = 5.0
 RECOVERY_LOAD = 0.5  # of capacity: what a service that recovered answers without refusals
@@ -77,7 +78,7 @@ class Mix:
 @dataclass
 class Answered:
     kind: str
-    status: int  # 0: no answer in time
+    status: int  # 0: no answer in time, or a lost connection
     seconds: float
     has_retry_after: bool = False
 
@@ -108,11 +109,14 @@ class OpenLoop:
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
             else:
-                self.answered.append(Answered(kind, 0, TIMEOUT_SECONDS))
+                self.answered.append(Answered(kind, UNSENT, TIMEOUT_SECONDS))
         end = loop.time() + TIMEOUT_SECONDS
         while self._pending + len(tasks) and loop.time() < end:
             await asyncio.sleep(0.02)
         self.answered += [Answered("lost", 0, TIMEOUT_SECONDS)] * self._pending
+        for connection in list(self._idle):
+            connection.close()
+        await asyncio.sleep(0.05)
 
     async def _connect(self, kind: str, wire: bytes, scheduled_at: float) -> None:
         self._pending += 1
@@ -156,6 +160,9 @@ class _Connection(asyncio.Protocol):
         self._request = (kind, scheduled_at)
         self._loop.began()
         self._transport.write(wire)  # type: ignore[attr-defined]
+
+    def close(self) -> None:
+        self._transport.close()
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
@@ -210,7 +217,8 @@ def summarize(answered: list[Answered], seconds: float, capacity: float) -> dict
         "refused_p99_ms": _percentile(refused, 0.99),
         "refused": len(refused),
         "refused_without_retry_after": sum(not each.has_retry_after for each in refused),
-        "failed": len(answered) - len(admitted) - len(refused),
+        "unsent": sum(each.status == UNSENT for each in answered),
+        "failed": sum(each.status != UNSENT for each in answered) - len(admitted) - len(refused),
         "renewals": _share(answered, "renew"),
         "health": _share(answered, "health"),
         "admitted": {kind: _share(answered, kind) for kind, _ in MIX},
@@ -218,7 +226,7 @@ def summarize(answered: list[Answered], seconds: float, capacity: float) -> dict
 
 
 def _share(answered: list[Answered], kind: str) -> float:
-    of_kind = [each for each in answered if each.kind == kind]
+    of_kind = [each for each in answered if each.kind == kind and each.status != UNSENT]
     return round(sum(200 <= each.status < 300 for each in of_kind) / max(1, len(of_kind)), 4)
 
 
@@ -286,7 +294,7 @@ def missed(figures: dict[str, Any]) -> Iterator[str]:
         is_met = figures[name] <= goal if name.endswith(("_ms", "_mb")) else figures[name] >= goal
         if not is_met:
             yield f"{name} is {figures[name]}, the goal is {goal}"
-    for name in ("refused_without_retry_after", "failed"):
+    for name in ("refused_without_retry_after", "failed", "unsent"):
         if figures[name]:
             yield f"{name} is {figures[name]}"
 

@@ -172,21 +172,17 @@ BROKEN_REQUESTS_LOGGED: Final = 10  # a minute: strangers must not fill the log
 BACKLOG: Final = 512
 ACCEPT_RETRY_SECONDS: Final = 1.0  # after the system refused a descriptor for a connection
 QUEUE_TARGET_MS: Final = 40
-QUEUE_TARGET_SECONDS: Final = (
-    QUEUE_TARGET_MS / 1000
-)  # for the event loop; a request waits for two rounds and has a few steps: p99 250 ms
+QUEUE_TARGET_SECONDS: Final = QUEUE_TARGET_MS / 1000  # two rounds and some steps: p99 of 250 ms
 QUEUE_READ_FACTOR: Final = 1.5  # how much longer than searches reads may wait before they are refused
-QUEUE_WRITE_FACTOR: Final = 2.5  # and writes: leaves them more than half of each round
+QUEUE_WRITE_FACTOR: Final = 5.0  # and writes: as long as a burst, so that a renewal finds room in every round
 QUEUE_ESSENTIAL_FACTOR: Final = 10.0  # and health checks: only a flood of them is refused
+QUEUE_ROUND_FACTOR: Final = 2.0  # a longer round of the event loop leaves less of the next one to reads and searches
 QUEUE_BURST_FACTOR: Final = 5.0  # 0.2 s of requests may come at once
 QUEUE_REQUESTS_MIN: Final = 10  # waiting requests are always fine: a busy machine makes few requests look slow
 QUEUE_INTERVAL_SECONDS: Final = 0.1  # a queue that stays longer than the target for this long is no burst (RFC 8289)
 QUEUE_SAMPLE: Final = 32  # requests that say what a request takes; one slow request says little
 QUEUE_REQUEST_SECONDS: Final = 0.001  # before there is a measurement
-QUEUE_RETRY_SECONDS: Final = (
-    1,
-    5,
-)  # Retry-After of a refused request, drawn at random: they must not come back at once
+QUEUE_RETRY_SECONDS: Final = (1, 5)  # Retry-After, drawn at random: clients must not come back in one wave
 WORKERS: Final = 64  # more processes than cores bring nothing
 FORWARD_IDLE_CONNECTIONS: Final = 64  # idle connections to the leader, kept for the next write
 FORWARD_IDLE_SECONDS: Final = 30  # shorter than the leader's idle timeout: no write meets a closing connection

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import socket
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -146,6 +147,62 @@ def test_slower_requests_are_noticed_within_a_few_rounds() -> None:
 def test_without_a_target_everything_is_admitted() -> None:
     loop = Loop(target_seconds=0)
     assert loop.overload()[SEARCH] == 400
+
+
+# The processor time of requests and refusals as measured on one core. Time passes only in the simulation.
+_MIX = ((SEARCH, 0.70, 613e-6), (READ, 0.20, 101e-6), (WRITE, 0.10, 435e-6))
+_HEALTH_SECONDS = 50e-6
+_READ_SECONDS = 10e-6
+_REFUSE_SECONDS = 28e-6
+
+
+def simulate(factor: float, seconds: float = 10.0) -> tuple[float, float, dict[Priority, float]]:
+    """An open loop of Poisson arrivals at a multiple of the capacity: goodput as a share of the capacity, the 99th percentile
+    of the latency of admitted requests, and the share of each priority that was admitted."""
+    dice = random.Random(3)
+    capacity = 1 / (sum(share * cost for _, share, cost in _MIX) + _READ_SECONDS)
+    arrivals = [(number / 20, ESSENTIAL, _HEALTH_SECONDS) for number in range(int(seconds * 20))]
+    at = 0.0
+    while (at := at + dice.expovariate(capacity * factor)) < seconds:
+        priority, _, cost = dice.choices(_MIX, [share for _, share, _ in _MIX])[0]
+        arrivals.append((at, priority, cost * dice.uniform(0.5, 1.5)))
+    loop, latencies, admitted = Loop(), [], Counter[Priority]()
+    loop.now, is_round_due, waiting = 0.0, False, deque(sorted(arrivals))
+    while waiting:
+        if not is_round_due:
+            loop.now = max(loop.now, waiting[0][0])
+        polled_at, queue = loop.now, []
+        while waiting and waiting[0][0] <= polled_at:
+            arrived_at, priority, cost = waiting.popleft()
+            queued_at = loop.admission.admit(priority)
+            loop.now += _READ_SECONDS + (_REFUSE_SECONDS if queued_at is None else 0)
+            if queued_at is not None:
+                queue.append((arrived_at, priority, cost, queued_at))
+        if is_round_due:
+            loop.admission.end_round()
+            is_round_due = False
+        for arrived_at, priority, cost, queued_at in queue:
+            is_round_due = loop.admission.start(queued_at)
+            loop.now += cost
+            admitted[priority] += 1
+            latencies.append(loop.now - arrived_at)
+    offered = Counter(priority for _, priority, _ in arrivals)
+    goodput = (admitted.total() - admitted[ESSENTIAL]) / seconds / capacity
+    shares = {priority: admitted[priority] / offered[priority] for priority in Priority}
+    return goodput, sorted(latencies)[int(len(latencies) * 0.99)], shares
+
+
+@pytest.mark.parametrize("factor", [2, 5])
+def test_a_simulated_overload_keeps_goodput_latency_and_renewals(factor: float) -> None:
+    goodput, latency, shares = simulate(factor)
+    assert goodput >= 0.8
+    assert latency <= 0.250
+    assert min(shares[WRITE], shares[ESSENTIAL]) >= 0.99
+    assert shares[READ] > shares[SEARCH] > 0
+
+
+def test_a_simulated_load_below_the_capacity_is_admitted() -> None:
+    assert set(simulate(0.7)[2].values()) == {1.0}
 
 
 @pytest.mark.parametrize(

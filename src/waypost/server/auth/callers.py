@@ -18,6 +18,7 @@ from waypost.errors import Forbidden, Misdirected, RateLimited, Unavailable
 from waypost.model.names import parse_authority
 from waypost.model.principal import Principal
 from waypost.rate_limit import RateLimiter
+from waypost.server.http.admission import jittered
 from waypost.server.http.asgi import Request, Scope
 
 # `X-Forwarded-For` counts only if a proxy of the operator's list sent it, and is read from its end: each proxy vouches for the
@@ -226,14 +227,14 @@ class OpenSessions:
     def check(self, principal: Principal, address: str) -> None:
         """Raise if the caller may not open another one."""
         if self.count >= self._total:
-            raise Unavailable(f"Too many {self._kind} are open.", hint="Try again later.", retry_after=10)
+            raise Unavailable(f"Too many {self._kind} are open.", hint="Try again later.", retry_after=jittered(10))
         for caller, most in self._callers(principal, address).items():
             if self._by_caller[caller] >= most:
                 raise RateLimited(
                     f"This {caller.partition(' ')[0]} has {most} open {self._kind} already.",
                     path="Authorization",
                     hint="Close some of them.",
-                    retry_after=10,
+                    retry_after=jittered(10),
                 )
 
     @contextmanager

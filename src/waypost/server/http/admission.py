@@ -94,6 +94,7 @@ class AdmissionController:
         self._started = 0  # in this round
         self._offered = 0  # in this round, with those that were refused
         self._request_seconds = limits.QUEUE_REQUEST_SECONDS
+        self._share = 1.0  # of their time that reads and searches get: less if writes and refusals fill the rounds
         self._calm_at = now()  # the last time at which the queue was shorter than the target
 
     def admit(self, priority: Priority) -> float | None:
@@ -120,8 +121,9 @@ class AdmissionController:
 
     def _allow(self, priority: Priority, now: float) -> float:
         allowed = self._allowed_seconds[priority]
-        is_overload = now - self._calm_at > limits.QUEUE_INTERVAL_SECONDS
-        return allowed if is_overload else max(allowed, limits.QUEUE_BURST_FACTOR * self._target)
+        if now - self._calm_at <= limits.QUEUE_INTERVAL_SECONDS:
+            return max(allowed, limits.QUEUE_BURST_FACTOR * self._target)
+        return allowed * self._share if priority >= Priority.READ else allowed
 
     def start(self, queued_at: float) -> bool:
         """A request starts. True if it was the last one that waited: then `end_round` is due."""
@@ -138,6 +140,8 @@ class AdmissionController:
         # At most doubled: one round in which the system ran something else says nothing about requests.
         sample = min((now - self._round_began_at) / self._started, 2 * self._request_seconds)
         self._request_seconds += weight * (sample - self._request_seconds)
+        round_seconds = now - self._round_began_at
+        self._share = min(1.0, (limits.QUEUE_ROUND_FACTOR * self._target / max(round_seconds, 1e-6)) ** 2)
         if self._offered * self._request_seconds < self._target:
             self._calm_at = now
         self._started = self._offered = 0
@@ -145,6 +149,12 @@ class AdmissionController:
 
 
 # --- The refusal ----------------------------------------------------------------------------------
+
+
+def jittered(seconds: int) -> int:
+    """A Retry-After from `seconds` to twice as long: clients that are refused together must not come back together."""
+    return random.randint(seconds, 2 * seconds)
+
 
 _ID_PLACE = "request-id"
 

@@ -14,6 +14,7 @@ from typing import Protocol
 from waypost import limits
 from waypost.errors import Unavailable
 from waypost.server.auth.callers import rate_limit_key
+from waypost.server.http.admission import jittered
 
 
 class Stalled(Protocol):
@@ -50,13 +51,15 @@ class ConnectionTable:
         """Why a connection of this address is refused, or None."""
         if self._http >= limits.CONNECTIONS or self._http + self._websockets >= self._most:
             return Unavailable(
-                "All connections of this service are in use.", hint="Try again later.", retry_after=limits.RETRY_SECONDS
+                "All connections of this service are in use.",
+                hint="Try again later.",
+                retry_after=jittered(limits.RETRY_SECONDS),
             )
         if self._is_limited(address) and self._by_address[rate_limit_key(address)] >= self._per_address:
             return Unavailable(
                 f"This address has {self._per_address} open connections already.",
                 hint="Close some, or have the operator raise max_connections_per_address.",
-                retry_after=limits.RETRY_SECONDS,
+                retry_after=jittered(limits.RETRY_SECONDS),
             )
         return None
 

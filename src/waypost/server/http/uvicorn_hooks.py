@@ -30,7 +30,7 @@ from waypost import limits
 from waypost.errors import InvalidRequest, TooSlow, Unavailable, WaypostError, error_codes
 from waypost.model.json import dump_json
 from waypost.rate_limit import TokenBucket
-from waypost.server.http.admission import OVERLOAD, AdmissionController, priority_of
+from waypost.server.http.admission import OVERLOAD, AdmissionController, jittered, priority_of
 from waypost.server.http.asgi import App, Message, Receive, Scope, Send
 from waypost.server.http.conditional_requests import format_http_date
 from waypost.server.http.connections import ConnectionTable
@@ -153,11 +153,12 @@ class HttpConfig(uvicorn.Config):
         return call
 
 
-_TOO_MANY_UNREAD = Unavailable(
-    "Too many answers wait for clients that do not read them.",
-    hint="Try again later, or ask for a shorter page.",
-    retry_after=limits.RETRY_SECONDS,
-)
+def _too_many_unread() -> Unavailable:
+    return Unavailable(
+        "Too many answers wait for clients that do not read them.",
+        hint="Try again later, or ask for a shorter page.",
+        retry_after=jittered(limits.RETRY_SECONDS),
+    )
 
 
 def _content_length(message: Message) -> int:
@@ -515,7 +516,7 @@ class HttpProtocol(HttpToolsProtocol):
                     size = _content_length(message)
                     if size > limits.BUFFERED_BYTES and not self.config.table.has_room(size, self.loop.time()):
                         is_refused = True
-                        await _send_error(send, _TOO_MANY_UNREAD)
+                        await _send_error(send, _too_many_unread())
                     # An answer that waits for the one before it takes memory as well.
                     waiting = self._answer_bytes if self.flow.write_paused else 0
                     self._answer_bytes = waiting if is_refused else waiting + size
