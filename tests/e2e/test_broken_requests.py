@@ -70,6 +70,25 @@ def test_bytes_that_are_no_request_are_refused(server: RunningServer, sent: byte
 
 
 @pytest.mark.parametrize(
+    ("broken", "status"),
+    [
+        pytest.param("Cookie: " + "a" * 20_000, 431, id="long head"),
+        pytest.param("Content-Length: x", 400, id="broken length"),
+        pytest.param("Host: another", 400, id="two hosts"),
+    ],
+)
+def test_a_browser_gets_a_page_for_a_broken_request(server: RunningServer, broken: str, status: int) -> None:
+    accept = "Accept: text/html,application/xhtml+xml,*/*;q=0.8"
+    with RawConnection(server.url) as connection:
+        connection.send_until_refused(head(server, "GET /<b>", accept, broken), 1)
+        answer = connection.answer()
+    assert (answer.status, answer.headers["content-type"]) == (status, "text/html; charset=utf-8")
+    assert answer.headers["x-request-id"].encode() in answer.body
+    assert b"<b>" not in answer.body
+    alive(server)
+
+
+@pytest.mark.parametrize(
     ("headers", "body"),
     [
         pytest.param(("Content-Length: 6", "Transfer-Encoding: chunked"), b"0\r\n\r\nG", id="length and chunks"),

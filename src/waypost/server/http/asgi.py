@@ -23,6 +23,7 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 JSON = b"application/json"
 PROBLEM = b"application/problem+json"
+HTML = b"text/html; charset=utf-8"
 SUBJECT_SCOPE_KEY = "waypost.caller"  # in the scope of a request: a dict that copies of the scope share
 NO_STORE = (b"cache-control", b"no-store")
 

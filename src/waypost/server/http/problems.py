@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import Any
 from urllib.parse import quote
 
@@ -65,6 +66,17 @@ def problem_headers(error: WaypostError) -> Headers:
 def problem_response(error: WaypostError, *, instance: str, correlation_id: str) -> Response:
     body = dump_json(problem_json(error, instance=instance, correlation_id=correlation_id))
     return Response(error_codes(error).http, body, content_type=PROBLEM, headers=problem_headers(error))
+
+
+def problem_page(error: WaypostError, *, correlation_id: str) -> bytes:
+    """The error for a browser where there is no request yet that could have a visitor, a menu or a stylesheet."""
+    codes = error_codes(error)
+    texts = (error.message, error.hint, f"Correlation id {correlation_id}")
+    paragraphs = "".join(f"<p>{escape(text)}</p>" for text in texts if text)
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{codes.title} · Waypost</title></head>'
+        f"<body><h1>{codes.http} {codes.title}</h1>{paragraphs}</body></html>"
+    ).encode()
 
 
 def internal_error() -> InternalError:

@@ -31,10 +31,11 @@ from waypost.errors import InvalidRequest, TooSlow, Unavailable, WaypostError, e
 from waypost.model.json import dump_json
 from waypost.rate_limit import TokenBucket
 from waypost.server.http.admission import OVERLOAD, AdmissionController, jittered, priority_of
-from waypost.server.http.asgi import App, Message, Receive, Scope, Send
+from waypost.server.http.asgi import HTML, PROBLEM, App, Message, Receive, Scope, Send
 from waypost.server.http.conditional_requests import format_http_date
 from waypost.server.http.connections import ConnectionTable
-from waypost.server.http.problems import problem_headers, problem_json
+from waypost.server.http.content_negotiation import prefers_html
+from waypost.server.http.problems import problem_headers, problem_json, problem_page
 from waypost.server.http.request_head import (
     find_head_error,
     has_body,
@@ -490,8 +491,13 @@ class HttpProtocol(HttpToolsProtocol):
         """Send the error, then read for a moment what the client still sends: a connection that is closed with unread data
         is reset, and the client loses the error (RFC 9112 §9.6)."""
         self._ignores_input = True
-        self.transport.write(_error_response(error))
+        self.transport.write(_error_response(error, is_page=self._is_browser()))
         self.close_gently()
+
+    def _is_browser(self) -> bool:
+        """By the headers that were read so far; on a refused connection there are none."""
+        accept = next((value for name, value in self.headers or () if name == b"accept"), b"")
+        return prefers_html(accept.decode("latin-1"))
 
     def close_gently(self) -> None:
         self._ignores_input = True
@@ -561,21 +567,25 @@ class HttpProtocol(HttpToolsProtocol):
             super().shutdown()
 
 
-def _error_parts(error: WaypostError) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+def _error_parts(error: WaypostError, *, is_page: bool = False) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
     request_id = secrets.token_hex(8)
     log_refusal(error_codes(error).http, request_id)
-    body = dump_json(problem_json(error, instance="about:blank", correlation_id=request_id))
+    if is_page:
+        body = problem_page(error, correlation_id=request_id)
+    else:
+        body = dump_json(problem_json(error, instance="about:blank", correlation_id=request_id))
     headers = [
         (b"x-request-id", request_id.encode()),
         *problem_headers(error),
-        (b"content-type", b"application/problem+json"),
+        (b"content-type", HTML if is_page else PROBLEM),
+        (b"x-content-type-options", b"nosniff"),
         (b"content-length", str(len(body)).encode()),
     ]
     return error_codes(error).http, headers, body
 
 
-def _error_response(error: WaypostError) -> bytes:
-    code, headers, body = _error_parts(error)
+def _error_response(error: WaypostError, *, is_page: bool = False) -> bytes:
+    code, headers, body = _error_parts(error, is_page=is_page)
     headers += [(b"date", format_http_date(time.time())), (b"connection", b"close")]
     lines = b"".join(b"%s: %s\r\n" % pair for pair in headers)
     return b"HTTP/1.1 %d %s\r\n%s\r\n%s" % (code, HTTPStatus(code).phrase.encode(), lines, body)
