@@ -327,6 +327,15 @@ async def test_a_refusal_says_when_to_come_back() -> None:
         assert service.handled == []
 
 
+async def test_a_browser_gets_the_refusal_as_a_page() -> None:
+    async with busy_service() as (_, client):
+        client.send("GET /", "Accept: text/html,application/xhtml+xml,*/*;q=0.8")
+        status, headers, body = await client.answer()
+        assert (status, headers["content-type"]) == (503, "text/html; charset=utf-8")
+        assert headers["retry-after"]
+        assert headers["x-request-id"].encode() in body
+
+
 async def test_clients_are_told_different_times() -> None:
     async with busy_service() as (_, client):
         times = set()

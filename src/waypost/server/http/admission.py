@@ -20,9 +20,9 @@ from enum import IntEnum
 from waypost import limits
 from waypost.errors import Unavailable
 from waypost.model.json import dump_json
-from waypost.server.http.asgi import PROBLEM, Headers, Send
+from waypost.server.http.asgi import HTML, PROBLEM, Headers, Send
 from waypost.server.http.conditional_requests import format_http_date
-from waypost.server.http.problems import problem_headers, problem_json
+from waypost.server.http.problems import problem_headers, problem_json, problem_page
 from waypost.server.http.request_log import log_refusal
 
 
@@ -160,28 +160,31 @@ _ID_PLACE = "request-id"
 
 
 class OverloadResponse:
-    """The refusal as problem+json, prepared for each Retry-After that is drawn: it must cost little when there is no time."""
+    """The refusal as problem+json or as a page, prepared for each Retry-After that is drawn: it must cost little when there
+    is no time."""
 
     def __init__(self, retry_seconds: tuple[int, int] = limits.QUEUE_RETRY_SECONDS) -> None:
-        self._prepared = [_prepare(retry_after) for retry_after in range(retry_seconds[0], retry_seconds[1] + 1)]
+        draws = range(retry_seconds[0], retry_seconds[1] + 1)
+        self._problems = [_prepare(retry_after) for retry_after in draws]
+        self._pages = [_prepare(retry_after, is_page=True) for retry_after in draws]
 
-    def render(self, *, is_head: bool, is_kept: bool) -> bytes:
+    def render(self, *, is_head: bool, is_kept: bool, is_page: bool = False) -> bytes:
         """The response on a connection that is kept, or closed after it."""
-        fields, body = self._make()
+        fields, body = self._make(is_page)
         fields.append((b"date", format_http_date(time.time())))
         lines = b"".join(b"%s: %s\r\n" % pair for pair in fields)
         close = b"" if is_kept else b"connection: close\r\n"
         return b"HTTP/1.1 503 Service Unavailable\r\n%s%s\r\n%s" % (lines, close, b"" if is_head else body)
 
-    async def send(self, send: Send) -> None:
-        fields, body = self._make()
+    async def send(self, send: Send, *, is_page: bool) -> None:
+        fields, body = self._make(is_page)
         await send({"type": "http.response.start", "status": 503, "headers": fields})
         await send({"type": "http.response.body", "body": body})
 
-    def _make(self) -> tuple[Headers, bytes]:
+    def _make(self, is_page: bool) -> tuple[Headers, bytes]:
         request_id = secrets.token_hex(8).encode()
         log_refusal(503, request_id.decode())
-        fields, before, after = random.choice(self._prepared)
+        fields, before, after = random.choice(self._pages if is_page else self._problems)
         body = before + request_id + after
         return [
             (b"x-request-id", request_id),
@@ -190,15 +193,18 @@ class OverloadResponse:
         ], body
 
 
-def _prepare(retry_after: int) -> tuple[Headers, bytes, bytes]:
+def _prepare(retry_after: int, *, is_page: bool = False) -> tuple[Headers, bytes, bytes]:
     error = Unavailable(
         "The service has more requests than it can answer in time.",
         hint="Wait as long as Retry-After says, then send the request again.",
         retry_after=retry_after,
     )
-    body = dump_json(problem_json(error, instance="about:blank", correlation_id=_ID_PLACE))
+    if is_page:
+        body = problem_page(error, correlation_id=_ID_PLACE)
+    else:
+        body = dump_json(problem_json(error, instance="about:blank", correlation_id=_ID_PLACE))
     before, _, after = body.partition(_ID_PLACE.encode())
-    return [*problem_headers(error), (b"content-type", PROBLEM)], before, after
+    return [*problem_headers(error), (b"content-type", HTML if is_page else PROBLEM)], before, after
 
 
 OVERLOAD = OverloadResponse()

@@ -13,7 +13,7 @@ import secrets
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Any, ClassVar, cast
 
@@ -145,7 +145,7 @@ class HttpConfig(uvicorn.Config):
                     target = scope["raw_path"] + b"?" + scope["query_string"]
                     queued_at = self.admission.admit(priority_of(scope["method"].encode(), target))
                 if queued_at is None:
-                    await OVERLOAD.send(send)
+                    await OVERLOAD.send(send, is_page=_is_browser(scope["headers"]))
                     return
                 if self.admission.start(queued_at):
                     asyncio.get_running_loop().call_soon(self.admission.end_round)
@@ -441,7 +441,9 @@ class HttpProtocol(HttpToolsProtocol):
             cast(Scope, self.scope)[_QUEUED_AT] = queued_at
             return False
         is_kept = self.parser.should_keep_alive() and not self.config.is_draining and has_short_body(self.headers)
-        self.transport.write(OVERLOAD.render(is_head=method == b"HEAD", is_kept=is_kept))
+        self.transport.write(
+            OVERLOAD.render(is_head=method == b"HEAD", is_kept=is_kept, is_page=_is_browser(self.headers))
+        )
         self._shed_state = _SHED
         if not is_kept:
             self.close_gently()
@@ -491,13 +493,8 @@ class HttpProtocol(HttpToolsProtocol):
         """Send the error, then read for a moment what the client still sends: a connection that is closed with unread data
         is reset, and the client loses the error (RFC 9112 §9.6)."""
         self._ignores_input = True
-        self.transport.write(_error_response(error, is_page=self._is_browser()))
+        self.transport.write(_error_response(error, is_page=_is_browser(self.headers or ())))
         self.close_gently()
-
-    def _is_browser(self) -> bool:
-        """By the headers that were read so far; on a refused connection there are none."""
-        accept = next((value for name, value in self.headers or () if name == b"accept"), b"")
-        return prefers_html(accept.decode("latin-1"))
 
     def close_gently(self) -> None:
         self._ignores_input = True
@@ -565,6 +562,12 @@ class HttpProtocol(HttpToolsProtocol):
             self.close_gently()  # a request may be on its way: without a reset its client knows that it was not handled
         else:
             super().shutdown()
+
+
+def _is_browser(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """By the headers that were read; on a connection that is refused there are none."""
+    accept = next((value for name, value in headers if name == b"accept"), b"")
+    return prefers_html(accept.decode("latin-1"))
 
 
 def _error_parts(error: WaypostError, *, is_page: bool = False) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
