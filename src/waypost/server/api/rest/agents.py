@@ -401,7 +401,10 @@ class AgentsApi:
         cursor: str | None = None
         while True:
             page = self._registry.page(call.principal, limit=_EXPORT_CHUNK, cursor=cursor, statuses=STATUSES)
-            for registration in await self._registry.registrations([entry.id for entry in page.entries]):
+            found = await self._registry.registrations([entry.id for entry in page.entries])
+            for number, registration in enumerate(found, 1):
+                if number % limits.EXPORT_SLICE == 0:
+                    await asyncio.sleep(0)  # a whole page would keep the event loop for 100 ms
                 if dialect == _SOURCE or self._renderer.can_render(registration, dialect):
                     yield self._export_line(registration, dialect) + b"\n"
             cursor = page.next_cursor
