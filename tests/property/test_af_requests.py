@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.agent_framework import AGENTS, ANNOTATOR, BASE, FAQ
+from support.examples import examples
 from waypost import Discovery
 from waypost.server.http.asgi import Message
 
@@ -55,7 +56,7 @@ def ask(
     return sent[0]["status"], found, sent[1]["body"]
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.sampled_from(["GET", "HEAD", "OPTIONS", "POST"]), paths, queries, headers)
 def test_no_request_makes_a_fault_and_every_error_is_a_problem(
     method: str, path: bytes, query: bytes, sent_headers: list[tuple[bytes, bytes]]

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.agp import ALICE, BOB, SeededDraws, key_of, party, signed
+from support.examples import examples
 from waypost.errors import WaypostError
 from waypost.protocols.adp.agp.messages import MessageContent, parse_message, verify, write_message
 from waypost.protocols.adp.agp.session import AgpSession, MessageReceived, SessionState
@@ -32,7 +33,7 @@ def opened() -> AgpSession:
     return session
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(texts, st.sampled_from(["chat", "task", "system", "ack"]), st.booleans(), st.none() | st.just("other"))
 def test_whatever_is_written_is_read_as_it_was_and_verifies(
     text: str, kind: str, more: bool, reply: str | None
@@ -45,7 +46,7 @@ def test_whatever_is_written_is_read_as_it_was_and_verifies(
     assert verify(KEY.public, message.signature, message.signing_input)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.sampled_from(["id", "from", "to", "type", "timestamp", "signature", "content"]), texts)
 def test_a_message_changed_after_signing_is_never_delivered(member: str, value: str) -> None:
     changed = json.loads(json.dumps(GOOD))
@@ -63,7 +64,7 @@ def test_a_message_changed_after_signing_is_never_delivered(member: str, value: 
     assert isinstance(heard, MessageReceived)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(texts, st.permutations(list(GOOD)), st.booleans(), st.none() | st.integers(0, 3))
 def test_a_message_is_the_same_however_its_frame_is_written(
     text: str, order: list[str], ascii_only: bool, indent: int | None
@@ -88,7 +89,7 @@ def test_a_member_that_is_written_twice_is_refused(name: str) -> None:
 distorted = st.dictionaries(st.sampled_from(list(GOOD)), values).map(lambda some: json.dumps({**GOOD, **some}))
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.one_of(values.map(json.dumps), distorted, texts))
 def test_no_frame_breaks_the_reader(frame: str) -> None:
     for session in (opened(), AgpSession(party(BOB), SeededDraws(), calls=False)):
@@ -104,7 +105,7 @@ def test_no_frame_breaks_the_reader(frame: str) -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["good", "again", "old", "forged"]), st.integers(0, 4)), max_size=12))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_no_order_of_messages_delivers_one_twice_or_a_forged_one(steps: list[tuple[str, int]]) -> None:
     session, heard = opened(), []
     for kind, number in steps:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from support.announce import announcement, body, key
+from support.examples import examples
 from support.registry_model import ALICE, BOB
 from support.service import NOW
 from waypost.errors import WaypostError
@@ -265,5 +266,5 @@ class Announcements(RuleBasedStateMachine):
 
 TestAnnouncements = Announcements.TestCase
 TestAnnouncements.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(60), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )

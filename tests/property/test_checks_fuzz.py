@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.examples import examples
 from support.signing import NOW, agent, card, key_of, seed_key, sign_card, sign_manifest
 from waypost.errors import InvalidKey, WaypostError
 from waypost.model.json import JsonObject, dump_json
@@ -74,7 +75,7 @@ def replaced(value: Any, path: tuple[Any, ...], by: Any) -> Any:
 
 
 @given(st.data())
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_a_check_of_a_distorted_document_gives_a_verdict(data: st.DataObject) -> None:
     check = data.draw(st.sampled_from(sorted(SIGNED, key=lambda each: each.__name__)))
     document = SIGNED[check]
@@ -90,7 +91,7 @@ def test_a_check_of_a_distorted_document_gives_a_verdict(data: st.DataObject) ->
 
 
 @given(JSON)
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_whatever_is_given_as_a_key_is_read_or_refused(value: Any) -> None:
     for read in (parse_announced_key, parse_jwk):
         with suppress(InvalidKey):
@@ -103,7 +104,7 @@ def test_whatever_is_given_as_a_key_is_read_or_refused(value: Any) -> None:
     st.text(max_size=60)
     | st.from_regex(r"[A-Za-z0-9_-]{0,20}\.[A-Za-z0-9_-]{0,20}\.[A-Za-z0-9_-]{0,20}", fullmatch=True)
 )
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_whatever_is_given_as_a_token_is_refused(text: str) -> None:
     with suppress(InvalidJws):
         verify_compact(text, (jose_key(key_of().public),))

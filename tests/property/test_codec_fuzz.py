@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from support.examples import examples
 from support.older_documents import OLDER
 from support.records import CODECS, DECODE, ENCODE, json_values, objects, speaks_its_own
 from support.schemas import catalog_schema, written_schema
@@ -37,7 +38,7 @@ EVERY_SEED = [
 VALIDATORS = {name: Draft202012Validator(codec.schema()) for name, codec in CODECS.items()}
 WRITTEN = {name: Draft202012Validator(written_schema(codec)) for name, codec in CODECS.items()}
 CATALOG = Draft202012Validator(catalog_schema())
-widely = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+widely = settings(max_examples=examples(100), deadline=None, suppress_health_check=list(HealthCheck))
 odd_values = st.one_of(
     json_values,
     st.sampled_from(

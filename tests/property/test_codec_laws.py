@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from jsonschema import Draft202012Validator
 
+from support.examples import examples
 from support.records import CODECS, DECODE, DIALECTS, ENCODE, records, speaks_its_own
 from support.schemas import written_schema
 from waypost.model.json import JsonObject, dump_json, parse_object
@@ -23,7 +24,7 @@ EVERY_EXAMPLE = [
     for index, example in enumerate(codec.examples())
 ]
 thoroughly = settings(
-    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=examples(50), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
 

@@ -12,6 +12,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.examples import examples
 from support.memory_name_server import ZoneBook
 from support.signed_zones import NOW, Nsec3, SignedZone, key
 from waypost.net.dns.message import DnsFailure, DnsQuery, parse_message
@@ -69,7 +70,7 @@ def test_any_change_of_a_message_is_read_or_refused(changes: list[tuple[int, int
         parse_message(bytes(data[: len(data) - cut if cut % 3 == 0 else len(data)]))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     st.sampled_from(["www.test", "a.wild.test", "nothing.test", "alias.test"]),
     st.booleans(),

@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from support.examples import examples
 from support.registry_model import READERS, WRITERS, Held, Model
 from support.service import NOW, profile
 from waypost.errors import WaypostError
@@ -324,9 +325,9 @@ _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 TestRegistryInMemory = RegistryMachine.TestCase
 TestRegistryInMemory.settings = settings(
-    max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=_QUIET
+    max_examples=examples(40), stateful_step_count=25, deadline=None, suppress_health_check=_QUIET
 )
 TestRegistryOnDisk = DurableRegistryMachine.TestCase
 TestRegistryOnDisk.settings = settings(
-    max_examples=16, stateful_step_count=20, deadline=None, suppress_health_check=_QUIET
+    max_examples=examples(16), stateful_step_count=20, deadline=None, suppress_health_check=_QUIET
 )

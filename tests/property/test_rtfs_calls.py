@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from support.examples import examples
 from support.records import DECODE, json_values
 from support.rtfs import WEATHER_CARD, card
 from waypost.errors import InvalidRequest
@@ -15,7 +16,7 @@ from waypost.protocols.jsonrpc import RpcBatch, RpcCall, error_reply, parse_call
 from waypost.protocols.rtfs.codec import RTFS
 from waypost.protocols.rtfs.criteria import PARAMETERS, glob_matches, parse_criteria
 
-thoroughly = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+thoroughly = settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 members = st.sampled_from(["jsonrpc", "method", "params", "id"])
 calls = st.dictionaries(members, json_values | st.sampled_from(["2.0", "m"]), max_size=4)
 keys = st.sampled_from(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from support.agents import PUBLIC, WORDS, ask, opened, some_agent
+from support.examples import examples
 from support.word_embedder import BagOfWords, quick_space, slow_space
 from waypost.model.registration import Registration
 from waypost.search.ranker import HybridRanker
@@ -23,7 +24,7 @@ visibilities = st.sampled_from(("public", "public", "internal", "private"))
 AUDIENCES = (PUBLIC, frozenset({"public", "internal"}), None)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(seed=seeds, count=st.integers(1, 40), texts=st.lists(words, min_size=1, max_size=5))
 def test_unsaved_agents_rank_exactly_as_after_saving(seed: int, count: int, texts: list[str]) -> None:
     dice = random.Random(seed)
@@ -143,6 +144,6 @@ class LivingIndex(RuleBasedStateMachine):
 
 
 LivingIndex.TestCase.settings = settings(
-    max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(25), stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 test_any_history_gives_the_answers_of_a_fresh_index = LivingIndex.TestCase

@@ -8,6 +8,7 @@ from typing import TypeVar
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from support.examples import examples
 from waypost.errors import InvalidDocument
 from waypost.model.json import dump_json
 from waypost.protocols.rtfs.agent_profile import parse_profile
@@ -30,7 +31,7 @@ from waypost.protocols.rtfs.sexpr import (
     profile_key,
 )
 
-thoroughly = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+thoroughly = settings(max_examples=examples(120), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 texts = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), max_size=20)
 idents = st.from_regex(r"[A-Za-z_$*=<>!?&%][A-Za-z0-9_$+*=<>!?&%.:-]{0,8}", fullmatch=True)

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.examples import examples
 from support.signing import KINDS, NOW, agent, card, key_of, sign_card, sign_compact
 from waypost.errors import WaypostError
 from waypost.model.json import JsonObject, dump_json, parse_object
@@ -48,7 +49,7 @@ flips = given(place=st.integers(0, 10**6), bit=st.integers(0, 7))
 
 
 @flips
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_a_flipped_bit_of_an_announcement_is_never_verified(place: int, bit: int) -> None:
     for kind in ("ed25519", "p-256"):
         changed = find_object(flipped(dump_json(SIGNED[kind]), place, bit))
@@ -77,7 +78,7 @@ def test_a_flipped_bit_of_a_signature_is_never_verified(place: int, bit: int) ->
 
 
 @flips
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_a_flipped_bit_of_a_card_is_never_verified(place: int, bit: int) -> None:
     changed = find_object(flipped(dump_json(CARD), place, bit))
     if changed is not None and check_card(changed, BOUND, NOW)[0].state == "passed":
@@ -85,7 +86,7 @@ def test_a_flipped_bit_of_a_card_is_never_verified(place: int, bit: int) -> None
 
 
 @flips
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_a_flipped_bit_of_a_record_is_never_verified(place: int, bit: int) -> None:
     changed = find_object(flipped(dump_json(PROFILE), place, bit))
     if changed is not None and check_profile(changed, BOUND, NOW)[0].state == "passed":

@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from support.examples import examples
 from waypost.errors import Conflict, NotFound
 from waypost.messaging.tasks import (
     CALLER_KIND,
@@ -138,5 +139,5 @@ class TaskMachine(RuleBasedStateMachine):
         assert leased <= {task_id for _, what, task_id in timers if what == "lease"}
 
 
-TaskMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+TaskMachine.TestCase.settings = settings(max_examples=examples(25), stateful_step_count=25, deadline=None)
 TestTasks = TaskMachine.TestCase
