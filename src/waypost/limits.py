@@ -13,9 +13,7 @@ MIB: Final = 1024 * KIB
 # --- Documents -----------------------------------------------------------------------------------
 DOCUMENT_BYTES: Final = 256 * KIB  # the largest A2A card found in public has 90 KiB
 BATCH_BYTES: Final = 64 * MIB  # streamed line by line: bounds time, not memory
-BATCH_ANSWER_BYTES: Final = (
-    24 * MIB
-)  # more than all documents of a batch are answered with; a line of two bytes is not one
+BATCH_ANSWER_BYTES: Final = 24 * MIB  # documents are answered more briefly; lines of two bytes are not
 REQUEST_BYTES: Final = 64 * KIB  # a discovery request or a command
 RPC_BYTES: Final = MIB  # a JSON-RPC batch may carry many cards
 RPC_BATCH_CALLS: Final = 100  # the calls of a batch share one budget
@@ -162,7 +160,8 @@ ANSWER_OVERHEAD_BYTES: Final = 64 * KIB  # of an answer besides its items
 ANSWER_READ_DOCUMENTS: Final = 16  # read at a time for a page: as many of the largest as an answer has
 WRITE_STALL_SECONDS: Final = 20  # a connection whose client reads nothing for this long is aborted
 WRITE_PROGRESS_BYTES: Final = 16 * KIB  # read within that time, a client counts as slow and is waited for
-UNREAD_BYTES: Final = 32 * MIB  # buffered for all clients that do not read as fast as they ask
+UNREAD_BYTES: Final = 16 * MIB  # buffered for all clients that do not read as fast as they ask
+REFUSED_IDLE_SECONDS: Final = 15  # after a refusal under overload: longer than its Retry-After
 UNREAD_SECONDS: Final = 2  # without being read from: then a connection makes room for other answers
 BUFFERED_BYTES: Final = 64 * KIB  # asyncio's high-water mark: a shorter answer never waits for its reader
 NOT_READY_SECONDS: Final = 0.3  # after a stop signal, while the service still listens: load balancers look elsewhere

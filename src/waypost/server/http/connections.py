@@ -99,6 +99,8 @@ class ConnectionTable:
         """Whether an answer of this size may be buffered. Connections that have not been read from for a while make room,
         the longest first: many slow readers together must not take the memory."""
         unread = sum(connection.unread_bytes() for connection in self._stalled)
+        if not unread:
+            return True  # however long: there is one
         for connection, since in list(self._stalled.items()):
             if unread + size <= limits.UNREAD_BYTES or now - since < limits.UNREAD_SECONDS:
                 break

@@ -239,6 +239,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
         self._unread_bytes = 0
+        self._is_unavailable = False  # the last response was 503
         self._answer_bytes = 0  # of the answer that is being written, whose memory is free when all of it was read
         self._cycles: deque[RequestResponseCycle] = deque()  # requests without a complete response
         self._error: WaypostError = _NOT_HTTP
@@ -386,6 +387,8 @@ class HttpProtocol(HttpToolsProtocol):
         self.used_at = self.loop.time()
         if self._cycles:
             self._cycles.popleft()
+        is_short, self._is_unavailable = self._is_unavailable, False
+        self.timeout_keep_alive = limits.REFUSED_IDLE_SECONDS if is_short else self.config.timeout_keep_alive
         has_next = bool(self.pipeline)
         super().on_response_complete()
         if has_next or self.transport.is_closing():
@@ -452,6 +455,7 @@ class HttpProtocol(HttpToolsProtocol):
     def _end_shed_request(self) -> None:
         self._shed_state = _SHED_COMPLETE
         if not self._ignores_input:
+            self._is_unavailable = True
             self.on_response_complete()  # starts the idle timeout
 
     # --- Refusals --------------------------------------------------------------------------------
@@ -516,6 +520,7 @@ class HttpProtocol(HttpToolsProtocol):
             async def send_bounded(message: Message) -> None:
                 nonlocal is_refused
                 if message["type"] == "http.response.start":
+                    self._is_unavailable = message["status"] == HTTPStatus.SERVICE_UNAVAILABLE
                     size = _content_length(message)
                     if size > limits.BUFFERED_BYTES and not self.config.table.has_room(size, self.loop.time()):
                         is_refused = True
