@@ -10,6 +10,9 @@ from support.certificates import Authority
 from support.server import RunningServer, running_server
 from support.shell import Ran, Shell
 
+AGENT = b"""{"id": "urn:example:one", "name": "One", "description": "Translates invoices.",
+ "bindings": [{"protocol": "https", "endpoint": "https://one.example.com/"}]}"""
+
 
 def run_doctor(server: RunningServer, folder: Path, **environment: str) -> Ran:
     return Shell(folder, server.environment())("doctor", "-o", "json", **environment)
@@ -77,3 +80,29 @@ def test_without_a_service_the_machine_is_examined(tmp_path: Path) -> None:
     assert sound.code == 0
     assert open_folder.code == 1
     assert severities(open_folder, "warning") == {"files": "data", "announcements": "unsigned_announcements"}
+
+
+def test_without_a_service_damaged_files_are_reported(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with running_server(data=data) as server:
+        environment = {**server.environment(), "WAYPOST_SERVER": "http://127.0.0.1:1"}
+        assert Shell(tmp_path, server.environment())("register", "-", stdin=AGENT).code == 0
+    shell = Shell(tmp_path, environment)
+    intact = shell("doctor", "-o", "json")
+    assert (intact.code, severities(intact, "ok")["integrity"]) == (0, None)
+
+    _flip_a_bit(max((data / "index").glob("*.rows"), key=lambda path: path.stat().st_size))
+    index = shell("doctor", "-o", "json")
+    assert (index.code, severities(index, "danger", "warning")) == (1, {"integrity": "data"})
+    assert severities(index, "danger") == {}  # the next start makes it again
+
+    (data / "keys" / "token.pem").write_bytes(b"nothing")
+    key = shell("doctor")
+    assert key.code == 1
+    assert "keys/token.pem and 1 more are damaged" in key.out
+
+
+def _flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)

@@ -11,6 +11,8 @@ from rich.text import Text
 
 from waypost import limits
 from waypost.app import has_sentence_model
+from waypost.app.core import INDEX_FOLDER
+from waypost.app.integrity import check_data_folder
 from waypost.cli.options import example
 from waypost.cli.output import Printer, sanitize
 from waypost.cli.session import Session, with_session
@@ -19,6 +21,7 @@ from waypost.model.times import find_instant
 from waypost.registry.doctor import SEVERITIES, Deployment, diagnose
 from waypost.responses.service import Diagnosis, DoctorFinding
 from waypost.server.api.rest.service import inspect_machine
+from waypost.settings import DATABASES, Settings
 
 EXIT_FAILED = 1
 _MARKS = {"danger": ("✗", "bold red"), "warning": ("!", "yellow"), "info": ("·", "dim"), "ok": ("✓", "green")}
@@ -31,7 +34,7 @@ def doctor(session: Session, *, everything: bool) -> int:
     """Check the security and health of a deployment, and name the setting to change for each finding.
 
     A running service reports its own state (needs admin). Without one, the settings and the data folder of this machine are
-    examined. Exits with 1 if there is a danger (✗) or a warning (!).
+    examined, and its files checked for damage. Exits with 1 if there is a danger (✗) or a warning (!).
     """
     printer = session.printer()
     diagnosis = _remote_diagnosis(session, printer) or _local_diagnosis(session)
@@ -67,14 +70,42 @@ def _with_skew(diagnosis: Diagnosis, began: float, ended: float) -> Diagnosis:
         message=f"The clocks of the service and of this machine differ by {abs(at - ended):.0f} s.",
         hint="Synchronise both with NTP: tokens, leases and signatures depend on the clock.",
     )
-    counts = {**diagnosis.counts, "warning": diagnosis.counts["warning"] + 1}
-    return msgspec.structs.replace(diagnosis, findings=(*diagnosis.findings, finding), counts=counts)
+    return _with_finding(diagnosis, finding)
+
+
+def _with_finding(diagnosis: Diagnosis, finding: DoctorFinding) -> Diagnosis:
+    findings = sorted((*diagnosis.findings, finding), key=lambda each: SEVERITIES.index(each.severity))
+    counts = {**diagnosis.counts, finding.severity: diagnosis.counts[finding.severity] + 1}
+    return msgspec.structs.replace(diagnosis, findings=tuple(findings), counts=counts)
 
 
 def _local_diagnosis(session: Session) -> Diagnosis:
     settings = session.settings()
     machine = inspect_machine(settings, has_embedder=has_sentence_model(settings))
-    return diagnose(Deployment(settings=settings, machine=machine, now=time.time()))
+    diagnosis = diagnose(Deployment(settings=settings, machine=machine, now=time.time()))
+    damage = _find_damage(settings)
+    return diagnosis if damage is None else _with_finding(diagnosis, damage)
+
+
+def _find_damage(settings: Settings) -> DoctorFinding | None:
+    """The state of the files of the data folder; None if it has no store yet. A start detects damage itself, so this is for
+    a service that does not run."""
+    if not settings.is_durable or not (settings.data / DATABASES[0]).is_file():
+        return None
+    problems = check_data_folder(settings.data).problems
+    if not problems:
+        return DoctorFinding(layer="integrity", severity="ok", message="No file of the data folder is damaged.")
+    files = {each.file: each for each in problems}
+    lost = [each for each in files.values() if not each.file.startswith(f"{INDEX_FOLDER}/")]
+    first = (lost or list(files.values()))[0]
+    damaged = f"{first.file} and {len(files) - 1} more are damaged" if len(files) > 1 else f"{first.file} is damaged"
+    return DoctorFinding(
+        layer="integrity",
+        severity="danger" if lost else "warning",
+        message=f"{damaged}: `waypost check` says where.",
+        setting="data",
+        hint=first.hint,
+    )
 
 
 def _lines(diagnosis: Diagnosis, *, everything: bool) -> Iterator[Text]:
