@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -103,6 +104,7 @@ class GroupCommitWriter:
         self._waiting: deque[tuple[TransactionWork, asyncio.Future[Any]]] = deque()
         self._group: list[PendingReply] = []
         self._changes_before = 0
+        self._decided_at = time.monotonic()  # the end of the last slice
         self._logged_bytes = 0  # since the last checkpoint
         self._submitted = 0
         self._lull: asyncio.TimerHandle | None = None  # waiting for a checkpoint
@@ -142,14 +144,22 @@ class GroupCommitWriter:
     # --- Decide ----------------------------------------------------------------------------------
 
     def _decide_some(self) -> None:
-        """Decide a slice of the group; the loop runs other callbacks between slices."""
+        """Decide a slice of the group; the loop runs other callbacks between slices.
+
+        If those took long, the slice is longer: a fixed number in each round of a busy loop would let writes wait for seconds.
+        """
+        started_at = time.monotonic()
+        ends_at = started_at + min(limits.GROUP_SLICE_SECONDS, limits.GROUP_SHARE * (started_at - self._decided_at))
         try:
             if not self._tables.connection.in_transaction:
                 self._begin()
-            for _ in range(limits.GROUP_SLICE):
-                if not self._waiting:
+            count = 0
+            while self._waiting and (count < limits.GROUP_SLICE or time.monotonic() < ends_at):
+                if len(self._group) >= limits.GROUP_COMMIT_MAX:
                     break
                 self._decide(*self._waiting.popleft())
+                count += 1
+            self._decided_at = time.monotonic()
             more = bool(self._waiting) and len(self._group) < limits.GROUP_COMMIT_MAX
             if self._wrote and not more:
                 self._tables.before_commit()
