@@ -84,6 +84,13 @@ def test_every_licence_is_known_and_accepted() -> None:
     assert notices.find_problems() == []
 
 
+def test_the_licence_of_a_package_that_some_pythons_lack_is_stated() -> None:
+    """There, it has no metadata to read."""
+    pins = [pin for name in audit_dependencies.SETS for pin in lockfile.read_pins(name)]
+    partial = {pin.name for pin in pins if "python_full_version" in (pin.marker or "")}
+    assert partial - lockfile.read_licenses()["stated"].keys() == set()
+
+
 def test_an_unknown_or_refused_licence_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     licenses = lockfile.read_licenses()
     del licenses["stated"]["pystemmer"]  # its metadata says "MIT, BSD", which is no SPDX expression
