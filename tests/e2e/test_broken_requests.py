@@ -192,12 +192,19 @@ def test_a_client_that_disconnects_during_a_request_changes_nothing(
     assert "Traceback" not in server.log.read_text()
 
 
-def test_an_oversized_content_length_is_refused_at_once(server: RunningServer) -> None:
+@pytest.mark.parametrize(
+    ("path", "most"), [("/api/v1/agents", limits.DOCUMENT_BYTES), ("/api/v1/agents:batch", limits.BATCH_BYTES)]
+)
+def test_an_oversized_content_length_is_refused_at_once(
+    server: RunningServer, admin: httpx2.Client, path: str, most: int
+) -> None:
+    document = json.dumps(profile("too-long")).encode() + b"\n"
     with RawConnection(server.url) as connection:
-        connection.send(head(server, "POST /api/v1/agents", f"Content-Length: {limits.DOCUMENT_BYTES + 1}"))
+        connection.send(head(server, f"POST {path}", f"Content-Length: {most + 1}") + document)
         answer = connection.answer()
     assert answer.status == 413
     complete(answer.problem)
+    assert admin.get("/api/v1/agents/too-long").status_code == 404
 
 
 def test_an_oversized_request_with_expect_continue_is_refused_at_once(server: RunningServer) -> None:

@@ -114,10 +114,7 @@ class Request:
 
     async def body(self, max_bytes: int = limits.DOCUMENT_BYTES) -> bytes:
         """The whole body. Raises as soon as it is known to be too long."""
-        declared = self.header(b"content-length")
-        if declared is not None and declared.isdigit() and int(declared[:20]) > max_bytes:
-            self.has_unread_body = True
-            raise _too_large(f"has {declared[:20]} bytes", max_bytes)
+        self._check_declared_length(max_bytes)
         deadline = asyncio.get_running_loop().time() + limits.BODY_READ_SECONDS
         parts: list[bytes] = []
         size, has_more = 0, True
@@ -128,7 +125,9 @@ class Request:
         return b"".join(parts)
 
     async def chunks(self, max_bytes: int) -> AsyncIterator[bytes]:
-        """The body as it arrives. The time limit is for each part, not for the whole body."""
+        """The body as it arrives. The time limit is for each part, not for the whole body. Raises before the first one
+        if the declared length is too long: nothing of such a body is used."""
+        self._check_declared_length(max_bytes)
         size, has_more = 0, True
         while has_more:
             deadline = asyncio.get_running_loop().time() + limits.BODY_READ_SECONDS
@@ -152,6 +151,12 @@ class Request:
                     self.has_unread_body = message["type"] == "http.request" and bool(message.get("more_body"))
         except TimeoutError:
             return
+
+    def _check_declared_length(self, max_bytes: int) -> None:
+        declared = self.header(b"content-length")
+        if declared is not None and declared.isdigit() and int(declared[:20]) > max_bytes:
+            self.has_unread_body = True
+            raise _too_large(f"has {declared[:20]} bytes", max_bytes)
 
     async def _read_part(self, max_bytes: int, size: int, deadline: float) -> tuple[bytes, bool]:
         """The part after the first `size` bytes, and whether more follows."""
