@@ -29,6 +29,7 @@ from waypost.registry.jobs.periodic import Job
 from waypost.registry.ports import Clock, KeyValueStore, Ranker, Store, Timings
 from waypost.registry.registry import Registry, RegistryOptions
 from waypost.registry.trust_store import RegistryTrustStore
+from waypost.server.api.adp.agp.websocket import CHAT_PATH
 from waypost.server.auth.certificates import AnnouncedCertificates
 from waypost.server.http.metrics import Metrics
 from waypost.server.renderer import Renderer
@@ -258,7 +259,7 @@ def _make_registry(
         store,
         partial(make_ranker, settings, models),
         clock,
-        _make_options(settings),
+        _make_options(settings, relay_url=f"ws{context.base_url.removeprefix('http')}{CHAT_PATH}"),
         certificates=make_certificates,
         checks=(EndpointCheck(client),) if context.checks_health and settings.health_checks else (),
         timings=Timings(search=metrics.observe_search, commit=metrics.observe_commit),
@@ -275,8 +276,9 @@ def _make_registry(
     )
 
 
-def _make_options(settings: Settings) -> RegistryOptions:
+def _make_options(settings: Settings, relay_url: str) -> RegistryOptions:
     return RegistryOptions(
+        relay_url=relay_url,
         default_visibility=settings.default_visibility,
         watch_keep_seconds=settings.watch_keep_seconds,
         watch_keep_changes=settings.watch_keep_changes,

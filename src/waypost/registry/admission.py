@@ -131,7 +131,7 @@ class AnnouncementAdmission:
                     raise
                 return Decision(outcome="refused", audit=(alarm,), refusal=error)
             rule = self._end(pin, admitted) if self._ends else publish(self._as_admitted(pin, admitted, current))
-            decision = rule(state)
+            decision = rule(self._with_rotated_key(state, admitted))
             is_over = decision.outcome in (
                 write_rules.KEPT,
                 write_rules.DISPLACED,
@@ -179,6 +179,13 @@ class AnnouncementAdmission:
         if source is None or pin is None or pin.digest != self._request.stamp.digest or admitted.event:
             return publication
         return msgspec.structs.replace(publication, document=source.document)
+
+    def _with_rotated_key(self, state: StoreState, admitted: AdmissionResult) -> StoreState:
+        """A key that the bound one has introduced (`previous_signature`) counts as bound in the same write."""
+        if admitted.event != "rotate" or admitted.pin is None:
+            return state
+        notes = {**state.notes, pin_note_key(self._request.agent_id): dump_pin(admitted.pin)}
+        return msgspec.structs.replace(state, notes=notes)
 
     def _end(self, pin: AgentPin | None, admitted: AdmissionResult) -> Rule:
         """P-19: a goodbye must be signed by the pinned key, with a new sequence number."""

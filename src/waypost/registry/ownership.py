@@ -435,8 +435,9 @@ def _is_vouched(publication: Publication, name: str, key_ids: Collection[str]) -
     """Whether the domain or the key vouches for a document without proving its sender.
 
     The service fetched it from the domain itself, and more than a record in the DNS confirms it. Or it names a bound key, or
-    has the proof of one over the name only (ADP, ARD): anybody can copy that, so all its endpoints must be in the domain of
-    the name, and a copy leads nobody astray.
+    has the proof of one over the name only (ADP, ARD): anybody can copy that, so each of its endpoints must be in the domain
+    of the name, or be the relay of this service, which admits nobody to a conversation without the key. So a copy leads
+    nobody astray.
     """
     domain = domain_of(name)
     if domain is None or level_of(publication.verdicts) == "failed":
@@ -445,7 +446,7 @@ def _is_vouched(publication: Publication, name: str, key_ids: Collection[str]) -
     if publication.via == DOMAIN_VIA and any(each.check in _SERVED_LEVELS for each in passed):
         return True
     has_key = any(each.check in _NAME_PROOFS and each.evidence.get("key_id") in key_ids for each in passed)
-    return has_key and all(is_inside(url, domain) for url in _endpoints_of(publication))
+    return has_key and all(is_inside(url, domain) or url == publication.relay_url for url in _endpoints_of(publication))
 
 
 def _endpoints_of(publication: Publication) -> list[str]:

@@ -141,6 +141,7 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
     gated: bool = False  # an announcement: the allow-list applies, and its key is pinned
     proven_host: str | None = None  # the domain of an ADP document, if its owner has proven it
     is_news: bool = False  # a signed sequence number has proven that it is fresh
+    relay_url: str | None = None  # where this service relays conversations; the writer sets it
 
 
 class PublicationReceipt(msgspec.Struct, frozen=True, kw_only=True):

@@ -67,6 +67,7 @@ class RegistryOptions(msgspec.Struct, frozen=True, kw_only=True):
     hourly_bytes_per_owner: int = 0  # no limit
     announcements: AnnouncementOptions = AnnouncementOptions()
     confusable_names: str = "mark"  # or refuse
+    relay_url: str | None = None  # where this service relays conversations of agents
 
 
 class Registry:
@@ -181,6 +182,7 @@ class Registry:
             OwnerQuota(self._catalog, options.agents_per_owner),
             changed,
             default_visibility=options.default_visibility,
+            relay_url=options.relay_url,
             checks=checks,
             timings=timings,
         )

@@ -67,6 +67,7 @@ class RegistryWriter:
         byte_quota: ByteQuota,
         *,
         default_visibility: str,
+        relay_url: str | None,
         checks: Sequence[PublicationCheck],
         timings: Timings,
     ) -> None:
@@ -79,6 +80,7 @@ class RegistryWriter:
         self._quota = quota
         self._byte_quota = byte_quota
         self._default_visibility = default_visibility
+        self._relay_url = relay_url
         self._checks = checks
         self._timings = timings
         self.waiting = 0  # writes that are not durable yet
@@ -99,6 +101,7 @@ class RegistryWriter:
         """Register or update an agent."""
         self._index.publications += 1
         now = self._clock.now()
+        publication = msgspec.structs.replace(publication, relay_url=self._relay_url)
         decoded = publication.decoded
         require_bound(publication.principal, decoded.record.id, decoded.source_id)
         for check in self._checks:
