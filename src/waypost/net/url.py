@@ -129,7 +129,7 @@ def _parse_host(host: str) -> Address | None:
     """The IP address if the host is one; None for a name."""
     if host.startswith("["):
         address = _find_address(host[1:-1])
-        if address is None or address.version != 6 or str(address) != host[1:-1]:
+        if not isinstance(address, ipaddress.IPv6Address) or _shortest_text(address) != host[1:-1]:
             raise _invalid_url("has an IPv6 address that is not in its shortest form", "Write it like [2001:db8::1].")
         return address
     labels = host.split(".")
@@ -143,6 +143,14 @@ def _parse_host(host: str) -> Address | None:
     if len(host) > 253 or not all(map(_LABEL.match, labels)):
         raise _invalid_url("has an invalid host name", "Write it like agents.example.com, without a final dot.")
     return None
+
+
+def _shortest_text(address: ipaddress.IPv6Address) -> str:
+    """The same text on every version: Python 3.13 writes the IPv4 address inside a mapped one with dots."""
+    if address.ipv4_mapped is None:
+        return str(address)
+    number = int(address.ipv4_mapped)
+    return f"::ffff:{number >> 16:x}:{number & 0xFFFF:x}"
 
 
 def _find_address(text: str) -> Address | None:
