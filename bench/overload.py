@@ -99,8 +99,7 @@ class OpenLoop:
         tasks = set()
         for at, kind, wire in schedule:
             delay = start + at - loop.time()
-            if delay > 0:
-                await asyncio.sleep(delay)
+            await asyncio.sleep(max(0.0, delay))  # also if it is late: answers must be read on time
             if self._idle:
                 self._idle.pop().send(kind, wire, start + at)
             elif self._open < CONNECTIONS:
@@ -222,6 +221,7 @@ def summarize(answered: list[Answered], seconds: float, capacity: float) -> dict
         "renewals": _share(answered, "renew"),
         "health": _share(answered, "health"),
         "admitted": {kind: _share(answered, kind) for kind, _ in MIX},
+        "p99_ms": {kind: _percentile([each for each in load if each.kind == kind], 0.99) for kind, _ in MIX},
     }
 
 

@@ -96,6 +96,13 @@ def test_a_burst_beyond_its_bound_is_not() -> None:
     assert loop.run_round([SEARCH] * 1000, 0.001)[SEARCH] == pytest.approx(bound, abs=2)
 
 
+def test_sixty_clients_that_wait_for_their_answers_are_never_refused() -> None:
+    loop = Loop()
+    for _ in range(100):
+        loop.run_overlapping([SEARCH] * 60, 0.001)
+    assert not loop.shed
+
+
 def test_a_lasting_queue_is_cut_to_the_target() -> None:
     assert Loop().overload()[SEARCH] == pytest.approx(limits.QUEUE_TARGET_SECONDS / 0.001, rel=0.1)
 

@@ -5,8 +5,8 @@ rounds before its own, and a counter inside the application sees it only after t
 the head of a request is complete. The expected delay is the number of requests that wait for their first step, times what a
 request took of the recent rounds.
 
-Like CoDel (RFC 8289), a burst may wait longer; a queue that stays longer than the target for an interval is overload. Then
-requests of the lowest priority are refused first.
+Like CoDel (RFC 8289), a burst may wait longer; a queue that stays five times as long as the target for an interval is
+overload. Then the queue is cut to the target, and requests of the lowest priority are refused first.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class AdmissionController:
         self._offered = 0  # in this round, with those that were refused
         self._request_seconds = limits.QUEUE_REQUEST_SECONDS
         self._share = 1.0  # of their time that reads and searches get: less if writes and refusals fill the rounds
-        self._calm_at = now()  # the last time at which the queue was shorter than the target
+        self._calm_at = now()  # the last time at which there was no overload
 
     def admit(self, priority: Priority) -> float | None:
         """The time at which the request began to wait, or None if it is refused."""
@@ -142,7 +142,7 @@ class AdmissionController:
         self._request_seconds += weight * (sample - self._request_seconds)
         round_seconds = now - self._round_began_at
         self._share = min(1.0, (limits.QUEUE_ROUND_FACTOR * self._target / max(round_seconds, 1e-6)) ** 2)
-        if self._offered * self._request_seconds < self._target:
+        if self._offered * self._request_seconds < limits.QUEUE_OVERLOAD_FACTOR * self._target:
             self._calm_at = now
         self._started = self._offered = 0
         self._round_began_at = now if self._waiting else None
