@@ -291,7 +291,7 @@ class AgpConnection:
     def verdict(self) -> Verdict | None:
         if self.peer_key is None or not self.is_open:
             return None
-        return peer_verdict(self.peer_key, verified=self.session.is_verified, now=self._clock.now())
+        return peer_verdict(self.peer_key, verified=self.session.is_verified, now=self._clock.latest())
 
     async def run(self) -> None:
         """Run until the connection ends. Raises LinkLost, PeerClosed, PeerError or a WaypostError."""
@@ -333,7 +333,7 @@ class AgpConnection:
         """Send a disconnect, and end."""
         if self.is_open:
             with suppress(LinkLost):
-                await self._send(self.session.control("disconnect", self._clock.now(), reason=reason or None))
+                await self._send(self.session.control("disconnect", self._clock.latest(), reason=reason or None))
         self._fail(PeerClosed(reason))
 
     async def _send_failure(self, error: Exception) -> None:
@@ -341,7 +341,7 @@ class AgpConnection:
         if isinstance(error, WaypostError):
             with suppress(LinkLost, WaypostError, TimeoutError):
                 async with asyncio.timeout(self._timeouts.stall_seconds):
-                    await self._link.send(self.session.fault_frame(error, self._clock.now()))
+                    await self._link.send(self.session.fault_frame(error, self._clock.latest()))
             await self._link.close(error_codes(error).ws_close, _reason(error.message))
         elif not isinstance(error, LinkLost):
             self.session.end()
@@ -359,7 +359,7 @@ class AgpConnection:
         try:
             async with asyncio.timeout(self._timeouts.handshake_seconds) as self._deadline:
                 if self.session.peer is not None:
-                    await self._send(self.session.call(self._clock.now()))
+                    await self._send(self.session.call(self._clock.latest()))
                 while not self.session.is_open:
                     await self._handle_handshake_frame(await self._link.receive())
         except TimeoutError:
@@ -370,13 +370,13 @@ class AgpConnection:
             ) from None
 
     async def _handle_handshake_frame(self, frame: str | bytes) -> None:
-        match self.session.receive(frame, self._clock.now()):
+        match self.session.receive(frame, self._clock.latest()):
             case HelloReceived(hello):
                 known = await self._peers.key_of(hello.agent)
                 if known is None:
                     raise unknown_peer_error(hello.agent)
                 self.peer_key = known
-                for answer in self.session.admit(known.matched(hello.raw), self._clock.now()):
+                for answer in self.session.admit(known.matched(hello.raw), self._clock.latest()):
                     await self._send(answer)
             case ControlReceived(action, message, verified):
                 await self._handle_control(action, message, verified)
@@ -401,7 +401,7 @@ class AgpConnection:
             await self._handle_frame(frame)
 
     async def _handle_frame(self, frame: str | bytes) -> None:
-        match self.session.receive(frame, self._clock.now()):
+        match self.session.receive(frame, self._clock.latest()):
             case MessageReceived(message):
                 self._enqueue(message)
                 while len(self._inbound) >= limits.AGP_QUEUE:
@@ -415,7 +415,7 @@ class AgpConnection:
     async def _handle_control(self, action: JsonObject, message: AgpMessage, verified: bool) -> None:
         match action["action"]:
             case "heartbeat" if verified:
-                await self._send(self.session.acknowledge((message.id,), self._clock.now()))
+                await self._send(self.session.acknowledge((message.id,), self._clock.latest()))
                 return
             case "error":
                 raise PeerError(
@@ -468,7 +468,7 @@ class AgpConnection:
             ids = tuple(self._ack_ids[: limits.AGP_ACK_IDS])
             del self._ack_ids[: limits.AGP_ACK_IDS]
             self._last_ack_size = len(ids)
-            await self._send(self.session.acknowledge(ids, self._clock.now()))
+            await self._send(self.session.acknowledge(ids, self._clock.latest()))
 
     def push(self, message: AgentMessage) -> None:
         """Send a message that is already stored."""
@@ -516,7 +516,7 @@ class AgpConnection:
         return [self._outbound.popleft() for _ in range(count)]
 
     def _sign(self, messages: Sequence[AgentMessage]) -> Iterator[str]:
-        now, signing_time = self._clock.now(), self._store.signing_time
+        now, signing_time = self._clock.latest(), self._store.signing_time
         return self.session.write_each(
             [
                 UnsignedMessage(message.id, message.kind, message.content, signing_time(message, now))
@@ -543,12 +543,12 @@ class AgpConnection:
             self._deadline.reschedule(None)
         messages = (await self._store.unacknowledged(self.peer))[: limits.AGP_MAILBOX_PER_SENDER]
         for message in messages:
-            at = self._store.signing_time(message, self._clock.now())
+            at = self._store.signing_time(message, self._clock.latest())
             await self._send(self.session.write(message.kind, message.content, at, message_id=message.id))
         return len(messages)
 
     async def control(self, action: str, **members: Any) -> None:
-        await self._send(self.session.control(action, self._clock.now(), **members))
+        await self._send(self.session.control(action, self._clock.latest(), **members))
 
     async def _send(self, frame: str) -> None:
         self._sending_since = self._sent_at = self._loop.time()

@@ -148,7 +148,7 @@ class AgpEndpoint:
         message = parse_message(frame)
         if message.to != self.me.agent or message.type not in ("chat", "task"):
             raise Forbidden("The message is for another agent.", path="$.to", hint="Send it to that agent.")
-        check_time(message, self._clock.now())
+        check_time(message, self._clock.latest())
         known = await self._peers.key_of(message.sender)
         if known is None or known.key is None:
             raise unknown_peer_error(message.sender)
@@ -158,10 +158,12 @@ class AgpEndpoint:
             )
         await self.accept([message], verified=False)
         session = AgpSession(self.me, self._random, peer=message.sender, calls=True)
-        await send(session.acknowledge((message.id,), self._clock.now()))
+        await send(session.acknowledge((message.id,), self._clock.latest()))
 
     def make_message(self, peer: str, content: MessageContent, *, kind: str = "chat") -> AgentMessage:
-        return AgentMessage(id=self._random.message_id(), peer=peer, content=content, kind=kind, at=self._clock.now())
+        return AgentMessage(
+            id=self._random.message_id(), peer=peer, content=content, kind=kind, at=self._clock.latest()
+        )
 
     async def send(self, message: AgentMessage) -> None:
         """Store a message, and send it now or once there is a connection to its receiver."""
@@ -270,7 +272,7 @@ class AgpEndpoint:
             peer=question.peer,
             content=msgspec.structs.replace(content, reply_to=question.id),
             kind=question.kind,  # a result is a `task`, as its request was (adp.md §6.4)
-            at=self._clock.now(),
+            at=self._clock.latest(),
         )
 
 

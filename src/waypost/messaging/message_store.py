@@ -75,7 +75,7 @@ class MessageStore:
 
     async def post(self, messages: Sequence[AgentMessage], *, done: Sequence[AgentMessage] = ()) -> None:
         """Store outgoing messages, and remove the ones that they answer (`done`), in one commit."""
-        now = self._clock.now()
+        now = self._clock.latest()
         peers = {message.peer for message in messages} if len(messages) > 1 else [message.peer for message in messages]
         for peer in peers:
             if not self._has_counted_room(peer, len(messages)):
@@ -165,7 +165,7 @@ class MessageStore:
             self._removing.update(ids)
             try:
                 await self._store.commit(
-                    [KeyValueWrite(kind=OUTBOX_KIND, key=key, value=None) for key in keys], self._clock.now()
+                    [KeyValueWrite(kind=OUTBOX_KIND, key=key, value=None) for key in keys], self._clock.latest()
                 )
             finally:
                 self._removing.difference_update(ids)
@@ -178,7 +178,7 @@ class MessageStore:
             )
             for each in received
         ]
-        now = self._clock.now()
+        now = self._clock.latest()
         writes: list[KeyValueWrite] = []
         for message in messages:
             writes += self._inbox_writes(message, now)
@@ -205,7 +205,7 @@ class MessageStore:
     async def _scan(self, kind: str, prefix: str) -> AsyncIterator[tuple[str, AgentMessage]]:
         after = ""
         while True:
-            page = await self._store.scan(kind, self._clock.now(), prefix=prefix, after=after, limit=_PAGE_SIZE)
+            page = await self._store.scan(kind, self._clock.latest(), prefix=prefix, after=after, limit=_PAGE_SIZE)
             for item in page:
                 yield item.key, _decode_message(item.value)
             if len(page) < _PAGE_SIZE:

@@ -79,7 +79,7 @@ class Mailboxes:
 
     async def deposit(self, agent: str, message: AgpMessage, frame: str) -> None:
         """Store a message for `agent`. A known id is replaced: the message was signed again."""
-        now = self._clock.now()
+        now = self._clock.latest()
         sizes = await self._sizes_of(agent, now)
         key = _mailbox_key(agent, message.sender, message.id)
         _check_mailbox_capacity(
@@ -103,7 +103,7 @@ class Mailboxes:
         """All senders and frames, in order. They stay stored until they are acknowledged."""
         self._sizes.pop(agent, None)  # while the agent is connected, nothing is added
         found = await self._store.scan(
-            MAILBOX_KIND, self._clock.now(), prefix=f"{agent} ", limit=limits.AGP_MAILBOX + 1
+            MAILBOX_KIND, self._clock.latest(), prefix=f"{agent} ", limit=limits.AGP_MAILBOX + 1
         )
         items = [(each.key.split(" ", 2)[1], msgspec.json.decode(each.value, type=_MailboxItem)) for each in found]
         return [(sender, each.frame) for sender, each in sorted(items, key=lambda pair: pair[1].order)]
@@ -114,7 +114,7 @@ class Mailboxes:
             for message_id in ids
         ]
         if writes:
-            await self._store.commit(writes, self._clock.now())
+            await self._store.commit(writes, self._clock.latest())
         for write in writes:
             self._sizes.get(agent, {}).pop(write.key, None)
 
@@ -193,7 +193,7 @@ class Relay:
 
     async def serves(self, agent: str) -> bool:
         """Whether the agent is attached, or was recently."""
-        return agent in self._attached or await self._store.get(RELAYED_KIND, agent, self._clock.now()) is not None
+        return agent in self._attached or await self._store.get(RELAYED_KIND, agent, self._clock.latest()) is not None
 
     async def attach(self, link: AttachedLink, connection: AgpConnection) -> int:
         """Attach the peer of a connection; returns the number of messages in its mailbox."""
@@ -202,7 +202,7 @@ class Relay:
             raise RateLimited(
                 "Too many agents are attached to this relay.", path="$", hint="Try again later.", retry_after=60
             )
-        now = self._clock.now()
+        now = self._clock.latest()
         write = KeyValueWrite(kind=RELAYED_KIND, key=agent, value=b"1", expires_at=now + limits.AGP_OUTBOX_SECONDS)
         await self._store.commit([write], now)
         self._attached[agent] = (link, connection)
@@ -307,7 +307,7 @@ class Relay:
             )
         if message is None or not verify(key, message.signature, message.signing_input):
             raise BadSignature("The hello is not signed with its key.", path="$.signature", hint="Sign it (ADP-42).")
-        check_time(message, self._clock.now())
+        check_time(message, self._clock.latest())
         return key
 
     async def _register(self, peer: RelayedPeer) -> None:
@@ -347,7 +347,7 @@ class Relay:
                 path="$.to",
                 hint="Open another one for others.",
             )
-        check_time(message, self._clock.now())
+        check_time(message, self._clock.latest())
         if not verify(peer.key, message.signature, message.signing_input):
             raise BadSignature(
                 "The message is not signed with the key of its sender.", path="$.signature", hint="Sign it."
@@ -379,7 +379,7 @@ class Relay:
             sender=self._me.agent,
             to=to,
             kind="system",
-            at=self._clock.now(),
+            at=self._clock.latest(),
             content=write_action(action, **members),
         )
 

@@ -107,7 +107,7 @@ class OutboundClient:
         from waypost.net.dns.validator import ValidatingResolver
 
         return ValidatingResolver(
-            self._upstreams, self._anchors, clock=SystemClock().now, trust_ad=self._options.trust_ad
+            self._upstreams, self._anchors, clock=SystemClock().latest, trust_ad=self._options.trust_ad
         )
 
     @cached_property

@@ -50,6 +50,19 @@ async def test_a_question_is_answered_and_both_sides_are_verified() -> None:
             assert verdict.evidence["key_by"] == "given"
 
 
+@pytest.mark.parametrize("suspended", [ALICE, BOB])
+async def test_after_a_suspend_agents_still_understand_each_other(suspended: str) -> None:
+    """The clock that does not jump stood still on one machine (E13)."""
+    clocks = {ALICE: ManualClock(), BOB: ManualClock()}
+    alice = await correspondent(ALICE, BOB, clock=clocks[ALICE])
+    bob = await correspondent(BOB, ALICE, clock=clocks[BOB], on_chat=echo)
+    for agent, clock in clocks.items():
+        (clock.jump if agent == suspended else clock.advance)(86_400)
+    async with Meeting(alice, bob):
+        answer = await text_of(alice.stream_answer(alice.make_message(BOB, MessageContent(text="hello"))))
+        assert answer == "echo: hello"
+
+
 async def test_the_result_of_a_task_is_a_task_as_its_request_was() -> None:
     alice, bob = await correspondent(ALICE, BOB), await correspondent(BOB, ALICE, on_task=echo)
     async with Meeting(alice, bob):

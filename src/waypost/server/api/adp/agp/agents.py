@@ -150,7 +150,7 @@ class AgpAgents:
         except WaypostError:
             caller = UNKNOWN_AGENT
         session = AgpSession(_party(self.own, key), self._draws, peer=caller, calls=True)
-        return session.fault_frame(error, self._registry.clock.now(), again=isinstance(error, Forbidden))
+        return session.fault_frame(error, self._registry.clock.latest(), again=isinstance(error, Forbidden))
 
     def on_revoked(self, listener: Callable[[str, str], None]) -> None:
         self._registry.trust.on_revoked(listener)
