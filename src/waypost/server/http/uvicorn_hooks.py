@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import httptools
 import uvicorn
@@ -224,8 +224,6 @@ class HttpProtocol(HttpToolsProtocol):
     stall_seconds: float = limits.WRITE_STALL_SECONDS
     config: HttpConfig
 
-    _refused_count: ClassVar[int] = 0  # connections that are open only to be told why they are refused
-
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.parser = cast(Any, _RequestParser(self))
@@ -270,7 +268,7 @@ class HttpProtocol(HttpToolsProtocol):
         if self._is_counted:
             self.config.table.remove(self._address())
         if self._is_refused_connection:
-            HttpProtocol._refused_count -= 1
+            self.config.table.refused -= 1
         for cycle in self._cycles:  # uvicorn tells the last one only
             cycle.disconnected = True
             cycle.message_event.set()
@@ -486,8 +484,8 @@ class HttpProtocol(HttpToolsProtocol):
     def _refuse_connection(self, error: WaypostError) -> None:
         self._ignores_input = True
         self._is_refused_connection = True
-        HttpProtocol._refused_count += 1
-        if HttpProtocol._refused_count > limits.REFUSED_CONNECTIONS:
+        self.config.table.refused += 1
+        if self.config.table.refused > limits.REFUSED_CONNECTIONS:
             self.transport.write(_error_response(error))
             self.transport.close()
         else:
