@@ -204,6 +204,7 @@ COLLECTOR_THRESHOLDS: Final = (20_000, 20, 50)
 
 # --- Caches (entries) ----------------------------------------------------------------------------
 RECORD_CACHE: Final = 4096
+RECORD_CACHE_BYTES: Final = 64 * MIB  # of memory: enough for RECORD_CACHE usual records, or 10 to 200 of the largest
 NAME_SKELETON_CACHE: Final = 32_768  # about 200 bytes each
 RENDERING_CACHE_BYTES: Final = 32 * MIB
 ZONE_SET_BYTES: Final = 1232  # AID-12: fits into one datagram on every network
@@ -212,6 +213,7 @@ ZONE_VALUES: Final = 16  # certificates or addresses named by one zone
 LIVE_CERTIFICATE_SECONDS: Final = 10.0  # to fetch the certificate of a host that a zone is to name
 CAPABILITY_VERSIONS: Final = 16  # old capability documents of one domain that cached DNS records may still name
 HOSTED_DOCUMENTS: Final = 256  # signed documents of hosted agents; a signature costs 50 µs
+HOSTED_DOCUMENTS_BYTES: Final = 16 * MIB
 SUMMARY_CACHE_BYTES: Final = 72 * MIB  # summaries of about 110,000 agents: paging reads each once per page
 AF_TEXT_CACHE_BYTES: Final = 64 * MIB  # case-folded texts of 100,000 agents, filled by substring searches
 AF_PAGE_CACHE: Final = 64  # frequently requested pages of summaries
@@ -516,6 +518,7 @@ AID_PROOF_SECONDS: Final = 300  # validity of a proof of an AID key
 AID_PROOF_SKEW_SECONDS: Final = 60
 RESOLVE_COST: Final = 50  # in reads: one resolution a second at the default rate
 RESOLUTION_CACHE: Final = 1000  # resolutions in memory while they are valid
+RESOLUTION_CACHE_BYTES: Final = 32 * MIB
 CONCURRENT_RESOLUTIONS: Final = 64  # each holds sockets; further callers wait
 RECHECK_SECONDS: Final = 86_400  # between two resolutions of the domain that an agent was imported from
 CONCURRENT_RECHECKS: Final = 8

@@ -29,6 +29,7 @@ from waypost.domains.trust_levels import (
     verify_aid_key,
     with_public_key,
 )
+from waypost.model.json import memory_size
 from waypost.model.resolution import Depth, LookupMethod, Outcome, Resolution, ResolutionCost, TrustLevel, highest_level
 from waypost.model.verdict import Verdict
 from waypost.protocols.dns_aid.txt_records import AidRecord
@@ -142,7 +143,9 @@ class DomainResolver:
         self.clock = clock
         self._options = options or ResolveOptions()
         self._slots = asyncio.Semaphore(limits.CONCURRENT_RESOLUTIONS)
-        self._cache: LruCache[tuple[str, Depth], tuple[float, Resolution]] = LruCache(limits.RESOLUTION_CACHE)
+        self._cache: LruCache[tuple[str, Depth], tuple[float, Resolution]] = LruCache(
+            limits.RESOLUTION_CACHE_BYTES, memory_size, max_entries=limits.RESOLUTION_CACHE
+        )
 
     async def resolve(self, name: str, depth: Depth = "key", *, fresh: bool = False) -> Resolution:
         """Raises InvalidParameter for an invalid name; other failures are in the result."""

@@ -11,6 +11,7 @@ import msgspec
 from waypost import limits
 from waypost.errors import InvalidParameter
 from waypost.model.health import HEALTH_FACT, SUSPENDED, UNHEALTHY, UNKNOWN, Health, endpoint_to_check
+from waypost.model.json import memory_size
 from waypost.model.principal import record_scopes
 from waypost.model.record import AgentRecord
 from waypost.model.times import find_instant
@@ -45,6 +46,7 @@ TRUST_FACT = "trust"
 VERIFIED_FACT = "trust:verified"
 KEY_FACT = "key"
 _HEALTH_PREFIX = f"{HEALTH_FACT}:"
+_SOURCE_BYTES = 1024  # of memory, in addition to the document
 
 
 class SourceDocument(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -119,6 +121,12 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
             if source.dialect == dialect:
                 return source
         return None
+
+
+def memory_of(registration: Registration) -> int:
+    """Estimate the bytes of memory of a registration with its documents."""
+    parts = registration.record, registration.aliases, registration.invitees, verdicts_of(registration)
+    return memory_size(parts) + sum(len(source.document) + _SOURCE_BYTES for source in registration.sources)
 
 
 def verdicts_of(registration: Registration) -> tuple[Verdict, ...]:

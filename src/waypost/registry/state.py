@@ -8,7 +8,7 @@ from typing import Any
 from waypost import limits
 from waypost.cache import LruCache
 from waypost.model.events import Event
-from waypost.model.registration import Registration
+from waypost.model.registration import Registration, memory_of
 from waypost.registry.catalog.catalog import Catalog
 from waypost.registry.catalog.entries import entry_of
 from waypost.registry.catalog.entry_columns import EntryColumns
@@ -20,14 +20,18 @@ Observer = Callable[[CommittedChange], None]
 _RECENT_REMOVALS = 1000  # events that are searched for removals at the start
 
 
+def make_record_cache() -> LruCache[str, Registration]:
+    return LruCache(limits.RECORD_CACHE_BYTES, memory_of, max_entries=limits.RECORD_CACHE)
+
+
 class RegistryState:
     """Readers only read it; `apply` alone changes it, after the store has committed."""
 
     def __init__(self, index: LiveIndex, changes: ChangeLog, announce: Callable[[int], None] | None) -> None:
         """`announce` gets each revision before a caller is answered with it; None if no other process follows."""
         self.catalog = Catalog()
-        self.records: LruCache[str, Registration] = LruCache(limits.RECORD_CACHE)
-        self.bare_records: LruCache[str, Registration] = LruCache(limits.RECORD_CACHE)  # without their documents
+        self.records = make_record_cache()
+        self.bare_records = make_record_cache()  # without their documents
         self.hosted: dict[str, str] = {}  # agent ids by domain; an entry may have moved on to another domain
         self._index = index
         self.changes = changes

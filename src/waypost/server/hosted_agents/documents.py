@@ -131,6 +131,10 @@ class HostedDocument(msgspec.Struct, frozen=True, kw_only=True):
         return encode_base64url(hashlib.sha256(self.capabilities).digest())
 
 
+def _cached_size(cached: tuple[tuple[object, ...], HostedDocument]) -> int:
+    return len(cached[1].body) + len(cached[1].capabilities)
+
+
 class HostedDocuments:
     def __init__(
         self, renderer: Renderer, keys: HostedKeys, service: Registration, versions: CapabilityVersions
@@ -140,7 +144,7 @@ class HostedDocuments:
         self._service = service
         self._versions = versions
         self._cache: LruCache[tuple[str, str, DocumentLocation], tuple[tuple[object, ...], HostedDocument]] = LruCache(
-            limits.HOSTED_DOCUMENTS
+            limits.HOSTED_DOCUMENTS_BYTES, _cached_size, max_entries=limits.HOSTED_DOCUMENTS
         )
 
     @property

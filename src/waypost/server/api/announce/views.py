@@ -14,7 +14,7 @@ import msgspec
 from waypost import limits
 from waypost.cache import LruCache
 from waypost.errors import NotFound, WaypostError
-from waypost.model.json import JsonObject, dump_json, parse_object
+from waypost.model.json import JsonObject, dump_json, memory_size, parse_object
 from waypost.model.principal import Principal, no_such_agent
 from waypost.model.registration import CatalogEntry, Registration
 from waypost.model.times import to_rfc3339
@@ -54,11 +54,17 @@ class AnnouncePage(msgspec.Struct, frozen=True, kw_only=True):
         return [view.body for view in self.views]
 
 
+def _view_size(view: AnnounceView) -> int:
+    return len(view.body) + memory_size(view.capabilities)
+
+
 class AnnounceViews:
     def __init__(self, registry: Registry, renderer: Renderer) -> None:
         self._registry = registry
         self._renderer = renderer
-        self._views: LruCache[str, AnnounceView] = LruCache(limits.RECORD_CACHE)
+        self._views: LruCache[str, AnnounceView] = LruCache(
+            limits.RENDERING_CACHE_BYTES, _view_size, max_entries=limits.RECORD_CACHE
+        )
         self._derived_ids = DerivedIds(registry)
 
     async def page(self, principal: Principal, query: AgentQuery, filters: AnnouncedFilter) -> AnnouncePage:
