@@ -126,6 +126,10 @@ def canonical_id(agent_id: str) -> str:
     return agent_id if named is None else "".join(named)
 
 
+def is_same_id(one: str, other: str) -> bool:
+    return canonical_id(one) == canonical_id(other)
+
+
 @lru_cache(limits.NAMED_DOMAIN_CACHE)
 def equivalent_ids(agent_id: str) -> tuple[str, ...]:
     """Return the other common spellings of an id: the canonical one, and a UUID without its prefix."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from waypost.errors import MissingScope, NotFound, NotOwner, Unauthorized
+from waypost.model.names import is_same_id
 
 SCOPE_READ = "discover:read"
 
@@ -115,7 +116,7 @@ def require_owner(principal: Principal, owner: str, scopes: tuple[str, ...], nam
 def require_bound(principal: Principal, *names: str) -> None:
     """Raise NotOwner if the credential is bound to another agent."""
     only = principal.only
-    if only is not None and not any(name in (only, f"urn:uuid:{only}") for name in names):
+    if only is not None and not any(is_same_id(name, only) for name in names):
         raise NotOwner(
             "This credential is bound to another agent.",
             path="id",

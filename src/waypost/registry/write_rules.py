@@ -15,7 +15,7 @@ import msgspec
 from waypost import limits
 from waypost.errors import InvalidParameter, NotFound, OwnerConflict, PreconditionFailed, StaleMetadata, WaypostError
 from waypost.model.json import parse_json
-from waypost.model.names import canonical_id, domain_of, equivalent_ids
+from waypost.model.names import canonical_id, domain_of, equivalent_ids, is_same_id
 from waypost.model.principal import (
     LAN_SUBJECT,
     VISIBILITIES,
@@ -193,7 +193,8 @@ def _find_live(
     current = find_current(publication, state)
     if current is None or not current.has_expired(now):
         return current, None
-    return None, state.registrations.get(publication.decoded.record.id)
+    record_id = publication.decoded.record.id
+    return None, current if is_same_id(current.id, record_id) else state.registrations.get(record_id)
 
 
 def find_current(publication: Publication, state: StoreState) -> Registration | None:
@@ -233,8 +234,12 @@ def _find_tombstone(
     """The tombstone of the id. A registration that expired and is not removed yet counts as one."""
     if expired is not None:
         return _make_tombstone(expired, "expired", now, hold_until=_hold_until(expired))
-    record_id = publication.decoded.record.id
-    found = (state.tombstones.get(name) for name in with_spellings((record_id,)))
+    return find_tombstone(publication.decoded.record.id, state)
+
+
+def find_tombstone(agent_id: str, state: StoreState) -> Tombstone | None:
+    """The tombstone of an id in any spelling."""
+    found = (state.tombstones.get(name) for name in with_spellings((agent_id,)))
     return next((tombstone for tombstone in found if tombstone is not None), None)
 
 
@@ -294,9 +299,10 @@ def _create(
         announce_id=announce_id,
         hosted=_hosted(publication),
     )
-    before = expired.scopes if expired is not None else None
+    replaced = expired if expired is not None and expired.id == decoded.record.id else None
+    before = replaced.scopes if replaced is not None else None
     change = RegistrationChange(
-        type="registered", at=now, registration=registration, before=before, replaced=expired, document=document
+        type="registered", at=now, registration=registration, before=before, replaced=replaced, document=document
     )
     entry = audit_publication(publication, "register", decoded.record.id, registration.etag, now)
     return Decision(outcome="created", change=change, audit=(entry,))
@@ -678,7 +684,7 @@ def withdraw(
     principal: Principal, key: str, if_match: tuple[str, ...] | None, *, now: float, via: str = "http"
 ) -> Rule:
     def decide(state: StoreState) -> Decision:
-        tombstone = state.tombstones.get(key)
+        tombstone = find_tombstone(key, state)
         is_withdrawn = not state.registrations and tombstone is not None and tombstone.type == "withdrawn"
         if is_withdrawn and tombstone is not None and may_change(principal, tombstone.owner):
             return Decision(outcome="already")
@@ -734,7 +740,7 @@ def expire(agent_id: str, *, now: float) -> Rule:
 def _make_tombstone(current: Registration, kind: str, now: float, *, hold_until: float) -> Tombstone:
     newest = max((source.sequence for source in current.sources if source.sequence is not None), default=None)
     return Tombstone(
-        id=current.id,
+        id=canonical_id(current.id),
         owner=current.owner,
         at=now,
         type="withdrawn" if kind == "withdrawn" else "expired",

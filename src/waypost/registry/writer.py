@@ -219,7 +219,8 @@ class RegistryWriter:
         self._catalog.expire(self._clock.now())
         agent_id = self._find_visible_id(principal, key) or self._absent_names((key,))[0]
         decide = write_rules.withdraw(principal, agent_id, if_match, now=self._clock.now(), via=via)
-        command = Command(keys=(agent_id,), notes=self._ownership_notes((agent_id,)), decide=decide)
+        keys = with_spellings((agent_id,))  # its tombstone has the canonical id
+        command = Command(keys=keys, notes=self._ownership_notes((agent_id,)), decide=decide)
         try:
             result = await self.execute(command)
         except NotFound:

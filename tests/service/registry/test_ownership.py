@@ -17,6 +17,7 @@ from support.fake_dns_server import DnsServer, dns_server
 from support.service import Bench, profile, service
 from support.signing import key_of
 from support.websocket_clients import socket_service
+from waypost.model.names import unslug
 from waypost.model.principal import LAN_SUBJECT, LAN_VIA, SCOPE_WRITE, Principal
 from waypost.protocols.codec import CARRY
 from waypost.protocols.dialects import DIALECTS
@@ -339,6 +340,107 @@ async def test_an_alias_opens_no_way_to_a_bound_agent(bench: Bench) -> None:
     await pin(bench, "mine")
     assert (await admin.post("/api/v1/agents", json=profile("also-mine"))).status_code == 409
     assert (await mallory.post("/api/v1/agents", json=profile("also-mine"))).status_code == 409
+
+
+# --- Spellings of a UUID --------------------------------------------------------------------------
+
+SPELLED = (UUID, UUID.upper(), f"urn:uuid:{UUID}", f"urn:uuid:{UUID.upper()}", f"URN:UUID:{UUID.upper()}")
+
+
+async def read_everywhere(client: httpx2.AsyncClient, spelling: str) -> dict[str, Any]:
+    """The id that each API shows for this spelling, or the status of its refusal."""
+    path = quote(spelling, safe="")
+    shown: dict[str, Any] = {}
+    for name, url, member in (
+        ("rest", f"/api/v1/agents/{path}", "id"),
+        ("rest profile", f"/api/v1/agents/{path}?as=profile", "id"),
+        ("history", f"/api/v1/agents/{path}:history", "id"),
+        ("profile", f"/profile/v1/agents/{path}", "id"),
+    ):
+        answer = await client.get(url)
+        shown[name] = answer.json()[member] if answer.status_code == 200 else answer.status_code
+    announced = await client.get(f"/agents/{path}")
+    shown["announce"] = announced.json()["agent"]["metadata"] if announced.status_code == 200 else announced.status_code
+    item = await client.get(f"/.well-known/agentframework/v1/agents/{path}")
+    shown["af"] = unslug(item.json()["id"]) or item.json()["id"] if item.status_code == 200 else item.status_code
+    listed = (await client.get("/.well-known/agentframework/v1/agents", params={"id": spelling})).json()
+    shown["af list"] = [unslug(each["id"]) or each["id"] for each in listed["agents"]]
+    call = {"jsonrpc": "2.0", "id": 1, "method": "rtfs.registry.discover", "params": {"agent_id": spelling}}
+    found = (await client.post("/rtfs", json=call)).json()
+    shown["rtfs"] = [each["agent_id"] for each in found["result"]["agents"]] if "result" in found else found
+    headers = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-06-18"}
+    tool = {"name": "get_agent", "arguments": {"id": spelling}}
+    answer = (await client.post("/mcp", json={**call, "method": "tools/call", "params": tool}, headers=headers)).json()
+    result = answer["result"]
+    shown["mcp"] = 404 if result["isError"] else result["structuredContent"]["id"]
+    return shown
+
+
+@pytest.mark.parametrize("registered", SPELLED[:4])
+async def test_every_api_reads_a_uuid_in_any_spelling(bench: Bench, registered: str) -> None:
+    alice, mallory = bench.as_("alice"), bench.as_("mallory")
+    private = {"waypost-visibility": "private"}
+    assert (await alice.post("/api/v1/agents", json=profile(registered), headers=private)).status_code == 201
+    expected = await read_everywhere(alice, registered)
+    assert set(map(str, expected.values())) - {str(expected["announce"])} == {registered, str([registered])}
+    unknown = await read_everywhere(mallory, UUID.replace("3", "4"))
+    for spelling in SPELLED:
+        assert await read_everywhere(alice, spelling) == expected, spelling
+        assert await read_everywhere(mallory, spelling) == unknown, spelling
+
+
+async def write_everywhere(client: httpx2.AsyncClient, spelling: str) -> dict[str, Any]:
+    """The status of each API that changes an agent. The last ones remove it, and the first ones register it again."""
+    path = quote(spelling, safe="")
+    done: dict[str, Any] = {}
+
+    async def call_rtfs_with(method: str, **params: Any) -> Any:
+        call = {"jsonrpc": "2.0", "id": 1, "method": f"rtfs.registry.{method}", "params": params}
+        answer = (await client.post("/rtfs", json=call)).json()
+        return answer["result"]["status"] if "result" in answer else answer["error"]["code"]
+
+    async def register() -> int:
+        return (await client.post("/api/v1/agents", json=profile(spelling))).status_code
+
+    done["put"] = (await client.put(f"/profile/v1/agents/{path}", json=profile(spelling))).status_code
+    done["renew"] = (await client.post(f"/api/v1/agents/{path}:renew")).status_code
+    done["share"] = (await client.post(f"/api/v1/agents/{path}:share", json={"add": ["bob"]})).status_code
+    done["heartbeat"] = await call_rtfs_with("heartbeat", agent_id=spelling)
+    done["deregister"] = await call_rtfs_with("deregister", agent_id=spelling)
+    done["deregister again"] = await call_rtfs_with("deregister", agent_id=spelling)
+    for name, url in (("rest", "/api/v1/agents"), ("profile", "/profile/v1/agents"), ("announce", "/agents")):
+        done[f"register for {name}"] = await register()
+        done[name] = (await client.delete(f"{url}/{path}")).status_code
+    return done
+
+
+@pytest.mark.parametrize("registered", SPELLED[:4])
+async def test_every_api_changes_a_uuid_in_any_spelling(bench: Bench, registered: str) -> None:
+    alice, mallory = bench.as_("alice"), bench.as_("mallory")
+    for spelling in SPELLED:
+        assert (await alice.post("/api/v1/agents", json=profile(registered))).status_code == 201
+        refused = await write_everywhere(mallory, spelling)
+        assert {refused.pop("deregister"), refused.pop("deregister again"), refused.pop("heartbeat")} == {-32003}
+        assert set(refused.values()) <= {403, 409}, (spelling, refused)
+        written = await write_everywhere(alice, spelling)
+        assert {written.pop("deregister"), written.pop("deregister again")} == {"deregistered"}
+        assert written.pop("heartbeat") == "refreshed"
+        assert set(written.values()) <= {200, 201, 204}, (spelling, written)
+
+
+@pytest.mark.parametrize("registered", SPELLED[:4])
+async def test_an_expired_uuid_is_reserved_in_any_spelling(bench: Bench, registered: str) -> None:
+    alice, mallory = bench.as_("alice"), bench.as_("mallory")
+    answer = await alice.post(f"/api/v1/agents?ttl_seconds={LEASE}", json=profile(registered))
+    assert answer.status_code == 201
+    bench.clock.advance(LEASE + 1)
+    for spelling in SPELLED:
+        assert (await mallory.get(f"/api/v1/agents/{quote(spelling, safe='')}")).status_code == 404
+        assert (await mallory.post("/api/v1/agents", json=profile(spelling))).status_code == 409, spelling
+    await bench.registry.leader.expire_leases()
+    for spelling in SPELLED:
+        assert (await mallory.post("/api/v1/agents", json=profile(spelling))).status_code == 409, spelling
+    assert (await alice.post("/api/v1/agents", json=profile(SPELLED[4]))).status_code == 201
 
 
 # --- Takeover -------------------------------------------------------------------------------------

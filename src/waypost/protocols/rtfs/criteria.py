@@ -14,7 +14,7 @@ from typing import Any
 from waypost import limits
 from waypost.errors import InvalidParameter, UnsupportedFilter
 from waypost.model.json import JsonObject, kind_of
-from waypost.model.names import fold, fold_tag
+from waypost.model.names import fold, fold_tag, is_same_id
 from waypost.model.versions import Range, find_version, parse_range
 from waypost.protocols.rtfs.codec import split_version
 
@@ -40,7 +40,7 @@ class DiscoverCriteria:
     unknown: tuple[str, ...] = field(default=())  # unknown parameters
 
     def matches(self, card: JsonObject) -> bool:
-        if self.agent_id is not None and card.get("agent_id") != self.agent_id:
+        if self.agent_id is not None and not is_same_id(str(card.get("agent_id")), self.agent_id):
             return False
         if self.tags and not self._has_tags(card):
             return False

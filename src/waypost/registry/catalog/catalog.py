@@ -21,7 +21,7 @@ from sortedcontainers import SortedList
 
 from waypost import limits
 from waypost.model.health import DEAD, HEALTH_FACT
-from waypost.model.names import fold, hash_slug, slug, unslug
+from waypost.model.names import equivalent_ids, fold, hash_slug, slug, unslug
 from waypost.model.principal import PRIVATE, PUBLIC, VISIBILITIES, record_scopes
 from waypost.model.record import LISTED
 from waypost.model.registration import KEY_FACT, TRUST_FACT, CatalogEntry
@@ -519,15 +519,13 @@ class Catalog:
     # --- Single agents ---------------------------------------------------------------------------
 
     def resolve(self, key: str) -> str | None:
-        """The canonical id behind a canonical id, a path-safe id or an alias."""
+        """The id behind an id in any spelling, a path-safe id or an alias. The exact name comes first."""
         plain = unslug(key)  # in any case: present and absent ids take the same steps
-        if key in self._entries:
-            return key
-        known = self._aliases.get(key)
-        if known is not None:
-            return known
-        if plain is not None:
-            return plain if plain in self._entries else self._aliases.get(plain)
+        names = (key,) if plain is None else (key, plain)
+        for name in (*names, *equivalent_ids(names[-1])):
+            known = name if name in self._entries else self._aliases.get(name)
+            if known is not None:
+                return known
         return None
 
     def published(self, key: str) -> str | None:

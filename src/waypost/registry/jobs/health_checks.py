@@ -31,6 +31,7 @@ from waypost.model.health import (
     restore_endpoint_health,
     scheme_of,
 )
+from waypost.model.names import canonical_id
 from waypost.model.principal import PUBLIC
 from waypost.model.registration import Registration, endpoint_of
 from waypost.registry.jobs.periodic import Job
@@ -245,7 +246,7 @@ def _may_evict(current: Registration, endpoint: str, before: float) -> bool:
 def _tombstone(current: Registration, now: float) -> Tombstone:
     """Without freshness marks: the owner may register the same document again. The id is reserved for a while."""
     return Tombstone(
-        id=current.id,
+        id=canonical_id(current.id),
         owner=current.owner,
         at=now,
         type="expired",

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from waypost import limits
 from waypost.cache import LruCache
 from waypost.model.json import dump_json
-from waypost.model.names import slug
+from waypost.model.names import is_same_id, slug
 from waypost.model.principal import Principal, audience
 from waypost.model.query import Query
 from waypost.model.registration import CatalogEntry, Registration
@@ -200,7 +200,8 @@ class RegistryDirectory:
         ids: Sequence[str] | None = None
         if query.id is not None:
             named = self._entries.find_named(query.id)
-            ids = [named.id] if named is not None and query.id in (named.id, slug(named.id)) else []
+            is_its_id = named is not None and (query.id == slug(named.id) or is_same_id(query.id, named.id))
+            ids = [named.id] if named is not None and is_its_id else []
         if query.terms:
             scanned = await self._scan.find(tokens, query.tags, query.terms, _level(principal))
             ids = scanned if ids is None else [agent_id for agent_id in ids if agent_id in set(scanned)]

@@ -11,7 +11,7 @@ import msgspec
 from waypost import limits
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject, dump_json, parse_object
-from waypost.model.names import slug
+from waypost.model.names import is_same_id, slug
 from waypost.model.principal import Principal, audience
 from waypost.model.query import FACETS, DiscoverResult, Evidence, MatchedAgent, Query
 from waypost.model.record import AgentRecord, Binding, record_to_json
@@ -289,7 +289,7 @@ class ProfileApi:
         request = call.request
         document = await request.body(limits.DOCUMENT_BYTES)
         dialect, decoded = self._registry.decode(document, dialect="profile")
-        if call.id not in (decoded.record.id, slug(decoded.record.id)):
+        if call.id != slug(decoded.record.id) and not is_same_id(call.id, decoded.record.id):
             raise InvalidDocument(
                 f"The document has the id {decoded.record.id[:64]!r}, but the path names another agent.",
                 path="$.id",

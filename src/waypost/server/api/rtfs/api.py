@@ -26,6 +26,7 @@ from waypost.errors import (
     error_codes,
 )
 from waypost.model.json import JsonObject, dump_json, kind_of
+from waypost.model.names import is_same_id
 from waypost.model.principal import SCOPE_READ, SCOPE_WRITE, Principal, require_scope
 from waypost.model.registration import parse_ttl
 from waypost.model.times import to_rfc3339
@@ -360,7 +361,7 @@ class RtfsMethods:
         except InvalidCursor:
             return None
         token_agent_id, owner = msgspec.msgpack.decode(payload, type=tuple[str, str])
-        return owner if token_agent_id == agent_id else None
+        return owner if isinstance(agent_id, str) and is_same_id(token_agent_id, agent_id) else None
 
 
 def _document_of(card: JsonObject, endpoint: str | None) -> JsonObject:
