@@ -150,7 +150,7 @@ def make_apis(context: AppContext, core: Core, outbound: Outbound, security: Sec
     )
     return Apis(
         profile=ProfileApi(registry, DocumentReader(registry, renderer)),
-        watch=WatchApi(registry, security.origin),
+        watch=WatchApi(registry, security.authenticator.authenticate, security.origin),
         well_known=WellKnownApi(
             registry,
             renderer,

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
+import httpx2
 import pytest
 
+from support.server_sent_events import open_stream
 from support.service import Bench, profile, service
+from waypost import limits
 from waypost.errors import CursorTooOld, InvalidCursor
+from waypost.model.json import parse_object
 from waypost.model.principal import ANONYMOUS, Principal
 from waypost.registry.change_log import WatchBookmark, WatchCutOff, WatchEvent, WatchItem
 from waypost.server.api.rest.changes import sse_event
 from waypost.server.auth.authenticator import ADMIN
+from waypost.trust.encodings import decode_base64url
 
 ALICE = Principal(subject="alice", scopes=frozenset(("discover:read",)))
 BOB = Principal(subject="bob", scopes=frozenset(("discover:read",)))
@@ -224,3 +230,110 @@ async def test_a_watcher_may_begin_far_behind_and_read_the_whole_log(tmp_path: P
         bench.registry.changes.forget_recent()
         seen = await take(await bench.registry.watch(ALICE, "0"), 600)
         assert [item.event.revision for item in seen] == list(range(1, 601))
+
+
+# --- Credentials ----------------------------------------------------------------------------------
+
+
+def bearer(token: str) -> list[tuple[bytes, bytes]]:
+    return [(b"authorization", f"Bearer {token}".encode())]
+
+
+async def assert_ends(bench: Bench, path: str, ending: list[tuple[bytes, bytes]], end: Callable[[], Any]) -> None:
+    """A stream ends with its credential, before anything else is sent, while that of another caller goes on."""
+    app = bench.application.http_app
+    async with open_stream(app, path, ending) as stream, open_stream(app, path, bearer(bench.admin_token)) as other:
+        await put(bench, "before")
+        for each in (stream, other):
+            event = await each.next()
+            assert event is not None
+            assert event.data["id"] == "before"
+        await end()
+        await put(bench, "after")
+        assert await stream.next() is None
+        event = await other.next()
+        assert event is not None
+        assert event.data["id"] == "after"
+
+
+async def test_a_stream_ends_when_its_api_key_is_revoked(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        admin = bench.admin()
+        made = (await admin.post("/api/v1/apikeys", json={"sub": "ci", "scopes": ["discover:read"]})).json()
+        await assert_ends(
+            bench, "/api/v1/watch", bearer(made["key"]), lambda: admin.delete(f"/api/v1/apikeys/{made['id']}")
+        )
+
+
+async def test_a_stream_ends_when_its_token_is_revoked(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        token = bench.token("bob")
+        token_id = parse_object(decode_base64url(token.split(".")[1]))["jti"]
+        await assert_ends(
+            bench,
+            "/api/v1/watch",
+            bearer(token),
+            lambda: bench.admin().post("/api/v1/keys:revoke", json={"token_id": token_id}),
+        )
+
+
+async def test_a_stream_ends_when_its_token_expires(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+
+        async def wait() -> None:
+            bench.clock.advance(61)
+
+        await assert_ends(bench, "/api/v1/watch", bearer(bench.token("bob", ttl_seconds=60)), wait)
+
+
+async def test_a_stream_goes_on_until_its_token_expires(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        token = bearer(bench.token("bob", ttl_seconds=3600))
+        async with open_stream(bench.application.http_app, "/api/v1/watch", token) as stream:
+            for number in range(3):  # beyond the time for which a verified token is cached
+                bench.clock.advance(limits.TOKEN_RECHECK_SECONDS + 1)
+                await put(bench, f"a{number}")
+                event = await stream.next()
+                assert event is not None
+                assert event.data["id"] == f"a{number}"
+
+
+async def test_the_stream_of_an_anonymous_caller_goes_on(tmp_path: Path) -> None:
+    async with (
+        service(tmp_path, anonymous_read=True) as bench,
+        open_stream(bench.application.http_app, "/api/v1/watch", []) as stream,
+    ):
+        await put(bench, "a")
+        assert await stream.next() is not None
+
+
+async def test_failed_credentials_of_its_address_do_not_keep_a_revoked_stream_open(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        admin = bench.admin()
+        made = (await admin.post("/api/v1/apikeys", json={"sub": "ci", "scopes": ["discover:read"]})).json()
+        app, address = bench.application.http_app, ("203.0.113.7", 50000)
+        async with open_stream(app, "/api/v1/watch", bearer(made["key"]), client=address) as stream:
+            async with httpx2.AsyncClient(
+                transport=httpx2.ASGITransport(app, client=address), base_url=bench.application.base_url
+            ) as mallory:
+                refused = 0
+                for number in range(limits.AUTH_FAILURES_PER_MINUTE + 1):
+                    headers = {"Authorization": f"Bearer wp_{number}_x"}
+                    refused = (await mallory.get("/api/v1/agents", headers=headers)).status_code
+                assert refused == 429
+            await admin.delete(f"/api/v1/apikeys/{made['id']}")
+            await put(bench, "after")
+            assert await stream.next() is None
+
+
+async def test_the_stream_of_a_page_ends_with_its_session(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        visitor = bench.anonymous()
+        await visitor.post("/sign-in", data={"token": bench.token("bob", ttl_seconds=60)})
+        cookie = [(b"cookie", "; ".join(f"{name}={value}" for name, value in visitor.cookies.items()).encode())]
+        async with open_stream(bench.application.http_app, "/changes/stream", cookie) as stream:
+            await put(bench, "before")
+            assert await stream.next() is not None
+            bench.clock.advance(61)
+            await put(bench, "after")
+            assert await stream.next() is None

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from waypost import limits
 from waypost.cache import LruCache
-from waypost.errors import InvalidRequest, Unauthorized
+from waypost.errors import InvalidRequest, RateLimited, Unauthorized, WaypostError
 from waypost.model.principal import ANONYMOUS, SCOPES, Principal
 from waypost.registry.credentials.api_keys import API_KEY_PREFIX
 from waypost.registry.ports import Clock
@@ -27,11 +28,16 @@ from waypost.settings import Settings
 from waypost.trust.jose import InvalidJws, Jws, parse_compact
 from waypost.trust.jwt import SERVICE_KEY_ID, TokenVerifier, VerifiedToken, decode_claims
 
+log = logging.getLogger("waypost.server")
+
 ADMIN = Principal(subject="admin", scopes=frozenset(SCOPES), via="admin-token", credential="admin")
 
 OPEN_ACCESS = Principal(subject="anonymous", scopes=frozenset(SCOPES), via="open", credential="open")
 
 _ADMIN_VERIFIED = VerifiedToken(principal=ADMIN, not_before=-math.inf, expires_at=math.inf, token_id="")
+
+
+Authenticate = Callable[[Request], Awaitable[Principal]]
 
 
 class CredentialSource(Protocol):
@@ -179,6 +185,18 @@ class Authenticator:
         ):
             raise Unauthorized("Invalid token: it was revoked.", path="Authorization", hint="Ask for a new one.")
         return verified
+
+
+async def still_holds(authenticate: Authenticate, request: Request, principal: Principal) -> bool:
+    """Whether the credential of a request that is still being answered gives the same rights as at its start (W9)."""
+    try:
+        found = await authenticate(request)
+    except (Unauthorized, RateLimited):  # an address with too many failures cannot keep a revoked credential alive
+        return False
+    except WaypostError as error:  # e.g. the issuer cannot be reached: check again later
+        log.debug("could not check the credential of an open request: %s", error)
+        return True
+    return found.subject == principal.subject and found.scopes >= principal.scopes
 
 
 def _check_header(scheme: str, token: str, request: Request) -> None:

@@ -112,6 +112,10 @@ class WebSessions:
             return WebUser(principal=principal, reader=principal, reads=True, form=self.csrf_token(""))
         return WebUser(reads=self._anonymous_read)
 
+    async def find_reader(self, request: Request) -> Principal:
+        """As whom the visitor reads."""
+        return (await self.authenticate(request)).reader
+
     def _signed_in_user(self, principal: Principal, value: str, session: _SessionCookie) -> WebUser:
         may_read = principal.has(SCOPE_READ)
         return WebUser(

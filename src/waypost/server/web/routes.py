@@ -289,7 +289,9 @@ class WebPages:
         """`GET /api/v1/watch` for the signed-in page: the API accepts no cookies."""
         if not visitor.reads:
             require_scope(visitor.principal, SCOPE_READ)
-        return await self._parts.watch.watch(msgspec.structs.replace(call, principal=visitor.reader))
+        return await self._parts.watch.watch_as(
+            msgspec.structs.replace(call, principal=visitor.reader), self.sessions.find_reader
+        )
 
     # --- Writes ----------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager
 
 from waypost import limits
@@ -17,6 +17,7 @@ from waypost.registry.registry import Registry
 from waypost.responses.agents import AgentVersion, Change, DiffResult, HistoryResult, PendingChangeView, Receipt
 from waypost.responses.base import embedded
 from waypost.server.api.rest.agents import location_of
+from waypost.server.auth.authenticator import Authenticate, still_holds
 from waypost.server.auth.callers import OpenSessions, TrustedProxies
 from waypost.server.http.asgi import NO_STORE, AnyResponse, Headers, StreamingResponse, json_response
 from waypost.server.http.request_params import limit_parameter, read_limit, read_object
@@ -161,10 +162,13 @@ async def _read_etag(call: RequestContext) -> str:
 
 
 class WatchApi:
-    """`/api/v1/watch`: changes as server-sent events; ordered, unique and resumable."""
+    """`/api/v1/watch`: changes as server-sent events; ordered, unique and resumable.
 
-    def __init__(self, registry: Registry, origin: TrustedProxies | None = None) -> None:
+    A stream ends with its credential: before each event or bookmark the credential is checked again."""
+
+    def __init__(self, registry: Registry, authenticate: Authenticate, origin: TrustedProxies | None = None) -> None:
         self._registry = registry
+        self._authenticate = authenticate
         self._origin = origin or TrustedProxies()
         self._sessions = OpenSessions(
             "watches",
@@ -197,6 +201,10 @@ class WatchApi:
         ]
 
     async def watch(self, call: RequestContext) -> AnyResponse:
+        return await self.watch_as(call, self._authenticate)
+
+    async def watch_as(self, call: RequestContext, authenticate: Authenticate) -> AnyResponse:
+        """`authenticate` finds the principal of the call again, as long as its credential is valid."""
         request = call.request
         cursor = request.header(b"last-event-id") or request.param("from")
         renewals = request.param("renewals", "false")
@@ -210,7 +218,12 @@ class WatchApi:
         start, items = await self._registry.open_watch(call.principal, cursor, renewals=renewals == "true")
         return StreamingResponse(
             200,
-            self._stream(items, self._sessions.open(call.principal, address), with_agent=include == "agent"),
+            self._stream(
+                items,
+                self._sessions.open(call.principal, address),
+                lambda: still_holds(authenticate, request, call.principal),
+                with_agent=include == "agent",
+            ),
             content_type=b"text/event-stream",
             receive=request.receive,
             headers=[NO_STORE, (b"x-accel-buffering", b"no"), (b"waypost-cursor", start.encode())],
@@ -218,11 +231,18 @@ class WatchApi:
         )
 
     async def _stream(
-        self, items: AsyncIterator[WatchItem], session: AbstractContextManager[None], *, with_agent: bool
+        self,
+        items: AsyncIterator[WatchItem],
+        session: AbstractContextManager[None],
+        is_authenticated: Callable[[], Awaitable[bool]],
+        *,
+        with_agent: bool,
     ) -> AsyncIterator[bytes]:
         with session:
             yield b": watching\n\n"  # shows the client that the stream is open before the first change
             async for item in items:
+                if not await is_authenticated():
+                    return  # a client that connects again is told why
                 yield sse_event(item, with_agent=with_agent)
 
 
