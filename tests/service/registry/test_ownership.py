@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -12,18 +13,29 @@ import httpx2
 import pytest
 
 import waypost
-from support.announce import announcement, key
+from support.announce import AGENT_ID, announcement, key
+from support.bus import nats_server
+from support.external_server import external_server
 from support.fake_dns_server import DnsServer, dns_server
+from support.ports import free_port
+from support.server import running_server
 from support.service import Bench, profile, service
 from support.signing import key_of
+from support.transports import eventually
 from support.websocket_clients import socket_service
+from waypost.app import mint_locally
+from waypost.cli.main import main
 from waypost.model.names import unslug
-from waypost.model.principal import LAN_SUBJECT, LAN_VIA, SCOPE_WRITE, Principal
+from waypost.model.principal import LAN_SUBJECT, LAN_VIA, SCOPE_READ, SCOPE_WRITE, Principal
 from waypost.protocols.codec import CARRY
 from waypost.protocols.dialects import DIALECTS
 from waypost.registry.ownership import binding_note_name
 from waypost.registry.ports import Command, Decision
 from waypost.registry.publication import Publication
+from waypost.settings import Settings
+from waypost.transports.bus import BusTransport
+from waypost.transports.port import Transport
+from waypost.transports.udp import UdpTransport
 from waypost.trust.document_signatures import sign_adp_public_key, sign_profile
 
 DOMAIN = "bank.example.com"
@@ -44,6 +56,7 @@ SOURCE = Path(waypost.__file__).parent
 KEY, OTHER = key_of(number=1), key_of(number=2)
 LEASE = 60
 HEARD_ID = "7b0c6a52-41f1-4c66-9a0e-0f5d2ce0a511"  # of an agent on the LAN
+OWN_ID = "0d9f2c11-6a52-4e0b-9a7e-5b1f0c2d3e4f"  # of the agent on the LAN that has the bound key
 
 
 @pytest.fixture
@@ -278,6 +291,108 @@ async def test_a_websocket_does_not_carry_the_id_of_another(tmp_path: Path) -> N
         refused = await mallory.announce(announcement(OTHER, seq=1, at=bench.clock.now(), metadata=carried))
         assert refused["code"] == "ErrDuplicateID"
         assert await owner(bench, agent_id) is None
+
+
+# --- Carriers and imports -------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def heard_service(carrier: str, folder: Path, resolver: str) -> AsyncIterator[tuple[Bench, Transport]]:
+    """A service that listens on a carrier, and the end of somebody else on it."""
+    with ExitStack() as stack:
+        settings: dict[str, Any] = {"udp": True, "udp_interface": "lo", "udp_port": free_port()}
+        if carrier == "bus":
+            settings = {"bus": stack.enter_context(nats_server()).url}
+        async with service(folder, trust_mode="tofu", resolver=resolver, **settings) as bench:
+            sender: Transport = (
+                BusTransport(settings["bus"], bench.clock)
+                if carrier == "bus"
+                else UdpTransport(["lo"], bench.clock, port=settings["udp_port"])
+            )
+            await sender.open()
+            try:
+                yield bench, sender
+            finally:
+                await sender.close()
+
+
+@pytest.mark.parametrize("reserved_by", ["key", "domain"])
+@pytest.mark.parametrize("carrier", ["udp", "bus"])
+async def test_no_carrier_brings_in_the_id_of_another(
+    tmp_path: Path, names: DnsServer, carrier: str, reserved_by: str
+) -> None:
+    """A squatter is heard before somebody who carries no id of another; the holder of the bound key is heard last."""
+    agent_id = f"agent:{DOMAIN}"
+    found = (await documents(agent_id, tmp_path / "elsewhere"))["announce"]
+    carried = found.get("agent", found)["metadata"]
+    async with heard_service(carrier, tmp_path / "here", names.address) as (bench, sender):
+        if reserved_by == "domain":
+            await prove(bench.as_("alice"), names)
+        else:
+            await pin(bench, agent_id)
+        now = bench.clock.now()
+        await sender.announce(announcement(OTHER, seq=1, at=now, agent_id=HEARD_ID, metadata=carried), 30)
+        await sender.announce(announcement(key("a"), seq=1, at=now), 30)
+        await eventually(lambda: bench.registry.entries.find_named(f"urn:uuid:{AGENT_ID}") is not None)
+        assert await owner(bench, agent_id) is None
+        assert len(bench.registry.entries) == 1
+        if reserved_by == "domain":
+            await pin(bench, agent_id)
+        await sender.announce(announcement(KEY, seq=1, at=now, agent_id=OWN_ID, metadata=carried), 30)
+        await eventually(lambda: bench.registry.entries.find_named(agent_id) is not None)
+        assert await owner(bench, agent_id) == LAN_SUBJECT
+        assert bench.registry.entries.find_named(f"urn:uuid:{HEARD_ID}") is None
+
+
+@pytest.mark.parametrize("agent_id", IDS[:3])
+@pytest.mark.parametrize("reserved_by", ["key", "domain"])
+async def test_no_import_brings_in_the_id_of_another(
+    tmp_path: Path, names: DnsServer, agent_id: str, reserved_by: str
+) -> None:
+    async with (
+        service(tmp_path, allow_cidrs=("127.0.0.1/32",), resolver=names.address) as bench,
+        external_server() as site,
+    ):
+        alice, mallory = bench.as_("alice"), bench.as_("mallory")
+        if reserved_by == "domain":
+            await prove(alice, names)
+        else:
+            await pin(bench, agent_id)
+        site.json("/unsigned.json", profile(agent_id))
+        site.json("/forged.json", signed(agent_id, OTHER))
+        site.json("/signed.json", signed(agent_id))
+
+        async def fetch(client: httpx2.AsyncClient, name: str) -> int:
+            request = {"url": f"http://127.0.0.1:{site.port}/{name}.json", "save": True}
+            return (await client.post("/api/v1/agents:fetch", json=request)).status_code
+
+        for squatter in (mallory, bench.admin()) if reserved_by == "key" else (mallory,):
+            for name in ("unsigned", "forged"):
+                assert await fetch(squatter, name) == 409, name
+        assert await owner(bench, agent_id) is None
+        assert await fetch(alice, "signed") == 200
+        assert await owner(bench, agent_id) == "alice"
+
+
+def test_the_import_command_brings_in_no_id_of_another(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    agent_id = f"agent:{DOMAIN}"
+    files = {"unsigned": profile(agent_id), "forged": signed(agent_id, OTHER), "signed": signed(agent_id)}
+    for name, document in files.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(document))
+    with running_server("--embedder", "none", data=tmp_path / "data") as server:
+        pinned = {"agent_id": agent_id, "public_key": KEY.public.pem()}
+        headers = {"Authorization": f"Bearer {server.admin_token}"}
+        assert httpx2.post(f"{server.url}/api/v1/keys", json=pinned, headers=headers).is_success
+
+        def import_as(subject: str, name: str) -> int:
+            token = mint_locally(Settings(data=tmp_path / "data"), subject, (SCOPE_READ, SCOPE_WRITE), 600)[0]
+            return main(["import", str(tmp_path / f"{name}.json"), "--server", server.url, "--token", token])
+
+        assert [import_as("mallory", name) for name in ("unsigned", "forged")] == [1, 1]
+        assert capsys.readouterr().err.count("reserved for its proven owner") == 2
+        assert httpx2.get(f"{server.url}/api/v1/agents/agent%3A{DOMAIN}", headers=headers).status_code == 404
+        assert import_as("alice", "signed") == 0
+        assert httpx2.get(f"{server.url}/api/v1/agents/agent%3A{DOMAIN}", headers=headers).status_code == 200
 
 
 def test_nothing_registers_an_agent_but_the_rule() -> None:
