@@ -339,6 +339,7 @@ PINNED_KEYS: Final = 32  # of one agent, including retired ones: the oldest reti
 ALLOW_RULES: Final = 100_000  # held in memory
 RULE_CHARS: Final = 256
 REASON_CHARS: Final = 256  # of a revocation
+REVOCATIONS_READ: Final = 1000  # revocations read from the store at a time
 VERSION_WARN_SECONDS: Final = 3600  # ANN-51: one warning for each peer
 VERSION_PEERS: Final = 10_000  # peers with a remembered version
 

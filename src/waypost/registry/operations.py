@@ -708,7 +708,7 @@ TRUST = (
         summary="List revoked keys and agents.",
         scope=SCOPE_READ,
         idempotent=True,
-        errors=READ_ERRORS,
+        errors=(*READ_ERRORS, errors.InvalidCursor),
         command="keys list",
         method="revocations",
     ),

@@ -6,7 +6,7 @@ registration needs no lookup. Lists are read from the store, so they are current
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from typing import Literal, get_args
 
@@ -229,10 +229,12 @@ class RegistryTrustStore:
                 name = pin_note_key(pin.agent_id)
                 await self._store.execute(Command(keys=(), notes=(name,), decide=partial(_forget_decision, name, now)))
 
-    async def revocations(self) -> list[RevocationEntry]:
-        return [
-            msgspec.json.decode(value, type=RevocationEntry) for _, value in await self._store.notes(REVOCATION_NOTES)
-        ]
+    async def revocations(self, after: str = "") -> AsyncIterator[RevocationEntry]:
+        """Revocations in the order of their `note`: those after one."""
+        while rows := await self._store.notes(REVOCATION_NOTES, after, limits.REVOCATIONS_READ):
+            for _, value in rows:
+                yield msgspec.json.decode(value, type=RevocationEntry)
+            after = rows[-1][0]
 
     async def trust(self, principal: Principal, agent_id: str, key: PublicKey) -> tuple[AgentPin, str]:
         """Bind a key to an id and retire its earlier keys. Returns `trusted`, or `unchanged` if it was bound."""
@@ -281,7 +283,7 @@ class RegistryTrustStore:
 
     async def finish(self) -> None:
         """Finish revocations that a crash interrupted. Called by the process that writes, at its start."""
-        for revocation in await self.revocations():
+        for revocation in [row async for row in self.revocations()]:
             if revocation.unfinished:
                 await self.enforce(Principal(subject=revocation.revoked_by), revocation.name)
 

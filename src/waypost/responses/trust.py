@@ -90,9 +90,10 @@ class RevokedItem(Answer, frozen=True, kw_only=True):
 
 
 class RevocationList(Answer, frozen=True, kw_only=True):
-    """All revocations of keys and agents (announce.md P-14)."""
+    """The revocations of keys and agents (announce.md P-14), or one page of them if they are too many for one answer."""
 
     revoked: tuple[RevokedItem, ...]
+    next_cursor: Annotated[str, described("the cursor of the next page; absent on the last one")] | None = None
 
 
 class TrustStorePage(Answer, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from support.apis import AF_AGENTS
 from support.rtfs import card
 from support.service import Bench, profile, service
-from waypost import limits
+from waypost import Client, limits
 
 AGENTS = 40
 IDS = {f"big-{number:02}" for number in range(AGENTS)}
@@ -149,6 +150,39 @@ async def test_the_calls_of_a_batch_share_one_answer(cards: httpx2.AsyncClient) 
     assert len(replies) == 10
     assert "result" in replies[0]
     assert "with fewer others" in json.dumps(replies[-1]["error"])
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+async def test_the_revocations_are_bounded_and_go_on(tmp_path: Path, store: str) -> None:
+    async with service(tmp_path, store=store) as made:
+        admin, reason = made.admin(), "\x01" * limits.REASON_CHARS  # six bytes each in JSON
+        names = [f"sha256:{number:064x}" for number in range(2600)]
+        for start in range(0, len(names), 100):
+            answers = await asyncio.gather(
+                *(
+                    admin.post("/api/v1/keys:revoke", json={"key_id": name, "reason": reason})
+                    for name in names[start : start + 100]
+                )
+            )
+            assert {answer.status_code for answer in answers} == {200}
+        await admin.post("/api/v1/keys:revoke", json={"serial": "1F"})
+        reader = made.as_("reader", "discover:read")
+        first = await reader.get("/agents/revocations")
+        page = bounded(first)
+        found = [row["key_id"] for row in page["revoked"]]
+        least = limits.ANSWER_BYTES - limits.ANSWER_OVERHEAD_BYTES - 2 * limits.KIB
+        assert len(first.content) > least, "as many as fit"
+        assert (await reader.get("/agents/revocations", params={"cursor": "made-up"})).status_code == 400
+        while "next_cursor" in page:
+            page = bounded(await reader.get("/agents/revocations", params={"cursor": page["next_cursor"]}))
+            found += [row["key_id"] for row in page["revoked"]]
+        assert found == names
+        async with Client(
+            made.application.base_url,
+            token=made.token("reader", "discover:read"),
+            transport=httpx2.ASGITransport(made.application.http_app),
+        ) as client:
+            assert [row.key_id for row in await client.revocations()] == names
 
 
 # --- AF -------------------------------------------------------------------------------------------

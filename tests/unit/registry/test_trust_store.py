@@ -193,7 +193,7 @@ async def test_a_revocation_that_a_crash_interrupted_is_finished_at_the_next_sta
         assert held.entries.is_alive(RECORD)
     async with registry(store) as held:
         assert not held.entries.is_alive(RECORD)
-        assert [row.unfinished for row in await held.trust.revocations()] == [False]
+        assert [row.unfinished async for row in held.trust.revocations()] == [False]
 
 
 async def test_the_row_of_a_long_silent_id_is_dropped_unless_pinned() -> None:

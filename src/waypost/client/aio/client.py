@@ -810,8 +810,15 @@ class Client:
         return await self._connection.ask(RevokedItem, json_request(f"{KEYS}:revoke", drop_none(body)))
 
     async def revocations(self) -> tuple[RevokedItem, ...]:
-        """The revoked keys and agents."""
-        return (await self._connection.ask(RevocationList, get_request("/agents/revocations"))).revoked
+        """All revoked keys and agents."""
+        revoked: list[RevokedItem] = []
+        cursor: str | None = None
+        while True:
+            page = await self._connection.ask(RevocationList, get_request("/agents/revocations", cursor=cursor))
+            revoked += page.revoked
+            cursor = page.next_cursor
+            if cursor is None:
+                return tuple(revoked)
 
     # --- The service -------------------------------------------------------------------------------------------------
 

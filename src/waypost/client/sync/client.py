@@ -802,8 +802,15 @@ class SyncClient:
         return self._connection.ask(RevokedItem, json_request(f"{KEYS}:revoke", drop_none(body)))
 
     def revocations(self) -> tuple[RevokedItem, ...]:
-        """The revoked keys and agents."""
-        return (self._connection.ask(RevocationList, get_request("/agents/revocations"))).revoked
+        """All revoked keys and agents."""
+        revoked: list[RevokedItem] = []
+        cursor: str | None = None
+        while True:
+            page = self._connection.ask(RevocationList, get_request("/agents/revocations", cursor=cursor))
+            revoked += page.revoked
+            cursor = page.next_cursor
+            if cursor is None:
+                return tuple(revoked)
 
     # --- The service -------------------------------------------------------------------------------------------------
 

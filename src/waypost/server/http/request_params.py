@@ -230,10 +230,8 @@ def limit_parameter(most: int = limits.PAGE_MAX) -> ParameterSpec:
     return ParameterSpec(name="limit", schema={"type": "integer", "minimum": 1, "maximum": most})
 
 
-PAGE_PARAMETERS = (
-    limit_parameter(),
-    ParameterSpec(name="cursor", description="`next_cursor` of the page before"),
-)
+CURSOR_PARAMETER = ParameterSpec(name="cursor", description="`next_cursor` of the page before")
+PAGE_PARAMETERS = (limit_parameter(), CURSOR_PARAMETER)
 
 
 def read_page(request: Request) -> PageRequest:

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
+
 from waypost import limits
 from waypost.cache import LruCache
 from waypost.errors import (
@@ -39,7 +41,15 @@ from waypost.server.auth.callers import RateLimits
 from waypost.server.http.app import VIA_SCOPE_KEY
 from waypost.server.http.asgi import PROBLEM, AnyResponse, Request, Response, decode_segment
 from waypost.server.http.problems import problem_headers, problem_instance, problem_json
-from waypost.server.http.request_params import PAGE_PARAMETERS, check_media_type, read_limit, read_ttl, read_visibility
+from waypost.server.http.request_params import (
+    CURSOR_PARAMETER,
+    PAGE_PARAMETERS,
+    AnswerBudget,
+    check_media_type,
+    read_limit,
+    read_ttl,
+    read_visibility,
+)
 from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
 from waypost.server.renderer import Renderer, list_response
 from waypost.trust.announce.trust_store import find_agent_id
@@ -234,9 +244,21 @@ class AnnounceApi:
 
     async def _revocations(self, call: RequestContext) -> AnyResponse:
         """P-14: revoked keys and agents, for every reader, because readers cache what was revoked."""
-        revoked = [row for row in await self._registry.trust.revocations() if row.kind in ("key", "agent")]
-        body = dump_json({"protocol_version": VERSION, "revoked": [row.view() for row in revoked]})
-        return list_response(call.request, body, max((row.revoked_at for row in revoked), default=None))
+        cursor, cursors = call.request.param("cursor"), self._registry.cursors
+        last = "" if cursor is None else cursors.open_page(_REVOCATIONS, cursor, str)
+        page: JsonObject = {"protocol_version": VERSION, "revoked": []}
+        last_modified: float | None = None
+        budget = AnswerBudget()
+        async for row in self._registry.trust.revocations(last):
+            if row.kind not in ("key", "agent"):
+                continue
+            view = dump_json(row.view())
+            if not budget.take(len(view)):
+                page["next_cursor"] = cursors.seal_page(_REVOCATIONS, last)
+                break
+            page["revoked"].append(msgspec.Raw(view))
+            last, last_modified = row.note, max(row.revoked_at, last_modified or 0.0)
+        return list_response(call.request, dump_json(page), last_modified)
 
     async def _delete(self, call: RequestContext) -> AnyResponse:
         """Withdraw an agent. Repeating the request has the same result."""
@@ -343,7 +365,11 @@ _MESSAGE_SCHEMA: dict[str, Any] = {
 _REVOCATIONS_SCHEMA: dict[str, Any] = {
     "type": "object",
     "required": ["revoked"],
-    "properties": {"revoked": {"type": "array", "items": {"type": "object", "required": ["revoked_at"]}}},
+    "properties": {
+        "protocol_version": {"type": "string"},
+        "revoked": {"type": "array", "items": {"type": "object", "required": ["revoked_at"]}},
+        "next_cursor": {"type": "string"},
+    },
 }
 
 ANNOUNCE_ROUTES: list[Route] = [
@@ -397,6 +423,7 @@ ANNOUNCE_ROUTES: list[Route] = [
         path="/agents/revocations",
         operation="revocations",
         summary="Announce protocol: revoked keys and agents",
+        parameters=(CURSOR_PARAMETER,),
         answers={200: BodySpec(schema=_REVOCATIONS_SCHEMA)},
     ),
 ]
