@@ -285,6 +285,7 @@ SIGNATURES: Final = 8  # checked on one document
 
 # --- Owners --------------------------------------------------------------------------------------
 TOKEN_TTL_MAX_SECONDS: Final = 86_400
+ROTATION_CHECK_SECONDS: Final = 5.0  # until a rotation without the API is in the audit trail
 IDENTITY_OVERLAP_SECONDS: Final = (
     7 * 86_400
 )  # a replaced identity key is published and signs checkpoints: witnesses need time

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from waypost import limits, samples
-from waypost.app.core import INDEX_FOLDER, Models
+from waypost.app.core import INDEX_FOLDER, Models, RotationRecorder
 from waypost.app.http import FollowerParts
 from waypost.app.messaging import Messaging
 from waypost.errors import WaypostError
@@ -47,6 +47,7 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
     metrics: Metrics
     client: OutboundClient
     lan: LanBridge | None  # of the process that writes
+    rotations: RotationRecorder
     jobs: PeriodicJobs
     issuers: Issuers | None
     invitations: InvitationApi
@@ -63,6 +64,7 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
             await self.registry.start()
         await self.key_value_store.open()
         if self.follower is None:
+            await run_tolerant("record rotations", self.rotations.record)
             await run_tolerant("publish the audit log", self.published_log.publish_if_due)
             await self.messaging.start()
         if self.lan is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from waypost.app.apis import make_apis, make_hosted_agents, make_security
 from waypost.app.application import Application
-from waypost.app.core import make_context, make_core, make_publishing_job
+from waypost.app.core import RotationRecorder, make_context, make_core, make_publishing_job
 from waypost.app.http import make_asgi_root, make_follower, make_http_app, make_monitoring
 from waypost.app.messaging import Messaging
 from waypost.app.outbound import make_client, make_outbound
@@ -35,6 +35,7 @@ def build(
     messaging = Messaging(context, core, outbound, hosted, apis)
     monitoring = make_monitoring(core, apis, messaging)
     http_app = make_http_app(context, core, outbound, security, hosted, apis, messaging, monitoring)
+    rotations = RotationRecorder(context.keys, core.registry)
     follower = make_follower(context, core, apis, http_app)
     return Application(
         settings=settings,
@@ -48,7 +49,8 @@ def build(
         metrics=core.metrics,
         client=client,
         lan=outbound.lan,
-        jobs=PeriodicJobs([*outbound.jobs, make_publishing_job(core)] if context.writes else ()),
+        rotations=rotations,
+        jobs=PeriodicJobs([*outbound.jobs, make_publishing_job(core), rotations.job] if context.writes else ()),
         issuers=security.issuers,
         invitations=apis.invitations,
         messaging=messaging,

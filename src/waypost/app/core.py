@@ -15,14 +15,14 @@ from urllib.parse import urlsplit
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from waypost import __version__
+from waypost import __version__, limits
 from waypost.app.service_keys import KeyRing, ServiceKeys, format_cursor_key, read_admin_token, service_keys_of
 from waypost.app.workers import WorkerSlot
 from waypost.model.times import to_rfc3339
 from waypost.net.clock import SystemClock
 from waypost.net.outbound import OutboundClient
 from waypost.registry.admission import AnnouncementOptions
-from waypost.registry.audit_trail import AuditTrail, NoteSigner, PublishedLog
+from waypost.registry.audit_trail import AuditTrail, NoteSigner, PublishedLog, audit_service_keys
 from waypost.registry.credentials.credentials import SharedCounter
 from waypost.registry.jobs.health_checks import EndpointCheck
 from waypost.registry.jobs.periodic import Job
@@ -240,6 +240,25 @@ def _make_audit_trail(context: AppContext, store: Store) -> AuditTrail:
         return [(key.public_key().public_bytes_raw(), partial(ed25519.sign, key)) for key in keys]
 
     return AuditTrail(store, signers)
+
+
+class RotationRecorder:
+    """Writes rotations that were made without the API to the audit trail. Runs in the leader only, so each has one entry."""
+
+    def __init__(self, keys: ServiceKeys, registry: Registry) -> None:
+        self._keys = keys
+        self._registry = registry
+        self._recorded: dict[str, str] = {}
+
+    async def record(self) -> None:
+        key_ids = self._keys.key_ids()
+        if key_ids != self._recorded:
+            await self._registry.execute(audit_service_keys(key_ids, now=self._registry.clock.now()))
+            self._recorded = key_ids
+
+    @property
+    def job(self) -> Job:
+        return Job("record rotations", limits.ROTATION_CHECK_SECONDS, self.record)
 
 
 def make_publishing_job(core: Core) -> Job:

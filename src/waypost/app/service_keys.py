@@ -172,6 +172,11 @@ class ServiceKeys:
         self._ring(name).rotate(now, overlap)
         return self._describe(name, now)
 
+    def key_ids(self) -> dict[str, str]:
+        """The ids of the keys that exist; of the cursor key, which is secret, a part of its hash."""
+        rings = [ring for name in self._overlaps if (ring := self._ring(name)).path.exists()]
+        return {ring.name: _id_of(ring.current()) for ring in rings}
+
     def _ring(self, name: str) -> KeyRing[Ed25519PrivateKey] | KeyRing[bytes]:
         return {TOKEN_KEY: self.token, IDENTITY_KEY: self.identity, CURSOR_KEY: self.cursor}[name]  # type: ignore[return-value]
 
@@ -185,6 +190,12 @@ class ServiceKeys:
             accepted_until=to_rfc3339(retired[0].until) if retired else None,
             accepted_keys=1 + len(retired),
         )
+
+
+def _id_of(key: Ed25519PrivateKey | bytes) -> str:
+    if isinstance(key, bytes):
+        return f"sha256:{hashlib.sha256(key).hexdigest()[:16]}"
+    return from_native(key.public_key()).key_id
 
 
 SERVICE_KEY_NAMES = (TOKEN_KEY, IDENTITY_KEY, CURSOR_KEY)

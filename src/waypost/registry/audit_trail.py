@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -22,9 +22,12 @@ from waypost.registry.ports import (
     AuditLogPage,
     AuditQuery,
     Clock,
+    Command,
+    Decision,
     KeyValueStore,
     KeyValueWrite,
     Store,
+    StoreState,
 )
 from waypost.registry.publication import Publication
 from waypost.trust.transparency_log import (
@@ -43,6 +46,7 @@ from waypost.trust.transparency_log import (
 
 _ORIGIN = "audit-origin"  # a secret of the store by its place alone: it is public
 _PUBLISHED = "audit-published"
+_SERVICE_KEYS = "service-keys"  # a note: the ids of the service's own keys that the trail knows
 
 _OUTCOMES = {"register": "created", "update": "updated", "confirm": "updated", "hold": "held"}
 
@@ -70,6 +74,35 @@ def audit_entry_by(
         etag=etag,
         detail=detail,
     )
+
+
+def audit_service_keys(key_ids: Mapping[str, str], *, now: float, rotation: AuditEntry | None = None) -> Command:
+    """Write an entry for each key of the service that was replaced since the last time: whoever can write to the data folder
+    can rotate keys without the API. `rotation` is the entry of one whose author is known."""
+
+    def decide(state: StoreState) -> Decision:
+        data = state.notes.get(_SERVICE_KEYS)
+        known = {} if data is None else msgspec.json.decode(data, type=dict[str, str])
+        entries = [] if rotation is None else [rotation]
+        for name, key_id in key_ids.items():
+            before, replaced = known.get(name, key_id), f"service-key:{name}"
+            if before != key_id and (rotation is None or rotation.object != replaced):
+                entries.append(
+                    AuditEntry(
+                        at=now,
+                        action="rotate",
+                        subject="",
+                        object=replaced,
+                        outcome="rotated",
+                        via="data-folder",
+                        detail=f"{key_id} replaces {before}",
+                    )
+                )
+        after = {**known, **key_ids}
+        notes: dict[str, bytes | None] = {} if after == known else {_SERVICE_KEYS: msgspec.json.encode(after)}
+        return Decision(outcome="recorded" if entries else "unchanged", notes=notes, audit=tuple(entries))
+
+    return Command(keys=(), notes=(_SERVICE_KEYS,), decide=decide)
 
 
 def audit_publication(publication: Publication, action: str, agent_id: str, etag: str, now: float) -> AuditEntry:

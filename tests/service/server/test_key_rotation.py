@@ -120,6 +120,41 @@ async def test_a_rotation_needs_admin_and_is_audited(tmp_path: Path) -> None:
         assert [(entry["object"], entry["subject"]) for entry in entries] == [("service-key:token", "admin")]
 
 
+async def _rotations(bench: Bench) -> list[tuple[str, str, str]]:
+    entries = (await bench.admin().get("/api/v1/audit", params={"action": "rotate"})).json()["entries"]
+    return sorted((entry["object"], entry["subject"], entry["detail"]) for entry in entries)
+
+
+@pytest.mark.parametrize("name", ["token", "identity", "cursor"])
+async def test_a_rotation_without_the_api_is_audited_once(tmp_path: Path, name: str) -> None:
+    """While the service runs, before a rotation through the API, and while it does not run."""
+    keys = ServiceKeys(tmp_path)
+    async with service(tmp_path, store="sqlite") as bench:
+        assert await _rotations(bench) == []
+        ids = [keys.key_ids()[name]]
+
+        def rotate_in_the_folder() -> None:
+            assert main(["keys", "rotate", "--service", name, "--data", str(tmp_path), "-o", "json"]) == 0
+            ids.append(keys.key_ids()[name])
+
+        rotate_in_the_folder()
+        for _ in range(2):
+            await bench.application.rotations.record()
+        assert await _rotations(bench) == [(f"service-key:{name}", "", f"{ids[1]} replaces {ids[0]}")]
+        rotate_in_the_folder()
+        await _rotate(bench, name)
+        await bench.application.rotations.record()
+        found = await _rotations(bench)
+        assert [subject for _, subject, _ in found] == ["", "", "admin"]
+        assert (f"service-key:{name}", "", f"{ids[2]} replaces {ids[1]}") in found
+        last = keys.key_ids()[name]
+    rotate_in_the_folder()
+    async with service(tmp_path, store="sqlite", clock=bench.clock) as bench:
+        found = await _rotations(bench)
+        assert len(found) == 4
+        assert (f"service-key:{name}", "", f"{ids[3]} replaces {last}") in found
+
+
 def test_a_damaged_key_file_does_not_replace_the_one_in_use(tmp_path: Path) -> None:
     keys = ServiceKeys(tmp_path)
     current = keys.token.current()

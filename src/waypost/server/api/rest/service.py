@@ -20,7 +20,7 @@ from waypost.files import find_exposed
 from waypost.model.names import domain_of
 from waypost.model.principal import SCOPE_ADMIN, SCOPES, audience
 from waypost.model.registration import parse_ttl
-from waypost.registry.audit_trail import audit_entry_by
+from waypost.registry.audit_trail import audit_entry_by, audit_service_keys
 from waypost.registry.doctor import Deployment, HostFacts, RuntimeFacts, diagnose
 from waypost.registry.ports import KeyValueStore
 from waypost.registry.registry import Registry
@@ -210,6 +210,8 @@ class RotatableKeys(Protocol):
 
     def rotate(self, name: str, now: float, overlap_seconds: int | None = None) -> ServiceKey: ...
 
+    def key_ids(self) -> dict[str, str]: ...
+
 
 class ServiceKeysApi:
     """`/api/v1/service-keys`: the keys of the service itself. Every process uses a new key from its next request on."""
@@ -258,6 +260,8 @@ class ServiceKeysApi:
         if name not in _SERVICE_KEYS:
             raise NotFound(f"The service has no key {name[:40]!r}.", path="id", hint=f"Use {', '.join(_SERVICE_KEYS)}.")
         overlap = read_integer(call.request, "overlap_seconds", 0, limits.KEY_OVERLAP_MAX_SECONDS)
+        earlier = audit_service_keys(self._keys.key_ids(), now=self._registry.clock.now())
+        await self._registry.execute(earlier)  # rotations without the API, before this one hides them
         key = self._keys.rotate(name, self._registry.clock.wall(), overlap)
         entry = audit_entry_by(
             call.principal,
@@ -267,7 +271,7 @@ class ServiceKeysApi:
             outcome="rotated",
             detail=f"{key.key_id or ''} overlap {'default' if overlap is None else f'{overlap}s'}".strip(),
         )
-        await self._registry.record(entry)
+        await self._registry.execute(audit_service_keys(self._keys.key_ids(), now=entry.at, rotation=entry))
         return json_response(key, headers=[NO_STORE])
 
 
