@@ -176,6 +176,7 @@ def _make_pages(
         security.authenticator,
         lambda: mint(ADMIN.subject or "", (SCOPE_ADMIN,), limits.PAGE_SESSION_SECONDS, secrets.token_hex(8))[0],
         context.clock.wall,
+        security.hosts,
         base_url=context.base_url,
         open_access=context.settings.open,
         anonymous_read=context.settings.anonymous_read,

@@ -120,8 +120,57 @@ async def test_mcp_checks_host_and_origin_with_authentication_too(tmp_path: Path
                 answer = await client.request(method, "/mcp", json=PING, headers={"Origin": origin})
                 assert answer.status_code == 403, origin
         base = bench.application.base_url
-        for own in (base, base.upper(), base.replace("http:", "https:")):
+        for own in (base, base.upper()):
             assert (await client.post("/mcp", json=PING, headers={"Origin": own})).status_code == 200, own
+
+
+async def post_from(bench: Bench, host: str, origin: str, path: str = "/mcp") -> int:
+    headers = {"Host": host, "Origin": origin}
+    client = bench.as_("bob")
+    if path == "/mcp":
+        return (await client.post(path, json=PING, headers=headers)).status_code
+    return (await client.post(path, data={"token": bench.token("bob")}, headers=headers)).status_code
+
+
+@pytest.mark.parametrize(("path", "done"), [("/mcp", 200), ("/sign-in", 303)])
+async def test_a_page_with_https_is_not_that_of_a_service_with_http(tmp_path: Path, path: str, done: int) -> None:
+    async with service(tmp_path) as bench:
+        for host in ("127.0.0.1:8440", "localhost:8440", "[::1]:8440", "10.1.2.3:8440", socket.gethostname()):
+            assert await post_from(bench, host, f"http://{host}", path) == done, host
+            assert await post_from(bench, host, f"https://{host}", path) == 403, host
+
+
+@pytest.mark.parametrize(("path", "done"), [("/mcp", 200), ("/sign-in", 303)])
+async def test_a_page_with_http_is_not_that_of_a_service_with_https(tmp_path: Path, path: str, done: int) -> None:
+    async with service(tmp_path, base_url="https://agents.example") as bench:
+        for host in ("agents.example", "10.1.2.3", socket.gethostname()):
+            assert await post_from(bench, host, f"https://{host}", path) == done, host
+            assert await post_from(bench, host, f"http://{host}", path) == 403, host
+        for host in ("127.0.0.1:8440", "localhost:8440", "[::1]:8440"):  # past the proxy, on this machine
+            assert await post_from(bench, host, f"http://{host}", path) == done, host
+        for host in ("127.rebind.test", "127.0.0.1.nip.io"):
+            assert await post_from(bench, host, f"http://{host}", path) >= 400, host
+
+
+async def test_the_page_of_a_hosted_domain_has_https_though_the_service_has_not(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        await host_two(bench)
+        assert await post_from(bench, "hosted.example", "https://hosted.example") == 200
+        assert await post_from(bench, "hosted.example", "http://hosted.example") == 200
+        assert await post_from(bench, "private.example", "https://private.example") == 421
+
+
+async def test_the_page_of_a_hosted_domain_has_https_if_the_service_has(tmp_path: Path) -> None:
+    async with service(tmp_path, base_url="https://agents.example") as bench:
+        await host_two(bench)
+        assert await post_from(bench, "hosted.example", "https://hosted.example") == 200
+        assert await post_from(bench, "hosted.example", "http://hosted.example") == 403
+
+
+async def test_an_origin_with_another_scheme_can_be_allowed(tmp_path: Path) -> None:
+    async with service(tmp_path, allowed_origins=("https://10.1.2.3:8440",)) as bench:
+        assert await post_from(bench, "10.1.2.3:8440", "https://10.1.2.3:8440") == 200
+        assert await post_from(bench, "10.1.2.4:8440", "https://10.1.2.4:8440") == 403
 
 
 async def test_without_authentication_every_write_of_another_site_is_refused(tmp_path: Path) -> None:

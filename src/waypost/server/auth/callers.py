@@ -104,6 +104,7 @@ class TrustedHosts:
         parts = urlsplit(base_url)
         given = (parse_authority(name) for name in (parts.netloc, "localhost", *names))
         self._names = {name for name in given if name is not None}
+        self._scheme = parts.scheme.lower()
         self._origins = {f"{parts.scheme}://{parts.netloc}".lower(), *(text.lower().rstrip("/") for text in origins)}
         self._is_hosted = is_hosted
 
@@ -121,24 +122,32 @@ class TrustedHosts:
     def check_origin(self, request: Request) -> None:
         """Refuse a request that a browser sent for a page of another site."""
         origin = request.header(b"origin")
-        if not is_same_origin(request) and (origin is None or origin.lower() not in self._origins):
+        if not self.is_same_origin(request) and (origin is None or origin.lower() not in self._origins):
             raise Forbidden(
                 "A page of another site may not do this.",
                 path="Origin",
                 hint="Open a page of this service, or have the operator add the site to the setting allowed_origins.",
             )
 
+    def is_same_origin(self, request: Request) -> bool:
+        """Whether the request comes from a page of the host it names, or from no page at all."""
+        origin = request.header(b"origin")
+        if (
+            origin is None
+        ):  # browsers send it with every write; the other header also tells of embedded pages and images
+            return request.header(b"sec-fetch-site") in (None, "same-origin", "none")
+        host = (request.header(b"host") or "").lower()
+        return bool(host) and origin.lower() in [f"{scheme}://{host}" for scheme in self._schemes(request.host_name)]
 
-def is_same_origin(request: Request) -> bool:
-    """Whether the request comes from a page of the host it names, or from no page at all.
-
-    Behind a proxy that ends TLS, the scheme of the page is not the one of the connection.
-    """
-    origin = request.header(b"origin")
-    if origin is None:  # browsers send it with every write; the other header also tells of embedded pages and images
-        return request.header(b"sec-fetch-site") in (None, "same-origin", "none")
-    host = (request.header(b"host") or "").lower()
-    return bool(host) and origin.lower() in (f"http://{host}", f"https://{host}")
+    def _schemes(self, name: str) -> set[str]:
+        """The schemes of this service's pages at a host: usually that of `base_url`, because the connection has another
+        one behind a proxy that ends TLS."""
+        address = _find_address(name)
+        if name == "localhost" or (address is not None and address.is_loopback):
+            return {self._scheme, "http"}  # past the proxy, on this machine
+        return (
+            {self._scheme, "https"} if self._is_hosted(name) else {self._scheme}
+        )  # hosted domains have https (ADP-52)
 
 
 # A rate limit applies to a subject, an IPv4 address or an IPv6 /64 network.

@@ -19,7 +19,7 @@ import msgspec
 from waypost import limits
 from waypost.errors import Forbidden, InvalidCursor, TooLarge, Unauthorized
 from waypost.model.principal import ANONYMOUS, SCOPE_READ, SCOPE_WRITE, Principal
-from waypost.server.auth.callers import is_same_origin
+from waypost.server.auth.callers import TrustedHosts
 from waypost.server.http.asgi import Request
 from waypost.trust.cursor_cipher import CursorCipher
 
@@ -75,6 +75,7 @@ class WebSessions:
         authenticator: RequestAuthenticator,
         mint: Callable[[], str],
         now: Callable[[], float],
+        hosts: TrustedHosts,
         *,
         base_url: str,
         open_access: bool,
@@ -85,6 +86,7 @@ class WebSessions:
         self._authenticator = authenticator
         self._mint = mint
         self._now = now
+        self._hosts = hosts
         self._open_access = open_access
         self._anonymous_read = anonymous_read or open_access
         self._started_at = now()
@@ -185,20 +187,24 @@ class WebSessions:
         """Only pages of this session know it: another site can make a browser send a form, but not read one."""
         return self.seal.seal(_CSRF_PURPOSE, b"", value)
 
+    def check_same_site(self, request: Request) -> None:
+        """Refuse requests that a page of another site made the browser send, with or without a session."""
+        is_same = self._hosts.is_same_origin(request)
+        if not is_same or request.header(b"sec-fetch-site") not in (None, "same-origin", "none"):
+            raise Forbidden(
+                "A page of another site sent this request.",
+                path="Origin",
+                hint="Open the page itself. If it is this one, its address must have the scheme of the setting base_url.",
+            )
+
     def check_csrf_token(self, request: Request, form: dict[str, str]) -> None:
-        check_same_site(request)
+        self.check_same_site(request)
         try:
             self.seal.open(_CSRF_PURPOSE, form.get("form", ""), self._cookie_value(request))
         except InvalidCursor:
             raise Forbidden(
                 "This form belongs to another session.", path="form", hint="Reload the page and send the form again."
             ) from None
-
-
-def check_same_site(request: Request) -> None:
-    """Refuse requests that a page of another site made the browser send, with or without a session."""
-    if not is_same_origin(request) or request.header(b"sec-fetch-site") not in (None, "same-origin", "none"):
-        raise Forbidden("A page of another site sent this request.", path="Origin", hint="Open the page itself.")
 
 
 def _with_token(request: Request, token: str | None) -> Request:

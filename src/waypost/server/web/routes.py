@@ -17,7 +17,7 @@ from waypost.registry.registry import Registry
 from waypost.registry.trust_store import RevocationEntry
 from waypost.server.api.rest.changes import WatchApi
 from waypost.server.auth.callers import RateLimits, TrustedProxies
-from waypost.server.auth.sessions import SIGN_IN_PARAMETER, WebSessions, WebUser, check_same_site
+from waypost.server.auth.sessions import SIGN_IN_PARAMETER, WebSessions, WebUser
 from waypost.server.hosted_agents.documents import HostedDocuments
 from waypost.server.http.asgi import AnyResponse, Request, Response, json_response
 from waypost.server.http.request_params import read_dialect, refuse_fetch_loops
@@ -344,7 +344,7 @@ class WebPages:
         )
 
     async def sign_in(self, call: RequestContext, visitor: WebUser) -> AnyResponse:
-        check_same_site(call.request)
+        self.sessions.check_same_site(call.request)
         form = await parse_form(call.request)
         try:
             cookie = await self.sessions.sign_in(call.request, form.get("token", "").strip())
