@@ -13,7 +13,6 @@ from waypost.app.service_keys import KeyRing
 from waypost.errors import FetchFailed
 from waypost.messaging.invitations import InvitationStore
 from waypost.model.principal import PUBLIC
-from waypost.model.registration import Registration
 from waypost.net.outbound import OutboundClient
 from waypost.registry.ports import Clock
 from waypost.server.api.adp.invitations import InvitationApi
@@ -24,7 +23,7 @@ from waypost.server.auth.callers import RateLimits, TrustedHosts, TrustedProxies
 from waypost.server.auth.issuers import FetchKeys, Issuers
 from waypost.server.hosted_agents.documents import CapabilityVersions, HostedDocuments
 from waypost.server.hosted_agents.keys import HostedKeys, ReplacedKey
-from waypost.server.hosted_agents.service_agent import service_record, service_registration
+from waypost.server.hosted_agents.service_agent import ServiceAgent
 from waypost.server.http.request_log import RequestLog
 from waypost.server.renderer import DocumentReader
 from waypost.server.well_known import WellKnownApi
@@ -93,7 +92,7 @@ def _make_key_fetch(client: OutboundClient) -> FetchKeys:
 class HostedAgents(msgspec.Struct, frozen=True, kw_only=True):
     """The service as an agent, and the agents whose documents it serves under their domains."""
 
-    service: Registration
+    service: ServiceAgent
     keys: HostedKeys
     documents: HostedDocuments
 
@@ -119,9 +118,9 @@ class OwnIdentity:
 
 def make_hosted_agents(context: AppContext, core: Core) -> HostedAgents:
     data, started_at = context.settings.data, context.started_at
-    record = service_record(context.base_url, context.host, context.keys.identity.current().public_key(), started_at)
-    service = service_registration(record, started_at)
-    keys = HostedKeys(data, OwnIdentity(context.keys.identity, context.clock), context.host)
+    identity = OwnIdentity(context.keys.identity, context.clock)
+    service = ServiceAgent(context.base_url, context.host, identity, started_at)
+    keys = HostedKeys(data, identity, context.host)
     documents = HostedDocuments(core.renderer, keys, service, CapabilityVersions(data))
     return HostedAgents(service=service, keys=keys, documents=documents)
 

@@ -37,7 +37,7 @@ _GAUGES = {
 class Messaging:
     def __init__(self, context: AppContext, core: Core, outbound: Outbound, hosted: HostedAgents, apis: Apis) -> None:
         registry, store, now = core.registry, core.key_value_store, context.clock.now
-        own_id = hosted.service.record.id
+        own_id = hosted.service.registration.id
         peers = PeerKeyChain(
             (
                 DomainKeys(outbound.resolver, everywhere=context.settings.resolver != "system"),

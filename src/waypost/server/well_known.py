@@ -26,7 +26,7 @@ from waypost.server.hosted_agents.documents import (
     DocumentLocation,
     HostedDocuments,
 )
-from waypost.server.hosted_agents.service_agent import service_a2a_card, service_ard_entry
+from waypost.server.hosted_agents.service_agent import ServiceAgent, service_a2a_card, service_ard_entry
 from waypost.server.http.app import PROTECTED_RESOURCE_PATH
 from waypost.server.http.asgi import AnyResponse, Headers, Request, Response, json_response
 from waypost.server.http.conditional_requests import format_http_date, is_not_modified, strong_etag
@@ -55,7 +55,7 @@ class WellKnownApi:
         self,
         registry: Registry,
         renderer: Renderer,
-        service: Registration,
+        service: ServiceAgent,
         documents: HostedDocuments,
         is_invited: CheckInvitation,
         issuers: Sequence[str] = (),
@@ -65,7 +65,7 @@ class WellKnownApi:
         self._registry = registry
         self._renderer = renderer
         self._entries = ArdEntryWriter(registry, renderer)
-        self.service = service
+        self._service = service
         self._documents = documents
         self._is_invited = is_invited
         base_url = renderer.base_url.rstrip("/")
@@ -78,6 +78,10 @@ class WellKnownApi:
             resource_documentation=f"{base_url}/docs",
         )
         self._catalog: tuple[tuple[int, str | None], bytes] | None = None
+
+    @property
+    def service(self) -> Registration:
+        return self._service.registration
 
     def routes(self) -> list[Route]:
         return [

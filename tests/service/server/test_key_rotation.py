@@ -108,6 +108,27 @@ async def test_the_new_identity_is_confirmed_by_the_old_one(tmp_path: Path) -> N
         assert "org.waypost.previousKeys" not in (await open_.get("/.well-known/agent.json")).json()
 
 
+async def test_the_record_of_the_service_follows_its_identity(tmp_path: Path) -> None:
+    """In every format that carries the key, with a new entity tag."""
+    paths = ("/.well-known/agent.json", "/.well-known/agent-card.json", "/.well-known/agent-card")
+    async with service(tmp_path, store="sqlite", anonymous_read=True) as bench:
+        open_ = bench.anonymous()
+        before = {path: await open_.get(path) for path in paths}
+        old = before[paths[0]].json()["identity"]["publicKey"]["fingerprint"]
+        await _rotate(bench, "identity")
+        new = (await open_.get(paths[0])).json()["identity"]["publicKey"]["fingerprint"]
+        carried = 0
+        for path, answer in before.items():
+            assert answer.status_code == 200, path
+            again = await open_.get(path)
+            assert again.headers["etag"] != answer.headers["etag"], path
+            known = again.json()
+            known.pop("org.waypost.previousKeys", None)
+            assert old not in str(known), path
+            carried += new in str(known)
+        assert carried > 1
+
+
 async def test_a_rotation_needs_admin_and_is_audited(tmp_path: Path) -> None:
     async with service(tmp_path, store="sqlite") as bench:
         for client, status in ((bench.anonymous(), 401), (bench.as_("alice"), 403)):

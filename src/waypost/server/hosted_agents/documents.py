@@ -28,6 +28,7 @@ from waypost.model.registration import Registration, verdicts_of
 from waypost.model.verdict import TrustState, level_of
 from waypost.protocols.dialects import get_codec
 from waypost.server.hosted_agents.keys import HostedKeys
+from waypost.server.hosted_agents.service_agent import ServiceAgent
 from waypost.server.http.conditional_requests import strong_etag
 from waypost.server.renderer import Renderer, received_document
 from waypost.trust.document_signatures import sign_adp_public_key, sign_key_rotation
@@ -137,7 +138,7 @@ def _cached_size(cached: tuple[tuple[object, ...], HostedDocument]) -> int:
 
 class HostedDocuments:
     def __init__(
-        self, renderer: Renderer, keys: HostedKeys, service: Registration, versions: CapabilityVersions
+        self, renderer: Renderer, keys: HostedKeys, service: ServiceAgent, versions: CapabilityVersions
     ) -> None:
         self._renderer = renderer
         self._keys = keys
@@ -185,7 +186,7 @@ class HostedDocuments:
         return self._versions.find(hosted.domain, digest)
 
     def domain_of(self, registration: Registration) -> str:
-        if registration is self._service:
+        if registration is self._service.registration:
             return self.own_domain
         return registration.hosted or domain_of(registration.id) or self.own_domain
 

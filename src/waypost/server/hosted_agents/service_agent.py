@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import hashlib
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
 from waypost import __version__
 from waypost.model.json import JsonObject
 from waypost.model.record import AgentRecord, Binding, Example
 from waypost.model.registration import Registration
 from waypost.model.times import to_rfc3339
-from waypost.protocols.adp.codec import key_fingerprint
+from waypost.server.hosted_agents.keys import OwnKeys
+from waypost.trust.keys.public_key import PublicKey
 
 CAPABILITY, CAPABILITY_NAME = "discover", "Discover agents"
 _DESCRIPTION = (
@@ -21,8 +19,45 @@ _DESCRIPTION = (
 )
 
 
-def service_record(base_url: str, host: str, key: Ed25519PublicKey, started_at: float) -> AgentRecord:
-    pem = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+class ServiceAgent:
+    """The service as a registration to render. It is not in the registry and cannot be changed through it. It follows the
+    identity key."""
+
+    def __init__(self, base_url: str, host: str, keys: OwnKeys, started_at: float) -> None:
+        self._base_url = base_url
+        self._host = host
+        self._keys = keys
+        self._started_at = started_at
+        self._key = keys.current().public
+        self._registration = self._register(revision=0)
+
+    @property
+    def registration(self) -> Registration:
+        """The same object until the key is replaced."""
+        key = self._keys.current().public
+        if key.key_id != self._key.key_id:
+            self._key = key
+            # Registered agents have positive revisions. A new one makes caches render the record again.
+            self._registration = self._register(revision=self._registration.revision - 1)
+        return self._registration
+
+    def _register(self, *, revision: int) -> Registration:
+        changed_at = self._started_at if revision == 0 else max(self._started_at, self._keys.changed_at)
+        record = _make_record(self._base_url, self._host, self._key, changed_at)
+        content = f"{record.id} {record.version} {int(self._started_at)} {self._key.key_id}"
+        return Registration(
+            record=record,
+            owner="admin",
+            visibility="public",
+            etag=hashlib.sha256(content.encode()).hexdigest()[:22],
+            revision=revision,
+            created_at=self._started_at,
+            changed_at=changed_at,
+            renewed_at=changed_at,
+        )
+
+
+def _make_record(base_url: str, host: str, key: PublicKey, changed_at: float) -> AgentRecord:
     return AgentRecord(
         id=f"agent:{host}",
         name="Waypost",
@@ -42,15 +77,15 @@ def service_record(base_url: str, host: str, key: Ed25519PublicKey, started_at: 
         ),
         status="active",
         version=__version__,
-        updated_at=to_rfc3339(started_at),
+        updated_at=to_rfc3339(changed_at),
         extra={
             "org.waypost.adp": {
                 "identity": {
                     "domain": host,
                     "publicKey": {
                         "algorithm": "ed25519",
-                        "fingerprint": key_fingerprint(key.public_bytes_raw()),
-                        "full": pem,
+                        "fingerprint": key.fingerprint(),
+                        "full": key.pem(),
                     },
                 },
                 "endpoints": {
@@ -84,17 +119,3 @@ def service_ard_entry(entry: JsonObject, fingerprint: str | None) -> JsonObject:
     """The catalog entry with the fingerprint of the key, which ARD can only carry in its metadata."""
     metadata = entry.get("metadata", {}) | {"org.agentdiscovery.key": fingerprint}
     return entry | {"capabilities": [CAPABILITY], "metadata": metadata}
-
-
-def service_registration(record: AgentRecord, started_at: float) -> Registration:
-    """A registration to render. It is not in the registry and cannot be changed through it."""
-    return Registration(
-        record=record,
-        owner="admin",
-        visibility="public",
-        etag=hashlib.sha256(f"{record.id} {record.version} {int(started_at)}".encode()).hexdigest()[:22],
-        revision=0,
-        created_at=started_at,
-        changed_at=started_at,
-        renewed_at=started_at,
-    )

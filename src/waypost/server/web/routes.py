@@ -19,6 +19,7 @@ from waypost.server.api.rest.changes import WatchApi
 from waypost.server.auth.callers import RateLimits, TrustedProxies
 from waypost.server.auth.sessions import SIGN_IN_PARAMETER, WebSessions, WebUser
 from waypost.server.hosted_agents.documents import HostedDocuments
+from waypost.server.hosted_agents.service_agent import ServiceAgent
 from waypost.server.http.asgi import AnyResponse, Request, Response, json_response
 from waypost.server.http.request_params import read_dialect, refuse_fetch_loops
 from waypost.server.http.routing import BodySpec, Handler, ParameterSpec, RequestContext, Route
@@ -91,7 +92,7 @@ class WebDependencies(msgspec.Struct, frozen=True, kw_only=True):
 
     registry: Registry
     renderer: Renderer
-    service: Registration
+    service: ServiceAgent
     hosting: HostedDocuments
     hosted: FindHostedAgent
     sessions: WebSessions
@@ -202,7 +203,10 @@ class WebPages:
         changed = self._registry.entries.last_modified(audience(visitor.reader)) or 0.0
         sheet = self._catalog_sheet(self._catalog.search_box(form), found, visitor, title=form.text or "Agents")
         return page_response(
-            call, render_page(sheet), visitor, max(self._parts.service.changed_at, changed) if form.is_plain else None
+            call,
+            render_page(sheet),
+            visitor,
+            max(self._parts.service.registration.changed_at, changed) if form.is_plain else None,
         )
 
     def _landing(self, call: RequestContext, alone: Registration) -> AnyResponse:
@@ -213,7 +217,7 @@ class WebPages:
         return page_response(call, render_page(sheet), None, max(alone.changed_at, changed))
 
     def _catalog_sheet(self, box: Html, found: Html, visitor: WebUser, title: str) -> WebPage:
-        document = self._document(self._parts.service)
+        document = self._document(self._parts.service.registration)
         main = el(
             "div",
             el("div", el("h1", "Agents"), self._catalog.figures(visitor), box, class_="masthead"),
@@ -239,7 +243,7 @@ class WebPages:
 
     def _own_card(self, document: JsonObject) -> Html:
         """The service is an agent too (ADP-35)."""
-        record = self._parts.service.record
+        record = self._parts.service.registration.record
         card = el(
             "agent-card",
             el("p", record.description),
@@ -370,7 +374,7 @@ class WebPages:
 
     async def connect(self, call: RequestContext, visitor: WebUser) -> AnyResponse:
         """Writes nothing and calls nobody, so any origin may send it."""
-        registration = await self._parts.hosted(call.request) or self._parts.service
+        registration = await self._parts.hosted(call.request) or self._parts.service.registration
         form = await parse_form(call.request)
         info = connection_info(parse_agent_input(form.get("from", "")), self._document(registration))
         if "application/json" in (call.request.header(b"accept") or ""):

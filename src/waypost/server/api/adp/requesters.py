@@ -33,12 +33,13 @@ from waypost.messaging.tasks import TaskRoute
 from waypost.model.json import JsonObject
 from waypost.model.names import domain_of
 from waypost.model.principal import PUBLIC, Principal, may_change, may_see, no_such_agent
-from waypost.model.registration import CatalogEntry, Registration
+from waypost.model.registration import CatalogEntry
 from waypost.model.resolution import Resolution
 from waypost.registry.ownership import is_inside, is_verified_for_domain, speaks_for_domain
 from waypost.registry.ports import OutboundSender as Outgoing
 from waypost.registry.registry import Registry
 from waypost.server.hosted_agents.keys import HostedKeys
+from waypost.server.hosted_agents.service_agent import ServiceAgent
 from waypost.server.http.asgi import Request
 from waypost.server.http.routing import RequestContext
 from waypost.server.renderer import Renderer
@@ -188,7 +189,7 @@ class Requesters:
         self,
         registry: Registry,
         renderer: Renderer,
-        service: Registration,
+        service: ServiceAgent,
         signatures: RequestVerifier,
         holds_key: Callable[[str], bool],
     ) -> None:
@@ -202,7 +203,7 @@ class Requesters:
     @property
     def own(self) -> str:
         """The Agent URI of the service."""
-        return self._service.record.id
+        return self._service.registration.id
 
     async def sender(self, call: RequestContext, body: bytes) -> Requester:
         """Identify the sender. Raises BadSignature or Replayed if a signature is invalid."""

@@ -41,6 +41,7 @@ from waypost.server.hosted_agents.documents import (
     DocumentLocation,
     HostedDocuments,
 )
+from waypost.server.hosted_agents.service_agent import ServiceAgent
 from waypost.server.http.asgi import AnyResponse, Request, json_response
 from waypost.server.http.request_params import read_integer
 from waypost.server.http.routing import ParameterSpec, RequestContext, Route
@@ -64,7 +65,7 @@ class ZoneRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 class ZoneApi:
     def __init__(
-        self, registry: Registry, hosting: HostedDocuments, service: Registration, certificate: CertificateSource
+        self, registry: Registry, hosting: HostedDocuments, service: ServiceAgent, certificate: CertificateSource
     ) -> None:
         self._registry = registry
         self._hosting = hosting
@@ -123,7 +124,7 @@ class ZoneApi:
         """Find an agent by id, alias or hosted domain."""
         own = self._hosting.own_domain
         if name.lower().rstrip(".") in (own, f"agent:{own}"):
-            return self._service
+            return self._service.registration
         hosted = self._registry.hosted(name)
         try:
             return await self._registry.get(principal, hosted.id if hosted is not None else name)
@@ -133,7 +134,7 @@ class ZoneApi:
         return await self._registry.get(principal, f"agent:{name.lower().rstrip('.')}")
 
     def _plan(self, registration: Registration, wishes: ZoneRequest) -> ZonePlan:
-        hosted = registration is self._service or registration.hosted is not None
+        hosted = registration is self._service.registration or registration.hosted is not None
         plan = self._hosted_plan(registration, wishes) if hosted else _plan_elsewhere(registration, wishes)
         org = wishes.organisation
         return msgspec.structs.replace(
