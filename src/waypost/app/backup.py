@@ -11,6 +11,7 @@ may make a backup can read the data folder anyway.
 from __future__ import annotations
 
 import contextlib
+import gzip
 import hashlib
 import io
 import os
@@ -185,7 +186,7 @@ def restore_backup(source: Path, data: Path) -> BackupManifest:
 
 def read_manifest(source: Path) -> BackupManifest:
     """The manifest alone. The other members are not verified."""
-    with _open_archive(source) as archive:
+    with _open_archive(source) as (archive, _):
         return _parse_manifest(source, archive)
 
 
@@ -229,7 +230,7 @@ def _move_into_place(work: Path, data: Path, manifest: BackupManifest) -> None:
 
 def _read_members(source: Path) -> Iterator[tuple[BackupMember, Iterator[bytes]]]:
     """Each member with its content, verified when the content was read to its end or the next member is asked for."""
-    with _open_archive(source) as archive:
+    with _open_archive(source) as (archive, stream):
         manifest = _parse_manifest(source, archive)
         for member in manifest.members:
             info = archive.next()
@@ -242,6 +243,9 @@ def _read_members(source: Path) -> Iterator[tuple[BackupMember, Iterator[bytes]]
                 pass
         if archive.next() is not None:
             raise _invalid(source, "it has more members than its manifest names")
+        # gzip compares its checksum at the end of the stream, and a tar file ends with padding that no member reads.
+        if stream.read(_CHUNK_BYTES).strip(b"\0") or stream.read(1):
+            raise _invalid(source, "something follows its last member")
 
 
 def _read_content(
@@ -256,10 +260,10 @@ def _read_content(
 
 
 @contextlib.contextmanager
-def _open_archive(source: Path) -> Iterator[tarfile.TarFile]:
+def _open_archive(source: Path) -> Iterator[tuple[tarfile.TarFile, gzip.GzipFile]]:
     try:
-        with tarfile.open(source, mode="r:gz") as archive:
-            yield archive
+        with gzip.open(source) as stream, tarfile.open(fileobj=stream, mode="r:") as archive:
+            yield archive, stream
     except FileNotFoundError:
         raise ConfigurationError(f"There is no file {source}.", path="FILE") from None
     except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
