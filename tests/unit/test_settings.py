@@ -260,3 +260,28 @@ def test_a_range_of_addresses_is_written_as_one(text: str) -> None:
     with pytest.raises(ConfigurationError) as refusal:
         load_settings({"allow_cidrs": (text,)}, environ={})
     assert refusal.value.path == "allow_cidrs"
+
+
+@pytest.mark.parametrize(
+    ("server", "url"),
+    [
+        ("127.0.0.1:9000", "http://127.0.0.1:9000"),
+        ("localhost:9000", "http://localhost:9000"),
+        ("localhost:9000/", "http://localhost:9000"),
+        ("localhost", "http://localhost:8440"),
+        ("::1", "http://[::1]:8440"),
+        ("[::1]:9000", "http://[::1]:9000"),
+        ("agents.example.net", "https://agents.example.net"),
+        ("agents.example.net:8440", "https://agents.example.net:8440"),
+        ("http://agents.example.net:8440/", "http://agents.example.net:8440"),
+    ],
+)
+def test_a_server_is_named_by_url_or_by_host_and_port(tmp_path: Path, server: str, url: str) -> None:
+    """Without a scheme, a token goes unencrypted to this machine only."""
+    assert load_connection_settings({"data": tmp_path, "server": server}, environ={}).base_url == url
+
+
+@pytest.mark.parametrize("server", ["x y", "localhost:port", "http://", "localhost:99999", ":80"])
+def test_a_server_that_is_no_address_is_refused(tmp_path: Path, server: str) -> None:
+    with pytest.raises(ConfigurationError, match="not the address"):
+        load_connection_settings({"data": tmp_path, "server": server}, environ={})

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import click
 
 from waypost.cli.commands.service.installation import describe_version
-from waypost.cli.options import shared_options
-from waypost.cli.output import report_error
+from waypost.cli.options import find_output_option, shared_options
+from waypost.cli.output import error_format, report_error, report_usage_error
 from waypost.errors import ERROR_CODES, InvalidParameter, WaypostError, error_codes
 
 EXIT_USAGE = ERROR_CODES[InvalidParameter].exit
@@ -36,48 +36,63 @@ class LazyCommand(NamedTuple):
     summary: str
 
 
-COMMANDS = {
-    "serve": LazyCommand("service.serve", "serve", "Run the service."),
-    "demo": LazyCommand("service.serve", "demo", "Try Waypost: a service in memory, open, with sample agents."),
-    "register": LazyCommand("agents.register", "register", "Register agents from documents of any dialect."),
-    "get": LazyCommand("agents.read", "get", "Show one agent, in any dialect."),
-    "diff": LazyCommand("agents.read", "diff", "Show how two versions of an agent differ."),
-    "list": LazyCommand("agents.read", "list_agents", "List agents."),
-    "find": LazyCommand("agents.find", "find", "Find agents for a task."),
-    "facets": LazyCommand("agents.find", "facets", "Count agents by tag, protocol, status and owner."),
-    "renew": LazyCommand("agents.lifecycle", "renew", "Renew the lease of an agent."),
-    "share": LazyCommand("agents.lifecycle", "share", "Share a private agent with other subjects."),
-    "host": LazyCommand("network.domain", "host", "Serve an agent under a domain."),
-    "domain": LazyCommand("network.domain", "domain_group", "Prove that a domain is yours."),
-    "dns": LazyCommand("network.dns", "dns", "Write, publish and check the DNS records of an agent."),
-    "withdraw": LazyCommand("agents.lifecycle", "withdraw", "Remove agents."),
-    "confirm": LazyCommand("agents.lifecycle", "confirm", "Confirm or reject a pending change."),
-    "watch": LazyCommand("agents.read", "watch", "Follow the changes of the registry."),
-    "import": LazyCommand("agents.bulk", "import_agents", "Register many agents from files and folders."),
-    "export": LazyCommand("agents.bulk", "export", "Write all agents as JSON lines."),
-    "announce": LazyCommand("network.announce", "announce", "Announce an agent on the LAN and to a registry."),
-    "browse": LazyCommand("network.browse", "browse", "Show the agents on the LAN."),
-    "resolve": LazyCommand("network.resolve", "resolve_name", "Resolve a domain to its agent and its trust level."),
-    "chat": LazyCommand("messaging.chat", "chat", "Talk to an agent."),
-    "task": LazyCommand("messaging.task", "task", "Send tasks to agents, and read their status."),
-    "swarm": LazyCommand("messaging.swarm", "swarm_group", "Manage swarms: agents that work on one task together."),
-    "invite": LazyCommand("messaging.invite", "invite", "Invite others to a private agent."),
-    "verify": LazyCommand("trust.verify", "verify", "Verify signatures, or the integrity of the audit trail."),
-    "audit": LazyCommand("trust.audit", "audit", "Show the audit trail."),
-    "token": LazyCommand("trust.token", "token", "Mint access tokens."),
-    "apikeys": LazyCommand("trust.apikeys", "apikeys", "Create, list and revoke API keys."),
-    "allow": LazyCommand("trust.keys", "allow", "Manage the allow-list of announcers."),
-    "keys": LazyCommand("trust.keys", "keys", "Create keys; trust, list and revoke the keys of agents."),
-    "mcp": LazyCommand("service.mcp", "mcp", "Run an MCP server on stdin and stdout."),
-    "doctor": LazyCommand("service.doctor", "doctor", "Check the security and health of a deployment."),
-    "backup": LazyCommand(
-        "service.recovery", "backup", "Write a backup of the data folder, also while the service runs."
-    ),
-    "restore": LazyCommand("service.recovery", "restore", "Restore a backup into an empty folder."),
-    "check": LazyCommand("service.recovery", "check", "Check the integrity of every file of the data folder."),
-    "completion": LazyCommand("service.installation", "completion", "Print the completion script of a shell."),
-    "version": LazyCommand("service.installation", "version", "Show the version."),
+# As `waypost --help` shows them.
+COMMAND_GROUPS = {
+    "Start": {
+        "demo": LazyCommand("service.serve", "demo", "Try Waypost: a service in memory, open, with sample agents."),
+        "serve": LazyCommand("service.serve", "serve", "Run the service."),
+    },
+    "Find and use agents": {
+        "find": LazyCommand("agents.find", "find", "Find agents for a task."),
+        "get": LazyCommand("agents.read", "get", "Show one agent, in any dialect."),
+        "list": LazyCommand("agents.read", "list_agents", "List agents."),
+        "facets": LazyCommand("agents.find", "facets", "Count agents by tag, protocol, status and owner."),
+        "watch": LazyCommand("agents.read", "watch", "Follow the changes of the registry."),
+        "diff": LazyCommand("agents.read", "diff", "Show how two versions of an agent differ."),
+        "chat": LazyCommand("messaging.chat", "chat", "Talk to an agent."),
+        "task": LazyCommand("messaging.task", "task", "Send tasks to agents, and read their status."),
+        "swarm": LazyCommand("messaging.swarm", "swarm_group", "Manage swarms: agents that work on one task together."),
+    },
+    "Register agents": {
+        "register": LazyCommand("agents.register", "register", "Register agents from documents of any dialect."),
+        "renew": LazyCommand("agents.lifecycle", "renew", "Renew the lease of an agent."),
+        "withdraw": LazyCommand("agents.lifecycle", "withdraw", "Remove agents."),
+        "share": LazyCommand("agents.lifecycle", "share", "Share a private agent with other subjects."),
+        "invite": LazyCommand("messaging.invite", "invite", "Invite others to a private agent."),
+        "confirm": LazyCommand("agents.lifecycle", "confirm", "Confirm or reject a pending change."),
+        "import": LazyCommand("agents.bulk", "import_agents", "Register many agents from files and folders."),
+        "export": LazyCommand("agents.bulk", "export", "Write all agents as JSON lines."),
+    },
+    "Domains and the LAN": {
+        "resolve": LazyCommand("network.resolve", "resolve_name", "Resolve a domain to its agent and its trust level."),
+        "dns": LazyCommand("network.dns", "dns", "Write, publish and check the DNS records of an agent."),
+        "domain": LazyCommand("network.domain", "domain_group", "Prove that a domain is yours."),
+        "host": LazyCommand("network.domain", "host", "Serve an agent under a domain."),
+        "announce": LazyCommand("network.announce", "announce", "Announce an agent on the LAN and to a registry."),
+        "browse": LazyCommand("network.browse", "browse", "Show the agents on the LAN."),
+    },
+    "Trust and access": {
+        "verify": LazyCommand("trust.verify", "verify", "Verify signatures, or the integrity of the audit trail."),
+        "keys": LazyCommand("trust.keys", "keys", "Create keys; trust, list and revoke the keys of agents."),
+        "token": LazyCommand("trust.token", "token", "Mint access tokens."),
+        "apikeys": LazyCommand("trust.apikeys", "apikeys", "Create, list and revoke API keys."),
+        "allow": LazyCommand("trust.keys", "allow", "Manage the allow-list of announcers."),
+        "audit": LazyCommand("trust.audit", "audit", "Show the audit trail."),
+    },
+    "Operate": {
+        "doctor": LazyCommand("service.doctor", "doctor", "Check the security and health of a deployment."),
+        "backup": LazyCommand(
+            "service.recovery", "backup", "Write a backup of the data folder, also while the service runs."
+        ),
+        "restore": LazyCommand("service.recovery", "restore", "Restore a backup into an empty folder."),
+        "check": LazyCommand("service.recovery", "check", "Check the integrity of every file of the data folder."),
+        "mcp": LazyCommand("service.mcp", "mcp", "Run an MCP server on stdin and stdout."),
+        "completion": LazyCommand("service.installation", "completion", "Print the completion script of a shell."),
+        "version": LazyCommand("service.installation", "version", "Show the version."),
+    },
 }
+
+COMMANDS = {name: command for group in COMMAND_GROUPS.values() for name, command in group.items()}
 
 
 class LazyGroup(click.Group):
@@ -112,9 +127,18 @@ class LazyGroup(click.Group):
             raise click.UsageError(f"There is no command {args[0]!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands first: they are what a newcomer looks for."""
+        self.format_commands(ctx, formatter)
+        records = [record for option in self.get_params(ctx) if (record := option.get_help_record(ctx)) is not None]
+        with formatter.section("Options, before or after any command"):
+            formatter.write_dl(records)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, command.summary) for name, command in COMMANDS.items()])
+        width = max(map(len, COMMANDS))
+        for title, group in COMMAND_GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), command.summary) for name, command in group.items()])
 
 
 def _show_version(context: click.Context, _option: click.Parameter, is_given: bool) -> None:
@@ -127,7 +151,7 @@ def _show_version(context: click.Context, _option: click.Parameter, is_given: bo
     cls=LazyGroup,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
-    epilog="Start with `waypost demo`. Every command has --help.",
+    epilog="Start with `waypost demo`. `waypost COMMAND --help` describes a command and gives examples.",
 )
 @shared_options
 @click.option(
@@ -148,14 +172,19 @@ def cli(context: click.Context, /, **given: Any) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command line; return the exit code."""
+    with error_format(find_output_option(sys.argv[1:] if arguments is None else arguments)):
+        return _run_command(arguments)
+
+
+def _run_command(arguments: list[str] | None) -> int:
     try:
         outcome = cli.main(args=arguments, prog_name="waypost", standalone_mode=False)
         sys.stdout.flush()
     except click.UsageError as error:
-        error.show()
+        report_usage_error(error)
         return EXIT_USAGE
     except click.ClickException as error:
-        error.show()
+        report_usage_error(error)
         return EXIT_FAILED
     except (click.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,7 +27,34 @@ _SHARED = (*CLIENT_SETTINGS, SERVICE_SETTINGS[0])
 
 _WITH_FLAGS = [setting for setting in SERVICE_SETTINGS if not setting.in_file_only]
 
+# The settings in `waypost serve --help`, on one line each; --help-all describes all of them.
+_COMMON = {
+    "data": "The folder of all state.",
+    "host": "The address to listen on.  [default: 127.0.0.1]",
+    "port": "The port; 0 picks a free one.  [default: 8440]",
+    "base_url": "The URL for clients, if it is not http://HOST:PORT.",
+    "store": "Where records are stored.  [default: sqlite]",
+    "workers": "The number of server processes.  [default: 1]",
+    "open": "No authentication; only on a loopback address.",
+    "anonymous_read": "Let callers without a token read public agents.",
+    "tls_cert": "The certificate chain and key (PEM); turns TLS on.",
+    "mdns": "Receive announcements of agents on the LAN.",
+}
+_HELP_ALL = "waypost.help_all"
+
 FORMATS = ("human", "json", "jsonl")
+
+
+class SharedOption(click.Option):
+    """An option of every command. `waypost --help` describes it; the help of a command only names it."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        if ctx.parent is None or self.name == "output":
+            return super().get_help_record(ctx)
+        shared = [option for option in ctx.command.params if isinstance(option, SharedOption)][1:]
+        if self is not shared[0]:
+            return None
+        return ", ".join(option.opts[0] for option in shared), "Shared options: see `waypost --help`."
 
 
 def shared_options(function: Function) -> Function:
@@ -35,15 +63,48 @@ def shared_options(function: Function) -> Function:
         click.option(
             "-o",
             "--output",
+            cls=SharedOption,
             type=click.Choice(FORMATS),
-            help="The output format.  [default: human]",
+            help="The output format, also of errors.  [default: human]",
         ),
-        *(_option(setting) for setting in _SHARED),
-        _config_option(),
+        *(_option(setting, SharedOption) for setting in _SHARED),
+        _config_option(SharedOption),
     ]
     for option in reversed(options):
         function = option(function)
     return function
+
+
+def find_output_option(arguments: Sequence[str]) -> str:
+    """The value of `-o` in a command line that may be invalid; `human` if there is none."""
+    found = "human"
+    for argument, following in zip_longest(arguments, arguments[1:], fillvalue=""):
+        if argument == "--":
+            break
+        if argument in ("-o", "--output"):
+            found = following
+        elif argument.startswith(("--output=", "-o")):
+            found = argument.removeprefix("--output=").removeprefix("-o").removeprefix("=")
+    return found if found in FORMATS else "human"
+
+
+class ServiceOption(click.Option):
+    """A setting of the service. `--help` shows the most used ones, `--help-all` all."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        if ctx.meta.get(_HELP_ALL):
+            return super().get_help_record(ctx)
+        if self.name not in _COMMON:
+            return None
+        value = "" if self.is_flag else f" {self.metavar or self.type.name.upper()}"
+        return f"{self.opts[0]}{value}", _COMMON[self.name]
+
+
+def _show_all_help(context: click.Context, _option: click.Parameter, is_given: bool) -> None:
+    if is_given and not context.resilient_parsing:
+        context.meta[_HELP_ALL] = True
+        click.echo(context.get_help())
+        context.exit()
 
 
 def service_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -59,7 +120,16 @@ def service_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     wrapped = command
     renamed = (_renamed_option(old, new) for old, new in RENAMED_SETTINGS.items())
-    for option in reversed([*(_option(setting) for setting in _WITH_FLAGS), *renamed, _config_option()]):
+    help_all = click.option(
+        "--help-all",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_show_all_help,
+        help=f"Show all {len(_WITH_FLAGS)} settings and exit.",
+    )
+    flags = [_option(setting, ServiceOption) for setting in _WITH_FLAGS]
+    for option in reversed([*flags, *renamed, _config_option(), help_all]):
         wrapped = option(wrapped)
     return wrapped
 
@@ -71,21 +141,27 @@ def merge_options(context: click.Context, given: dict[str, Any]) -> dict[str, An
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _option(setting: Setting) -> Callable[[Function], Function]:
+def _option(setting: Setting, kind_of_option: type[click.Option]) -> Callable[[Function], Function]:
     shown = setting.shown_default if setting.default in (None, (), {}) else setting.default
     default = "" if shown is None or setting.kind == "switch" else f"  [default: {shown}]"
     text = f"{setting.doc.replace('`', '')}{default}"
     if setting.kind == "switch":
         names = f"{setting.flag}/--no-{setting.flag[2:]}"
-        return click.option(names, setting.name, default=None, help=text)
+        return click.option(names, setting.name, cls=kind_of_option, default=None, help=text)
     if setting.kind in ("list", "map"):
         text = f"{text}  Repeatable, or separated by commas."
         metavar = setting.metavar or "TEXT"
         return click.option(
-            setting.flag, setting.name, multiple=True, metavar=metavar, help=text, callback=_none_when_empty
+            setting.flag,
+            setting.name,
+            cls=kind_of_option,
+            multiple=True,
+            metavar=metavar,
+            help=text,
+            callback=_none_when_empty,
         )
     kind = click.Choice(tuple(setting.choices)) if setting.choices else _TYPES[setting.kind]
-    return click.option(setting.flag, setting.name, type=kind, metavar=setting.metavar, help=text)
+    return click.option(setting.flag, setting.name, cls=kind_of_option, type=kind, metavar=setting.metavar, help=text)
 
 
 def _renamed_option(old: str, new: str) -> Callable[[Function], Function]:
@@ -106,12 +182,13 @@ def _none_when_empty(context: click.Context, parameter: click.Parameter, value: 
     return value or None
 
 
-def _config_option() -> Callable[[Function], Function]:
+def _config_option(kind_of_option: type[click.Option] = click.Option) -> Callable[[Function], Function]:
     return click.option(
         "--config",
+        cls=kind_of_option,
         type=click.Path(path_type=Path, dir_okay=False),
         metavar="FILE",
-        help="The settings file.  [default: ./waypost.toml, if it exists]",
+        help="The settings file.  [default: ./waypost.toml]",
     )
 
 

@@ -5,10 +5,12 @@ Much of the data was written by strangers, so control characters never reach the
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import click
@@ -17,7 +19,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from waypost.errors import WaypostError, error_codes
+from waypost.errors import InvalidParameter, WaypostError, error_codes
 from waypost.model.json import dump_json, to_single_line
 
 _UNPRINTABLE = frozenset(("Cc", "Cf", "Cs", "Co", "Zl", "Zp"))
@@ -47,6 +49,11 @@ def truncate(text: Any, most: int) -> str:
     """`sanitize`, truncated to `most` characters."""
     line = sanitize(text)
     return line if len(line) <= most else line[: most - 1].rstrip() + "…"
+
+
+def count_noun(count: int, noun: str) -> str:
+    """`1 agent`, `2 agents`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 _INDENT = 2
@@ -123,8 +130,25 @@ def without_none(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
+_error_format: ContextVar[str] = ContextVar("error_format", default="human")
+
+
+@contextlib.contextmanager
+def error_format(output: str) -> Iterator[None]:
+    """Print errors in this format: text, or one line of JSON."""
+    before = _error_format.set(output)
+    try:
+        yield
+    finally:
+        _error_format.reset(before)
+
+
 def report_error(error: WaypostError, subject: str | None = None) -> None:
     """Print an error on stderr: what, where, what to do. `subject` names the file or id, if there are several."""
+    if _error_format.get() != "human":
+        message = f"{subject}: {error.message}" if subject else error.message
+        _echo_json(code=error.code, message=message, path=error.path, hint=error.hint)
+        return
     named = f"{sanitize(subject)}: " if subject else ""
     _echo(_styled("error: ", fg="red", bold=True) + named + sanitize(error.message))
     for label, text in _error_details(error):
@@ -143,6 +167,25 @@ def _error_details(error: WaypostError) -> list[tuple[str, str]]:
     if correlation and error_codes(error).http >= 500:
         lines.append(("correlation id", str(correlation)))
     return lines
+
+
+def report_usage_error(error: click.ClickException) -> None:
+    """Print an error of the command line: with its usage, or as one line of JSON."""
+    if _error_format.get() == "human":
+        error.show()
+        return
+    parameter = getattr(error, "param", None)
+    hint = (
+        f"`{error.ctx.command_path} --help` shows the usage."
+        if isinstance(error, click.UsageError) and error.ctx
+        else None
+    )
+    path = None if parameter is None else parameter.opts[-1]
+    _echo_json(code=InvalidParameter.code, message=error.format_message(), path=path, hint=hint)
+
+
+def _echo_json(**members: str | None) -> None:
+    _echo(to_single_line(dump_json({"error": members})).decode())
 
 
 def _styled(text: str, **style: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from waypost.model.events import JsonDifference
 from waypost.model.health import HEALTH_WORDS
 from waypost.model.json import dump_json
 from waypost.model.query import FacetCount
+from waypost.model.times import parse_rfc3339
 from waypost.model.verdict import BADGES
 from waypost.responses.agents import Agent, AgentHealth, AgentVersion, DiffResult, HistoryResult, Receipt
 from waypost.responses.search import Candidate
@@ -187,9 +189,20 @@ def show_receipt(printer: Printer, receipt: Receipt, subject: str | None = None)
         if receipt.dialect:
             line.append(f"  ({sanitize(receipt.dialect)})", style="dim")
         if receipt.expires_at:
-            line.append(f"  until {sanitize(receipt.expires_at)}", style="dim")
+            line.append(f"  {lease_text(receipt.expires_at, time.time())}", style="dim")
         printer.line(line)
     show_warnings(printer, receipt, subject)
+
+
+def lease_text(expires_at: str, now: float) -> str:
+    """`lease ends in 24 h`."""
+    seconds = round(parse_rfc3339(expires_at) - now)
+    if seconds <= 0:
+        return "lease has ended"
+    for unit, size in (("h", 3_600), ("min", 60)):
+        if seconds > 1.5 * size:
+            return f"lease ends in {round(seconds / size)} {unit}"
+    return f"lease ends in {seconds} s"
 
 
 def show_warnings(printer: Printer, receipt: Receipt, subject: str | None = None) -> None:

@@ -178,9 +178,12 @@ def error_from_transport(error: httpx2.HTTPError, base_url: str) -> WaypostError
         )
     reason = str(error) or type(error).__name__
     problem = "The connection was lost" if sent else "Cannot connect"
+    hint = "Is the service running, and is this its address?"
+    if base_url.startswith("https:") and "SSL" in reason:
+        hint = f"If the service has no TLS, its address is http{base_url.removeprefix('https')}."
     return Unavailable(
         f"{problem}: {base_url} ({reason}).",
-        hint="Is the service running, and is this its address?",
+        hint=hint,
         details={_SENT: sent},
     )
 

@@ -222,12 +222,14 @@ def _verdicts(deployment: Deployment) -> Iterator[DoctorFinding]:
         message = f"{running.failed} of {running.agents} agents failed a check."
         yield _finding("agents", "warning", message, None, "`waypost verify ID` shows why; withdraw forged agents.")
     if running.pending:
-        message = f"{running.pending} changes of verified agents are pending."
+        changes = "1 change" if running.pending == 1 else f"{running.pending} changes"
+        message = f"Pending: {changes} of verified agents."
         yield _finding("agents", "info", message, None, "`waypost confirm ID` shows each.")
     if running.asserted_domains:
         shown = ", ".join(running.asserted_examples)
         more = ", …" if running.asserted_domains > len(running.asserted_examples) else ""
-        message = f"{running.asserted_domains} agents name a domain that nothing proves: {shown}{more}."
+        agents = "1 agent names" if running.asserted_domains == 1 else f"{running.asserted_domains} agents name"
+        message = f"{agents} a domain that nothing proves: {shown}{more}."
         hint = (
             "Let their owners prove the domain (`waypost domain prove DOMAIN`) or sign with a key that you trust "
             "(`waypost keys trust`), or withdraw them. They get no tasks for the domain."

@@ -14,7 +14,12 @@ from waypost.settings.setting import Row, read_rows
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     server: Annotated[
         str | None,
-        Row("The service that a command or a `Client` connects to.", default="http://127.0.0.1:PORT", metavar="URL"),
+        Row(
+            "The service that a command or a `Client` connects to: a URL, HOST:PORT or HOST. Without a scheme it is https,"
+            " and http on this machine.",
+            default="http://127.0.0.1:PORT",
+            metavar="URL|HOST:PORT",
+        ),
     ] = None
     token: Annotated[
         str | None,

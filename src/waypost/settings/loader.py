@@ -13,7 +13,7 @@ from typing import Any
 from waypost.errors import ConfigurationError
 from waypost.model.credentials import resolve_source
 from waypost.settings.client import CLIENT_SETTINGS, ConnectionSettings, find_admin_token
-from waypost.settings.locations import check_url, data_folder, is_loopback
+from waypost.settings.locations import data_folder, is_loopback, parse_server
 from waypost.settings.service import SERVICE_SETTINGS, Settings
 from waypost.settings.setting import PREFIX, Setting, check_value, parse_variable
 
@@ -56,7 +56,7 @@ def load_connection_settings(
         host = values["host"] if is_loopback(values["host"]) else "127.0.0.1"
         scheme = "http" if values["tls_cert"] is None else "https"
         server = f"{scheme}://{f'[{host}]' if ':' in host else host}:{values['port'] or 8440}"
-    base_url = check_url(server, "server").rstrip("/")
+    base_url = parse_server(server).rstrip("/")
     token = values["token"]
     if token is None and values["cert"] is None:  # with a certificate, the caller is its subject
         token = find_admin_token(values["data"], base_url)

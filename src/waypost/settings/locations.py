@@ -42,6 +42,27 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+DEFAULT_PORT = 8440
+
+
+def parse_server(text: str) -> str:
+    """The URL of a service: as written, or from `host:port` or `host`.
+
+    Without a scheme, a service on this machine is reached by http, any other by https: a token must not cross a network
+    unencrypted unless the caller asks for it.
+    """
+    if "://" in text:
+        return check_url(text, "server")
+    authority = f"[{text}]" if text.count(":") > 1 and not text.startswith("[") else text
+    host = parse_authority(authority.partition("/")[0])
+    if host is None:
+        return check_url(text, "server")
+    if not is_loopback(host):
+        return check_url(f"https://{authority}", "server")
+    has_port = authority.removesuffix("/").rpartition(":")[2].isdecimal()
+    return check_url(f"http://{authority}" if has_port else f"http://{authority.rstrip('/')}:{DEFAULT_PORT}", "server")
+
+
 def check_url(url: str, name: str) -> str:
     try:
         parts = urlsplit(url)
@@ -51,7 +72,9 @@ def check_url(url: str, name: str) -> str:
         is_valid = False
     if not is_valid:
         raise ConfigurationError(
-            f"{url!r} is not the address of a service.", path=name, hint="Write it like http://127.0.0.1:8440."
+            f"{url!r} is not the address of a service.",
+            path=name,
+            hint="Write it like 127.0.0.1:8440 or https://agents.example.net.",
         )
     return url
 

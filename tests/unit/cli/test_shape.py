@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import click
 import pytest
 from click.testing import CliRunner
 
 from support.shell import Shell
 from waypost.cli.main import COMMANDS, cli
+from waypost.cli.options import find_output_option
 from waypost.errors import ERROR_CODES
 
 RUNNER = CliRunner()
@@ -177,3 +180,55 @@ def test_an_empty_folder_has_nothing_to_import(lonely_shell: Shell) -> None:
     ran = lonely_shell("import", "empty")
     assert ran.code == 64
     assert "nothing to import" in ran.err
+
+
+# --- Help ----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_help_of_serve_fits_on_one_screen(lonely_shell: Shell) -> None:
+    shown = lonely_shell("serve", "--help", COLUMNS="80", LINES="24").out
+    assert len(shown.splitlines()) <= 26
+    assert "--help-all" in shown
+    assert "--udp-port" not in shown
+    assert "--udp-port" in lonely_shell("serve", "--help-all").out
+
+
+def test_commands_are_shown_in_groups_and_shared_options_described_once(lonely_shell: Shell) -> None:
+    overview = lonely_shell("--help").out
+    assert overview.index("Find and use agents:") < overview.index("  find ") < overview.index("Register agents:")
+    assert "How long to wait for an answer" in overview
+    shown = lonely_shell("get", "--help").out
+    assert "How long to wait for an answer" not in shown
+    assert "see `waypost --help`" in shown
+
+
+# --- Errors as JSON ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "error"),
+    [
+        (("get", "a", "-o", "json"), 69, "unavailable"),
+        (("-o", "json", "get", "a"), 69, "unavailable"),
+        (("find", "a", "b", "--output=jsonl"), 69, "unavailable"),
+        (("get", "-ojson"), 64, "invalid_request"),
+        (("nonsense", "-o", "json"), 64, "invalid_request"),
+        (("list", "--limit", "many", "-o", "json"), 64, "invalid_request"),
+        (("list", "--server", "x y", "-o", "json"), 78, "configuration"),
+        (("register", "none.json", "-o", "json"), 1, "invalid_request"),
+    ],
+)
+def test_errors_are_one_line_of_json(lonely_shell: Shell, arguments: tuple[str, ...], code: int, error: str) -> None:
+    ran = lonely_shell(*arguments)
+    assert (ran.code, ran.out) == (code, "")
+    value = json.loads(ran.err.splitlines()[-1])
+    assert set(value) == {"error"}
+    assert set(value["error"]) == {"code", "message", "path", "hint"}
+    assert value["error"]["code"] == error
+    assert value["error"]["message"]
+
+
+def test_an_option_after_two_dashes_does_not_choose_the_format() -> None:
+    assert find_output_option(["find", "--", "-o", "json"]) == "human"
+    assert find_output_option(["find", "-o", "xml"]) == "human"
+    assert find_output_option(["-o", "json", "find", "-ojsonl"]) == "jsonl"

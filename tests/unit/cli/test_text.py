@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waypost.cli.output import sanitize, truncate
-from waypost.cli.views import bar
+from waypost.cli.output import count_noun, sanitize, truncate
+from waypost.cli.views import bar, lease_text
+from waypost.model.times import parse_rfc3339
 
 
 @given(st.text())
@@ -32,3 +33,21 @@ def test_a_long_text_is_cut_with_a_mark() -> None:
 )
 def test_a_bar_is_as_long_as_its_share(share: float, drawn: str) -> None:
     assert bar(share, 4) == drawn
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (86_399, "lease ends in 24 h"),
+        (3_600, "lease ends in 60 min"),
+        (119, "lease ends in 2 min"),
+        (60, "lease ends in 60 s"),
+        (-1, "lease has ended"),
+    ],
+)
+def test_the_end_of_a_lease_is_told_in_words(seconds: int, text: str) -> None:
+    assert lease_text("2026-05-08T00:00:00Z", parse_rfc3339("2026-05-08T00:00:00Z") - seconds) == text
+
+
+def test_one_thing_is_not_counted_in_the_plural() -> None:
+    assert [count_noun(count, "agent") for count in (0, 1, 2)] == ["0 agents", "1 agent", "2 agents"]

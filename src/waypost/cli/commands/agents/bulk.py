@@ -20,7 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from waypost import limits
 from waypost.cli.commands.agents.register import FetchOptions, is_address, register_url
 from waypost.cli.options import example
-from waypost.cli.output import Printer, report_error
+from waypost.cli.output import Printer, count_noun, report_error
 from waypost.cli.session import Session, with_session
 from waypost.cli.views import receipt_value, show_warnings
 from waypost.client.requests import Failure
@@ -203,7 +203,14 @@ def import_agents(session: Session, sources: tuple[str, ...], visibility: str | 
         listed = list(values)
     if listed or not dry_run:
         printer.values(listed)
-    return 1 if any(value["outcome"] == "failed" for value in listed) else 0
+    failed = [value for value in listed if value["outcome"] == "failed"]
+    if failed:
+        raise InvalidDocument(
+            f"{count_noun(len(failed), 'document')} of {len(listed)} failed; the first: {failed[0]['error']['message']}",
+            path=failed[0]["source"],
+            hint="Each result says why; import again after the correction.",
+        )
+    return 0
 
 
 def _import_urls(
@@ -260,7 +267,8 @@ def _show_result(printer: Printer, document: ImportDocument, result: Receipt | F
     if isinstance(result, Receipt):
         show_warnings(printer, result, document.origin)
         return {"source": document.origin, **receipt_value(result)}
-    report_error(result.error, document.origin)
+    if printer.is_human:
+        report_error(result.error, document.origin)
     return {"source": document.origin, "outcome": "failed", "error": _error_value(result.error)}
 
 

@@ -9,7 +9,7 @@ import msgspec
 from click.core import ParameterSource
 
 from waypost.cli.options import example, split_values
-from waypost.cli.output import Printer, sanitize
+from waypost.cli.output import Printer, count_noun, sanitize
 from waypost.cli.session import Session, with_session
 from waypost.cli.views import show_candidate, show_facets
 from waypost.errors import (
@@ -61,21 +61,21 @@ def facets(
         printer.value(overview.document)
         return
     show_facets(printer, overview.facets)
-    printer.note(f"{overview.total} agents in total." if overview.total != 1 else "1 agent in total.")
+    printer.note(f"{count_noun(overview.total, 'agent')} in total.")
     for warning in overview.warnings:
         printer.note(f"warning: {warning}", style="yellow")
 
 
 @click.command(
     epilog=example(
-        'waypost find "translate an invoice"',
+        "waypost find translate an invoice",
         'waypost find "onboard a new employee" --tag hr --protocol https --explain',
         'waypost find "summarise a contract" --constraint region=eu --constraint max_latency_ms=500 --min-score 0.3',
         'waypost find "weather in Paris" -o json | jq -r ".candidates[0].id"',
         "waypost find '(discover-agents {:discovery-tags [:weather] :limit 5})'",
     )
 )
-@click.argument("text")
+@click.argument("words", nargs=-1, required=True, metavar="TEXT...")
 @click.option("-t", "--tag", "tags", multiple=True, metavar="TAG", help="Only agents with this tag. Repeatable.")
 @click.option("--prefer", multiple=True, metavar="TAG", help="Rank agents with this tag higher. Repeatable.")
 @click.option("--exclude", multiple=True, metavar="TAG", help="No agents with this tag. Repeatable.")
@@ -116,13 +116,14 @@ def facets(
     "--facets", is_flag=True, help="Also count the agents that pass the filters, by tag, protocol, status and owner."
 )
 @with_session
-def find(session: Session, text: str, constraints: tuple[str, ...], **options: Any) -> int:
+def find(session: Session, words: tuple[str, ...], constraints: tuple[str, ...], **options: Any) -> int:
     """Find agents for a task, best first.
 
-    TEXT is the task in words, or an RTFS form (discover-agents {criteria} {options}). A form takes no other options and
-    prints its value: a vector of cards, or [:error …].
+    TEXT is the task in words, quoted or not, or an RTFS form (discover-agents {criteria} {options}). A form takes no other
+    options and prints its value: a vector of cards, or [:error …].
     """
     printer = session.printer()
+    text = " ".join(words)
     if is_discover_form(text):
         return _evaluate_form(session, printer, text)
     with session.client() as client:
@@ -152,7 +153,7 @@ def find(session: Session, text: str, constraints: tuple[str, ...], **options: A
     for warning in found.warnings:
         printer.note(f"warning: {warning}", style="yellow")
     for name, count in found.rejected_constraints.items() if options["explain"] else ():
-        printer.note(f"{name} excluded {count} {'agent' if count == 1 else 'agents'} that pass the other filters.")
+        printer.note(f"{name} excluded {count_noun(count, 'agent')} that pass the other filters.")
     return 0
 
 
@@ -171,7 +172,7 @@ def _evaluate_form(session: Session, printer: Printer, text: str) -> int:
     context = click.get_current_context()
     for parameter in find.params:
         is_given = context.get_parameter_source(parameter.name or "") == ParameterSource.COMMANDLINE
-        if is_given and parameter.name != "text" and parameter.name not in Session.__struct_fields__:
+        if is_given and parameter.name != "words" and parameter.name not in Session.__struct_fields__:
             raise click.UsageError(f"{parameter.opts[-1]} cannot be combined with a form: write it as a criterion.")
     with session.client() as client:
         value = client.discover_agents(text)

@@ -106,6 +106,8 @@ GAP = 2  # between columns
 
 MIN_TAG_WIDTH = 14  # a narrower column of tags is useless
 
+_NO_AGENTS = "No agents. Register one with `waypost register FILE`."
+
 Cells: TypeAlias = tuple[str, str, str, str, str]  # id, name, protocols, tags, status
 
 
@@ -148,11 +150,15 @@ def list_agents(
 def _show_page(printer: Printer, agents: Iterator[Agent], limit: int | None, *, is_limited: bool) -> None:
     chosen = islice(agents, limit)
     if not printer.is_terminal:
-        printer.rows(_cells(agent) for agent in chosen)
+        first = next(chosen, None)
+        if first is None:
+            printer.note(_NO_AGENTS)
+        else:
+            printer.rows(_cells(agent) for agent in chain((first,), chosen))
         return
     shown = [_cells(agent) for agent in chosen]
     if not shown:
-        printer.note("No agents. Register one with `waypost register FILE`.")
+        printer.note(_NO_AGENTS)
         return
     columns = _columns(shown, printer.console.width)
     printer.table([column for column, _ in columns], [_row(cells, [index for _, index in columns]) for cells in shown])

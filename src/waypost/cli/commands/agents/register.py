@@ -189,6 +189,7 @@ def register(
     printer = session.printer()
     write_options = WriteOptions(ttl_seconds=ttl, **write)
     receipts: list[Receipt] = []
+    failures: list[tuple[WaypostError, str | None]] = []
     code = 0
     with session.client() as client:
         for name in files:
@@ -201,12 +202,21 @@ def register(
             except WaypostError as error:
                 if isinstance(error, Unauthorized | Unavailable) and not isinstance(error, FetchFailed):
                     raise
-                report_error(error, name if len(files) > 1 else None)
-                if isinstance(error, AddressDenied) and not local:
-                    printer.note("  or:   use --local to fetch it from this machine.")
+                failures.append((error, name if len(files) > 1 else None))
                 code = code or error_codes(error).exit
+                if printer.is_human:
+                    _report_failure(failures.pop(), local=local)
     _show_receipts(printer, receipts, single=len(files) == 1)
+    for failure in failures:  # JSON: after all warnings
+        _report_failure(failure, local=local)
     return code
+
+
+def _report_failure(failure: tuple[WaypostError, str | None], *, local: bool) -> None:
+    error, subject = failure
+    if isinstance(error, AddressDenied) and not local:
+        error.hint = f"{error.hint or ''} Or use --local to fetch it from this machine.".strip()
+    report_error(error, subject)
 
 
 def _register(

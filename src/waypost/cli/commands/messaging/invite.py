@@ -76,6 +76,8 @@ def list_invitations(session: Session, agent: str | None) -> None:
         printer.line(
             f"{each.state:<8}  {each.id}  {each.used}/{each.uses}  until {each.expires}  {sanitize(each.agent)}"
         )
+    if not found:
+        printer.note("No invitations. Make one with `waypost invite AGENT`.")
 
 
 @invite.command("revoke", epilog=example("waypost invite revoke 4d2f6a1b9c3e8f70"))

@@ -10,7 +10,7 @@ import httpx2
 import msgspec
 
 from waypost.cli.options import example, signer_options
-from waypost.cli.output import Printer, sanitize
+from waypost.cli.output import Printer, count_noun, sanitize
 from waypost.cli.session import Session, with_session
 from waypost.responses.messaging import SwarmMemberView, SwarmMessage, SwarmView
 
@@ -77,7 +77,10 @@ def list_swarms(session: Session, signer: httpx2.Auth | None) -> None:
         printer.values(_value(swarm) for swarm in found)
         return
     for swarm in found:
-        printer.line(f"{swarm.swarm_id}  {sanitize(swarm.task)}  {len(swarm.members)} members  {sanitize(swarm.host)}")
+        members = count_noun(len(swarm.members), "member")
+        printer.line(f"{swarm.swarm_id}  {sanitize(swarm.task)}  {members}  {sanitize(swarm.host)}")
+    if not found:
+        printer.note("No swarms. Join one with `waypost swarm join`.")
 
 
 @swarm_group.command("members", epilog=example("waypost swarm members SWARM"))
@@ -133,6 +136,9 @@ def _show_messages(printer: Printer, found: Iterable[SwarmMessage]) -> None:
     if not printer.is_human:
         printer.values(msgspec.to_builtins(message) for message in found)
         return
+    found = tuple(found)
+    if not found:
+        printer.note("No messages.")
     for message in found:
         sender = sanitize(message.from_) + _mark(message.verdict)
         printer.line(f"{message.number}  {sender}  {sanitize(message.content)}")

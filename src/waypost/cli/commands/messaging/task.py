@@ -118,6 +118,8 @@ def list_tasks(session: Session, agent: str | None, status: str | None) -> None:
         return
     for task in found:
         printer.line(_line(task))
+    if not found:
+        printer.note("No unfinished tasks.")
 
 
 @task.command("take", epilog=example("waypost task take agent:alice.example.com --wait 30s -o json"))
@@ -139,6 +141,8 @@ def take(session: Session, agent: str, limit: int, lease: int | None, wait: int 
     for work in taken:
         printer.line(f"{work.task_id}  {sanitize(work.task)}  lease {work.lease}")
         printer.line(f"  {sanitize(dump_json(work.input).decode())}")
+    if not taken:
+        printer.note("No task is queued for this agent.")
 
 
 @task.command(

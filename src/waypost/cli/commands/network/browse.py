@@ -15,7 +15,7 @@ from rich.text import Text
 
 from waypost.cli.commands.network.transports import TransportFactory, TransportOptions, transport_options
 from waypost.cli.options import example
-from waypost.cli.output import Printer, sanitize, truncate, without_none
+from waypost.cli.output import Printer, count_noun, sanitize, truncate, without_none
 from waypost.cli.session import Session, with_session
 from waypost.cli.views import trust_badge, trust_word
 from waypost.client.announcer import WallClock
@@ -136,9 +136,11 @@ class SightingTable:
             self._printer.value(_value(sighting))
 
     def end(self) -> None:
-        """Print the JSON array, which needs an end."""
+        """Print the JSON array, which needs an end; say that nothing was found."""
         if self._printer.output == "json":
             self._printer.value([_value(next(iter(sightings.values()))) for sightings in self._sightings.values()])
+        elif self._printer.is_human and not self._sightings:
+            self._printer.note("No agents were found on the LAN.")
 
     def _refresh(self) -> None:
         if self._live is None:
@@ -148,7 +150,7 @@ class SightingTable:
             table.add_column(name, overflow="ellipsis", no_wrap=True)
         for sightings in self._sightings.values():
             table.add_row(*_row(list(sightings.values())))
-        count = f"{len(self._sightings)} agents; press Ctrl-C to stop."
+        count = f"{count_noun(len(self._sightings), 'agent')}; press Ctrl-C to stop."
         self._live.update(Group(table, Text(count, style="dim")), refresh=True)
 
 

@@ -91,6 +91,8 @@ def list_claims(session: Session) -> None:
         return
     for claim in claims:
         printer.line(_claim_line(claim).append(f"  {sanitize(claim.subject)}", style="dim"))
+    if not claims:
+        printer.note("No domain claims. Make one with `waypost domain prove DOMAIN`.")
 
 
 @domain_group.command("remove", epilog=example("waypost domain remove agents.example.com"))

@@ -17,7 +17,7 @@ import msgspec
 from rich.text import Text
 
 from waypost.cli.options import example, split_values
-from waypost.cli.output import Printer, sanitize
+from waypost.cli.output import Printer, count_noun, sanitize
 from waypost.cli.session import Session, with_session
 from waypost.domains.organisation_index import OrganisationReader
 from waypost.domains.resolver import DomainResolver, ResolveOptions
@@ -201,7 +201,7 @@ def show_organisation(printer: Printer, found: OrganisationIndex) -> None:
 
 def _organisation_lines(found: OrganisationIndex) -> Iterator[Text]:
     style = {"resolved": "green", "not_found": "yellow"}.get(found.outcome, "bold red")
-    summary = f"{len(found.entries)} agents" if found.entries else found.reason or found.outcome
+    summary = count_noun(len(found.entries), "agent") if found.entries else found.reason or found.outcome
     yield Text(sanitize(found.domain), style="bold").append(f"  {sanitize(summary)}", style=style)
     for step in found.steps:
         yield _step_line(step)

@@ -12,7 +12,7 @@ from rich.text import Text
 from waypost.app.backup import BackupManifest, make_backup, restore_backup
 from waypost.app.integrity import IntegrityReport, check_data_folder
 from waypost.cli.options import example
-from waypost.cli.output import Printer, sanitize
+from waypost.cli.output import Printer, count_noun, sanitize
 from waypost.cli.session import Session, with_session
 from waypost.errors import ConfigurationError
 from waypost.settings import Settings
@@ -89,8 +89,8 @@ def _show_manifest(printer: Printer, manifest: BackupManifest, place: Path, done
         return
     size = sum(member.bytes for member in manifest.members)
     printer.line(
-        f"{done} {manifest.agents} agents at revision {manifest.revision}, {manifest.audit_entries} audit entries, "
-        f"{len(manifest.members)} files, {size} bytes: {place}"
+        f"{done} {count_noun(manifest.agents, 'agent')} at revision {manifest.revision}, "
+        f"{manifest.audit_entries} audit entries, {count_noun(len(manifest.members), 'file')}, {size} bytes: {place}"
     )
     printer.line(f"digest of the agents: {manifest.digest}")
 
@@ -109,7 +109,8 @@ def _show_report(printer: Printer, report: IntegrityReport) -> None:
     if report.summary is not None:
         summary = report.summary
         printer.line(
-            f"{summary.agents} agents at revision {summary.revision}, {summary.audit_entries} audit entries; "
+            f"{count_noun(summary.agents, 'agent')} at revision {summary.revision}, "
+            f"{summary.audit_entries} audit entries; "
             f"digest of the agents: {summary.digest}"
         )
     damaged = sum(file.state == "damaged" for file in report.files)

@@ -90,7 +90,7 @@ def run_service(settings: Settings, introduction: Callable[[str], str] | None = 
 
 @click.command(
     epilog=example(
-        "waypost serve",
+        "waypost serve --port 8441 --anonymous-read",
         "waypost serve --host 0.0.0.0 --base-url https://agents.example.net --anonymous-read",
         "waypost serve --store memory --open --samples",
     )
@@ -99,8 +99,8 @@ def run_service(settings: Settings, introduction: Callable[[str], str] | None = 
 def serve(settings: Settings) -> None:
     """Run the service until it is stopped (Ctrl-C, SIGTERM).
 
-    The first line on stdout is `waypost ready URL`; logs go to stderr. The first start writes an admin token to admin.token
-    in the data folder, where the commands on this machine find it.
+    The first line on stdout is `waypost ready URL`; logs go to stderr. The commands on this machine find the admin token in
+    the data folder.
     """
     run_service(settings)
 

@@ -64,7 +64,7 @@ def list_keys(session: Session) -> None:
         (key.id, sanitize(key.sub), " ".join(key.scopes), key.expires_at or "no expiry", sanitize(key.note))
         for key in keys
     )
-    if not keys and printer.is_terminal:
+    if not keys:
         printer.note("No API keys. Create one with `waypost apikeys create`.")
 
 

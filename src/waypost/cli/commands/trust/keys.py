@@ -222,6 +222,8 @@ def list_keys(session: Session, agent_id: str | None, revoked: bool, limit: int 
             rows = client.revocations()
             if printer.is_human:
                 printer.rows((sanitize(row.what), row.revoked_at, sanitize(row.reason or "")) for row in rows)
+                if not rows:
+                    printer.note("No revocations.")
             else:
                 printer.values(without_none(msgspec.to_builtins(row)) for row in rows)
             return
@@ -233,6 +235,8 @@ def list_keys(session: Session, agent_id: str | None, revoked: bool, limit: int 
         return
     printer.rows((key.agent_id, key.key_id, key.state, key.until or "", key.via) for key in store.keys)
     printer.rows(("revoked", sanitize(row.what), row.revoked_at, sanitize(row.reason or "")) for row in store.revoked)
+    if not store.keys and not store.revoked:
+        printer.note("No keys. Trust one with `waypost keys trust AGENT_ID FILE`.")
 
 
 def _read_trust_store(client: SyncClient, agent_id: str | None, limit: int | None) -> TrustStorePage:
@@ -349,5 +353,5 @@ def list_rules(session: Session) -> None:
         printer.values(without_none(msgspec.to_builtins(rule)) for rule in rules)
         return
     printer.rows((sanitize(rule.rule), rule.added_at, sanitize(rule.added_by)) for rule in rules)
-    if not rules and printer.is_terminal:
+    if not rules:
         printer.note("No rules: only an admin may announce. Add one with `waypost allow add AGENT_ID`.")
