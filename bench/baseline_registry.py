@@ -1,4 +1,4 @@
-"""Baseline: a registry that a user would write in an afternoon. FastAPI, SQLite with synchronous=FULL, three routes.
+"""Baseline: a registry that a user would write in an afternoon. FastAPI, SQLite with synchronous=FULL, four routes.
 
 python bench/baseline_registry.py PORT FILE
 """
@@ -11,7 +11,7 @@ import sys
 import threading
 
 import uvicorn
-from fastapi import FastAPI, HTTPException
+from fastapi import FastAPI, HTTPException, Request, Response
 from pydantic import BaseModel, Field
 
 
@@ -50,6 +50,16 @@ def register(agent: Agent) -> dict[str, str]:
         row = (agent.id, agent.name, agent.model_dump_json())
         connection.execute("INSERT OR REPLACE INTO agents VALUES (?, ?, ?)", row)
     return {"id": agent.id}
+
+
+@app.post("/agents:batch")
+async def register_many(request: Request) -> Response:
+    """One JSON line each, in one transaction."""
+    agents = [Agent.model_validate_json(line) for line in (await request.body()).splitlines()]
+    with database() as connection:
+        rows = [(agent.id, agent.name, agent.model_dump_json()) for agent in agents]
+        connection.executemany("INSERT OR REPLACE INTO agents VALUES (?, ?, ?)", rows)
+    return Response("\n".join(json.dumps({"id": agent.id}) for agent in agents))
 
 
 @app.get("/agents/{agent_id:path}")

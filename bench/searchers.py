@@ -102,18 +102,25 @@ class OverHttp:
 
     def register(self, agents: Iterable[Registration]) -> None:
         """In one batch, durable when it returns."""
+        self.register_lines(ndjson(agents))
+
+    def register_lines(self, body: bytes) -> None:
         headers = {**self.headers, "Content-Type": "application/x-ndjson"}
-        answer = self._call("POST", "/api/v1/agents:batch", ndjson(agents), headers)
+        answer = self._call("POST", "/api/v1/agents:batch", body, headers)
         refused = [line for line in answer.splitlines() if b'"outcome"' not in line]
         if refused:
             raise RuntimeError(f"refused: {refused[0][:300]!r}")
 
     def settle(self) -> None:
         deadline = time.monotonic() + _SETTLING_SECONDS
-        while json.loads(self._call("GET", "/api/v1/stats")).get("indexing_pending"):
+        while self.stats()["indexing_pending"]:
             if time.monotonic() > deadline:
                 raise RuntimeError("the index did not settle")
             time.sleep(0.1)
+
+    def stats(self) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(self._call("GET", "/api/v1/stats"))
+        return answer
 
     def find(self, text: str, limit: int = 10) -> list[Hit]:
         return [Hit(each["id"], each["score"]) for each in self.discover(query=text, limit=limit)]

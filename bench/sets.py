@@ -104,10 +104,16 @@ def translated_questions(language: str) -> list[Question]:
 
 
 @cache
+def real_servers() -> tuple[Registration, ...]:
+    """MCP servers as people registered them, without examples and questions."""
+    rows = ({**row, "description": row["description"] or row["name"]} for row in servers())
+    return tuple(registration("servers", row) for row in rows)
+
+
+@cache
 def haystack() -> tuple[Registration, ...]:
     """Both sets and the real servers together."""
-    real = (registration("servers", {**row, "description": row["description"] or row["name"]}) for row in servers())
-    return (*public_set("metatool").agents, *public_set("sealtools").agents, *real)
+    return (*public_set("metatool").agents, *public_set("sealtools").agents, *real_servers())
 
 
 def sampled(questions: Sequence[Question], count: int | None) -> tuple[Question, ...]:

@@ -1,6 +1,6 @@
 """How fast the right agent is found among many, beside baselines in the same run.
 
-    python -m bench.search [--sizes 100000,1000000] [--only inside,served,peers] [--work FOLDER] [--keep | --check]
+    python -m bench.search [--sizes 100000,1000000] [--only inside,served,bulk,peers] [--work FOLDER] [--keep | --check]
 
 Agents are generated from real ones (bench/search/agents.py); the run first prints how similar they are. Every stage runs in
 its own process. `--keep` writes bench/results/search.json, and the tables and the plot of docs/explanation/search-speed.md;
@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from bench import saved_results
 from bench.search.baselines import PEERS, peer
+from bench.search.bulk_load import bulk_load
 from bench.search.corpus_statistics import compared
 from bench.search.ranker_stages import answer, build, cold, held, opened
 from bench.search.report import BLOCKS, DOCUMENT, OURS, PLOT, RESULTS, TOLERANCES, documented, drawn, own
@@ -48,6 +49,10 @@ def sized(size: int, parts: set[str], asked: argparse.Namespace) -> dict[str, An
         with work_folder(asked.work, f"store-{size}") as folder:
             results["served"] = apart(served, size, asked.seconds, folder)
         print(f"  {size:,} served: {results['served']}", flush=True)
+    if "bulk" in parts and size <= asked.served_up_to:
+        with work_folder(None, "") as folder:
+            results["bulk"] = apart(bulk_load, size, folder)
+        print(f"  {size:,} bulk: {results['bulk']}", flush=True)
     if "peers" in parts and size <= asked.peers_up_to:
         results["peers"] = {}
         for name in PEERS:
@@ -59,7 +64,7 @@ def sized(size: int, parts: set[str], asked: argparse.Namespace) -> dict[str, An
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default="100000,1000000")
-    parser.add_argument("--only", default="inside,served,peers", help="parts to run, with commas")
+    parser.add_argument("--only", default="inside,served,bulk,peers", help="parts to run, with commas")
     parser.add_argument("--questions", type=int, default=2000, help="of each kind, in process")
     parser.add_argument("--seconds", type=int, default=10, help="of load over HTTP, for each kind of questions")
     parser.add_argument("--work", type=Path, help="a folder for filled indices and stores, which later runs use again")

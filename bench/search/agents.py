@@ -1,9 +1,10 @@
-"""Agents without end, made of real ones: as many as are asked for, one after the other, the same every time.
+"""Agents without end, made of real MCP servers: as many as are asked for, one after the other, the same every time.
 
-An agent takes phrases from the descriptions of real agents that stand near each other (the sets are ordered by subject), so
-that it has one subject; three examples from what people asked such agents; tags by how often they occur. Words that only one
-real agent uses are slots: a slot is filled with a new name by the law of Zipf and Mandelbrot, so that the vocabulary goes on
-growing with the corpus as that of real text does (Heaps). bench/search/corpus_statistics.py measures how like the real set it is.
+An agent takes phrases from the descriptions of real servers that stand near each other (the set is ordered by subject), so
+that it has one subject. Its description and each of its three examples have up to 500 characters, as people write them who
+want to be found. Tags are drawn by how often they occur. Words that only one real server uses are slots: a slot is filled
+with a new name by the law of Zipf and Mandelbrot, so that the vocabulary goes on growing with the corpus as that of real text
+does (Heaps). bench/search/corpus_statistics.py measures how like the real set it is.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from itertools import accumulate, islice
 
 import msgspec
 
-from bench.sets import ORIGIN, haystack, public_set, registered
+from bench.sets import ORIGIN, public_set, real_servers, registered
 from waypost.model.record import AgentRecord, Binding, Example
 from waypost.model.registration import Registration
 
 EXAMPLES = 3
+DESCRIPTION_CHARS = (60, 500)  # from, to: the length of each is drawn evenly
+EXAMPLE_CHARS = (40, 500)
 _NEAR = 25  # how far along the sets a subject reaches
 _FRESH = 0.9  # of the slots that get a new word; the others keep a real one
 _FLAT = 60_000  # of the law of Zipf and Mandelbrot: so many words share its head
@@ -41,16 +44,14 @@ Template = tuple[str, ...]  # the pieces around the slots: one slot between two 
 
 
 class Material:
-    """Phrases, asks, names and tags of the real agents, by their place in the sets."""
+    """Phrases, names and tags of the real servers, by their place in the set; and how people begin a question."""
 
     def __init__(self) -> None:
-        real = haystack()
+        real = real_servers()
         self.rare = _rare(real)
         self.phrases = [self._templates(agent.record.description) for agent in real]
-        self.lengths = [max(1, len(each)) for each in self.phrases]
         self.names = [_WORD.findall(_apart(agent.record.name)) or ["Agent"] for agent in real]
         self.tags = [agent.record.tags for agent in real]
-        self.asks = [tuple(self._template(each.text) for each in agent.record.examples) for agent in real]
         asked = [each.text for name in ("metatool", "sealtools") for each in public_set(name).questions]
         self.openers = _weighed(Counter(" ".join(text.split()[:3]) for text in asked if len(text.split()) > 6))
         self.common_tags = _weighed(Counter(tag for tags in self.tags for tag in tags))
@@ -88,8 +89,7 @@ def _apart(name: str) -> str:
 def _rare(agents: Sequence[Registration]) -> frozenset[str]:
     counted: Counter[str] = Counter()
     for agent in agents:
-        texts = (agent.record.description, *(each.text for each in agent.record.examples))
-        counted.update({word.lower() for text in texts for word in _WORD.findall(text)})
+        counted.update({word.lower() for word in _WORD.findall(agent.record.description)})
     return frozenset(word for word, count in counted.items() if count == 1)
 
 
@@ -134,9 +134,9 @@ def _agent(source: Material, number: int, dice: random.Random) -> Registration:
     record = AgentRecord(
         id=chosen,
         name=name[:128],
-        description=_description(source, centre, dice)[:4000] or name,
+        description=_text(source, centre, dice, dice.randint(*DESCRIPTION_CHARS)) or name,
         tags=_tags(source, centre, dice),
-        examples=tuple(Example(text=_example(source, centre, dice)[:512]) for _ in range(EXAMPLES)),
+        examples=tuple(Example(text=_example(source, centre, dice)) for _ in range(EXAMPLES)),
         bindings=(Binding(protocol="https", endpoint=f"{chosen}/invoke"),),
     )
     return registered(record, f"owner-{number % 50_021}")
@@ -155,15 +155,19 @@ def _name(source: Material, centre: int, dice: random.Random) -> str:
     return " ".join(dict.fromkeys(words))
 
 
-def _description(source: Material, centre: int, dice: random.Random) -> str:
-    """As many phrases as a real agent has, taken from its neighbours."""
-    wanted = source.lengths[centre]
-    told = []
-    for _ in range(wanted):
-        phrases = source.phrases[_near(source, centre, dice)]
-        if phrases:
-            told.append(_filled(source, phrases[int(dice.random() * len(phrases))], dice))
-    return " ".join(told)
+def _text(source: Material, centre: int, dice: random.Random, chars: int) -> str:
+    """Runs of phrases of neighbours, as many as fit."""
+    text = ""
+    while len(text) < chars:
+        text = f"{text} {_run(source, centre, dice)}".strip()
+    return text if len(text) <= chars else text[:chars].rpartition(" ")[0]
+
+
+def _run(source: Material, centre: int, dice: random.Random) -> str:
+    """Up to three phrases that follow each other in one description."""
+    phrases = source.phrases[_near(source, centre, dice)]
+    start = int(dice.random() * len(phrases))
+    return " ".join(_filled(source, each, dice) for each in phrases[start : start + dice.randint(1, 3)])
 
 
 def _filled(source: Material, template: Template, dice: random.Random) -> str:
@@ -185,18 +189,10 @@ def _tags(source: Material, centre: int, dice: random.Random) -> tuple[str, ...]
 
 
 def _example(source: Material, centre: int, dice: random.Random) -> str:
-    """A query of a neighbour; if there is none, the opening of a query and phrases of the topic."""
-    asks = source.asks[_near(source, centre, dice)]
-    if asks and dice.random() < 0.8:
-        ask = _filled(source, asks[int(dice.random() * len(asks))], dice)
-        return f"{ask} {_phrase(source, centre, dice)}".strip() if dice.random() < 0.5 else ask
-    told = " ".join(_phrase(source, centre, dice) for _ in range(dice.randint(2, 5)))
-    return f"{_drawn(source.openers, dice)} {told}"
-
-
-def _phrase(source: Material, centre: int, dice: random.Random) -> str:
-    phrases = source.phrases[_near(source, centre, dice)]
-    return _filled(source, phrases[int(dice.random() * len(phrases))], dice) if phrases else ""
+    """The opening of a question and phrases of the subject."""
+    return f"{_drawn(source.openers, dice)} {_text(source, centre, dice, dice.randint(*EXAMPLE_CHARS))}"[
+        : EXAMPLE_CHARS[1]
+    ]
 
 
 def rows(count: int, size: int) -> Iterator[tuple[Registration, ...]]:

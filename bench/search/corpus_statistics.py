@@ -10,7 +10,7 @@ from itertools import islice
 
 from bench.measures import quantile
 from bench.search.agents import agents
-from bench.sets import haystack, public_set
+from bench.sets import public_set, real_servers
 from waypost.model.registration import Registration
 
 Figures = dict[str, float]
@@ -56,15 +56,14 @@ def _slope(grown: dict[int, int]) -> float:
 
 def compared(size: int) -> dict[str, Figures]:
     """The real set, as many made agents, and the first `size` made agents (100,000 at most)."""
-    real = _shuffled(haystack())
+    real = _shuffled(real_servers())
     found = {
         "real": text_figures(map(words_of, real)),
         "made, as many": text_figures(map(words_of, agents(len(real)))),
     }
     if size > len(real):
         found[f"made, {min(size, 100_000):,}"] = text_figures(map(words_of, agents(min(size, 100_000))))
-    asked = [len(_WORD.findall(each.text)) for agent in real for each in agent.record.examples]
-    asked += [len(_WORD.findall(each.text)) for each in public_set("metatool").questions]
+    asked = [len(_WORD.findall(each.text)) for each in public_set("metatool").questions]
     made = [len(_WORD.findall(each.text)) for agent in islice(agents(3000), 3000) for each in agent.record.examples]
     for name, lengths in (("real", asked), ("made, as many", made)):
         found[name] |= {"example_p50": quantile(lengths, 0.5), "example_p95": quantile(lengths, 0.95)}

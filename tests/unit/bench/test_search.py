@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from itertools import islice
 from pathlib import Path
+from random import Random
 
 import pytest
 from bench import saved_results
-from bench.search.agents import EXAMPLES, agents, new_word
+from bench.search.agents import DESCRIPTION_CHARS, EXAMPLE_CHARS, EXAMPLES, agents, new_word
 from bench.search.corpus_statistics import text_figures, words_of
 from bench.search.questions import distinct, paraphrases, repeated
 from bench.search.ranker_stages import answer, build
 from bench.search.report import DOCUMENT, PLOT, RESULTS, documented, drawn
-from bench.sets import document, haystack
+from bench.sets import document, real_servers
 
 from support.records import DECODE
 from waypost.protocols.profile.codec import PROFILE
@@ -44,10 +45,21 @@ def test_no_two_new_words_are_alike() -> None:
 @needs_data
 def test_made_text_has_the_statistics_of_real_text() -> None:
     count = 2048
-    real = text_figures(map(words_of, haystack()[:: len(haystack()) // count]))
+    real = text_figures(map(words_of, Random(7).sample(real_servers(), count)))
     made = text_figures(map(words_of, agents(count)))
     for name in ("words", "heaps_exponent", "length_p50", "df_1_percent", "df_100_percent"):
-        assert 0.6 < made[name] / real[name] < 1.6, name
+        assert 0.6 < made[name] / real[name] < 2, name
+
+
+@needs_data
+def test_made_texts_are_as_long_as_those_of_people_who_want_to_be_found() -> None:
+    made = [agent.record for agent in agents(300)]
+    descriptions = [len(record.description) for record in made]
+    examples = [len(example.text) for record in made for example in record.examples]
+    assert max(descriptions) <= DESCRIPTION_CHARS[1]
+    assert max(examples) <= EXAMPLE_CHARS[1]
+    assert 200 < sum(descriptions) / len(descriptions) < 350
+    assert 200 < sum(examples) / len(examples) < 350
 
 
 @needs_data
