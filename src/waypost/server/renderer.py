@@ -7,7 +7,7 @@ Renderings are cached, bounded by bytes, until the registration changes.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
 import msgspec
@@ -23,6 +23,7 @@ from waypost.model.record import AgentRecord, MappingLoss
 from waypost.model.registration import CatalogEntry, Registration, SourceDocument, verdicts_of
 from waypost.model.times import rfc3339_or_none, to_rfc3339
 from waypost.model.verdict import TRUST_MEMBER, TrustState, level_of, trust_summary
+from waypost.protocols.a2a.legacy import to_current_form, to_older_form
 from waypost.protocols.codec import DERIVED, EncodeContext
 from waypost.protocols.dialects import DIALECTS, get_codec
 from waypost.protocols.rtfs.agent_profile import export_profile, parse_profile
@@ -50,6 +51,11 @@ _TYPE_HEADERS = {name: (b"content-type", media_type) for name, media_type in _CO
 _TRUST_HEADERS = {level: (TRUST_HEADER, level.encode()) for level in get_args(TrustState)}
 _PRIVATE = ((b"vary", b"Authorization, Accept"), (b"cache-control", b"private, no-cache"))
 _NO_LOSSES = (b"waypost-losses", b"[]")
+# Forms that are not what the codec writes: a function of the received document, if any, and of the written one.
+_FORM_WRITERS: dict[tuple[str, str], Callable[[JsonObject | None, JsonObject], JsonObject]] = {
+    ("a2a", "current"): to_current_form,
+    ("a2a", "0.3"): to_older_form,
+}
 
 
 class RenderedDocument(msgspec.Struct, frozen=True, gc=False):
@@ -92,14 +98,27 @@ class Renderer:
         self._cache.put((registration.id, dialect), rendering)
         return rendering
 
-    def render_current(self, registration: Registration, dialect: str, now: float) -> RenderedDocument:
-        """The document in the current form of its dialect, whatever form was received."""
+    def render_form(self, registration: Registration, dialect: str, form: str, now: float) -> RenderedDocument:
+        """The document in one form of its dialect, whatever form was received (`FORMS` of request_params.py)."""
         if not self.can_render(registration, dialect):
             return self.render(registration, dialect, now)  # raises
-        rendering = self._rendering(registration, dialect, self._encode(registration, dialect, now))
-        etag = f'{rendering.etag[:-1]}-current"'
-        headers = tuple((name, etag.encode() if name == b"etag" else value) for name, value in rendering.headers)
-        return msgspec.structs.replace(rendering, etag=etag, headers=headers)
+        name = f"{dialect};{form}"
+        cached = self.find(registration.id, name, registration.revision)
+        if cached is not None:
+            return cached
+        body, losses = self._encode(registration, dialect, now)
+        rewrite = _FORM_WRITERS.get((dialect, form))
+        if rewrite is not None:
+            source = registration.source(dialect)
+            received = None if source is None else parse_rendered(source.document)
+            written = rewrite(received, parse_rendered(body))
+            body = source.document if source is not None and written is received else dump_json(written)
+        rendering = self._rendering(registration, dialect, (body, losses))
+        etag = f'{rendering.etag[:-1]}-{form}"'
+        headers = tuple((key, etag.encode() if key == b"etag" else value) for key, value in rendering.headers)
+        rendering = msgspec.structs.replace(rendering, etag=etag, headers=headers)
+        self._cache.put((registration.id, name), rendering)
+        return rendering
 
     def _rendering(
         self, registration: Registration, dialect: str, encoded: tuple[bytes, tuple[MappingLoss, ...]]
@@ -217,10 +236,10 @@ class DocumentReader:
         registration = await self._registry.get(principal, agent_id)
         return self._renderer.render(registration, dialect, self._registry.clock.now())
 
-    async def get_current(self, principal: Principal, agent_id: str, dialect: str) -> RenderedDocument:
-        """The document in the current form of its dialect, whatever form was received."""
+    async def get_form(self, principal: Principal, agent_id: str, dialect: str, form: str) -> RenderedDocument:
+        """The document in one form of its dialect, whatever form was received."""
         registration = await self._registry.get(principal, agent_id)
-        return self._renderer.render_current(registration, dialect, self._registry.clock.now())
+        return self._renderer.render_form(registration, dialect, form, self._registry.clock.now())
 
     async def get_agent_profile(self, principal: Principal, agent_id: str) -> RenderedDocument:
         """The `(agent-profile …)` text of an agent that the caller may see."""

@@ -9,10 +9,11 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from waypost.errors import NotFound
+from waypost.errors import InvalidParameter, NotFound
 from waypost.model.json import JsonObject, dump_json
 from waypost.model.principal import ANONYMOUS, PUBLIC, SCOPES, no_such_agent
 from waypost.model.registration import Registration
+from waypost.protocols.a2a.legacy import downgrade_card
 from waypost.protocols.ard.codec import CATALOG_STATUSES, build_catalog, catalog_entry, host_entry, registry_entry
 from waypost.protocols.dialects import get_codec
 from waypost.registry.registry import Registry
@@ -46,6 +47,13 @@ _AUDIENCE = frozenset((PUBLIC,))
 _ADP_BODY = BodySpec(schema=document_schema("adp"), content_type=get_codec("adp").media_type)
 _DIGEST_PARAMETER = ParameterSpec(
     name=DIGEST_PARAMETER, description="the digest of an earlier version, as a zone may name it"
+)
+_CARD_BODY = BodySpec(schema=document_schema("a2a"), content_type=get_codec("a2a").media_type)
+_CARD_FORMS = {"1.0": "current", "0.3": "0.3"}  # by version of A2A
+_CARD_VERSION = ParameterSpec(
+    name="v",
+    schema={"enum": list(_CARD_FORMS), "default": "1.0"},
+    description="the version of A2A whose form is wanted",
 )
 CheckInvitation = Callable[[Request, Registration], Awaitable[bool]]
 
@@ -142,8 +150,18 @@ class WellKnownApi:
                 operation="document",
                 handler=self.a2a,
                 summary="A2A card",
-                parameters=(ParameterSpec(name="agent", description="the card of one agent"),),
-                answers={200: BodySpec(schema=document_schema("a2a"), content_type=get_codec("a2a").media_type)},
+                parameters=(ParameterSpec(name="agent", description="the card of one agent"), _CARD_VERSION),
+                answers={200: _CARD_BODY},
+                open=True,
+            ),
+            Route(
+                method="GET",
+                path="/a2a/{id}/.well-known/agent-card.json",
+                operation="document",
+                handler=self.a2a_of_agent,
+                summary="A2A card of an agent, for clients that are given the base URL /a2a/{id}",
+                parameters=(_CARD_VERSION,),
+                answers={200: _CARD_BODY},
                 open=True,
             ),
             Route(
@@ -236,20 +254,39 @@ class WellKnownApi:
     # --- A2A -------------------------------------------------------------------------------------
 
     async def a2a(self, call: RequestContext) -> AnyResponse:
-        """`?agent=` first, then `Host`, else the service itself."""
+        """`?agent=` first, then `Host`, else the service itself. Without `v`, the card as it was received."""
+        form = _read_card_form(call.request)
         agent_id = call.request.param("agent")
         if agent_id is None:
             registration = await self.find_by_host(call.request) or self.service
         else:
-            registration = await self._registry.get(ANONYMOUS, agent_id)
-            if registration.visibility != PUBLIC:
-                raise no_such_agent(agent_id)
-        rendering = self._renderer.render(registration, "a2a", self._registry.clock.now())
+            registration = await self._get_public(agent_id)
         if registration is self.service:
-            rendering = msgspec.structs.replace(
-                rendering, body=dump_json(service_a2a_card(parse_rendered(rendering.body)))
-            )
+            return _rendered_response(call, self._service_card(form), registration)
+        now = self._registry.clock.now()
+        if form is None:
+            return _rendered_response(call, self._renderer.render(registration, "a2a", now), registration)
+        return _rendered_response(call, self._renderer.render_form(registration, "a2a", form, now), registration)
+
+    async def a2a_of_agent(self, call: RequestContext) -> AnyResponse:
+        form = _read_card_form(call.request) or _CARD_FORMS["1.0"]
+        registration = await self._get_public(call.id)
+        rendering = self._renderer.render_form(registration, "a2a", form, self._registry.clock.now())
         return _rendered_response(call, rendering, registration)
+
+    async def _get_public(self, agent_id: str) -> Registration:
+        registration = await self._registry.get(ANONYMOUS, agent_id)
+        if registration.visibility != PUBLIC:
+            raise no_such_agent(agent_id)
+        return registration
+
+    def _service_card(self, form: str | None) -> RenderedDocument:
+        rendering = self._renderer.render(self.service, "a2a", self._registry.clock.now())
+        card = service_a2a_card(parse_rendered(rendering.body))
+        if form != _CARD_FORMS["0.3"]:
+            return msgspec.structs.replace(rendering, body=dump_json(card))
+        etag = f'{rendering.etag[:-1]}-{form}"'
+        return msgspec.structs.replace(rendering, body=dump_json(downgrade_card(card)), etag=etag)
 
     # --- AI Catalog ------------------------------------------------------------------------------
 
@@ -305,6 +342,16 @@ class WellKnownApi:
             "type": "application/a2a-agent-card+json",
             "url": f"{self._renderer.base_url}/.well-known/agent-card.json",
         }
+
+
+def _read_card_form(request: Request) -> str | None:
+    """The form of a card that `v` names; None without it."""
+    version = request.param("v")
+    if version is not None and version not in _CARD_FORMS:
+        raise InvalidParameter(
+            f"There is no form of A2A {version[:16]!r}.", path="v", hint=f"Use {' or '.join(_CARD_FORMS)}."
+        )
+    return None if version is None else _CARD_FORMS[version]
 
 
 def _rendered_response(call: RequestContext, rendering: RenderedDocument, registration: Registration) -> Response:

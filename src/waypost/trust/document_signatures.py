@@ -34,6 +34,7 @@ JCS: Final = "jcs"
 LEGACY: Final = "legacy"
 A2A: Final = "a2a"
 A2A_SDK: Final = "a2a-sdk"
+A2A_SDK_0_3: Final = "a2a-sdk-0.3"
 
 Canonicalizer: TypeAlias = Callable[[Any], bytes]
 
@@ -153,11 +154,14 @@ def a2a_payload_forms(card: JsonObject) -> tuple[tuple[str, bytes], ...]:
     """Return the forms that signers use, the specification's first: others drop every empty value, or none."""
     bare = _without_signature(card, "signatures")
     specified = _without_defaults(bare, "card")
-    return (
+    forms: tuple[tuple[str, bytes], ...] = (
         (A2A, canonicalize(specified)),
         (A2A_SDK, canonicalize(_without_empty(specified) or {})),
         (JCS, canonicalize(bare)),
     )
+    if is_older_card(card):
+        forms += ((A2A_SDK_0_3, canonicalize_legacy(_without_empty(_without_older_defaults(bare)) or {})),)
+    return forms
 
 
 def sdk_form_drops_security(card: JsonObject) -> bool:
@@ -165,11 +169,54 @@ def sdk_form_drops_security(card: JsonObject) -> bool:
 
     `{"schemes": {"key": {"list": []}}}` is one: it is empty at every level, and requires an API key.
     """
-    specified = _without_defaults(card, "card")
+    is_older = is_older_card(card)
+    specified = _without_older_defaults(card) if is_older else _without_defaults(card, "card")
     skills = specified.get("skills")
     holders = [specified, *(skills if isinstance(skills, list) else ())]
-    parts = [holder.get(name) for holder in holders if isinstance(holder, dict) for name in _SECURITY]
+    names = ("securitySchemes", "security") if is_older else _SECURITY
+    parts = [holder.get(name) for holder in holders if isinstance(holder, dict) for name in names]
     return any(part is not None and _without_empty(part) != part for part in parts)
+
+
+# Pre-1.0 cards have no specified form to sign. The Python SDK 0.3 leaves out members at the defaults of its classes, then
+# everything empty, and writes sorted ASCII JSON. `type` of a security scheme is such a default; it is left out only from a
+# scheme that has exactly the members of its type, so that another type cannot take its place.
+_OLDER_DEFAULTS: Final = {"preferredTransport": "JSONRPC", "protocolVersion": "0.3.0"}
+_OLDER_SCHEMES: Final = {
+    "apiKey": ({"in", "name"}, {"description"}),
+    "http": ({"scheme"}, {"bearerFormat", "description"}),
+    "oauth2": ({"flows"}, {"oauth2MetadataUrl", "description"}),
+    "openIdConnect": ({"openIdConnectUrl"}, {"description"}),
+    "mutualTLS": (set[str](), {"description"}),
+}
+
+
+def is_older_card(card: JsonObject) -> bool:
+    """Return whether a card has the form of A2A 0.3 or earlier."""
+    return "url" in card and "supportedInterfaces" not in card
+
+
+def _without_older_defaults(card: JsonObject) -> JsonObject:
+    bare = {name: value for name, value in card.items() if _OLDER_DEFAULTS.get(name) != value or value is None}
+    schemes = card.get("securitySchemes")
+    if isinstance(schemes, dict):
+        bare["securitySchemes"] = {name: _without_scheme_type(scheme) for name, scheme in schemes.items()}
+    specified: JsonObject = _without_null(bare)
+    return specified
+
+
+def _without_scheme_type(scheme: Any) -> Any:
+    if not isinstance(scheme, dict) or not isinstance(scheme.get("type"), str):
+        return scheme
+    required, optional = _OLDER_SCHEMES.get(scheme["type"], (None, set()))
+    rest = {name: value for name, value in scheme.items() if name != "type"}
+    return rest if required is not None and required <= rest.keys() <= required | optional else scheme
+
+
+def _without_null(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_null(item) for name, item in value.items() if item is not None}
+    return [_without_null(item) for item in value] if isinstance(value, list) else value
 
 
 def profile_payload(document: JsonObject, canon: Canonicalizer = canonicalize) -> bytes:

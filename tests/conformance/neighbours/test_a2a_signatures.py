@@ -229,3 +229,80 @@ def test_the_number_of_checked_signatures_is_limited() -> None:
 def test_evidence_quotes_no_name_of_a_key_at_length() -> None:
     found = verdict(signed_by_hand(card(), {"alg": "EdDSA", "kid": "k" * 5000}), key_of(number=1))
     assert (found.state, found.evidence["kid"]) == ("unknown", "k" * 256)
+
+
+# Signed by a2a-sdk 0.3.26 (Python) with the key of the tests.
+OLDER_HEADER = "eyJhbGciOiJFZERTQSIsImtpZCI6ImsiLCJ0eXAiOiJKT1NFIn0"
+OLDER: JsonObject = {
+    "protocolVersion": "0.3.0",
+    "preferredTransport": "JSONRPC",
+    "name": "Rechnungen – groß",
+    "description": "Reads invoices.",
+    "url": "https://a.example/rpc",
+    "version": "1.0.0",
+    "capabilities": {"streaming": False, "extensions": [{"uri": "urn:x", "params": {"rate": 1.5, "note": ""}}]},
+    "defaultInputModes": ["text/plain"],
+    "defaultOutputModes": [],
+    "skills": [{"id": "read", "name": "Read", "description": "", "tags": ["invoice"]}],
+}
+OLDER_OAUTH: JsonObject = {
+    **OLDER,
+    "preferredTransport": "GRPC",
+    "additionalInterfaces": [{"url": "https://a.example/x", "transport": "JSONRPC"}],
+    "securitySchemes": {
+        "o": {
+            "type": "oauth2",
+            "flows": {"clientCredentials": {"tokenUrl": "https://a.example/t", "scopes": {"r": "read"}}},
+        }
+    },
+    "security": [{"o": ["r"]}],
+}
+OLDER_KEY: JsonObject = {
+    **OLDER,
+    "securitySchemes": {"k": {"type": "apiKey", "in": "header", "name": "X"}},
+    "security": [{"k": []}],
+}
+OLDER_SIGNATURES = {
+    "plain": "T_iUNOEcW6ZHFSQQQsFbZjoe1IOyuFK7gFBcINlsc6skH29GT153FPNOxcFc2BipAJG3mP05V98-9KKEIDimBw",
+    "oauth": "Q-mIbLcJBED3WB5bEoc-UVV3IwPHpfuPRE37XC7aVUMw354f3LE-BefxEbqp6V8WDky4AhWBvAxhfsT6IJ2vAw",
+    "key": "rttqLwUU0KWx_T-Grh8k0lXmH0E_ev-PQNNk8QwQR23qzZ2b71okXNtCkJt3fPVi6LdCyuOTruTtiKFizcLHAg",
+}
+
+
+def older_card(document: JsonObject, name: str) -> JsonObject:
+    return {**document, "signatures": [{"protected": OLDER_HEADER, "signature": OLDER_SIGNATURES[name]}]}
+
+
+@pytest.mark.req("A2A-8")
+@pytest.mark.parametrize(
+    ("document", "name", "state"),
+    [(OLDER, "plain", "passed"), (OLDER_OAUTH, "oauth", "passed"), (OLDER_KEY, "key", "unknown")],
+    ids=["plain", "oauth", "key"],
+)
+def test_a_card_that_the_sdk_0_3_signed_never_fails(document: JsonObject, name: str, state: str) -> None:
+    """Its form drops `{"key": []}`, a demand for a credential, so a card with one is not verified."""
+    found = verdict(older_card(document, name), key_of(), kid="k")
+    assert (found.state, found.evidence["canon"]) == (state, "a2a-sdk-0.3")
+
+
+@pytest.mark.req("A2A-8")
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"name": "Other"},
+        {"url": "https://evil.example"},
+        {"preferredTransport": "JSONRPC"},
+        {"security": []},
+        {"securitySchemes": {"o": {**OLDER_OAUTH["securitySchemes"]["o"], "type": "http"}}},
+        {"unknown": 1},
+    ],
+)
+def test_a_changed_card_of_0_3_is_not_verified(changed: JsonObject) -> None:
+    found = verdict({**older_card(OLDER_OAUTH, "oauth"), **changed}, key_of(), kid="k")
+    assert found.state == "unknown"
+
+
+@pytest.mark.req("A2A-8")
+def test_a_malformed_signature_of_an_older_card_fails() -> None:
+    wrong = {**OLDER, "signatures": [{"protected": "x", "signature": "y"}]}
+    assert verdict(wrong, key_of(), kid="k").state == "failed"

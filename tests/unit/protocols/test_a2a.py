@@ -14,6 +14,7 @@ from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
 from waypost.model.record import AgentRecord, Binding, Example
 from waypost.protocols.a2a.codec import A2A, EXTENSION
+from waypost.protocols.a2a.legacy import downgrade_card, to_current_form, to_older_form, upgrade_card
 from waypost.protocols.codec import DecodeContext
 
 FULL, SMALLEST = A2A.examples()
@@ -99,8 +100,9 @@ def test_a_written_card_has_all_required_members_and_an_honest_interface() -> No
     card = A2A.encode(record, ENCODE).document
     assert [(i["protocolBinding"], i["url"]) for i in card["supportedInterfaces"]] == [
         ("GRPC", "https://x.example/grpc"),
-        ("https", "https://x.example/slow"),
+        ("urn:waypost:binding:https", "https://x.example/slow"),
     ]
+    assert [i["protocolVersion"] for i in card["supportedInterfaces"]] == ["1.0", "0.0"]
     assert card["skills"] == [
         {
             "id": "invoice-reader",
@@ -346,3 +348,77 @@ def test_a_remainder_that_was_tampered_with_is_refused_at_its_place(carried: Any
     with pytest.raises(InvalidDocument) as caught:
         decode(card)
     assert (caught.value.path or "").startswith("$.capabilities.extensions[0].params")
+
+
+@pytest.mark.parametrize("protocol", ["https", "mcp", "mcp-package", "agp", "a", "x" * 64])
+def test_a_binding_that_is_not_a2a_has_a_urn_and_does_not_claim_a_version_of_a2a(protocol: str) -> None:
+    record = replace(decode(FULL), bindings=(Binding(protocol=protocol, endpoint="pkg:npm/x@1"),))
+    (interface,) = A2A.encode(record, ENCODE).document["supportedInterfaces"]
+    assert interface == {
+        "url": "pkg:npm/x@1",
+        "protocolBinding": f"urn:waypost:binding:{protocol}",
+        "protocolVersion": "0.0",
+    }
+    assert decode(A2A.encode(record, ENCODE).document) == record
+
+
+def test_the_name_a2a_alone_is_json_rpc() -> None:
+    record = replace(decode(FULL), bindings=(Binding(protocol="a2a", endpoint="https://h.example/a2a"),))
+    card = A2A.encode(record, ENCODE).document
+    assert (card["supportedInterfaces"][0]["protocolBinding"], decode(card)) == ("JSONRPC", record)
+
+
+@pytest.mark.parametrize(
+    "binding", ["WEBSOCKET", "https://bindings.example/a2a/nats/v1", f"https://b.example/{'x' * 200}"]
+)
+def test_a_custom_binding_of_a_card_keeps_its_name(binding: str) -> None:
+    interface = {"url": "wss://h.example", "protocolBinding": binding, "protocolVersion": "1.0"}
+    card = card_with(supportedInterfaces=[interface])
+    assert A2A.encode(decode(card), ENCODE).document["supportedInterfaces"] == [interface]
+
+
+@pytest.mark.parametrize(
+    ("urls", "flow"),
+    [
+        ({"token_url": "https://t.example"}, "clientCredentials"),
+        ({"token_url": "https://t.example", "authorization_url": "https://a.example"}, "authorizationCode"),
+    ],
+)
+def test_oauth_without_an_authorization_url_is_client_credentials(urls: JsonObject, flow: str) -> None:
+    auth = {"schemes": [{"type": "oauth2", "scopes": ["read"], **urls}], "required": True}
+    card = A2A.encode(replace(decode(FULL), auth=auth), ENCODE).document
+    (scheme,) = card["securitySchemes"].values()
+    (written,) = scheme["oauth2SecurityScheme"]["flows"].items()
+    assert written[0] == flow
+    assert (written[1]["tokenUrl"], written[1]["scopes"]) == ("https://t.example", {"read": ""})
+
+
+def test_a_card_is_written_in_the_form_of_0_3_and_read_back_as_the_same_agent() -> None:
+    card = downgrade_card(upgrade_card(A2A_0_3))
+    assert (card["protocolVersion"], card["url"], card["preferredTransport"]) == (
+        "0.3.0",
+        "https://recipes.example.com/rpc",
+        "JSONRPC",
+    )
+    for name in ("securitySchemes", "security", "capabilities", "houseStyle", "supportsAuthenticatedExtendedCard"):
+        assert card[name] == A2A_0_3[name]
+    assert upgrade_card(card) == upgrade_card(A2A_0_3)
+
+
+def test_an_interface_of_0_3_comes_first_in_the_form_of_0_3() -> None:
+    new = {"url": "https://h.example/v1", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+    old = {"url": "https://h.example/v0", "protocolBinding": "JSONRPC", "protocolVersion": "0.3"}
+    card = downgrade_card(card_with(supportedInterfaces=[new, old]))
+    assert card["url"] == "https://h.example/v0"
+    assert [item["url"] for item in card["additionalInterfaces"]] == ["https://h.example/v0", "https://h.example/v1"]
+
+
+def test_a_converted_card_has_no_signature_of_another_form() -> None:
+    signature = {"protected": "e30", "signature": "AA"}
+    older = {**A2A_0_3, "signatures": [signature]}
+    current = {**FULL, "signatures": [signature]}
+    written = A2A.encode(decode(older), ENCODE).document
+    assert to_older_form(older, written) is older
+    assert "signatures" not in to_current_form(older, written)
+    assert to_current_form(current, A2A.encode(decode(current), ENCODE).document) is current
+    assert "signatures" not in to_older_form(current, A2A.encode(decode(current), ENCODE).document)

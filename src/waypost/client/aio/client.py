@@ -346,7 +346,8 @@ class Client:
             id: An id or alias of the agent.
             as_: profile, af, rtfs, announce, adp, a2a, ard, mcp or oasf.
             form: `profile` with `as_="rtfs"`: `content` is the `(agent-profile …)` text. `current` with `as_="a2a"`
-                or `"mcp"`: the current form of the format, whatever was registered.
+                or `"mcp"`: the current form of the format, whatever was registered. `0.3` with `as_="a2a"`: the form of
+                A2A 0.3.
         """
         request = get_request(agent_path(id), form=form, **{"as": as_})
         return parse_document(await self._connection.send(request), as_)

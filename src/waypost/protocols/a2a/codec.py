@@ -6,6 +6,9 @@ The remainder is one entry of `capabilities.extensions`, with the URI EXTENSION.
 data and clients ignore unknown entries; the entry is never `required`, and is left out if the card expresses the whole
 record.
 
+A binding that is not A2A's becomes an interface with the URN `urn:waypost:binding:<protocol>`, which no client takes
+for A2A, and without A2A's version.
+
 `signatures` are kept verbatim in the residue. The first is also the record's `signature`, with the source `a2a-jws`;
 `trust` verifies it. Security schemes and requirements map to the record's `auth`: `{"schemes":
 [{"id","type",…,"scopes"?}], "required": bool}` with OpenAPI's types.
@@ -38,7 +41,7 @@ from waypost.model.record import (
     need_object,
     need_text,
 )
-from waypost.protocols.a2a.legacy import OLDER_NAMES, upgrade_card
+from waypost.protocols.a2a.legacy import NO_VERSION, OLDER_NAMES, is_older_card, upgrade_card
 from waypost.protocols.codec import (
     Codec,
     DecodeContext,
@@ -67,7 +70,8 @@ PROTOCOL_VERSION = "1.0"
 TAG = "a2a"
 _RESIDUE = residue_name("a2a")
 _PROTOCOLS = {"JSONRPC": "a2a+jsonrpc", "GRPC": "a2a+grpc", "HTTP+JSON": "a2a+http-json"}
-_BINDINGS = {protocol: binding for binding, protocol in _PROTOCOLS.items()}
+_BINDINGS = {protocol: binding for binding, protocol in _PROTOCOLS.items()} | {TAG: "JSONRPC"}
+_FOREIGN_BINDING = "urn:waypost:binding:"  # then the protocol of a binding that is not A2A
 _FLAGS = ("streaming", "pushNotifications", "extendedAgentCard")
 _DEFAULT_MODES = ("text/plain",)
 _DEFAULT_VERSION = "1.0.0"
@@ -193,7 +197,7 @@ def _interfaces(card: JsonObject) -> list[JsonObject]:
 
 def _check_interface(item: JsonObject, path: str) -> None:
     need_endpoint(item, "url", path)
-    need_text(item, "protocolBinding", path, most=limits.TAG_CHARS)
+    need_text(item, "protocolBinding", path, most=limits.ENDPOINT_CHARS)
     find_text(item, "protocolVersion", path, most=limits.TAG_CHARS)
     find_text(item, "tenant", path, most=limits.ID_CHARS)
 
@@ -227,13 +231,19 @@ def _read_bindings(card: JsonObject, interfaces: list[JsonObject], capabilities:
 
 
 def _protocol(binding: str) -> str:
-    return _PROTOCOLS.get(binding, binding)
+    """Return the record's name of a `protocolBinding`. A custom one keeps its own, if it is short enough."""
+    if binding in _PROTOCOLS:
+        return _PROTOCOLS[binding]
+    name = binding.removeprefix(_FOREIGN_BINDING)
+    return name if name.strip() and len(name) <= limits.TAG_CHARS else TAG
 
 
 def _interface_residue(item: JsonObject) -> dict[str, Any]:
-    rest = unknown_members(item, ("url", "protocolBinding"))
-    if rest.get("protocolVersion") == PROTOCOL_VERSION:
-        del rest["protocolVersion"]
+    rest = unknown_members(item, ("url",))
+    written = _write_binding(_protocol(rest["protocolBinding"]))
+    for name in ("protocolBinding", "protocolVersion"):
+        if rest.get(name) == written[name]:
+            del rest[name]
     return {_RESIDUE: rest} if rest else {}
 
 
@@ -311,7 +321,7 @@ def _signature(card: JsonObject) -> JsonObject | None:
 def _warnings(document: JsonObject, card: JsonObject) -> list[str]:
     missing = ("capabilities", "defaultInputModes", "defaultOutputModes", "skills")
     warnings = [f"$.{name}: A2A requires it; read as empty." for name in missing if name not in card]
-    if "supportedInterfaces" not in document and "supported_interfaces" not in document:
+    if is_older_card(document):
         warnings.append("$.url: a card from before A2A 1.0; it is written in the 1.0 form.")
     return warnings
 
@@ -336,20 +346,21 @@ def _write(record: AgentRecord) -> JsonObject:
     return card | write_auth(record.auth)
 
 
+def _write_binding(protocol: str) -> JsonObject:
+    if protocol in _BINDINGS:
+        return {"protocolBinding": _BINDINGS[protocol], "protocolVersion": PROTOCOL_VERSION}
+    return {"protocolBinding": f"{_FOREIGN_BINDING}{protocol}", "protocolVersion": NO_VERSION}
+
+
 def _write_interface(binding: Binding) -> JsonObject:
-    """Write an interface. A protocol that is not A2A's keeps its own name: the list is open."""
-    interface = {
-        "url": binding.endpoint,
-        "protocolBinding": _BINDINGS.get(binding.protocol, binding.protocol),
-        "protocolVersion": PROTOCOL_VERSION,
-    }
+    interface = {"url": binding.endpoint, **_write_binding(binding.protocol)}
     rest = binding.extra.get(_RESIDUE)
-    restored = (rest if isinstance(rest, dict) else {}) | unknown_members(interface, ("protocolVersion",))
+    restored = interface | (rest if isinstance(rest, dict) else {}) | {"url": binding.endpoint}
     try:
         _check_interface(restored, "$")
     except InvalidDocument:  # anyone can write a residue into a profile document
         return interface
-    return interface | restored
+    return restored if _protocol(restored["protocolBinding"]) == binding.protocol else interface
 
 
 def _write_skill(record: AgentRecord) -> JsonObject:
@@ -505,17 +516,20 @@ def _write_scheme(scheme: JsonObject) -> JsonObject:
     if name == "apiKeySecurityScheme":
         body = _API_KEY_DEFAULTS | body
     elif name == "oauth2SecurityScheme" and "flows" not in body:
-        body["flows"] = {"authorizationCode": _code_flow(scheme)}
+        body["flows"] = _write_flows(scheme)
     elif name == "httpAuthSecurityScheme":
         body = {"scheme": "bearer"} | body
     return {name: body}
 
 
-def _code_flow(scheme: JsonObject) -> JsonObject:
-    """Write the profile's own form of OAuth (profile.md, gaps): two URLs and scopes."""
-    flow = {"authorizationUrl": scheme.get("authorization_url"), "tokenUrl": scheme.get("token_url")}
-    scopes = dict.fromkeys(_texts(scheme.get("scopes")), "")
-    return {name: url for name, url in flow.items() if isinstance(url, str)} | {"scopes": scopes}
+def _write_flows(scheme: JsonObject) -> JsonObject:
+    """Write the profile's own form of OAuth (profile.md, gaps): two URLs and scopes. Without an authorization URL no user
+    is asked: the client has credentials of its own."""
+    urls = {"authorizationUrl": scheme.get("authorization_url"), "tokenUrl": scheme.get("token_url")}
+    flow: JsonObject = {name: url for name, url in urls.items() if isinstance(url, str)}
+    flow["scopes"] = dict.fromkeys(_texts(scheme.get("scopes")), "")
+    is_client = "tokenUrl" in flow and "authorizationUrl" not in flow
+    return {"clientCredentials" if is_client else "authorizationCode": flow}
 
 
 def _texts(value: Any) -> list[str]:

@@ -1,7 +1,7 @@
-"""Upgrade of A2A cards from before 1.0 (neighbours.md §1): 0.3 and 0.2, in camelCase or snake_case.
+"""A2A cards from before 1.0 (neighbours.md §1): 0.3 and 0.2, in camelCase or snake_case, are read; 0.3 is written.
 
-Only names and structure change; the reader of 1.0 cards validates. Members that 1.0 does not have stay, as unknown
-members.
+Only names and structure change; the reader of 1.0 cards validates. Members that the other version does not have stay,
+as unknown members. Signatures cover the bytes of one form, so a card in another form has none.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ _SCHEME_SUFFIX = "SecurityScheme"  # of the one key of a scheme since 1.0
 _EXTENDED_CARD = ("supportsExtendedAgentCard", "supportsAuthenticatedExtendedCard")
 OLDER_NAMES = (*CAMEL_CASE_NAMES, *_EXTENDED_CARD, "security")  # names in a card that the upgrade changes
 _DEFAULT_TRANSPORT = "JSONRPC"
+NO_VERSION = "0.0"  # of A2A, for an interface that is not A2A: the member is required, and clients parse it
 _OLDEST = "0.2"  # for cards without a version: the member was added in 0.2.5
 _OPENAPI_SCHEMES = {
     "apiKey": ("apiKeySecurityScheme", {"in": "location"}),
@@ -47,6 +48,11 @@ _OPENAPI_SCHEMES = {
     "openIdConnect": ("openIdConnectSecurityScheme", {}),
     "mutualTLS": ("mtlsSecurityScheme", {}),
 }
+
+
+def is_older_card(document: Mapping[str, Any]) -> bool:
+    """Return whether a card has the form of 0.3 or earlier."""
+    return "supportedInterfaces" not in document and "supported_interfaces" not in document
 
 
 def upgrade_card(document: JsonObject) -> JsonObject:
@@ -160,3 +166,86 @@ def _requirements(holder: JsonObject) -> None:
 
 def _is_openapi_requirement(item: Any) -> bool:
     return isinstance(item, Mapping) and all(isinstance(scopes, list) for scopes in item.values())
+
+
+# --- 1.0 -> 0.3 -----------------------------------------------------------------------------------
+
+OLDER_VERSION = "0.3.0"
+_ONE_KEY_SCHEMES = {
+    name: (kind, {new: old for old, new in renamed.items()}) for kind, (name, renamed) in _OPENAPI_SCHEMES.items()
+}
+_REPLACED = ("supportedInterfaces", "securityRequirements", "securitySchemes", "signatures")
+
+
+def to_current_form(received: JsonObject | None, card: JsonObject) -> JsonObject:
+    """Return an agent's card in the form of 1.0. `received` is what its publisher sent, if it was a card; `card` is made
+    from the record."""
+    if received is None:
+        return card
+    if upgrade_card(received) == received:
+        return received
+    return {name: value for name, value in card.items() if name != "signatures"}
+
+
+def to_older_form(received: JsonObject | None, card: JsonObject) -> JsonObject:
+    """Return an agent's card in the form of 0.3; the arguments are those of `to_current_form`."""
+    if received is not None and is_older_card(received):
+        return received
+    return downgrade_card(to_current_form(received, card))
+
+
+def downgrade_card(card: JsonObject) -> JsonObject:
+    """Return a valid 1.0 card in the form of 0.3. Interfaces of 0.x, if there are any, come first: a client of 0.3 uses
+    `url`."""
+    first, *others = sorted(card["supportedInterfaces"], key=lambda item: not _is_older(item.get("protocolVersion")))
+    written: JsonObject = {
+        "protocolVersion": OLDER_VERSION,
+        "url": first["url"],
+        "preferredTransport": first["protocolBinding"],
+    }
+    if others:
+        written["additionalInterfaces"] = [_older_interface(item) for item in (first, *others)]
+    written |= {name: value for name, value in card.items() if name not in _REPLACED and name not in written}
+    capabilities = dict(card.get("capabilities") or {})
+    if capabilities.pop("extendedAgentCard", None):
+        written["supportsAuthenticatedExtendedCard"] = True
+    written["capabilities"] = capabilities
+    for name in ("defaultInputModes", "defaultOutputModes"):
+        written.setdefault(name, [])
+    written["skills"] = [_older_requirements({"tags": []} | skill) for skill in card.get("skills") or ()]
+    schemes = card.get("securitySchemes")
+    if schemes:
+        written["securitySchemes"] = {name: _older_scheme(scheme) for name, scheme in schemes.items()}
+    return written | _older_requirements({name: card[name] for name in ("securityRequirements",) if card.get(name)})
+
+
+def _is_older(version: Any) -> bool:
+    return isinstance(version, str) and version.startswith("0.") and version != NO_VERSION
+
+
+def _older_interface(item: JsonObject) -> JsonObject:
+    rest = {name: value for name, value in item.items() if name not in ("url", "protocolBinding", "protocolVersion")}
+    return {"url": item["url"], "transport": item["protocolBinding"]} | rest
+
+
+def _older_scheme(scheme: JsonObject) -> JsonObject:
+    for name, (kind, renamed) in _ONE_KEY_SCHEMES.items():
+        if isinstance(scheme.get(name), dict):
+            return {"type": kind} | {renamed.get(key, key): value for key, value in scheme[name].items()}
+    return scheme
+
+
+def _older_requirements(holder: JsonObject) -> JsonObject:
+    if "securityRequirements" not in holder:
+        return holder
+    requirements = holder["securityRequirements"] or ()
+    rest = {name: value for name, value in holder.items() if name != "securityRequirements"}
+    return rest | {
+        "security": [
+            {name: _scopes(value) for name, value in (item.get("schemes") or {}).items()} for item in requirements
+        ]
+    }
+
+
+def _scopes(value: Any) -> list[str]:
+    return list(value.get("list") or ()) if isinstance(value, dict) else list(value)

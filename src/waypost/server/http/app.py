@@ -40,7 +40,7 @@ from waypost.server.http.content_negotiation import prefers_html
 from waypost.server.http.metrics import Metrics
 from waypost.server.http.problems import internal_error, problem_instance, problem_response
 from waypost.server.http.request_log import CLIENT_CLOSED_REQUEST, CountingSend, RequestLog
-from waypost.server.http.routing import RequestContext, Route, Router
+from waypost.server.http.routing import RequestContext, Route, RouteMatch, Router
 
 log = logging.getLogger("waypost.server")
 
@@ -151,9 +151,9 @@ class HttpApp:
                 allowed = ", ".join(self.router.allowed(request.raw_path))
                 response = Response(204, headers=[(b"allow", allowed.encode())])
             else:
-                route, agent_id = self.router.match(request.method, request.raw_path)
-                label = route.path
-                response = await self._call_route(route, request, request_id, agent_id)
+                found = self.router.match(request.method, request.raw_path)
+                label = found.route.path
+                response = await self._call_route(found, request, request_id)
         except ClientDisconnect:
             self._write_log(request, label, CLIENT_CLOSED_REQUEST, 0, request_id)
             return
@@ -210,13 +210,13 @@ class HttpApp:
     def _api_label(self, api: MountedApi, request: Request) -> str:
         """The path of the API's route, with `{id}` for ids; else the name of the API. Never a path of the caller."""
         try:
-            return self._labels.match(request.method, request.raw_path)[0].path
+            return self._labels.match(request.method, request.raw_path).route.path
         except WaypostError:
             return api.name
 
     def _find_label(self, request: Request) -> str:
         try:
-            return self.router.match(request.method, request.raw_path)[0].path
+            return self.router.match(request.method, request.raw_path).route.path
         except WaypostError:
             return _UNMATCHED
 
@@ -249,7 +249,8 @@ class HttpApp:
         segment = raw_path.split(b"/", 2)[1] if raw_path.startswith(b"/") else b""
         return next((api for api in self._apis.get(segment, ()) if api.claims(raw_path)), None)
 
-    async def _call_route(self, route: Route, request: Request, request_id: str, agent_id: str) -> AnyResponse:
+    async def _call_route(self, found: RouteMatch, request: Request, request_id: str) -> AnyResponse:
+        route = found.route
         if route.open:
             self._limit_rate(request, ANONYMOUS, None if route.operation == "health" else SCOPE_READ)
             principal = ANONYMOUS
@@ -260,7 +261,7 @@ class HttpApp:
             principal = await self._authorize(request, route.scope or OPERATIONS[route.operation].scope)
         if route.handler is None:
             raise NotFound("Nothing is served at this path.", path="path", hint="See /docs for what is.")
-        response = await route.handler(RequestContext(request, principal, request_id, agent_id))
+        response = await route.handler(RequestContext(request, principal, request_id, found.id, found.values))
         if not route.open:
             _mark_private(response.headers)
         return response

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -18,6 +19,8 @@ from waypost.server.http.routing import BodySpec, ParameterSpec, Route
 
 _COMPONENTS = "#/components/schemas/"
 _COMMON_STATUSES = frozenset((400, 405, 414, 431))  # requests that are rejected before the operation is known
+
+_PATH_PARAMETERS = {"id": "an id, a path-safe id or an alias"}
 
 DIALECT_SCHEMA: JsonObject = {"type": "string", "enum": list(DIALECTS)}
 JSON_LINES = BodySpec(
@@ -126,8 +129,12 @@ def _operation_id(route: Route) -> str:
 
 
 def _parameters(route: Route) -> list[ParameterSpec]:
-    own = [ParameterSpec(name="id", place="path", required=True, description="an id, a path-safe id or an alias")]
-    return [*(own if "{id}" in route.path else []), *route.parameters]
+    own = [
+        ParameterSpec(name=name, place="path", required=True, description=_PATH_PARAMETERS.get(name, ""))
+        for name in re.findall(r"{(\w+)}", route.path)
+        if not any(item.name == name and item.place == "path" for item in route.parameters)
+    ]
+    return [*own, *route.parameters]
 
 
 def _parameter(item: ParameterSpec) -> JsonObject:

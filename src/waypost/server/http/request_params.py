@@ -81,12 +81,13 @@ def read_dialect(request: Request, name: str = "as", default: str = "profile") -
     return check_dialect(value, name)
 
 
-FORMS = {"rtfs": ("card", "profile"), "a2a": ("current",), "mcp": ("current",)}
+FORMS = {"rtfs": ("card", "profile"), "a2a": ("current", "0.3"), "mcp": ("current",)}
 
 FORM = ParameterSpec(
     name="form",
-    schema={"enum": ["card", "profile", "current"]},
-    description="of rtfs: the agent_card, or the (agent-profile …) text; of a2a and mcp: today's form of the format",
+    schema={"enum": ["card", "profile", "current", "0.3"]},
+    description="of rtfs: the agent_card, or the (agent-profile …) text; of a2a and mcp: today's form of the format; of a2a: "
+    "the form of 0.3",
 )
 
 
@@ -97,7 +98,7 @@ def read_form(request: Request, dialect: str) -> str | None:
         raise InvalidParameter(
             f"{dialect} has no form {value[:40]!r}.",
             path="form",
-            hint="rtfs has the forms card and profile, a2a and mcp have current.",
+            hint="rtfs has the forms card and profile, a2a has current and 0.3, mcp has current.",
         )
     return value
 

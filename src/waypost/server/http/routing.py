@@ -6,7 +6,7 @@ Matching works on the raw path, so that an id with an encoded slash stays one se
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -19,7 +19,8 @@ class RequestContext(msgspec.Struct):
     request: Request
     principal: Principal
     request_id: str
-    id: str = ""  # the decoded `{id}` of the path
+    id: str = ""  # the decoded `{id}` of the path, or its first placeholder
+    values: tuple[str, ...] = ()  # all placeholders of the path, decoded
 
 
 Handler: TypeAlias = Callable[[RequestContext], Awaitable[AnyResponse]]
@@ -47,7 +48,7 @@ class BodySpec(msgspec.Struct, frozen=True, kw_only=True):
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
     method: str
-    path: str  # `{id}` is one segment; a suffix may follow, as in `{id}:renew`
+    path: str  # `{id}` is one segment; a suffix may follow, as in `{id}:renew`, or further segments
     operation: str
     handler: Handler | None = None  # None: a mounted API serves the path; the route only describes it
     summary: str = ""
@@ -60,24 +61,41 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     signed: bool = False  # also accepts requests signed by an agent (P-5); the handler verifies the signature
 
 
+class RouteMatch(NamedTuple):
+    route: Route
+    values: tuple[str, ...] = ()  # the placeholders, decoded
+
+    @property
+    def id(self) -> str:
+        return self.values[0] if self.values else ""
+
+
 class Router:
-    """Matches static paths by equality, and paths with `{id}` by prefix and suffix."""
+    """Matches static paths by equality, paths that end in `{id}` by prefix and suffix, and paths with placeholders before
+    the end segment by segment."""
 
     def __init__(self, routes: list[Route]) -> None:
         self.routes = routes
         self._static: dict[bytes, dict[str, Route]] = {}
         self._prefixed: dict[bytes, dict[bytes, dict[str, Route]]] = {}  # by prefix, then suffix
+        self._nested: dict[tuple[bytes, int], dict[str, list[Route]]] = {}  # by first segment and number of segments
         for route in sorted(routes, key=lambda route: -len(route.path)):  # the longest suffix first
-            if route.handler is not None:
-                prefix, has_id, suffix = route.path.encode().partition(b"{id}")
-                methods = self._prefixed.setdefault(prefix, {}) if has_id else self._static
-                methods.setdefault(suffix if has_id else prefix, {})[route.method] = route
+            if route.handler is None:
+                continue
+            prefix, has_id, suffix = route.path.encode().partition(b"{id}")
+            if route.path.count("{") > 1 or b"/" in suffix:
+                segments = route.path.encode().split(b"/")
+                self._nested.setdefault((segments[1], len(segments)), {}).setdefault(route.path, []).append(route)
+                continue
+            methods = self._prefixed.setdefault(prefix, {}) if has_id else self._static
+            methods.setdefault(suffix if has_id else prefix, {})[route.method] = route
 
-    def match(self, method: str, raw_path: bytes) -> tuple[Route, str]:
-        """The route and the decoded id. Raises NotFound, or MethodNotAllowed with the methods of the path."""
+    def match(self, method: str, raw_path: bytes) -> RouteMatch:
+        """The route and the values of its placeholders. Raises NotFound, or MethodNotAllowed with the methods of the
+        path."""
         methods = self._static.get(raw_path)
         if methods is not None:
-            return _choose(methods, method), ""
+            return RouteMatch(_choose(methods, method))
         start = raw_path.rfind(b"/") + 1
         segment = raw_path[start:]
         not_allowed: MethodNotAllowed | None = None
@@ -88,9 +106,20 @@ class Router:
                 except MethodNotAllowed as error:
                     not_allowed = not_allowed or error  # the suffix may also be the end of an id
                     continue
-                return route, decode_segment(segment[: len(segment) - len(suffix)])
+                return RouteMatch(route, (decode_segment(segment[: len(segment) - len(suffix)]),))
         if not_allowed is not None:
             raise not_allowed
+        return self._match_nested(method, raw_path)
+
+    def _match_nested(self, method: str, raw_path: bytes) -> RouteMatch:
+        segments = raw_path.split(b"/")
+        if len(segments) > 1:
+            for path, routes in self._nested.get((segments[1], len(segments)), {}).items():
+                pairs = list(zip(path.encode().split(b"/"), segments, strict=True))
+                if all(part == wanted or (wanted[:1] == b"{" and part) for wanted, part in pairs):
+                    route = _choose({route.method: route for route in routes}, method)
+                    values = tuple(decode_segment(part) for wanted, part in pairs if wanted[:1] == b"{")
+                    return RouteMatch(route, values)
         raise NotFound("Nothing is served at this path.", path="path", hint="See /docs for what is.")
 
     def allowed(self, raw_path: bytes) -> list[str]:

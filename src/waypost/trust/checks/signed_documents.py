@@ -24,6 +24,7 @@ from waypost.model.verdict import Verdict, VerdictState
 from waypost.trust.checks.bound_key import UNBOUND, BoundKey, make_verdict, verify_jws_by_bound_keys
 from waypost.trust.document_signatures import (
     A2A_SDK,
+    A2A_SDK_0_3,
     a2a_payload_forms,
     ard_payload,
     canonicalize_parsed,
@@ -67,6 +68,9 @@ def _check_unprotected_members(signature: JsonObject, signed: Jws) -> None:
 
 CARD_CHECK: Final = "a2a-signature"
 _CARD_COVERS: Final = "card without signatures"
+_NO_OLDER_FORM: Final = (
+    "the signature of the card fits none of the forms that are known: before 1.0, A2A did not specify what is signed"
+)
 _STRENGTH: Final[tuple[VerdictState, ...]] = (
     "unknown",
     "failed",
@@ -97,11 +101,13 @@ def _check_card_signature(
     evidence: JsonObject = {}
     invalid: InvalidJws | None = None
     for canon, payload in forms:
+        is_parsed = False
         try:
             signed = parse_json_signature(value, payload, ignoring=("jku",))
             evidence = {"algorithm": signed.header["alg"], "kid": signed.header.get("kid")}
             if "jku" in signed.header:
                 evidence["jku"] = "not followed"
+            is_parsed = True
             bound = verify_jws_by_bound_keys(signed, keys)
         except UnknownKey as error:
             return _verdict_on_error(CARD_CHECK, "card", error, now, evidence)
@@ -110,6 +116,8 @@ def _check_card_signature(
             continue
         if bound is not None:
             return _verdict_on_key(CARD_CHECK, bound, now, {"canon": canon, "covers": _CARD_COVERS, **evidence})
+    if invalid is not None and is_parsed and forms[-1][0] == A2A_SDK_0_3:
+        return make_verdict(CARD_CHECK, "unknown", _NO_OLDER_FORM, now, **evidence)
     if invalid is not None:
         return _verdict_on_error(CARD_CHECK, "card", invalid, now, evidence)
     return _verdict_on_key(CARD_CHECK, None, now, {"covers": _CARD_COVERS, **evidence})
@@ -117,7 +125,7 @@ def _check_card_signature(
 
 def _downgrade_sdk_form(verdict: Verdict) -> Verdict:
     """A signature over the form without empty values does not cover empty security requirements."""
-    if verdict.state != "passed" or verdict.evidence["canon"] != A2A_SDK:
+    if verdict.state != "passed" or verdict.evidence["canon"] not in (A2A_SDK, A2A_SDK_0_3):
         return verdict
     reason = "signed in a form that drops empty values, among them the security requirements of the card"
     return msgspec.structs.replace(verdict, state="unknown", reason=reason)

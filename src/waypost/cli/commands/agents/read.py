@@ -22,6 +22,7 @@ from waypost.responses.agents import Agent, Change
     epilog=example(
         "waypost get https://agents.example.net/translator",
         "waypost get weather-reporter --as a2a > agent-card.json",
+        "waypost get weather-reporter --as a2a --form 0.3",
         "waypost get weather-reporter --as rtfs --form profile > weather.rtfs",
         "waypost get weather-reporter -o json | jq .bindings",
         "waypost get weather-reporter --history",
@@ -32,8 +33,9 @@ from waypost.responses.agents import Agent, Change
 @click.option("--as", "as_", metavar="DIALECT", help="profile, af, rtfs, announce, adp, a2a, ard, mcp or oasf.")
 @click.option(
     "--form",
-    type=click.Choice(("card", "profile", "current")),
-    help="With --as rtfs: card, or profile for the (agent-profile …) text. With --as a2a or mcp: current.",
+    type=click.Choice(("card", "profile", "current", "0.3")),
+    help="With --as rtfs: card, or profile for the (agent-profile …) text. With --as a2a or mcp: current. With --as a2a: "
+    "0.3.",
 )
 @click.option("--history", is_flag=True, help="List its stored versions, newest first.")
 @click.option("--health", is_flag=True, help="Show the health of its endpoint, if the service checks it.")

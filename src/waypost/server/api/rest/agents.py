@@ -297,8 +297,8 @@ class AgentsApi:
         form = read_form(call.request, dialect)
         if form == "profile":
             document = await self._documents.get_agent_profile(call.principal, call.id)
-        elif form == "current":
-            document = await self._documents.get_current(call.principal, call.id, dialect)
+        elif form is not None and dialect != "rtfs":
+            document = await self._documents.get_form(call.principal, call.id, dialect, form)
         else:
             document = await self._documents.get(call.principal, call.id, dialect)
         return document_response(call.request, document)
