@@ -5,16 +5,20 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import httpx2
 import msgspec
 
+from waypost import limits
 from waypost.cli.options import merge_options, shared_options
 from waypost.cli.output import Printer
 from waypost.client.sync.client import SyncClient
+from waypost.errors import Forbidden, NotFound, Unauthorized, WaypostError
 from waypost.settings import ConnectionSettings, Settings, load_connection_settings, load_settings
+
+Result = TypeVar("Result")
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +57,41 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
 
     def printer(self) -> Printer:
         return Printer(self.output)
+
+
+def use_agent(client: SyncClient, name: str, operation: Callable[[str], Result]) -> Result:
+    """Apply an operation to the agent with this id or alias; if there is none, to the one that the short name means.
+
+    The service resolves a short name when it reads an agent. The other operations take ids only, so that a program never
+    changes an agent that it did not name.
+    """
+    try:
+        return operation(name)
+    except NotFound as error:
+        try:
+            agent_id = client.get(name).id
+        except (Unauthorized, Forbidden):
+            raise error from None
+        except NotFound as unknown:
+            raise _suggest_by_search(client, name, unknown) from None
+        if agent_id == name:
+            raise
+        return operation(agent_id)
+
+
+def _suggest_by_search(client: SyncClient, name: str, error: NotFound) -> NotFound:
+    """The service suggests ids that are written alike; if there are none, suggest agents whose text fits the name."""
+    if error.details.get("suggestions"):
+        return error
+    try:
+        found = client.find(
+            name.replace("-", " ").replace("_", " "), limit=limits.NEAR_IDS, detail="minimal"
+        ).candidates
+    except WaypostError:
+        return error
+    if found:
+        error.hint = f"Did you mean one of these? {', '.join(candidate.id for candidate in found)}"
+    return error
 
 
 def with_session(function: Callable[..., Any]) -> Callable[..., Any]:

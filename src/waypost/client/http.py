@@ -155,6 +155,8 @@ def error_from_response(status: int, headers: Mapping[str, str], body: bytes) ->
     details: dict[str, Any] = {"status": status}
     if correlation_id is not None:
         details["correlation_id"] = correlation_id
+    if isinstance(problem.get("suggestions"), list):
+        details["suggestions"] = problem["suggestions"]
     return _error_class(status, problem)(
         str(problem.get("message") or problem.get("detail") or f"The service answered with status {status}."),
         path=_text(problem.get("path")),

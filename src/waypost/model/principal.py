@@ -6,6 +6,8 @@ A record is visible if one of its scopes is in the caller's audience.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from waypost.errors import MissingScope, NotFound, NotOwner, Unauthorized
@@ -124,9 +126,27 @@ def require_bound(principal: Principal, *names: str) -> None:
         )
 
 
-def no_such_agent(name: str, path: str = "id") -> NotFound:
+def no_such_agent(name: str, path: str = "id", near: Sequence[str] = ()) -> NotFound:
     """Return the error for unknown and hidden agents: the response must not distinguish them."""
-    shown = name if len(name) <= 64 else name[:63] + "…"
+    hint = f"Did you mean {_either(near)}?" if near else "List or find agents to see the ids in use."
+    details = {"suggestions": list(near)} if near else {}
+    return NotFound(f"No agent is registered as {_shown(name)}.", path=path, hint=hint, details=details)
+
+
+def ambiguous_agent(name: str, ids: Sequence[str], *, has_more: bool) -> NotFound:
+    """Return the error for a short name that several agents have."""
+    more = " or another" if has_more else ""
     return NotFound(
-        f"No agent is registered as {shown!r}.", path=path, hint="List or find agents to see the ids in use."
+        f"{'More than ' if has_more else ''}{len(ids)} agents are called {_shown(name)}.",
+        path="id",
+        hint=f"Give the whole id: {_either(ids)}{more}.",
+        details={"suggestions": list(ids)},
     )
+
+
+def _shown(name: str) -> str:
+    return repr(name if len(name) <= 64 else name[:63] + "…")
+
+
+def _either(ids: Sequence[str]) -> str:
+    return " or ".join((", ".join(ids[:-1]), ids[-1])) if len(ids) > 1 else ids[0]

@@ -10,7 +10,7 @@ from waypost import limits
 from waypost.errors import NotFound
 from waypost.model.events import JsonDifference, RecordVersion, differences_between, record_version_of
 from waypost.model.names import looks_like_slug
-from waypost.model.principal import Principal, audience, may_change, may_see, no_such_agent
+from waypost.model.principal import Principal, ambiguous_agent, audience, may_change, may_see, no_such_agent
 from waypost.model.query import FACETS, FacetSummary, Suggestions
 from waypost.model.record import LISTED
 from waypost.model.registration import CatalogEntry, Registration
@@ -83,6 +83,21 @@ class RegistryReader:
         if entry is NO_ENTRY:
             raise no_such_agent(key)
         return entry
+
+    def resolve_short(self, principal: Principal, name: str) -> str:
+        """The id behind an id, an alias or a short name: the end of an id after `/` or `:`, or the name of the agent.
+
+        Only agents that the caller may see count. The error for several lists them, the error for none lists similar ids.
+        """
+        found = self._find_visible(principal, name).id
+        if found:
+            return found
+        ids = self._entries.find_short(name, audience(principal))
+        if len(ids) == 1:
+            return ids[0]
+        if ids:
+            raise ambiguous_agent(name, ids[: limits.NEAR_IDS], has_more=len(ids) > limits.NEAR_IDS)
+        raise no_such_agent(name, near=self._entries.near(name, audience(principal)))
 
     def resolve_path_id(self, principal: Principal, key: str) -> str:
         """The id of the agent that a path segment names for this caller; an unknown one is returned unchanged."""

@@ -129,6 +129,7 @@ class Registry:
         self.execute = writer.execute
 
         self.resolve = reader.resolve
+        self.resolve_short = reader.resolve_short
         self.resolve_path_id = reader.resolve_path_id
         self.get = reader.get
         self.hosted = reader.hosted

@@ -46,6 +46,68 @@ def test_an_agent_is_registered_read_and_withdrawn(shell: Shell, agent: Document
     assert gone.err.startswith("error: ")
 
 
+def test_commands_take_short_ids(shell: Shell, agent: Document) -> None:
+    short = agent["id"].rpartition("/")[2]
+    assert shell("register", shell.write("agent.json", agent)).code == 0
+    assert shell("get", short, "-o", "json").json["id"] == agent["id"]
+    assert shell("get", agent["name"].upper(), "-o", "json").json["id"] == agent["id"]
+    assert shell("get", short, "--history").code == 0
+    assert shell("renew", short, "-o", "json").json["id"] == agent["id"]
+    assert agent["id"] in shell("verify", short).out
+    mistyped = shell("renew", short[:-1] + "x")
+    assert mistyped.code == 1
+    assert agent["id"] in mistyped.err
+    assert shell("withdraw", short, "-o", "json").json == [{"id": agent["id"], "outcome": "withdrawn"}]
+
+
+def test_completion_offers_ids_and_values(shell: Shell, agent: Document) -> None:
+    assert shell("register", shell.write("agent.json", agent)).code == 0
+    for word, offered in {
+        "waypost get https://agents.example.net/test_completion_offers_i": agent["id"],
+        "waypost get test_completion_offers_i": agent["id"],
+        "waypost get //agents.example.net/test_completion_offers_i": agent["id"].removeprefix("https:"),
+        "waypost withdraw test_completion_offers_i": agent["id"],
+        "waypost get x --as pro": "profile",
+        "waypost list --tag test-completion": agent["tags"][1],
+    }.items():
+        ran = shell(_WAYPOST_COMPLETE="bash_complete", COMP_WORDS=word, COMP_CWORD=str(word.count(" ")))
+        assert f"plain,{offered}\n" in ran.out, word
+
+
+def test_completion_without_a_service_offers_nothing(lonely_shell: Shell) -> None:
+    ran = lonely_shell(_WAYPOST_COMPLETE="bash_complete", COMP_WORDS="waypost get a", COMP_CWORD="2")
+    assert (ran.out.strip(), ran.err) == ("", "")
+
+
+def test_words_need_no_quotes(shell: Shell, agent: Document) -> None:
+    assert shell("register", shell.write("agent.json", agent)).code == 0
+    loose = shell("find", "translate", "an", "invoice", "--tag", agent["tags"][1], "-o", "json").json
+    quoted = shell("find", "translate an invoice", "--tag", agent["tags"][1], "-o", "json").json
+    assert [found["id"] for found in loose["candidates"]] == [agent["id"]]
+    assert [found["score"] for found in loose["candidates"]] == [found["score"] for found in quoted["candidates"]]
+
+
+def test_host_and_port_name_the_server(shell: Shell, server: RunningServer) -> None:
+    address = server.url.removeprefix("http://")
+    assert shell("list", "-o", "json", "--server", address, WAYPOST_SERVER="").code == 0
+
+
+def test_an_empty_list_says_so(shell: Shell) -> None:
+    ran = shell("list", "--owner", "nobody")
+    assert (ran.code, ran.out) == (0, "")
+    assert "No agents" in ran.err
+    assert shell("list", "--owner", "nobody", "-o", "json").json == []
+
+
+def test_errors_of_several_documents_come_after_the_warnings(shell: Shell, agent: Document) -> None:
+    good = shell.write("good.json", agent)
+    bad = shell.write("bad.json", b"{")
+    for command in ("register", "import"):
+        ran = shell(command, bad, good, "-o", "json")
+        assert ran.code != 0
+        assert set(json.loads(ran.err.splitlines()[-1])["error"]) == {"code", "message", "path", "hint"}
+
+
 def test_own_bytes_come_back_from_a_pipe(shell: Shell, agent: Document) -> None:
     content = json.dumps(agent, indent=3).encode()
     assert shell("register", "-", stdin=content).code == 0

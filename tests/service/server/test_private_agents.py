@@ -40,6 +40,7 @@ PATHS = (
     "/a2a/hidden-5/.well-known/agent-card.json", "/a2a/hidden-1/.well-known/agent-card.json?v=0.3",
     "/api/v1/agents", "/api/v1/agents?limit=7", "/api/v1/agents?tag=hush", "/api/v1/agents?tag=translatio",
     "/api/v1/agents?owner=alice", "/api/v1/agents?status=active", "/api/v1/agents/hidden-5", "/api/v1/agents/hidden-1",
+    "/api/v1/agents/hidden", "/api/v1/agents/Hidden-5", "/api/v1/agents/hiden-5", "/api/v1/agents/helper",
     "/api/v1/agents/hidden-5:history", "/api/v1/agents/hidden-5:diff", "/api/v1/agents/hidden-5:verify",
     "/api/v1/agents/hidden-5?as=a2a", "/api/v1/agents:export", "/api/v1/agents:export?as=profile",
     "/api/v1/facets", "/api/v1/facets?tag=hus", "/api/v1/stats", "/api/v1/operations", "/api/v1/audit", "/api/v1/keys",

@@ -11,7 +11,7 @@ import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
-from itertools import compress, islice
+from itertools import chain, compress, islice
 from operator import not_
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +27,7 @@ from waypost.model.record import LISTED
 from waypost.model.registration import KEY_FACT, TRUST_FACT, CatalogEntry
 from waypost.registry.catalog.entry_columns import AUDIENCE_FIELDS, EntryColumns, LazyEntries
 from waypost.registry.catalog.fact_index import FactIndex
+from waypost.registry.catalog.short_names import ShortNames, ending_in, named, similar
 from waypost.search.index.tag_index import TagIndex
 from waypost.search.text.sanitize import skeleton
 
@@ -99,6 +100,8 @@ _FRESH_BATCH = 500  # new entries that wait for the tag index: about 5 ms
 _SPELLING_BATCH = 500
 
 _SORT_BELOW = 4096  # fewer matches are sorted; more are picked from the sorted lists
+
+_MANY_ALIKE = 1000  # agents of one short name that are considered
 
 _UNHASHED_BYTES = 94  # a slug holds an id of this length completely
 
@@ -241,6 +244,7 @@ class Catalog:
         self._expired: list[str] = []
         self._tags = TagIndex()
         self._facts = FactIndex()
+        self._short_names = ShortNames()
         self._unindexed: list[tuple[EntryColumns, int]] = []  # loaded columns, and how many of their rows to index yet
         self._fresh: list[CatalogEntry] = []  # entries since the load that are to be indexed
         self._without_facts: list[str] = []
@@ -360,6 +364,7 @@ class Catalog:
         for entry in part:
             self._counters.add_fingerprint(entry)
             self._new_spellings[entry.visibility].update(entry.tags)
+        self._short_names.load(part)
         ordinals = (self._tags.ordinal(entry.id) for entry in part)
         newest = (self._entries.get(entry.id, entry) for entry in part)  # it may have been renewed meanwhile
         self._facts.load((found, entry) for found, entry in zip(ordinals, newest, strict=True) if found is not None)
@@ -492,6 +497,7 @@ class Catalog:
         if ordinal is not None:
             self._facts.remove(ordinal, entry)
             self._tags.remove(entry.id)
+            self._short_names.remove(entry)
         self._counters.remove_fingerprint(entry)
         self._counters.count(entry.scopes, at)
         if entry.status in LISTED:
@@ -533,6 +539,22 @@ class Catalog:
         agent_id = unslug(key) or self._aliases.get(key) or ""
         is_its_slug = slug(agent_id) == key  # in any case: hidden and absent agents take the same steps
         return agent_id if is_its_slug and agent_id in self._entries else None
+
+    def find_short(self, name: str, audience: frozenset[str] | None) -> list[str]:
+        """Ids that end in `/name` or `:name`, or whose agent has this name: one more than an error lists, at most."""
+        self._index_all()
+        ending = ending_in(self._short_names.visible_to(audience), name)
+        found = chain(ending, named(self._lists.visible_to(audience), name))
+        return sorted(dict.fromkeys(islice(found, _MANY_ALIKE)))[: limits.NEAR_IDS + 1]
+
+    def near(self, name: str, audience: frozenset[str] | None) -> list[str]:
+        """Ids with a similar short name, and of agents with a similar name, the nearest first."""
+        self._index_all()
+        lists = (*self._short_names.visible_to(audience), *self._lists.visible_to(audience))
+        best: dict[str, float] = {}
+        for similarity, agent_id in similar(lists, name):
+            best[agent_id] = max(similarity, best.get(agent_id, 0.0))
+        return heapq.nsmallest(limits.NEAR_IDS, best, key=lambda agent_id: (-best[agent_id], agent_id))
 
     def find(self, agent_id: str) -> CatalogEntry | None:
         return self._entries.get(agent_id)

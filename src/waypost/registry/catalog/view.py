@@ -47,6 +47,14 @@ class CatalogView:
         names = (catalog.published(key) or key, key) if looks_like_slug(key) else (key,)
         return [catalog.find(catalog.resolve(name) or name) or NO_ENTRY for name in names]
 
+    def find_short(self, name: str, audience: frozenset[str] | None) -> list[str]:
+        """Ids that the audience may mean by a short name."""
+        return self._current().find_short(name, audience)
+
+    def near(self, name: str, audience: frozenset[str] | None) -> list[str]:
+        """Ids with a similar name that the audience sees."""
+        return self._current().near(name, audience)
+
     def is_alive(self, agent_id: str) -> bool:
         return self._current().is_alive(agent_id)
 

@@ -8,6 +8,7 @@ import click
 import msgspec
 from click.core import ParameterSource
 
+from waypost.cli.completion import complete_facet
 from waypost.cli.options import example, split_values
 from waypost.cli.output import Printer, count_noun, sanitize
 from waypost.cli.session import Session, with_session
@@ -40,10 +41,29 @@ from waypost.responses.search import Candidate, SearchResult
 @click.option(
     "--by", "names", multiple=True, type=click.Choice(FACETS), help="Count by this. Repeatable.  [default: all]"
 )
-@click.option("-t", "--tag", "tags", multiple=True, metavar="TAG", help="Only agents with this tag. Repeatable.")
-@click.option("-p", "--protocol", metavar="NAME", help="Only agents that speak this protocol.")
-@click.option("--status", metavar="STATUS", help="active, inactive, suspended, deprecated or testing.")
-@click.option("--owner", metavar="SUBJECT", help="Only agents of this owner.")
+@click.option(
+    "-t",
+    "--tag",
+    "tags",
+    multiple=True,
+    metavar="TAG",
+    shell_complete=complete_facet("tag"),
+    help="Only agents with this tag. Repeatable.",
+)
+@click.option(
+    "-p",
+    "--protocol",
+    metavar="NAME",
+    shell_complete=complete_facet("protocol"),
+    help="Only agents that speak this protocol.",
+)
+@click.option(
+    "--status",
+    metavar="STATUS",
+    shell_complete=complete_facet("status"),
+    help="active, inactive, suspended, deprecated or testing.",
+)
+@click.option("--owner", metavar="SUBJECT", shell_complete=complete_facet("owner"), help="Only agents of this owner.")
 @with_session
 def facets(
     session: Session,
@@ -76,15 +96,36 @@ def facets(
     )
 )
 @click.argument("words", nargs=-1, required=True, metavar="TEXT...")
-@click.option("-t", "--tag", "tags", multiple=True, metavar="TAG", help="Only agents with this tag. Repeatable.")
-@click.option("--prefer", multiple=True, metavar="TAG", help="Rank agents with this tag higher. Repeatable.")
-@click.option("--exclude", multiple=True, metavar="TAG", help="No agents with this tag. Repeatable.")
+@click.option(
+    "-t",
+    "--tag",
+    "tags",
+    multiple=True,
+    metavar="TAG",
+    shell_complete=complete_facet("tag"),
+    help="Only agents with this tag. Repeatable.",
+)
+@click.option(
+    "--prefer",
+    multiple=True,
+    metavar="TAG",
+    shell_complete=complete_facet("tag"),
+    help="Rank agents with this tag higher. Repeatable.",
+)
+@click.option(
+    "--exclude",
+    multiple=True,
+    metavar="TAG",
+    shell_complete=complete_facet("tag"),
+    help="No agents with this tag. Repeatable.",
+)
 @click.option(
     "-p",
     "--protocol",
     "protocols",
     multiple=True,
     metavar="NAME",
+    shell_complete=complete_facet("protocol"),
     help="Only agents that speak one of these protocols. Repeatable.",
 )
 @click.option(

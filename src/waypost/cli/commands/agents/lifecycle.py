@@ -10,16 +10,17 @@ from typing import Any
 import click
 from rich.text import Text
 
+from waypost.cli.completion import complete_agent
 from waypost.cli.options import example, parse_duration_option, split_values
 from waypost.cli.output import Printer, report_error, sanitize
-from waypost.cli.session import Session, with_session
+from waypost.cli.session import Session, use_agent, with_session
 from waypost.cli.views import show_receipt
 from waypost.errors import Unauthorized, Unavailable, WaypostError, error_codes
 from waypost.responses.agents import PendingChangeView, PendingDifference
 
 
 @click.command(epilog=example("waypost renew weather-reporter", "waypost renew weather-reporter --ttl 1h"))
-@click.argument("id")
+@click.argument("id", shell_complete=complete_agent)
 @click.option(
     "--ttl", type=parse_duration_option, metavar="DURATION", help="The new lease from now on, e.g. 90s, 15m, 1h."
 )
@@ -27,13 +28,13 @@ from waypost.responses.agents import PendingChangeView, PendingDifference
 def renew(session: Session, id: str, ttl: int | None) -> None:  # noqa: A002
     """Renew the lease of an agent."""
     with session.client() as client:
-        show_receipt(session.printer(), client.renew(id, ttl))
+        show_receipt(session.printer(), use_agent(client, id, lambda agent: client.renew(agent, ttl)))
 
 
 @click.command(
     epilog=example("waypost share salary-bot --add alice --add bob", "waypost share salary-bot --remove bob")
 )
-@click.argument("id")
+@click.argument("id", shell_complete=complete_agent)
 @click.option("--add", multiple=True, metavar="NAME", help="Share with this subject. Repeatable.")
 @click.option("--remove", multiple=True, metavar="NAME", help="Stop sharing with this subject. Repeatable.")
 @with_session
@@ -41,7 +42,9 @@ def share(session: Session, id: str, add: tuple[str, ...], remove: tuple[str, ..
     """Share a private agent with subjects; without options, list them."""
     printer = session.printer()
     with session.client() as client:
-        receipt = client.share(id, add=split_values(add), remove=split_values(remove))
+        receipt = use_agent(
+            client, id, lambda agent: client.share(agent, add=split_values(add), remove=split_values(remove))
+        )
     show_receipt(printer, receipt)
     if printer.is_human:
         printer.line("shared with " + (", ".join(map(sanitize, receipt.invitees or ())) or "nobody"))
@@ -54,7 +57,7 @@ def share(session: Session, id: str, add: tuple[str, ...], remove: tuple[str, ..
         "waypost confirm agent:alice.example.com --show -o json | jq .changes",
     )
 )
-@click.argument("id")
+@click.argument("id", shell_complete=complete_agent)
 @click.option("--reject", is_flag=True, help="Reject the change.")
 @click.option("--show", is_flag=True, help="Only show the pending change.")
 @click.option("--etag", metavar="ETAG", help="Confirm or reject without asking, if the pending change has this etag.")
@@ -67,7 +70,7 @@ def confirm(session: Session, id: str, reject: bool, show: bool, etag: str | Non
     """
     printer = session.printer()
     with session.client() as client:
-        pending = client.held(id)
+        id, pending = use_agent(client, id, lambda agent: (agent, client.held(agent)))  # noqa: A001
         if show:
             _show_pending(printer, pending, id)
             return
@@ -125,7 +128,7 @@ def _value_text(value: Any) -> str:
 @click.command(
     epilog=example("waypost withdraw weather-reporter", "waypost list --tag old | cut -f1 | xargs waypost withdraw")
 )
-@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@click.argument("ids", nargs=-1, required=True, metavar="ID...", shell_complete=complete_agent)
 @click.option("--if-match", metavar="ETAG", help="Only if this is the current version.")
 @with_session
 def withdraw(session: Session, ids: tuple[str, ...], if_match: str | None) -> int:
@@ -134,9 +137,14 @@ def withdraw(session: Session, ids: tuple[str, ...], if_match: str | None) -> in
     withdrawn: list[dict[str, str]] = []
     code = 0
     with session.client() as client:
+
+        def withdraw_one(agent_id: str) -> str:
+            client.withdraw(agent_id, if_match)
+            return agent_id
+
         for agent_id in ids:
             try:
-                client.withdraw(agent_id, if_match)
+                agent_id = use_agent(client, agent_id, withdraw_one)
             except (Unauthorized, Unavailable):
                 raise
             except WaypostError as error:

@@ -10,9 +10,10 @@ import click
 from rich.table import Column
 from rich.text import Text
 
+from waypost.cli.completion import complete_agent, complete_dialect, complete_facet
 from waypost.cli.options import example, split_values
 from waypost.cli.output import Printer, sanitize
-from waypost.cli.session import Session, with_session
+from waypost.cli.session import Session, use_agent, with_session
 from waypost.cli.views import agent_card, show_diff, show_health, show_history, trust_word
 from waypost.client.requests import Document
 from waypost.responses.agents import Agent, Change
@@ -29,8 +30,14 @@ from waypost.responses.agents import Agent, Change
         "waypost get weather-reporter --health",
     )
 )
-@click.argument("id")
-@click.option("--as", "as_", metavar="DIALECT", help="profile, af, rtfs, announce, adp, a2a, ard, mcp or oasf.")
+@click.argument("id", shell_complete=complete_agent)
+@click.option(
+    "--as",
+    "as_",
+    metavar="DIALECT",
+    shell_complete=complete_dialect,
+    help="profile, af, rtfs, announce, adp, a2a, ard, mcp or oasf.",
+)
 @click.option(
     "--form",
     type=click.Choice(("card", "profile", "current", "0.3")),
@@ -41,7 +48,7 @@ from waypost.responses.agents import Agent, Change
 @click.option("--health", is_flag=True, help="Show the health of its endpoint, if the service checks it.")
 @with_session
 def get(session: Session, id: str, as_: str | None, form: str | None, *, history: bool, health: bool) -> None:  # noqa: A002
-    """Show the agent with this id or alias.
+    """Show the agent with this id, alias or short name: the last part of its id, or its name, if it is unique.
 
     --as shows its document in that dialect; in the dialect of its registration, as it was received.
     """
@@ -53,12 +60,12 @@ def get(session: Session, id: str, as_: str | None, form: str | None, *, history
             raise click.UsageError("--history, --health and --as cannot be combined.")
         with session.client() as client:
             if history:
-                show_history(printer, client.history(id))
+                show_history(printer, use_agent(client, id, client.history))
             else:
-                show_health(printer, client.agent_health(id))
+                show_health(printer, use_agent(client, id, client.agent_health))
         return
     with session.client() as client:
-        document = client.document(id, as_ or "profile", form)
+        document = use_agent(client, id, lambda agent: client.document(agent, as_ or "profile", form))
     _show_document(printer, document, card=as_ is None)
     if printer.is_human and document.trust is not None:
         printer.note(f"trust: {trust_word(document.trust)}  (`waypost verify ID` explains it)")
@@ -86,7 +93,7 @@ def _show_document(printer: Printer, document: Document, *, card: bool) -> None:
         "waypost diff weather-reporter xWwHLg2AbNZEMz31pcO7MR -o json",
     )
 )
-@click.argument("id")
+@click.argument("id", shell_complete=complete_agent)
 @click.argument("from_", metavar="[FROM]", required=False)
 @click.argument("to", required=False)
 @with_session
@@ -97,7 +104,7 @@ def diff(session: Session, id: str, from_: str | None, to: str | None) -> None: 
     before an etag that begins with a dash.
     """
     with session.client() as client:
-        show_diff(session.printer(), client.diff(id, from_, to))
+        show_diff(session.printer(), use_agent(client, id, lambda agent: client.diff(agent, from_, to)))
 
 
 HEALTH_STATUSES = ("suspect", "dead", "unhealthy")  # shown instead of the status that the agent declares
@@ -116,10 +123,29 @@ Cells: TypeAlias = tuple[str, str, str, str, str]  # id, name, protocols, tags, 
 @click.command(
     epilog=example("waypost list", "waypost list --tag finance --protocol https", "waypost list -o jsonl | jq -r .id")
 )
-@click.option("-t", "--tag", "tags", multiple=True, metavar="TAG", help="Only agents with this tag. Repeatable.")
-@click.option("-p", "--protocol", metavar="NAME", help="Only agents that speak this protocol.")
-@click.option("--status", metavar="STATUS", help="active, inactive, suspended, deprecated or testing.")
-@click.option("--owner", metavar="SUBJECT", help="Only agents of this owner.")
+@click.option(
+    "-t",
+    "--tag",
+    "tags",
+    multiple=True,
+    metavar="TAG",
+    shell_complete=complete_facet("tag"),
+    help="Only agents with this tag. Repeatable.",
+)
+@click.option(
+    "-p",
+    "--protocol",
+    metavar="NAME",
+    shell_complete=complete_facet("protocol"),
+    help="Only agents that speak this protocol.",
+)
+@click.option(
+    "--status",
+    metavar="STATUS",
+    shell_complete=complete_facet("status"),
+    help="active, inactive, suspended, deprecated or testing.",
+)
+@click.option("--owner", metavar="SUBJECT", shell_complete=complete_facet("owner"), help="Only agents of this owner.")
 @click.option(
     "-n", "--limit", type=click.IntRange(min=1), help="The maximum number.  [default: all; 100 on a terminal]"
 )

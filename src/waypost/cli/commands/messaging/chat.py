@@ -15,6 +15,7 @@ from rich.text import Text
 
 from waypost import limits
 from waypost.cli.commands.network.resolve import LookupOptions, lookup_options, make_resolver
+from waypost.cli.completion import complete_agent
 from waypost.cli.options import example
 from waypost.cli.output import Printer, sanitize_lines, without_none
 from waypost.cli.session import Session, with_session
@@ -41,7 +42,7 @@ _PROMPT = "you> "
         "echo 'translate an invoice' | waypost chat agent:127.0.0.1 -o jsonl",
     )
 )
-@click.argument("agent", metavar="AGENT")
+@click.argument("agent", metavar="AGENT", shell_complete=complete_agent)
 @click.option("--as", "speaker", metavar="AGENT-URI", help="Your own Agent URI, if you have one.")
 @click.option("--key", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Your Ed25519 key.")
 @click.option("--url", metavar="WSS-URL", help="The address of the agent, instead of the one in its document.")

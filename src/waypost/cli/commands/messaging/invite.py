@@ -9,9 +9,10 @@ from typing import Any
 import click
 import msgspec
 
+from waypost.cli.completion import complete_agent
 from waypost.cli.options import example, parse_duration_option
 from waypost.cli.output import sanitize, without_none
-from waypost.cli.session import Session, with_session
+from waypost.cli.session import Session, use_agent, with_session
 from waypost.model.json import parse_object
 from waypost.responses.messaging import InvitationView
 
@@ -43,7 +44,7 @@ def invite() -> None:
 
 
 @invite.command(_MAKE, epilog=example("waypost invite make agent:alice.example.com --uses 5 --ttl 1d"))
-@click.argument("agent")
+@click.argument("agent", shell_complete=complete_agent)
 @click.option("--uses", type=int, default=1, show_default=True, help="How often it can be redeemed.")
 @click.option("--ttl", type=parse_duration_option, metavar="TIME", help="How long it is valid.  [default: 7d]")
 @with_session
@@ -51,7 +52,7 @@ def make(session: Session, agent: str, uses: int, ttl: int | None) -> None:
     """Create an invitation to AGENT and print it. Its code is shown only once."""
     printer = session.printer()
     with session.client() as client:
-        invitation = client.invite(agent, uses=uses, ttl_seconds=ttl)
+        invitation = use_agent(client, agent, lambda agent_id: client.invite(agent_id, uses=uses, ttl_seconds=ttl))
     if not printer.is_human:
         printer.value(_value(invitation))
         return

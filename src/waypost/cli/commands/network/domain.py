@@ -8,9 +8,10 @@ import click
 import msgspec
 from rich.text import Text
 
+from waypost.cli.completion import complete_agent
 from waypost.cli.options import example
 from waypost.cli.output import Printer, sanitize, without_none
-from waypost.cli.session import Session, with_session
+from waypost.cli.session import Session, use_agent, with_session
 from waypost.cli.views import show_receipt
 from waypost.responses.trust import DomainClaim
 
@@ -21,7 +22,7 @@ from waypost.responses.trust import DomainClaim
     )
 )
 @click.argument("domain", required=False)
-@click.argument("agent", required=False)
+@click.argument("agent", required=False, shell_complete=complete_agent)
 @click.option("--end", metavar="AGENT", help="Stop serving this agent.")
 @with_session
 def host(session: Session, domain: str | None, agent: str | None, end: str | None) -> None:
@@ -32,7 +33,9 @@ def host(session: Session, domain: str | None, agent: str | None, end: str | Non
     if (end is None) == (domain is None or agent is None):
         raise click.UsageError("Expected DOMAIN and AGENT, or --end AGENT.")
     with session.client() as client:
-        show_receipt(session.printer(), client.host(end or agent or "", domain if end is None else None))
+        served = domain if end is None else None
+        receipt = use_agent(client, end or agent or "", lambda agent_id: client.host(agent_id, served))
+        show_receipt(session.printer(), receipt)
 
 
 _STYLES = {"proven": "green", "pending": "yellow", "lapsed": "red"}

@@ -19,9 +19,10 @@ from rich.text import Text
 
 from waypost import limits
 from waypost.cli.commands.network.resolve import LookupOptions, exit_code, lookup_options, resolve, show_resolution
+from waypost.cli.completion import complete_agent
 from waypost.cli.options import example
 from waypost.cli.output import Printer, sanitize
-from waypost.cli.session import Session, with_session
+from waypost.cli.session import Session, use_agent, with_session
 from waypost.cli.views import trust_badge, trust_word
 from waypost.client.sync.client import SyncClient
 from waypost.domains.target import is_domain
@@ -282,7 +283,7 @@ _MARKS = {
         "waypost verify --log --public --server https://agents.example.net",
     )
 )
-@click.argument("target", required=False, metavar="ID|FILE|DOMAIN")
+@click.argument("target", required=False, metavar="ID|FILE|DOMAIN", shell_complete=complete_agent)
 @click.option(
     "--key",
     "keys",
@@ -352,7 +353,7 @@ def verify(
 
 def _verify_agent(session: Session, target: str) -> VerificationResult:
     with session.client() as client:
-        return client.verify(target)
+        return use_agent(client, target, client.verify)
 
 
 def _verify_domain(session: Session, lookup: LookupOptions, printer: Printer, target: str) -> int:

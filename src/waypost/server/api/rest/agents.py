@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Sequence
 import msgspec
 
 from waypost import limits
-from waypost.errors import InvalidParameter, RateLimited, TooLarge, WaypostError
+from waypost.errors import InvalidParameter, NotFound, RateLimited, TooLarge, WaypostError
 from waypost.model.health import UNKNOWN
 from waypost.model.json import dump_json, parse_object, to_single_line
 from waypost.model.names import parse_domain, slug
-from waypost.model.principal import PRIVATE, audience
+from waypost.model.principal import PRIVATE, Principal, audience
 from waypost.model.query import FACETS
 from waypost.model.record import STATUSES
 from waypost.model.registration import Registration, parse_ttl
@@ -49,6 +49,7 @@ from waypost.server.http.request_params import (
 from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
 from waypost.server.renderer import (
     DocumentReader,
+    RenderedDocument,
     Renderer,
     document_response,
     list_response,
@@ -295,13 +296,19 @@ class AgentsApi:
     async def get(self, call: RequestContext) -> AnyResponse:
         dialect = read_dialect(call.request)
         form = read_form(call.request, dialect)
-        if form == "profile":
-            document = await self._documents.get_agent_profile(call.principal, call.id)
-        elif form is not None and dialect != "rtfs":
-            document = await self._documents.get_form(call.principal, call.id, dialect, form)
-        else:
-            document = await self._documents.get(call.principal, call.id, dialect)
+        try:
+            document = await self._document(call.principal, call.id, dialect, form)
+        except NotFound:
+            agent_id = self._registry.resolve_short(call.principal, call.id)
+            document = await self._document(call.principal, agent_id, dialect, form)
         return document_response(call.request, document)
+
+    async def _document(self, principal: Principal, name: str, dialect: str, form: str | None) -> RenderedDocument:
+        if form == "profile":
+            return await self._documents.get_agent_profile(principal, name)
+        if form is not None and dialect != "rtfs":
+            return await self._documents.get_form(principal, name, dialect, form)
+        return await self._documents.get(principal, name, dialect)
 
     async def list_agents(self, call: RequestContext) -> AnyResponse:
         request = call.request

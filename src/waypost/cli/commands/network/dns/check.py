@@ -12,6 +12,7 @@ from rich.text import Text
 from waypost.cli.commands.network.dns.publish import parse_nameserver, record_sets_in_zone
 from waypost.cli.commands.network.dns.zone import ZoneOptions, fetch_zone, zone_options
 from waypost.cli.commands.network.resolve import LookupOptions, lookup_options, make_outgoing
+from waypost.cli.completion import complete_agent
 from waypost.cli.options import example
 from waypost.cli.output import Printer, sanitize, without_none
 from waypost.cli.session import Session, with_session
@@ -59,7 +60,7 @@ class RecordCheck(msgspec.Struct, frozen=True, kw_only=True):
         "waypost dns check alice.example.com --nameserver 127.0.0.1:5335 --resolver 127.0.0.1:5335 -o json",
     ),
 )
-@click.argument("agent", metavar="AGENT|DOMAIN")
+@click.argument("agent", metavar="AGENT|DOMAIN", shell_complete=complete_agent)
 @click.option(
     "--nameserver",
     "nameservers",

@@ -17,6 +17,7 @@ from rich.text import Text
 from waypost import limits
 from waypost.cli.commands.network.dns.zone import ZoneOptions, fetch_zone, zone_options
 from waypost.cli.commands.network.resolve import LookupOptions, lookup_options, make_outgoing
+from waypost.cli.completion import complete_agent
 from waypost.cli.options import example
 from waypost.cli.output import Printer
 from waypost.cli.session import Session, with_session
@@ -118,7 +119,7 @@ class PublishOptions(msgspec.Struct, frozen=True, kw_only=True):
         "waypost dns publish alice.example.com --rollback --key update.key",
     ),
 )
-@click.argument("agent", metavar="AGENT|DOMAIN")
+@click.argument("agent", metavar="AGENT|DOMAIN", shell_complete=complete_agent)
 @click.option(
     "--nameserver", metavar="HOST[:PORT]", help="The server to update.  [default: the primary of the zone's SOA]"
 )

@@ -16,8 +16,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from waypost import limits
+from waypost.cli.completion import complete_agent
 from waypost.cli.options import example
-from waypost.cli.session import Session, with_session
+from waypost.cli.session import Session, use_agent, with_session
 from waypost.domains.zone import ZONE_FORMATS
 from waypost.errors import FetchFailed, InvalidRequest
 from waypost.responses.agents import AgentZone
@@ -73,7 +74,7 @@ def zone_options(function: Callable[..., Any]) -> Callable[..., Any]:
         "waypost dns zone agent:alice.example.com --format terraform > alice.tf",
     ),
 )
-@click.argument("agent", metavar="AGENT|DOMAIN")
+@click.argument("agent", metavar="AGENT|DOMAIN", shell_complete=complete_agent)
 @click.option(
     "--format", "form", type=click.Choice(ZONE_FORMATS), default="bind", show_default=True, help="The target format."
 )
@@ -103,9 +104,9 @@ def fetch_zone(session: Session, agent: str, options: ZoneOptions, form: str = "
     digests = [_spki_digest(_read_certificate(path)) for path in certificates]
     with session.client() as client:
 
-        def fetch() -> AgentZone:
+        def fetch_by_id(agent_id: str) -> AgentZone:
             return client.zone(
-                agent,
+                agent_id,
                 form,
                 target=options.target,
                 port=options.port,
@@ -114,6 +115,9 @@ def fetch_zone(session: Session, agent: str, options: ZoneOptions, form: str = "
                 addresses=options.addresses,
                 spki=digests,
             )
+
+        def fetch() -> AgentZone:
+            return use_agent(client, agent, fetch_by_id)
 
         if options.live:
             host, port = _service_address(fetch())
