@@ -25,6 +25,9 @@ from waypost.responses.search import Candidate
 TRUST_STYLES = {"verified": "bold green", "self_asserted": "yellow", "failed": "bold red"}
 
 
+MATCH_STYLES = {"strong": "bold green", "possible": "green", "weak": "dim"}
+
+
 def trust_word(level: str | None) -> str:
     """`verified`, `claimed` or `FAILED`; an unknown level is shown as `claimed`."""
     return BADGES.get(level or "self_asserted", "claimed")
@@ -100,9 +103,9 @@ def bar(share: float, width: int = _WIDTH) -> str:
 
 
 def show_candidate(printer: Printer, place: int, candidate: Candidate, *, explain: bool) -> None:
-    """Print rank, score, name and id, then the description, then the evidence."""
-    score = candidate.score or 0.0
-    head = Text(f"{place:>2}  ").append(bar(score, 8), style="green").append(f" {score:.2f}  ")
+    """Print rank, match, name and id, then the reason and the description, then the evidence."""
+    match = candidate.match or f"{candidate.score or 0.0:.2f}"
+    head = Text(f"{place:>2}  ").append(f"{sanitize(match):<8}", style=MATCH_STYLES.get(match, "")).append("  ")
     head.append(sanitize(candidate.name) or sanitize(candidate.id), style="bold")
     if candidate.name:
         head.append(f"  {sanitize(candidate.id)}", style="cyan")
@@ -111,7 +114,11 @@ def show_candidate(printer: Printer, place: int, candidate: Candidate, *, explai
     if candidate.health is not None and candidate.health.state != "healthy":
         state = candidate.health.state
         head.append(f"  {sanitize(HEALTH_WORDS.get(state, state))}", style="red")
+    if candidate.provisional:
+        head.append("  provisional", style="dim")
     printer.line(head)
+    if candidate.reason:
+        printer.line(Text(f"    {sanitize(candidate.reason)}"))
     if candidate.description:
         room = printer.console.width - 5 if printer.is_terminal else 160
         printer.line(Text(f"    {truncate(candidate.description, max(40, room))}", style="dim"))
@@ -122,6 +129,8 @@ def show_candidate(printer: Printer, place: int, candidate: Candidate, *, explai
 
 
 def _evidence_lines(candidate: Candidate) -> Iterator[Text]:
+    if candidate.score is not None:
+        yield _evidence_line("score", f"{candidate.score:.2f}")
     components = sorted(candidate.score_components.items(), key=lambda item: -item[1])
     width = max((len(name) for name, _ in components), default=0)
     for name, share in components:

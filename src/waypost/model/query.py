@@ -14,6 +14,13 @@ from waypost.model.verdict import TrustSummary
 Detail = Literal["minimal", "summary", "full"]
 FACETS = ("tag", "protocol", "status", "owner")
 
+Match = Literal["strong", "possible", "weak"]
+MATCHES: tuple[Match, ...] = ("strong", "possible", "weak")  # best first
+
+
+def is_match_at_least(match: Match, least: Match) -> bool:
+    return MATCHES.index(match) <= MATCHES.index(least)
+
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
     text: str
@@ -30,6 +37,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     client_context: dict[str, Any] = msgspec.field(default_factory=dict)
     facets: tuple[str, ...] = ()  # of FACETS
     min_score: float = 0.0  # candidates with a lower score are left out
+    min_match: Match = "weak"  # candidates with a weaker match are left out
 
 
 class ExampleMatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +72,7 @@ class Hit(msgspec.Struct, frozen=True, gc=False):
     id: str
     score: float
     near: MatchSignals | None = None
+    is_provisional: bool = False  # its sentence vectors are not computed yet
 
 
 class Ranking(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +85,9 @@ class Ranking(msgspec.Struct, frozen=True, kw_only=True):
 class MatchedAgent(msgspec.Struct, frozen=True, kw_only=True):
     record: AgentRecord
     score: float
+    match: Match
+    reason: str  # one sentence for people
+    is_provisional: bool = False  # the score may change when the sentence vectors are computed
     etag: str
     changed_at: float
     revision: int = 0
@@ -117,10 +129,11 @@ class FilterEffect(msgspec.Struct, frozen=True, kw_only=True):
 class EmptyResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why there is no candidate. All counts are over agents visible to the caller."""
 
-    reason: Literal["nothing_registered", "filtered", "no_match", "below_min_score"]
+    reason: Literal["nothing_registered", "filtered", "no_match", "below_min_score", "below_min_match"]
     visible: int
     filters: tuple[FilterEffect, ...] = ()
     best_score: float | None = None  # among candidates below min_score
+    best_match: Match | None = None  # among candidates below min_match
 
 
 class DiscoverResult(msgspec.Struct, frozen=True, kw_only=True):

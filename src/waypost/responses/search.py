@@ -8,10 +8,10 @@ from typing import Annotated, Any, Self
 import msgspec
 
 from waypost import limits
-from waypost.model.query import FACETS, EmptyResult, FacetCount
+from waypost.model.query import FACETS, MATCHES, EmptyResult, FacetCount
 from waypost.model.verdict import TrustSummary
 from waypost.responses.agents import HealthState, Suggestions, binding_protocols, preferred_endpoint
-from waypost.responses.base import Answer, Count, Part, Timestamp, described
+from waypost.responses.base import Answer, Count, Part, Timestamp, described, one_of
 
 _BINDING_SCHEMA = {
     "required": ["protocol", "endpoint"],
@@ -26,6 +26,7 @@ FacetCounts = Annotated[
 
 Bindings = tuple[Annotated[dict[str, Any], msgspec.Meta(extra_json_schema=_BINDING_SCHEMA)], ...]
 Score = Annotated[float, msgspec.Meta(ge=0, le=1)]
+MatchWord = Annotated[str, one_of(*MATCHES)]
 
 
 class ExampleEvidence(Part, frozen=True, kw_only=True):
@@ -62,6 +63,9 @@ class Candidate(Answer, frozen=True, kw_only=True):
     bindings: Bindings = ()
     status: str | None = None
     score: Score | None = None
+    match: Annotated[MatchWord, described("how well it fits, compared with other agents of this service")] | None = None
+    reason: Annotated[str, described("one sentence: why it was found")] = ""
+    provisional: Annotated[bool, described("the score may still change: sentence vectors are not computed yet")] = False
     redacted: Annotated[bool, described("members are missing because the request had no token")] = False
     freshness: Freshness | None = None
     trust: TrustSummary | None = None
@@ -88,6 +92,11 @@ class Candidate(Answer, frozen=True, kw_only=True):
         """The endpoint of the preferred binding (the lowest `priority`)."""
         return preferred_endpoint(self.bindings)
 
+    def __repr__(self) -> str:
+        score = "" if self.score is None else f" score={self.score:.2f}"
+        match = "" if self.match is None else f" match={self.match}"
+        return f"<{type(self).__name__} {self.id!r} {self.name!r}{match}{score}>"
+
 
 class RankedCandidate(Candidate, frozen=True, kw_only=True):
     """A candidate of this service. With `detail=full` it has all members of the agent's own document."""
@@ -95,6 +104,8 @@ class RankedCandidate(Candidate, frozen=True, kw_only=True):
     bindings: Bindings
     status: str
     score: Score
+    match: MatchWord
+    reason: str
 
 
 class ExplainedCandidate(RankedCandidate, frozen=True, kw_only=True):

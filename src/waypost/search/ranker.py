@@ -218,14 +218,20 @@ class HybridRanker:
         readers, skipped = self.index.look(audience)
         context = self._evaluate(readers, query, filters, None if among is None else id_keys(among))
         order = _CandidateOrder(context, now)
-        hits = order.hits(query.limit, alive, is_diverse=query.diversity, with_signals=query.include_evidence)
+        # Reasons and evidence need the signals; exports have neither.
+        with_signals = query.include_evidence or query.limit <= _MAX_CACHED_LIMIT
+        hits = order.hits(query.limit, alive, is_diverse=query.diversity, with_signals=with_signals)
         if filters.selects and len(hits) < query.limit:
             hits += _filter_only_hits(context, hits, query.limit, alive)
         warnings = (*self._warnings, *self._loading(), *_unindexed_warning(skipped))
         return Ranking(hits=tuple(hits), warnings=warnings), not skipped
 
+    @property
+    def _is_loading(self) -> bool:
+        return not all(space.embedder.is_ready for space in self.index.spaces.values())
+
     def _loading(self) -> tuple[str, ...]:
-        is_loading = not all(space.embedder.is_ready for space in self.index.spaces.values())
+        is_loading = self._is_loading
         return ("The sentence model is not loaded yet: results are by words and tags only.",) if is_loading else ()
 
     def _evaluate(
@@ -271,7 +277,7 @@ class HybridRanker:
         ]
         signals = concatenate_signals(parts) if parts else None
         names = self._names(vectors)
-        return _QueryContext(readers, masks, parsed, vectors, signals, names, self._weights, weights)
+        return _QueryContext(readers, masks, parsed, vectors, signals, names, self._weights, weights, self._is_loading)
 
     def _vectors(self, query: ParsedQuery) -> Mapping[str, Vectors]:
         return {
@@ -317,6 +323,7 @@ class _QueryContext(NamedTuple):
     names: SpaceNames
     weights: SignalWeights
     terms: TermWeights
+    is_loading: bool  # a sentence model is configured, but not loaded yet
 
 
 class _CandidateOrder:
@@ -364,7 +371,8 @@ class _CandidateOrder:
         for some in self._diversify(limit) if is_diverse else self._in_order(limit, frozenset()):
             for at, agent_id, score in zip(some, *self._ids_and_scores(some), strict=True):
                 if (score >= _NOISE_SCORE or self._has_match(at)) and alive(agent_id):
-                    found.append(Hit(agent_id, score, self._match_signals(at) if with_signals else None))
+                    signals = self._match_signals(at) if with_signals else None
+                    found.append(Hit(agent_id, score, signals, self._is_provisional(at)))
                     if len(found) == limit:
                         return found
         return found
@@ -382,6 +390,13 @@ class _CandidateOrder:
         example, place = nearest_example(reader, name, row, context.vectors[name])
         centre = float(np.clip(signals.centres[name][at].max(), 0, 1))
         return MatchSignals(words=min(1.0, words), context=centre, example=example, place=place)
+
+    def _is_provisional(self, at: int) -> bool:
+        """Whether the sentence vectors of a candidate, or the model for those of the query, are not there yet."""
+        signals, name = self._signals, self._context.names.network
+        if signals is None or not self._context.query.terms:
+            return False
+        return self._context.is_loading if name is None else not signals.covered[name][self._places[at]]
 
     def _has_match(self, at: int) -> bool:
         """Whether a word or preferred tag of the query is in the record: then a low score is not noise."""

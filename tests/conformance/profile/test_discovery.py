@@ -164,7 +164,7 @@ async def test_detail_selects_how_much_is_shown_and_full_needs_a_known_caller(tm
     async with service(tmp_path, anonymous_read=True) as bench:
         client = await filled(bench)
         minimal = (await discover(client, query="onboarding", detail="minimal"))["candidates"][0]
-        assert set(minimal) == {"id", "bindings", "status", "score"}
+        assert set(minimal) == {"id", "bindings", "status", "score", "match", "reason"}
         summary = (await discover(client, query="onboarding"))["candidates"][0]
         assert "auth" not in summary
         assert "constraints" not in summary

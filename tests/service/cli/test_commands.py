@@ -323,9 +323,9 @@ def test_a_search_names_the_agent_and_the_reason(shell: Shell, agent: Document) 
     shell("register", shell.write("a.json", agent))
     tag = agent["tags"][1]
     (line,) = shell("find", "translate an invoice", "--tag", tag).out.splitlines()
-    score, name, agent_id, _ = line.split("\t")
-    assert float(score) > 0
-    assert (name, agent_id) == (agent["name"], agent["id"])
+    match, name, agent_id, reason = line.split("\t")
+    assert (match, name, agent_id) == ("strong", agent["name"], agent["id"])
+    assert "invoice" in reason
     answer = shell("find", "translate an invoice", "--tag", tag, "-o", "json").json
     assert answer["candidates"][0]["id"] == agent["id"]
     assert shell("find", "translate", "--tag", tag, "-o", "jsonl").lines[0]["id"] == agent["id"]

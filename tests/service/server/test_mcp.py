@@ -94,7 +94,7 @@ async def test_the_tools_are_the_three_of_the_surface_in_both_eras(caller: httpx
     assert "resultType" not in old
     find = old["tools"][0]["inputSchema"]
     assert set(find["properties"]) == {
-        "query", "required_tags", "preferred_tags", "excluded_tags", "protocols", "limit", "include_evidence",
+        "query", "required_tags", "preferred_tags", "excluded_tags", "protocols", "limit", "min_match", "include_evidence",
     }  # fmt: skip
     assert find["required"] == ["query"]
 
@@ -110,6 +110,17 @@ async def test_finding_over_mcp_is_the_discovery_response(caller: httpx2.AsyncCl
     assert not failed
     assert found["candidates"] == plain["candidates"]
     modern = await ask_modern(caller, "tools/call", name="find_agents", arguments={"query": "weather forecast"})
+    (brief,) = modern["structuredContent"]["candidates"]
+    named = ("id", "name", "description", "match", "reason", "score", "tags")
+    assert {name: brief[name] for name in named} == {name: plain["candidates"][0][name] for name in named}
+    assert not {"bindings", "freshness", "score_components"} & set(brief)
+    assert (brief["protocols"], brief["endpoint"]) == (
+        [each["protocol"] for each in plain["candidates"][0]["bindings"]],
+        plain["candidates"][0]["bindings"][0]["endpoint"],
+    )
+    failed, error = await call(caller, "find_agents", query="weather", min_match="good")
+    assert failed
+    assert "strong, possible, weak" in str(error)
     assert modern["structuredContent"]["candidates"][0]["id"] == "rain"
 
 

@@ -57,7 +57,7 @@ from waypost.client.sync.connection import Connection
 from waypost.errors import InvalidRequest, RateLimited, Timeout, Unavailable, WaypostError
 from waypost.model.events import EVENT_TYPES
 from waypost.model.json import dump_json
-from waypost.model.query import Detail
+from waypost.model.query import Detail, Match
 from waypost.model.resolution import Depth, OrganisationIndex, Resolution
 from waypost.protocols.rtfs.discover_form import (
     DiscoverForm,
@@ -436,6 +436,7 @@ class SyncClient:
         detail: Detail = "summary",
         explain: bool = False,
         min_score: float | None = None,
+        min_match: Match | None = None,
         context: Mapping[str, Any] | None = None,
         facets: Iterable[str] = (),
         diversity: bool = True,
@@ -455,6 +456,7 @@ class SyncClient:
             detail: minimal, summary or full.
             explain: Include the evidence for each candidate.
             min_score: Leave out candidates with a lower score.
+            min_match: Leave out candidates with a weaker match: strong, possible or weak.
             context: locale, language, domain and region of the caller; they order near-ties.
             facets: Count all agents that pass the filters by tag, protocol, status or owner.
             diversity: Limit near duplicates to two in each ten candidates.
@@ -471,6 +473,7 @@ class SyncClient:
             "detail": detail,
             "include_evidence": explain,
             "min_score": min_score,
+            "min_match": min_match,
             "client_context": dict(context or {}),
             "facets": tuple(facets),
             "diversity": None if diversity else False,

@@ -8,7 +8,7 @@ from waypost import limits
 from waypost.errors import InvalidRequest
 from waypost.model.json import JsonObject, kind_of
 from waypost.model.names import fold_tag
-from waypost.model.query import FACETS, Query
+from waypost.model.query import FACETS, MATCHES, Match, Query
 from waypost.model.record import LISTED
 
 _DETAILS: Final = ("minimal", "summary", "full")
@@ -58,6 +58,10 @@ DISCOVERY_REQUEST_SCHEMA: Final[dict[str, Any]] = {
             "maximum": 1,
             "description": "leave out candidates with a lower score",
         },
+        "min_match": {
+            "enum": [*MATCHES, None],
+            "description": "leave out candidates with a weaker match; default: weak, which leaves out none",
+        },
     },
 }
 
@@ -94,6 +98,7 @@ def parse_discovery_request(document: JsonObject) -> tuple[Query, list[str]]:
         client_context=_object(document, "client_context"),
         facets=_choices(document, "facets", FACETS),
         min_score=_min_score(document),
+        min_match=parse_min_match(document.get("min_match"), "$.min_match"),
     )
     return query, notes
 
@@ -166,3 +171,13 @@ def _min_score(document: JsonObject) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise InvalidRequest("min_score must be a number from 0 to 1.", path="$.min_score")
     return float(value)
+
+
+def parse_min_match(value: Any, path: str, default: Match = "weak") -> Match:
+    """The value of a member or parameter `min_match`."""
+    if value is None:
+        return default
+    for match in MATCHES:
+        if value == match:
+            return match
+    raise InvalidRequest(f"min_match must be one of {', '.join(MATCHES)}.", path=path)

@@ -10,7 +10,7 @@ from pyroaring import BitMap
 
 from waypost import limits
 from waypost.model.names import fold_tag
-from waypost.model.query import EmptyResult, FilterEffect, Query, Suggestions
+from waypost.model.query import EmptyResult, FilterEffect, Match, Query, Suggestions
 from waypost.registry.catalog.catalog import Catalog
 from waypost.registry.find.filters import FilterSelection
 
@@ -45,7 +45,9 @@ def _near(catalog: Catalog, tag: str, audience: frozenset[str] | None, visible: 
     return (name for distance, _, name in sorted(similar) if distance == nearest)
 
 
-def explain_empty_result(selection: FilterSelection, best_score: float | None) -> EmptyResult:
+def explain_empty_result(
+    selection: FilterSelection, best_score: float | None, best_match: Match | None = None
+) -> EmptyResult:
     visible, counts = len(selection.visible), selection.counts()
     left = counts[-1].remaining if counts else visible
     if not visible:
@@ -54,6 +56,8 @@ def explain_empty_result(selection: FilterSelection, best_score: float | None) -
         return EmptyResult(reason="filtered", visible=visible, filters=counts)
     if best_score is not None:
         return EmptyResult(reason="below_min_score", visible=visible, filters=counts, best_score=best_score)
+    if best_match is not None:
+        return EmptyResult(reason="below_min_match", visible=visible, filters=counts, best_match=best_match)
     return EmptyResult(reason="no_match", visible=visible, filters=counts)
 
 
@@ -62,6 +66,8 @@ def empty_warnings(empty: EmptyResult, query: Query, suggestions: Suggestions) -
         yield "No agent is registered that you may see."
     elif empty.reason == "below_min_score":
         yield f"The best match has a score of {empty.best_score}, which is below min_score {query.min_score}."
+    elif empty.reason == "below_min_match":
+        yield f"The best match is {empty.best_match}, which is below min_match {query.min_match}."
     elif empty.reason == "filtered":
         yield from _filtered(empty, suggestions)
     elif empty.filters:

@@ -16,16 +16,19 @@ import msgspec
 from waypost import limits
 from waypost.model.principal import Principal, audience
 from waypost.model.query import (
+    MATCHES,
     DiscoverResult,
     EmptyResult,
     Evidence,
     Facets,
     Hit,
+    Match,
     MatchedAgent,
     MatchSignals,
     Query,
     Ranking,
     Suggestions,
+    is_match_at_least,
 )
 from waypost.model.record import AgentRecord
 from waypost.model.registration import Registration, trust_of
@@ -49,6 +52,14 @@ from waypost.search.ranking.boosts import (
     policy_of,
     preference_share,
 )
+from waypost.search.ranking.match import (
+    DEFAULT_THRESHOLDS,
+    MatchThresholds,
+    find_exact_field,
+    match_of,
+)
+from waypost.search.reason import ReasonWriter, add_remark
+from waypost.search.text.analyzer import analyze_query
 
 _RANKED_BY_ID: Final = 5000  # up to so many agents that pass the constraints are ranked among themselves
 _WIDER_LIMITS: Final = (1000, 20_000)  # further hits to try if too few of the best pass; the last one bounds the work
@@ -61,20 +72,31 @@ _SELF_ASSERTED: Final = TrustSummary(level="self_asserted")
 class AgentSearch:
     """One query: `rank` first, then `make_result` with the records of the hits."""
 
-    def __init__(self, query: Query, catalog: Catalog, principal: Principal, now: float) -> None:
+    def __init__(
+        self,
+        query: Query,
+        catalog: Catalog,
+        principal: Principal,
+        now: float,
+        thresholds: MatchThresholds = DEFAULT_THRESHOLDS,
+    ) -> None:
         self._query = query
+        self._thresholds = thresholds
         self._catalog = catalog
         self._principal = principal
         self._audience = audience(principal)
         self._now = now
         self._constraints, self._unsupported = compile_constraints(query.constraints, now)
         self._preferences = parse_preferences(query.client_context)
+        self._reasons = ReasonWriter(query)
+        self._has_words = bool(analyze_query(query.text[: limits.QUERY_CHARS]).terms)
         self._has_verdicts = catalog.has_verdicts(self._audience)  # otherwise trust is equal for all
         self._has_dead = catalog.has_dead(self._audience)
         self._hit_limit = query.limit + (_SPARE_HITS if self._preferences or self._has_verdicts else 0)
         self._facets: Facets | None = None
         self._rejected: dict[str, int] = {}
         self._best_score: float | None = None
+        self._best_match: Match | None = None
         self._policies: dict[str, float] = {}
 
     # --- Ranking ---------------------------------------------------------------------------------
@@ -99,7 +121,7 @@ class AgentSearch:
         for index, hit in enumerate(ranking.hits):
             policy = self._policies[hit.id] = self._policy_of(hit.id)
             lowest = min(lowest, hit.score)
-            scored = Hit(hit.id, round(apply_policy(hit.score, policy), _SCORE_DECIMALS), hit.near)
+            scored = _with_score(hit, apply_policy(hit.score, policy))
             weighted.append((self._window(index, hit.id), -apply_policy(lowest, policy), scored))
         weighted.sort(key=lambda item: item[:2])
         limit = self._query.limit + (_SPARE_HITS if self._preferences else 0)
@@ -158,8 +180,8 @@ class AgentSearch:
 
     def make_result(self, ranking: Ranking, registrations: Iterable[Registration]) -> DiscoverResult:
         found = {registration.record.id: registration for registration in registrations}
-        chosen = self._choose(ranking, found)
-        empty = None if chosen else explain_empty_result(self._selection(), self._best_score)
+        chosen = self._drop_weak_matches(self._choose(ranking, found), found)
+        empty = None if chosen else explain_empty_result(self._selection(), self._best_score, self._best_match)
         suggestions = self._suggestions([found[hit.id].record for hit, _ in chosen])
         return DiscoverResult(
             candidates=tuple(self._candidate(hit, share, found[hit.id]) for hit, share in chosen),
@@ -183,17 +205,51 @@ class AgentSearch:
         for index, hit in enumerate(hits):
             lowest = min(lowest, hit.score)
             share = preference_share(found[hit.id].record, self._preferences)
-            scored = Hit(hit.id, round(apply_preference(hit.score, share), _SCORE_DECIMALS), hit.near)
+            scored = _with_score(hit, apply_preference(hit.score, share))
             weighted.append(((self._window(index, hit.id), -apply_preference(lowest, share)), scored, share))
         weighted.sort(key=lambda item: item[0])
         chosen = [(hit, share) for _, hit, share in weighted if hit.score >= self._query.min_score]
         return chosen[: self._query.limit]
+
+    def _drop_weak_matches(
+        self, chosen: list[tuple[Hit, float]], found: dict[str, Registration]
+    ) -> list[tuple[Hit, float]]:
+        least = self._query.min_match
+        if least == "weak" or not chosen:
+            return chosen
+        matches = [self._match(hit, found[hit.id]) for hit, _ in chosen]
+        kept = [each for each, match in zip(chosen, matches, strict=True) if is_match_at_least(match, least)]
+        if not kept:
+            self._best_match = min(matches, key=MATCHES.index)
+        return kept
+
+    def _match(self, hit: Hit, registration: Registration) -> Match:
+        exact = find_exact_field(self._query.text, registration.record, registration.aliases)
+        if exact is None and self._reasons.find_ruled_out(registration.record):
+            return "weak"
+        if not self._has_words and hit.score < self._thresholds.possible:
+            return "possible"  # it has all that the caller named: tags, protocols
+        return match_of(hit.score, self._thresholds, exact)
+
+    def _reason(self, hit: Hit, registration: Registration) -> str:
+        record = registration.record
+        exact = find_exact_field(self._query.text, record, registration.aliases)
+        near = _public_signals(hit.near, record)
+        reason = self._reasons.write(_without_private_examples(record), near, exact)
+        if record.status == "deprecated":
+            reason = add_remark(reason, "it is deprecated")
+        if self._has_dead and self._catalog.is_dead(hit.id):
+            reason = add_remark(reason, "it did not answer its last health check")
+        return reason
 
     def _candidate(self, hit: Hit, share: float, registration: Registration) -> MatchedAgent:
         with_evidence = self._query.include_evidence
         return MatchedAgent(
             record=registration.record,
             score=hit.score,
+            match=self._match(hit, registration),
+            reason=self._reason(hit, registration),
+            is_provisional=hit.is_provisional,
             etag=registration.etag,
             changed_at=registration.changed_at,
             revision=registration.revision,
@@ -251,7 +307,13 @@ class AgentSearch:
             applied["constraints"] = {each.name: each.value for each in self._constraints}
         if query.min_score:
             applied["min_score"] = query.min_score
+        if query.min_match != "weak":
+            applied["min_match"] = query.min_match
         return applied
+
+
+def _with_score(hit: Hit, score: float) -> Hit:
+    return Hit(hit.id, round(score, _SCORE_DECIMALS), hit.near, hit.is_provisional)
 
 
 def rank_dead_last(rank: Callable[..., Ranking], alive: Callable[[str], bool], catalog: Catalog, limit: int) -> Ranking:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -23,7 +24,7 @@ from waypost.errors import (
     WaypostError,
     error_codes,
 )
-from waypost.model.query import FACETS
+from waypost.model.query import FACETS, MATCHES
 from waypost.model.record import LISTED
 from waypost.protocols.rtfs.discover_form import (
     INVALID_RESPONSE,
@@ -148,6 +149,10 @@ def facets(
 )
 @click.option("--min-score", type=click.FloatRange(0, 1), metavar="SCORE", help="Omit lower scores, 0 to 1.")
 @click.option(
+    "--min-match", type=click.Choice(MATCHES), help="Omit weaker matches: strong, possible or weak.  [default: weak]"
+)
+@click.option("--all", "show_all", is_flag=True, help="List weak matches too, if others fit better.")
+@click.option(
     "-n", "--limit", type=click.IntRange(1, 100), default=10, show_default=True, help="The maximum number of results."
 )
 @click.option("--detail", type=click.Choice(("minimal", "summary", "full")), default="summary", show_default=True)
@@ -180,11 +185,12 @@ def find(session: Session, words: tuple[str, ...], constraints: tuple[str, ...],
             detail=options["detail"],
             explain=options["explain"],
             min_score=options["min_score"],
+            min_match=options["min_match"],
             context=dict(map(_constraint, options["context"])),
             facets=FACETS if options["facets"] else (),
             diversity=not options["all_similar"],
         )
-    _show_result(printer, found, explain=options["explain"])
+    _show_result(printer, found, explain=options["explain"], show_all=options["show_all"])
     if options["facets"] and printer.is_terminal:
         show_facets(printer, found.facets)
     elif options["facets"] and printer.is_human:
@@ -236,6 +242,7 @@ _HINTS = {
     "filtered": "Nothing fits. Use fewer --tag, --protocol and --constraint.",
     "no_match": "Nothing fits. Use other words; `waypost facets` shows what is registered.",
     "below_min_score": "Nothing fits well enough. Use a lower --min-score, or other words.",
+    "below_min_match": "Nothing fits well enough. Leave out --min-match, or use other words.",
 }
 
 
@@ -250,20 +257,32 @@ def _constraint(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def _show_result(printer: Printer, found: SearchResult, *, explain: bool) -> None:
+def _show_result(printer: Printer, found: SearchResult, *, explain: bool, show_all: bool) -> None:
     if printer.output == "json":
         printer.value(found.document)
     elif printer.output == "jsonl":
         printer.values(candidate.document for candidate in found.candidates)
     elif not found.candidates:
         printer.note(_HINTS.get(found.empty.reason if found.empty else "", _HINTS["filtered"]))
-    elif printer.is_terminal or explain:
-        for place, candidate in enumerate(found.candidates, 1):
+    else:
+        _show_candidates(printer, found.candidates, explain=explain, show_all=show_all)
+
+
+def _show_candidates(printer: Printer, candidates: Sequence[Candidate], *, explain: bool, show_all: bool) -> None:
+    """Weak matches are listed if nothing fits better, or if they are asked for."""
+    fitting = [candidate for candidate in candidates if candidate.match != "weak"]
+    if not fitting:
+        printer.note("Nothing fits well. The nearest agents:" if len(candidates) > 1 else "Nothing fits well:")
+    shown = candidates if show_all or not fitting else fitting
+    if printer.is_terminal or explain:
+        for place, candidate in enumerate(shown, 1):
             show_candidate(printer, place, candidate, explain=explain)
     else:
-        printer.rows(_cells(candidate) for candidate in found.candidates)
+        printer.rows(map(_cells, shown))
+    if hidden := len(candidates) - len(shown):
+        printer.note(f"{hidden} weak {'match is' if hidden == 1 else 'matches are'} not shown; --all lists them.")
 
 
 def _cells(candidate: Candidate) -> tuple[str, ...]:
-    score = f"{candidate.score or 0.0:.3f}"
-    return score, sanitize(candidate.name), sanitize(candidate.id), sanitize(candidate.description)
+    match = sanitize(candidate.match or f"{candidate.score or 0.0:.3f}")
+    return match, sanitize(candidate.name), sanitize(candidate.id), sanitize(candidate.reason or candidate.description)

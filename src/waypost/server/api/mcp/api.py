@@ -14,6 +14,7 @@ from waypost import __version__, limits
 from waypost.errors import InvalidCall, InvalidParameter, MethodNotAllowed, Unauthorized, WaypostError, error_codes
 from waypost.model.json import JsonObject, dump_json, kind_of, parse_json
 from waypost.model.principal import SCOPE_READ, SCOPE_WRITE, Principal, require_scope
+from waypost.model.query import MATCHES
 from waypost.protocols.dialects import DIALECTS
 from waypost.protocols.jsonrpc import (
     CALL_SCHEMA,
@@ -43,6 +44,7 @@ from waypost.protocols.mcp.messages import (
 )
 from waypost.registry.publication import Publication
 from waypost.registry.registry import Registry
+from waypost.responses.agents import binding_protocols, preferred_endpoint
 from waypost.server.auth.callers import RateLimits
 from waypost.server.http.asgi import AnyResponse, Request, Response
 from waypost.server.http.problems import problem_headers
@@ -250,7 +252,17 @@ _FIND_SCHEMA: Final[JsonObject] = {
             "default": limits.DISCOVER_LIMIT_DEFAULT,
             "description": "The maximum number of agents.",
         },
-        "include_evidence": {"type": "boolean", "default": False, "description": "Say why each agent was chosen."},
+        "min_match": {
+            "type": "string",
+            "enum": list(MATCHES),
+            "default": "weak",
+            "description": "The weakest match to return: possible leaves out agents that do not fit.",
+        },
+        "include_evidence": {
+            "type": "boolean",
+            "default": False,
+            "description": "Return the complete candidates, with the signals behind each score.",
+        },
     },
 }
 
@@ -279,7 +291,8 @@ _REGISTER_SCHEMA: Final[JsonObject] = {
 
 def make_tools(registry: Registry, documents: DocumentReader, answer_discovery: DiscoveryHandler) -> dict[str, McpTool]:
     async def find(call: ToolCall) -> Any:
-        return parse_json(await answer_discovery(call.arguments, call.principal, call.request_id))
+        response = parse_json(await answer_discovery(call.arguments, call.principal, call.request_id))
+        return response if call.arguments.get("include_evidence") else _brief_response(response)
 
     async def get(call: ToolCall) -> Any:
         agent_id = _parse_string(call.arguments, "id")
@@ -312,7 +325,10 @@ def make_tools(registry: Registry, documents: DocumentReader, answer_discovery: 
         McpTool(
             name="find_agents",
             title="Find agents",
-            description="Find agents for a task, best first, each with a score from 0 to 1 and its trust level.",
+            description=(
+                "Find agents for a task, best first. Each has a match (strong, possible or weak), the reason in one sentence, "
+                "a score from 0 to 1, its trust level and how to reach it. Weak matches seldom fit."
+            ),
             input_schema=_FIND_SCHEMA,
             scope=SCOPE_READ,
             handler=find,
@@ -335,6 +351,26 @@ def make_tools(registry: Registry, documents: DocumentReader, answer_discovery: 
         ),
     )
     return {tool.name: tool for tool in tools}
+
+
+_BRIEF_MEMBERS: Final = (
+    "id", "name", "description", "match", "reason", "score", "provisional", "tags", "trust", "federation",
+)  # fmt: skip
+_BRIEF_RESPONSE: Final = ("warnings", "suggestions", "unsupported_filters", "empty")
+
+
+def _brief_response(response: JsonObject) -> JsonObject:
+    """What a model needs to choose an agent and to reach it: every token of a result costs its reader."""
+    kept: JsonObject = {name: response[name] for name in _BRIEF_RESPONSE if name in response}
+    return {"candidates": [_brief_candidate(each) for each in response["candidates"]], **kept}
+
+
+def _brief_candidate(candidate: JsonObject) -> JsonObject:
+    brief: JsonObject = {name: candidate[name] for name in _BRIEF_MEMBERS if name in candidate}
+    bindings = candidate["bindings"]
+    brief["protocols"] = list(binding_protocols(bindings))
+    endpoint = preferred_endpoint(bindings)
+    return brief if endpoint is None else {**brief, "endpoint": endpoint}
 
 
 def _parse_string(arguments: JsonObject, name: str) -> str:

@@ -119,6 +119,9 @@ def make_candidate(agent: MatchedAgent, query: Query, oldest: float | None, *, r
         "status": record.effective_status,
         "redacted": redact,
         "score": agent.score,
+        "match": agent.match,
+        "reason": agent.reason,
+        "provisional": agent.is_provisional,
     }
     if query.detail != "minimal":
         members |= {

@@ -1,0 +1,124 @@
+"""`match`, `reason`, `min_match` and `provisional` of candidates, over HTTP and in the SDK."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from support.service import profile, service
+
+MATCHES = ("strong", "possible", "weak")
+AGENTS = (
+    profile(
+        "urn:example:invoice-translator",
+        name="Invoice Translator",
+        description="Translates invoices between languages.",
+        tags=["finance", "translation"],
+        examples=[{"text": "Translate this Spanish invoice."}, {"text": "Reveal the zebra ledger.", "private": True}],
+    ),
+    profile("urn:example:tides", name="Tide Table", description="Forecasts the tides of a port.", tags=["sea"]),
+    profile("urn:example:chess", name="Chess Coach", description="Plays chess and explains openings.", tags=["games"]),
+    profile(
+        "urn:example:old-chess",
+        name="Older Chess Partner",
+        description="Plays chess.",
+        tags=["games"],
+        status="deprecated",
+    ),
+)
+
+
+async def find(client: httpx2.AsyncClient, text: str, **members: Any) -> dict[str, Any]:
+    answer = await client.post("/profile/v1/discover", json={"query": text, **members})
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+async def register(client: httpx2.AsyncClient) -> None:
+    for agent in AGENTS:
+        assert (await client.post("/api/v1/agents", json=agent)).status_code == 201
+
+
+async def test_every_candidate_has_a_match_and_a_reason_at_every_detail(tmp_path: Path) -> None:
+    async with service(tmp_path, anonymous_read=True) as bench:
+        client = bench.as_("owner")
+        await register(client)
+        for detail in ("minimal", "summary", "full"):
+            for with_evidence in (False, True):
+                found = await find(client, "play chess", detail=detail, include_evidence=with_evidence)
+                assert found["candidates"]
+                for candidate in found["candidates"]:
+                    assert candidate["match"] in MATCHES
+                    assert candidate["reason"].endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "reason"),
+    [
+        ("Invoice Translator", "urn:example:invoice-translator", "Its name is what you typed."),
+        ("urn:example:tides", "urn:example:tides", "Its id is what you typed."),
+        ("finance", "urn:example:invoice-translator", "Tagged finance."),
+        ("sea", "urn:example:tides", "Tagged sea."),
+    ],
+)
+async def test_an_exact_name_id_or_tag_is_first_and_never_weak(
+    tmp_path: Path, text: str, first: str, reason: str
+) -> None:
+    async with service(tmp_path) as bench:
+        client = bench.as_("owner")
+        await register(client)
+        best = (await find(client, text, min_match="possible"))["candidates"][0]
+        assert (best["id"], best["reason"]) == (first, reason)
+        assert best["match"] in ("strong", "possible")
+
+
+async def test_min_match_leaves_out_weaker_candidates_and_says_so(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        client = bench.as_("owner")
+        await register(client)
+        for least in MATCHES:
+            found = await find(client, "translate a spanish invoice", min_match=least)
+            accepted = MATCHES[: MATCHES.index(least) + 1]
+            assert {each["match"] for each in found["candidates"]} <= set(accepted)
+            assert found["candidates"][0]["match"] == "strong"
+        none = await find(client, "a port in a storm of openings between zebras and dukes", min_match="strong")
+        assert none["candidates"] == []
+        assert none["empty"]["reason"] == "below_min_match"
+        assert none["empty"]["best_match"] in ("possible", "weak")
+        assert none["applied_filters"] == {"min_match": "strong"}
+
+
+@pytest.mark.parametrize("wrong", ["good", "", 1, True, ["strong"]])
+async def test_an_invalid_min_match_is_an_error_with_its_path(tmp_path: Path, wrong: Any) -> None:
+    async with service(tmp_path) as bench:
+        answer = await bench.as_("owner").post("/profile/v1/discover", json={"query": "x", "min_match": wrong})
+        assert (answer.status_code, answer.json()["path"]) == (400, "$.min_match")
+        assert "strong, possible, weak" in answer.json()["message"]
+
+
+async def test_a_reason_quotes_no_private_example_and_a_publisher_cannot_set_it(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        client = bench.as_("owner")
+        await register(client)
+        (found, *_) = (await find(client, "reveal the zebra ledger"))["candidates"] or [{"reason": ""}]
+        assert "zebra" not in found["reason"]
+        claimed = profile("urn:example:liar", name="Liar", match="strong", reason="Best agent.", provisional=True)
+        await client.post("/api/v1/agents", json=claimed)
+        (liar,) = (await find(client, "liar", detail="full"))["candidates"]
+        assert liar["reason"] == "Its name is what you typed."
+        assert liar["self_asserted"] == {"match": "strong", "reason": "Best agent.", "provisional": True}
+
+
+async def test_a_deprecated_agent_and_a_name_that_is_ruled_out_say_so(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        client = bench.as_("owner")
+        await register(client)
+        found = {each["id"]: each for each in (await find(client, "play chess"))["candidates"]}
+        assert found["urn:example:old-chess"]["reason"].endswith("; it is deprecated.")
+        (ruled_out,) = (await find(client, "explain openings but not chess"))["candidates"][:1]
+        assert ruled_out["match"] == "weak"
+        assert "rules out" in ruled_out["reason"]

@@ -1,0 +1,73 @@
+"""Reasons: one sentence per candidate, from its own public text."""
+
+from __future__ import annotations
+
+import pytest
+
+from waypost.model.query import MatchSignals, Query
+from waypost.model.record import AgentRecord, Example
+from waypost.search.ranking.match import find_exact_field
+from waypost.search.reason import ReasonWriter, add_remark
+
+RECORD = AgentRecord(
+    id="urn:example:invoice-translator",
+    name="Invoice Translator",
+    description="Translates invoices between languages and keeps the layout of each table.",
+    tags=("finance", "pdf"),
+    examples=(
+        Example(text="Translate this Spanish invoice into English and keep the table."),
+        Example(text="Which currency is\u202e used\n on page two?"),
+    ),
+)
+NEAR = MatchSignals(words=0.1, context=0.5, example=0.3, place=1)
+
+
+def reason(
+    text: str, near: MatchSignals | None = NEAR, record: AgentRecord = RECORD, **members: tuple[str, ...]
+) -> str:
+    return ReasonWriter(Query(text=text, **members)).write(record, near, find_exact_field(text, record))
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("urn:example:invoice-translator", "Its id is what you typed."),
+        ("invoice translator", "Its name is what you typed."),
+        ("finance", "Tagged finance."),
+        ("invoice", "Has the word invoice in its name."),
+        ("layouts of a table", "Has the words layouts and table in its description."),
+        ("spanish invoice", "Matches its example “Translate this Spanish invoice into English and keep the table”."),
+        ("a pdf about whales in the ocean", "Tagged pdf."),
+        ("whales in the ocean", "Similar in meaning to its description."),
+        ("languages but not invoices", "Its name has the word invoices, which the query rules out."),
+        ("invoices but not other invoices", "Has the word invoices in its name."),
+    ],
+)
+def test_the_reason_names_what_fits_best(text: str, sentence: str) -> None:
+    assert reason(text) == sentence
+
+
+def test_the_nearest_example_is_quoted_on_one_line_without_hidden_characters() -> None:
+    near = MatchSignals(words=0.0, context=0.3, example=0.6, place=2)
+    assert reason("whales", near) == "Similar in meaning to its example “Which currency is used on page two?”."
+
+
+def test_a_long_example_is_shortened() -> None:
+    record = AgentRecord(id="a", name="a", description="d", examples=(Example(text="whale " * 60),))
+    assert reason("whale", record=record).endswith("…”.")
+    assert len(reason("whale", record=record)) < 120
+
+
+def test_a_reason_exists_without_vectors_and_without_words() -> None:
+    assert reason("whales", None) == "Its words are similar to those of the query."
+    assert reason("", None) == "It passes the filters."
+    assert reason("", None, required_tags=("Finance",)) == "Tagged finance."
+
+
+def test_a_signal_for_an_example_that_is_gone_quotes_nothing() -> None:
+    near = MatchSignals(words=0.0, context=0.3, example=0.6, place=9)
+    assert reason("whales", near) == "Similar in meaning to its description."
+
+
+def test_a_remark_is_part_of_the_sentence() -> None:
+    assert add_remark("Tagged finance.", "it is deprecated") == "Tagged finance; it is deprecated."
