@@ -168,7 +168,6 @@ BUFFERED_BYTES: Final = 64 * KIB  # asyncio's high-water mark: a shorter answer 
 NOT_READY_SECONDS: Final = 0.3  # after a stop signal, while the service still listens: load balancers look elsewhere
 DRAIN_SECONDS: Final = 1.0  # after that, for connections that were in use to ask once more
 SHUTDOWN_SECONDS: Final = 3  # after that, for requests in progress
-BROKEN_REQUESTS_LOGGED: Final = 10  # a minute: strangers must not fill the log
 BACKLOG: Final = 512
 ACCEPT_RETRY_SECONDS: Final = 1.0  # after the system refused a descriptor for a connection
 EXPORT_SLICE: Final = 16  # agents rendered for an export before other requests run: about 6 ms

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 import pytest
 from uvicorn.server import ServerState
 
 from waypost import limits
-from waypost.server.http.asgi import Receive, Request, Response, Scope, Send
+from waypost.server.http.asgi import App, Receive, Request, Response, Scope, Send
 from waypost.server.http.uvicorn_hooks import HttpConfig, HttpProtocol
 
 
@@ -79,6 +79,77 @@ async def connected(app: Application | None = None, *, idle_seconds: int = 60) -
 
 def request(start: str = "GET /", *headers: str, body: bytes = b"") -> bytes:
     return "\r\n".join((f"{start} HTTP/1.1", "Host: a", *headers, "", "")).encode() + body
+
+
+# --- Answers --------------------------------------------------------------------------------------
+
+
+class WritesInMemory(asyncio.Transport):
+    """What one call of the transport wrote is one element."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("192.0.2.1", 40_000), "sockname": ("192.0.2.2", 80)})
+        self.writes: list[bytes] = []
+        self.protocol = asyncio.BaseProtocol()
+
+    def write(self, data: bytes) -> None:  # type: ignore[override]
+        self.writes.append(data)
+
+    def writelines(self, parts: Iterable[bytes]) -> None:  # type: ignore[override]
+        self.writes.append(b"".join(parts))
+
+    def is_closing(self) -> bool:
+        return False
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return self.protocol
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def close(self) -> None: ...
+
+
+async def writes_of(app: App, wire: bytes) -> list[bytes]:
+    """What the protocol writes until it waits for something else."""
+    config, transport = HttpConfig(app), WritesInMemory()
+    config.load()
+    protocol = HttpProtocol(config=config, server_state=ServerState(), app_state={})
+    transport.protocol = protocol
+    protocol.connection_made(transport)
+    protocol.data_received(wire)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    written = list(transport.writes)
+    protocol.connection_lost(None)
+    return written
+
+
+async def test_an_answer_is_written_at_once() -> None:
+    (written,) = await writes_of(Application(), request("GET /short"))
+    assert written.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert json.loads(written.partition(b"\r\n\r\n")[2])["path"] == "/short"
+
+
+async def test_the_head_of_a_stream_does_not_wait_for_its_first_part() -> None:
+    async def stream(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await asyncio.Event().wait()
+
+    (written,) = await writes_of(stream, request("GET /stream"))
+    assert written.endswith(b"\r\n\r\n")
+
+
+async def test_an_answer_without_its_body_is_written_as_well() -> None:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await Response(200, b"{}").send(send, head=True)
+
+    written = await writes_of(answer, request("HEAD /short") * 2)
+    assert b"".join(written).count(b"content-length: 2\r\n") == 2
 
 
 # --- Time -----------------------------------------------------------------------------------------

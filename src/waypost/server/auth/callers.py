@@ -75,7 +75,10 @@ def _forwarded_for(scope: Scope) -> list[str]:
 
 
 def _is_proxied(scope: Scope) -> bool:
-    return any(name in _PROXY_HEADERS for name, _ in scope["headers"])
+    for name, _ in scope["headers"]:  # noqa: SIM110 - a third of the time of any()
+        if name in _PROXY_HEADERS:
+            return True
+    return False
 
 
 def _find_address(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

@@ -12,7 +12,6 @@ overload. Then the queue is cut to the target, and requests of the lowest priori
 from __future__ import annotations
 
 import random
-import secrets
 import time
 from collections.abc import Callable
 from enum import IntEnum
@@ -23,7 +22,7 @@ from waypost.model.json import dump_json
 from waypost.server.http.asgi import HTML, PROBLEM, Headers, Send
 from waypost.server.http.conditional_requests import format_http_date
 from waypost.server.http.problems import problem_headers, problem_json, problem_page
-from waypost.server.http.request_log import log_refusal
+from waypost.server.http.request_log import log_refusal, new_request_id
 
 
 class Priority(IntEnum):
@@ -133,14 +132,14 @@ class AdmissionController:
         return self._waiting == 0
 
     def end_round(self) -> None:
-        now = self._now()
         if self._round_began_at is None or not self._started:
             return
+        now = self._now()
+        round_seconds = now - self._round_began_at
         weight = min(1.0, self._started / limits.QUEUE_SAMPLE)
         # At most doubled: one round in which the system ran something else says nothing about requests.
-        sample = min((now - self._round_began_at) / self._started, 2 * self._request_seconds)
+        sample = min(round_seconds / self._started, 2 * self._request_seconds)
         self._request_seconds += weight * (sample - self._request_seconds)
-        round_seconds = now - self._round_began_at
         self._share = min(1.0, (limits.QUEUE_ROUND_FACTOR * self._target / max(round_seconds, 1e-6)) ** 2)
         if self._offered * self._request_seconds < limits.QUEUE_OVERLOAD_FACTOR * self._target:
             self._calm_at = now
@@ -182,12 +181,12 @@ class OverloadResponse:
         await send({"type": "http.response.body", "body": body})
 
     def _make(self, is_page: bool) -> tuple[Headers, bytes]:
-        request_id = secrets.token_hex(8).encode()
-        log_refusal(503, request_id.decode())
+        request_id = new_request_id()
+        log_refusal(503, request_id)
         fields, before, after = random.choice(self._pages if is_page else self._problems)
-        body = before + request_id + after
+        body = before + request_id.encode() + after
         return [
-            (b"x-request-id", request_id),
+            (b"x-request-id", request_id.encode()),
             *fields,
             (b"content-length", str(len(body)).encode()),
         ], body

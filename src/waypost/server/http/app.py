@@ -39,7 +39,7 @@ from waypost.server.http.asgi import (
 from waypost.server.http.content_negotiation import prefers_html
 from waypost.server.http.metrics import Metrics
 from waypost.server.http.problems import internal_error, problem_instance, problem_response
-from waypost.server.http.request_log import CLIENT_CLOSED_REQUEST, CountingSend, RequestLog
+from waypost.server.http.request_log import CLIENT_CLOSED_REQUEST, RequestLog, SessionSend, new_request_id
 from waypost.server.http.routing import RequestContext, Route, RouteMatch, Router
 
 log = logging.getLogger("waypost.server")
@@ -187,17 +187,16 @@ class HttpApp:
             if response.status != _REQUEST_TIMEOUT:
                 await request.drain()
         self._metrics.observe(request.method, label, response.status, request.elapsed_seconds())
-        counted = CountingSend(send)
         try:
-            await response.send(counted, head=request.method == "HEAD")
+            await response.send(send, head=request.method == "HEAD")
         except ClientDisconnect:
             return
         finally:
-            self._write_log(request, label, response.status, counted.body_bytes, request_id)
+            self._write_log(request, label, response.status, response.sent_bytes, request_id)
 
     def _write_log(self, request: Request, label: str, status: int, body_bytes: int, request_id: str) -> None:
-        if VIA_SCOPE_KEY in request.scope:
-            return  # part of a WebSocket session, which has a line of its own
+        if not self._log.logs(status) or VIA_SCOPE_KEY in request.scope:
+            return  # a part of a WebSocket session, which has a line of its own
         self._log.write(
             request.scope,
             route=label,
@@ -243,7 +242,7 @@ class HttpApp:
         value = request.header(b"x-request-id")
         if value and len(value) <= limits.REQUEST_ID_CHARS and value.isascii() and value.isprintable():
             return value
-        return f"{self._request_id_prefix}-{secrets.token_hex(6)}"
+        return f"{self._request_id_prefix}-{new_request_id()}"
 
     def _find_api(self, raw_path: bytes) -> MountedApi | None:
         segment = raw_path.split(b"/", 2)[1] if raw_path.startswith(b"/") else b""
@@ -371,18 +370,18 @@ class AsgiRoot:
     async def _run_session(self, app: App, scope: Scope, receive: Receive, send: Send) -> None:
         scope[SUBJECT_SCOPE_KEY] = {}
         started_at = time.perf_counter()
-        counted = CountingSend(send)
+        session = SessionSend(send)
         try:
-            await app(scope, receive, counted)
+            await app(scope, receive, session)
         finally:
-            if counted.is_accepted:  # otherwise the refusal was logged as a response
+            if session.is_accepted:  # otherwise the refusal was logged as a response
                 self._log.write(
                     scope,
                     route=scope["path"],
                     status=101,
                     seconds=time.perf_counter() - started_at,
-                    body_bytes=counted.body_bytes,
-                    request_id=_find_header(scope, b"x-request-id") or secrets.token_hex(8),
+                    body_bytes=session.sent_bytes,
+                    request_id=_find_header(scope, b"x-request-id") or new_request_id(),
                 )
 
 

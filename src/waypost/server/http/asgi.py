@@ -228,13 +228,14 @@ def _has_control_character(text: str) -> bool:
 class Response:
     """A complete response. Header names are lower-case; content-length is added on sending."""
 
-    __slots__ = ("body", "headers", "status")
+    __slots__ = ("body", "headers", "sent_bytes", "status")
 
     def __init__(
         self, status: int, body: bytes = b"", *, content_type: bytes = JSON, headers: Headers | None = None
     ) -> None:
         self.status = status
         self.body = body
+        self.sent_bytes = 0  # of the body
         self.headers: Headers = headers if headers is not None else []
         if body:
             self.headers.append((b"content-type", content_type))
@@ -247,14 +248,16 @@ class Response:
         headers = self.headers
         if self.status not in (204, 304):
             headers.append((b"content-length", str(len(self.body)).encode()))
+        body = b"" if head else self.body
+        self.sent_bytes = len(body)
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
-        await send({"type": "http.response.body", "body": b"" if head else self.body})
+        await send({"type": "http.response.body", "body": body})
 
 
 class StreamingResponse:
     """A response that is produced while it is sent. A client that reads nothing for `stall_seconds` is disconnected."""
 
-    __slots__ = ("headers", "parts", "receive", "stall_seconds", "status")
+    __slots__ = ("headers", "parts", "receive", "sent_bytes", "stall_seconds", "status")
 
     def __init__(
         self,
@@ -268,6 +271,7 @@ class StreamingResponse:
     ) -> None:
         self.status = status
         self.parts = parts
+        self.sent_bytes = 0  # of the body, until now
         self.receive = receive
         self.headers: Headers = [(b"content-type", content_type), *(headers or ())]
         self.stall_seconds = stall_seconds
@@ -298,6 +302,7 @@ class StreamingResponse:
 
     async def _send_parts(self, send: Send) -> None:
         async for part in self.parts:
+            self.sent_bytes += len(part)
             try:
                 async with asyncio.timeout(self.stall_seconds):
                     await send({"type": "http.response.body", "body": part, "more_body": True})

@@ -24,15 +24,21 @@ _UPGRADE_OPTIONS = (b"upgrade", b"http2-settings")
 
 def find_head_error(method: bytes, target: bytes, version: str, headers: Sequence[Header]) -> WaypostError | None:
     """Why a request with this head is refused, or None."""
-    if len(target) + sum(len(name) + len(value) + _HEADER_OVERHEAD for name, value in headers) > limits.HEADER_BYTES:
+    size, hosts, codings = len(target), [], []
+    for name, value in headers:
+        size += len(name) + len(value) + _HEADER_OVERHEAD
+        if name == b"host":
+            hosts.append(value)
+        elif name == b"transfer-encoding":
+            codings.append(value)
+    if size > limits.HEADER_BYTES:
         return head_too_large(target)
     if version not in _VERSIONS:
         return _invalid(f"HTTP/{version} is not supported.", "request", "Send HTTP/1.1.")
-    hosts = [value for name, value in headers if name == b"host"]
     return (
         _find_host_error(hosts, version)
         or _find_target_error(method, target, hosts)
-        or _find_framing_error(version, headers)
+        or _find_framing_error(version, codings)
     )
 
 
@@ -63,10 +69,9 @@ def _find_target_error(method: bytes, target: bytes, hosts: Sequence[bytes]) -> 
     )
 
 
-def _find_framing_error(version: str, headers: Sequence[Header]) -> WaypostError | None:
+def _find_framing_error(version: str, codings: Sequence[bytes]) -> WaypostError | None:
     """The parser refuses a wrong Content-Length, and one beside Transfer-Encoding."""
-    codings = [value.strip().lower() for name, value in headers if name == b"transfer-encoding"]
-    if not codings or (codings == [b"chunked"] and version == "1.1"):
+    if not codings or ([coding.strip().lower() for coding in codings] == [b"chunked"] and version == "1.1"):
         return None
     return _invalid(
         "The only transfer coding is chunked, once, and in HTTP/1.1.",

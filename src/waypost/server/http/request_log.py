@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import logging
 import re
+import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from waypost import limits
@@ -23,28 +24,45 @@ log.setLevel(logging.INFO)  # `access_log` turns the lines on, not `log_level`
 CLIENT_CLOSED_REQUEST = 499  # nginx's status for a client that left before the response
 FIELDS_ATTRIBUTE = "fields"  # of a log record: members for the JSON format
 
+_ID_BYTES = 8
+_IDS_AT_ONCE = 256
+
 _PLAIN = re.compile(r"[!#-<>-~]+\Z")  # printable ASCII without space, quotation mark and equals sign
 
 
-class CountingSend:
-    """A `send` that counts the bytes of the response body, and remembers whether a WebSocket was accepted."""
+class SessionSend:
+    """The `send` of a WebSocket session. It counts the bytes that are sent, and remembers whether the session was accepted."""
 
-    __slots__ = ("_send", "body_bytes", "is_accepted")
+    __slots__ = ("_send", "is_accepted", "sent_bytes")
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self.body_bytes = 0
+        self.sent_bytes = 0
         self.is_accepted = False
 
     async def __call__(self, message: Message) -> None:
         kind = message["type"]
-        if kind == "http.response.body":
-            self.body_bytes += len(message.get("body", b""))
-        elif kind == "websocket.send":
-            self.body_bytes += len(message.get("bytes") or (message.get("text") or "").encode())
+        if kind == "websocket.send":
+            self.sent_bytes += len(message.get("bytes") or (message.get("text") or "").encode())
         elif kind == "websocket.accept":
             self.is_accepted = True
         await self._send(message)
+
+
+def _draw_ids() -> Iterator[str]:
+    """Random ids, because consecutive ones would tell every caller how many requests there are. Many are drawn at a time: at
+    a system call for each, another thread could take the interpreter."""
+    while True:
+        drawn = secrets.token_hex(_ID_BYTES * _IDS_AT_ONCE)
+        for start in range(0, len(drawn), 2 * _ID_BYTES):
+            yield drawn[start : start + 2 * _ID_BYTES]
+
+
+_ids = _draw_ids()  # the first are drawn for the first request, after the processes of a service were forked
+
+
+def new_request_id() -> str:
+    return next(_ids)
 
 
 class RequestLog:
@@ -56,8 +74,12 @@ class RequestLog:
         self._now = now
         self._dropped = 0
 
+    def logs(self, status: int) -> bool:
+        """Whether requests with this status are written."""
+        return self.logs_all or status >= 400
+
     def write(self, scope: Scope, *, route: str, status: int, seconds: float, body_bytes: int, request_id: str) -> None:
-        if not self.logs_all and (status < 400 or not self._may_write()):
+        if not self.logs(status) or (not self.logs_all and not self._may_write()):
             return
         fields: dict[str, Any] = {
             "method": scope.get("method", "GET"),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 import sys
 import time
 from collections import deque
@@ -44,13 +43,14 @@ from waypost.server.http.request_head import (
     is_websocket_handshake,
     without_upgrade,
 )
-from waypost.server.http.request_log import log_refusal
+from waypost.server.http.request_log import log_refusal, new_request_id
 from waypost.server.http.tls import tls_extension
 
 IDLE_TIMEOUT_CODE = 4408  # announce.md P-28
 
 _INVALID_LENGTH = 1 << 63
 _QUEUED_AT = "waypost.queued_at"  # in the scope of an admitted request
+_UNAVAILABLE = 503
 _NOT_SHED, _SHED, _SHED_COMPLETE = range(3)  # a refused request: before and after the end of its body
 _NOT_HTTP = InvalidRequest("This is not an HTTP/1.1 request.", path="request", hint="Send a request of RFC 9112.")
 _websocket_log = logging.getLogger("waypost.sockets")
@@ -58,30 +58,14 @@ _websocket_log.setLevel(logging.WARNING)
 
 
 class _UvicornLogFilter(logging.Filter):
-    """Drops what clients could fill the log with (H15): handshakes with their query strings, refused upgrades, a traceback
-    for each text that is not UTF-8, and broken requests beyond a few a minute."""
+    """Drops what clients could fill the log with (H15): handshakes with their query strings, and a traceback for each text
+    that is not UTF-8."""
 
-    _DROPPED = ("WebSocket", "without completing handshake", "Unsupported upgrade request", "Invalid UTF-8 sequence")
-    _LIMITED = "Invalid HTTP request"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._broken_requests = TokenBucket(limits.BROKEN_REQUESTS_LOGGED / 60, limits.BROKEN_REQUESTS_LOGGED)
-        self._unlogged = 0
+    _DROPPED = ("WebSocket", "without completing handshake", "Invalid UTF-8 sequence")
 
     def filter(self, record: logging.LogRecord) -> bool:
         message = str(record.msg)
-        if any(text in message for text in self._DROPPED):
-            return False
-        if not message.startswith(self._LIMITED):
-            return True
-        if not self._broken_requests.take(time.monotonic()):
-            self._unlogged += 1
-            return False
-        if self._unlogged:
-            record.msg, record.args = f"{message} {self._unlogged} more were not logged.", ()
-            self._unlogged = 0
-        return True
+        return not any(text in message for text in self._DROPPED)
 
 
 logging.getLogger("uvicorn.error").addFilter(_UvicornLogFilter())
@@ -101,7 +85,7 @@ class HttpConfig(uvicorn.Config):
         self.table = table or ConnectionTable()
         self.is_draining = False  # set by a stop signal
         super().__init__(
-            cast(Any, self._with_headers(self._with_admission(app))),
+            cast(Any, app),
             http=HttpProtocol,
             ws="none",  # HttpProtocol chooses by path
             ws_per_message_deflate=False,  # W4
@@ -118,41 +102,6 @@ class HttpConfig(uvicorn.Config):
         )
         self.websockets = WEBSOCKETS if websockets is None else websockets
 
-    def _with_headers(self, app: App) -> App:
-        """Adds the Date header: uvicorn's is up to a second old, so that a change could look newer than its response. After a
-        stop signal, also `Connection: close`, so that no client sends another request on a connection that ends."""
-
-        async def call(scope: Scope, receive: Receive, send: Send) -> None:
-            async def send_with_headers(message: Message) -> None:
-                if message["type"].endswith("http.response.start"):
-                    headers = [(b"date", format_http_date(time.time())), *message.get("headers", ())]
-                    if self.is_draining and scope["type"] == "http" and (b"connection", b"close") not in headers:
-                        headers.append((b"connection", b"close"))
-                    message = {**message, "headers": headers}
-                await send(message)
-
-            await app(scope, receive, send_with_headers)
-
-        return call
-
-    def _with_admission(self, app: App) -> App:
-        """Reports when a request starts. Pipelined requests, which waited for an earlier answer, are admitted or refused here."""
-
-        async def call(scope: Scope, receive: Receive, send: Send) -> None:
-            if scope["type"] == "http":
-                queued_at = scope.pop(_QUEUED_AT, None)
-                if queued_at is None:
-                    target = scope["raw_path"] + b"?" + scope["query_string"]
-                    queued_at = self.admission.admit(priority_of(scope["method"].encode(), target))
-                if queued_at is None:
-                    await OVERLOAD.send(send, is_page=_is_browser(scope["headers"]))
-                    return
-                if self.admission.start(queued_at):
-                    asyncio.get_running_loop().call_soon(self.admission.end_round)
-            await app(scope, receive, send)
-
-        return call
-
 
 def _too_many_unread() -> Unavailable:
     return Unavailable(
@@ -163,56 +112,73 @@ def _too_many_unread() -> Unavailable:
 
 
 def _content_length(message: Message) -> int:
-    return next((int(value) for name, value in message.get("headers", ()) if name == b"content-length"), 0)
-
-
-async def _send_error(send: Send, error: WaypostError) -> None:
-    status, headers, body = _error_parts(error)
-    await send({"type": "http.response.start", "status": status, "headers": [*headers, (b"connection", b"close")]})
-    await send({"type": "http.response.body", "body": body})
+    for name, value in message.get("headers", ()):
+        if name == b"content-length":
+            return int(value)
+    return 0
 
 
 # --- HTTP ----------------------------------------------------------------------------------------
 
 
-class _RequestParser:
-    """httptools' parser, which leaves a request with an offer to change the protocol after its head. Unless the offer is
-    taken, another parser goes on with the same request."""
+class _ResponseTransport:
+    """The part of a transport that uvicorn writes responses to. It sends a head together with its body: at each system call
+    another thread may take the interpreter, and the second call alone is a tenth of the time of a short answer."""
 
-    def __init__(self, protocol: HttpProtocol) -> None:
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._holds_next = False
+        self._held: bytes | None = None
+
+    def hold_next(self) -> None:
+        """Keep what is written next until something follows it."""
+        self._holds_next = True
+
+    def write(self, data: bytes) -> None:
+        if self._holds_next:
+            self._held, self._holds_next = data, False
+        elif self._held is not None:
+            head, self._held = self._held, None
+            self._transport.writelines((head, data))
+        else:
+            self._transport.write(data)
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def close(self) -> None:
+        self._transport.close()
+
+
+class _ResponseSender:
+    """The ASGI `send` of one request. It answers 503 instead of a long answer while other clients leave too many of theirs
+    unread."""
+
+    __slots__ = ("_is_head", "_is_refused", "_protocol", "_send")
+
+    def __init__(self, protocol: HttpProtocol, scope: Scope, send: Send) -> None:
         self._protocol = protocol
-        self._parser = self._make_parser()
+        self._send = send
+        self._is_head = scope["method"] == "HEAD"
+        self._is_refused = False
 
-    def _make_parser(self) -> httptools.HttpRequestParser:
-        parser = httptools.HttpRequestParser(self._protocol)
-        parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does: it answers, then closes
-        return parser
-
-    def feed_data(self, data: bytes) -> None:
-        rest = memoryview(data)
-        while rest:
-            try:
-                self._parser.feed_data(rest)
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            size = _content_length(message)
+            if size > limits.BUFFERED_BYTES and not self._protocol.has_room(size):
+                self._is_refused = True
+                await self._send_refusal()
                 return
-            except httptools.HttpParserUpgrade as upgrade:
-                head = self._protocol.take_ignored_upgrade()
-                if head is None:
-                    raise
-                rest = rest[upgrade.args[0] :]
-                self._parser = self._make_parser()
-                self._parser.feed_data(head)
+            message = self._protocol.begin_response(message, 0 if self._is_head else size)
+        elif self._is_refused:
+            return
+        await self._send(message)
 
-    def get_method(self) -> bytes:
-        return self._parser.get_method()
-
-    def get_http_version(self) -> str:
-        return self._parser.get_http_version()
-
-    def should_keep_alive(self) -> bool:
-        return self._parser.should_keep_alive()
-
-    def should_upgrade(self) -> bool:
-        return self._parser.should_upgrade()
+    async def _send_refusal(self) -> None:
+        status, headers, body = _error_parts(_too_many_unread())
+        start = {"type": "http.response.start", "status": status, "headers": [*headers, (b"connection", b"close")]}
+        await self._send(self._protocol.begin_response(start, 0))
+        await self._send({"type": "http.response.body", "body": body})
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -226,7 +192,9 @@ class HttpProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.parser = cast(Any, _RequestParser(self))
+        self._application = cast(App, self.app)
+        self.app = cast(Any, self._answer)
+        self._tls: Any = None  # the ASGI extension of a connection with TLS
         self._is_silent = True  # nothing was received yet
         self._is_counted = False
         self._is_refused_connection = False
@@ -252,13 +220,14 @@ class HttpProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._responses = _ResponseTransport(transport)
+        self._tls = _find_tls_extension(transport)
         refusal = self.config.table.find_refusal(self._address())
         if refusal is not None:
             self._refuse_connection(refusal)
             return
         self._is_counted = True
         self.config.table.add(self._address())
-        self.app = cast(Any, self._with_bounded_memory(_with_tls(cast(App, self.app), transport)))
         # uvicorn's idle timeout starts after the first response.
         self._deadline = self.loop.call_later(self.config.timeout_keep_alive, transport.close)
 
@@ -276,22 +245,28 @@ class HttpProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """In slices, so that what is neither head nor body is noticed before much of it was parsed."""
+        if len(data) <= limits.HEADER_BYTES:
+            self._receive(data)
+            return
         for start in range(0, len(data), limits.HEADER_BYTES):
-            part = data[start : start + limits.HEADER_BYTES]
-            if self._ignores_input:
-                self._ignore(part)
-            else:
-                self._receive(part)
-            if self.transport.is_closing() or self.transport.get_protocol() is not self:
+            self._receive(data[start : start + limits.HEADER_BYTES])
+            if self._has_ended():
                 return
 
     def _receive(self, data: bytes) -> None:
+        if self._ignores_input:
+            self._ignore(data)
+            return
         if self._is_silent:
             self._is_silent = False
             self._cancel_deadline()
         self._has_progress = False
-        super().data_received(data)
-        if self._ignores_input or self.transport.is_closing() or self.transport.get_protocol() is not self:
+        self._cancel_idle_timeout()
+        try:
+            self._parse(data)
+        except httptools.HttpParserError:  # also if a callback raised
+            self._refuse(self._error)
+        if self._ignores_input or self._has_ended():
             return
         self._overhead_bytes = 0 if self._has_progress else self._overhead_bytes + len(data)
         if self._overhead_bytes > limits.HEADER_BYTES:
@@ -300,6 +275,24 @@ class HttpProtocol(HttpToolsProtocol):
             return  # the connection is idle
         elif self._deadline is None and not self._is_answering():
             self._deadline = self.loop.call_later(self.header_seconds, self._on_deadline)
+
+    def _parse(self, data: bytes) -> None:
+        """httptools leaves a request with an offer to change the protocol after its head. Unless the offer is taken, another
+        parser goes on with the same request."""
+        rest: bytes | memoryview = data
+        while rest:
+            try:
+                self.parser.feed_data(rest)
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                if self._ignored_upgrade is None:
+                    self.handle_websocket_upgrade()
+                    return
+                rest = memoryview(rest)[upgrade.args[0] :]
+                head, self._ignored_upgrade = self._ignored_upgrade, None
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+                self.parser.feed_data(head)
 
     def _ignore(self, data: bytes) -> None:
         self._ignored_bytes += len(data)
@@ -323,12 +316,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._shed_state = _NOT_SHED
         super().on_message_begin()
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_head:  # trailers of a chunked body are dropped: they must not count as headers
-            super().on_header(name, value)
-
     def on_headers_complete(self) -> None:
-        """Raising here makes the parser fail, which ends in `send_400_response`."""
+        """Raising here makes the parser fail, and the request is refused."""
         self._in_head = False
         self._has_progress = True
         self._cancel_deadline()
@@ -354,12 +343,9 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         if self.ws_protocol_class is None:
             self._in_body = True
+            self.cycle.transport = self._responses  # type: ignore[assignment]
             self._cycles.append(self.cycle)
-
-    def take_ignored_upgrade(self) -> bytes | None:
-        """The head without the offer to change the protocol, if this request made one."""
-        head, self._ignored_upgrade = self._ignored_upgrade, None
-        return head
+            self.headers = []  # for trailers, which must not count as headers of the request
 
     def on_body(self, body: bytes) -> None:
         self._has_progress = True
@@ -378,9 +364,6 @@ class HttpProtocol(HttpToolsProtocol):
         self.config.table.upgrade()
         super().handle_websocket_upgrade()
 
-    def send_400_response(self, msg: str) -> None:
-        self._refuse(self._error)
-
     def on_response_complete(self) -> None:
         self.used_at = self.loop.time()
         if self._cycles:
@@ -397,6 +380,10 @@ class HttpProtocol(HttpToolsProtocol):
             self._deadline = self.loop.call_later(self.header_seconds, self._on_deadline)
 
     # --- Checks ----------------------------------------------------------------------------------
+
+    def _has_ended(self) -> bool:
+        """Whether the connection is closed, or a WebSocket now."""
+        return self.transport.is_closing() or self.transport.get_protocol() is not self
 
     def _address(self) -> str:
         return self.client[0] if self.client else ""
@@ -423,10 +410,50 @@ class HttpProtocol(HttpToolsProtocol):
         else:
             self.transport.close()
 
+    def _cancel_idle_timeout(self) -> None:
+        """The one that uvicorn starts after a response."""
+        if self.timeout_keep_alive_task is not None:
+            self.timeout_keep_alive_task.cancel()
+            self.timeout_keep_alive_task = None
+
     def _cancel_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+    # --- Requests and responses ------------------------------------------------------------------
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The ASGI application that uvicorn runs. Pipelined requests, which waited for an earlier answer, are admitted or
+        refused here."""
+        sender, admission = _ResponseSender(self, scope, send), self.config.admission
+        queued_at = scope.pop(_QUEUED_AT, None)
+        if queued_at is None:
+            target = scope["raw_path"] + b"?" + scope["query_string"]
+            queued_at = admission.admit(priority_of(scope["method"].encode(), target))
+        if queued_at is None:
+            await OVERLOAD.send(sender, is_page=_is_browser(scope["headers"]))
+            return
+        if admission.start(queued_at):
+            self.loop.call_soon(admission.end_round)
+        if self._tls is not None:
+            scope["extensions"] = {"tls": self._tls}
+        await self._application(scope, receive, sender)
+
+    def begin_response(self, message: Message, size: int) -> Message:
+        """The start of a response with the headers of its connection. `size` bytes follow at once; 0: perhaps nothing.
+
+        uvicorn's Date is up to a second old, so that a change could look newer than its response. After a stop signal no
+        client shall send another request on a connection that ends."""
+        self._is_unavailable = message["status"] == _UNAVAILABLE
+        # An answer that waits for the one before it takes memory as well.
+        self._answer_bytes = size + (self._answer_bytes if self.flow.write_paused else 0)
+        headers = [(b"date", format_http_date(time.time())), *message.get("headers", ())]
+        if self.config.is_draining and (b"connection", b"close") not in headers:
+            headers.append((b"connection", b"close"))
+        if size:
+            self._responses.hold_next()
+        return {"type": "http.response.start", "status": message["status"], "headers": headers}
 
     # --- Overload --------------------------------------------------------------------------------
 
@@ -434,12 +461,12 @@ class HttpProtocol(HttpToolsProtocol):
         """Refuse the request if the queue is too long: before there is a task, and without its body. The connection stays
         usable, unless much of a body would have to be read first.
 
-        A request behind one that is being answered is decided when its turn comes (`HttpConfig._with_admission`)."""
+        A request behind one that is being answered is decided when its turn comes (`_answer`)."""
         if self._is_answering():
             return False
         queued_at = self.config.admission.admit(priority_of(method, self.url))
         if queued_at is not None:
-            cast(Scope, self.scope)[_QUEUED_AT] = queued_at
+            self.scope[_QUEUED_AT] = queued_at  # type: ignore[literal-required]
             return False
         is_kept = self.parser.should_keep_alive() and not self.config.is_draining and has_short_body(self.headers)
         self.transport.write(
@@ -495,7 +522,7 @@ class HttpProtocol(HttpToolsProtocol):
         """Send the error, then read for a moment what the client still sends: a connection that is closed with unread data
         is reset, and the client loses the error (RFC 9112 §9.6)."""
         self._ignores_input = True
-        self.transport.write(_error_response(error, is_page=_is_browser(self.headers or ())))
+        self.transport.write(_error_response(error, is_page=_is_browser(self.scope["headers"] if self.scope else ())))
         self.close_gently()
 
     def close_gently(self) -> None:
@@ -509,29 +536,9 @@ class HttpProtocol(HttpToolsProtocol):
 
     # --- Clients that do not read ----------------------------------------------------------------
 
-    def _with_bounded_memory(self, app: App) -> App:
-        """Answers 503 instead of a long answer while other clients leave too many of theirs unread."""
-
-        async def call(scope: Scope, receive: Receive, send: Send) -> None:
-            is_refused = False
-
-            async def send_bounded(message: Message) -> None:
-                nonlocal is_refused
-                if message["type"] == "http.response.start":
-                    self._is_unavailable = message["status"] == HTTPStatus.SERVICE_UNAVAILABLE
-                    size = _content_length(message)
-                    if size > limits.BUFFERED_BYTES and not self.config.table.has_room(size, self.loop.time()):
-                        is_refused = True
-                        await _send_error(send, _too_many_unread())
-                    # An answer that waits for the one before it takes memory as well.
-                    waiting = self._answer_bytes if self.flow.write_paused else 0
-                    self._answer_bytes = waiting if is_refused else waiting + size
-                if not is_refused:
-                    await send(message)
-
-            await app(scope, receive, send_bounded)
-
-        return call
+    def has_room(self, size: int) -> bool:
+        """Whether an answer of this size may be buffered."""
+        return self.config.table.has_room(size, self.loop.time())
 
     def unread_bytes(self) -> int:
         """The memory that the unread part of an answer keeps."""
@@ -574,7 +581,7 @@ def _is_browser(headers: Iterable[tuple[bytes, bytes]]) -> bool:
 
 
 def _error_parts(error: WaypostError, *, is_page: bool = False) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    request_id = secrets.token_hex(8)
+    request_id = new_request_id()
     log_refusal(error_codes(error).http, request_id)
     if is_page:
         body = problem_page(error, correlation_id=request_id)
@@ -647,7 +654,9 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self.app = cast(Any, _with_tls(cast(App, self.app), transport))
+        tls = _find_tls_extension(transport)
+        if tls is not None:
+            self.app = cast(Any, _with_tls(cast(App, self.app), tls))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.config.table.remove(self.client[0] if self.client else "", is_websocket=True)
@@ -672,6 +681,8 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self._cancel_timer()
             self.resume_writing()  # the close frame does not wait for a peer that reads nothing
             self._timer = self.loop.call_later(limits.SOCKET_CLOSE_SECONDS, self.transport.abort)
+        elif message["type"] == "websocket.http.response.start":  # the handshake is refused
+            message = {**message, "headers": [(b"date", format_http_date(time.time())), *message.get("headers", ())]}
         await super().send(message)
         if message["type"] == "websocket.accept":
             self._received_at = self.loop.time()
@@ -731,16 +742,16 @@ class AgpWebSocketProtocol(WebSocketProtocol):
 WEBSOCKETS: Mapping[bytes, type[WebSocketProtocol]] = {b"/ws": WebSocketProtocol, b"/agent/chat": AgpWebSocketProtocol}
 
 
-# --- ASGI middleware -----------------------------------------------------------------------------
+# --- TLS -----------------------------------------------------------------------------------------
 
 
-def _with_tls(app: App, transport: asyncio.BaseTransport) -> App:
-    """Adds the ASGI extension `tls`, which names the client certificate, if the connection has TLS."""
+def _find_tls_extension(transport: asyncio.BaseTransport) -> Any:
+    """The ASGI extension `tls`, which names the client certificate; None if the connection has no TLS."""
     tls = transport.get_extra_info("ssl_object")
-    if tls is None:
-        return app
-    extension = tls_extension(tls)
+    return None if tls is None else tls_extension(tls)
 
+
+def _with_tls(app: App, extension: Any) -> App:
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
         await app({**scope, "extensions": {**scope.get("extensions", {}), "tls": extension}}, receive, send)
 
