@@ -17,6 +17,7 @@ from waypost.registry.jobs.indexer import LiveIndex
 from waypost.registry.ports import CommittedChange, Store
 
 Observer = Callable[[CommittedChange], None]
+_BULK_CHANGES = 64  # of one commit: more are a bulk load, whose records would push those that are read out of the cache
 _RECENT_REMOVALS = 1000  # events that are searched for removals at the start
 
 
@@ -64,8 +65,9 @@ class RegistryState:
 
     def apply(self, changes: Iterable[CommittedChange], events: Sequence[Event]) -> None:
         """`events` are all events of the log; `changes` may leave out those that a later one of the same agent covers."""
+        is_bulk = len(events) > _BULK_CHANGES
         for committed in changes:
-            self._apply(committed)
+            self._apply(committed, is_bulk=is_bulk)
         self.changes.append(events)
         self.announce()
 
@@ -78,7 +80,7 @@ class RegistryState:
         if self._announce is not None:
             self._announce(self.changes.revision)
 
-    def _apply(self, committed: CommittedChange) -> None:
+    def _apply(self, committed: CommittedChange, *, is_bulk: bool) -> None:
         event, registration = committed.event, committed.registration
         self.bare_records.drop(event.id)
         if registration is None:
@@ -86,7 +88,10 @@ class RegistryState:
             self.catalog.remove(event.id, event.at)
             self._index.remove(event.id, event.revision)
         else:
-            self.records.put(event.id, registration)
+            if is_bulk:
+                self.records.drop(event.id)
+            else:
+                self.records.put(event.id, registration)
             entry = committed.entry or entry_of(registration)
             if event.type == "renewed" and self.catalog.is_alive(event.id):
                 self.catalog.renew(entry)

@@ -17,7 +17,7 @@ import msgspec
 from waypost import limits
 from waypost.errors import IdempotencyConflict, InvalidParameter, NotFound, OwnerConflict
 from waypost.model.principal import SCOPE_WRITE, Principal, may_see, no_such_agent, require_bound, require_owner
-from waypost.model.registration import CatalogEntry, trust_of
+from waypost.model.registration import CatalogEntry, Registration, trust_of
 from waypost.protocols.codec import DecodeContext, Decoded
 from waypost.protocols.dialects import decode_document
 from waypost.rate_limit import RateLimiter
@@ -97,8 +97,9 @@ class RegistryWriter:
         name, _, decoded = decode_document(document, dialect, context)
         return name, decoded
 
-    async def publish(self, publication: Publication) -> PublicationReceipt:
-        """Register or update an agent."""
+    async def publish(self, publication: Publication, *, is_brief: bool = False) -> PublicationReceipt:
+        """Register or update an agent. A brief receipt has an id, the outcome and the etag: to examine the texts for warnings
+        takes as long as to store them."""
         self._index.publications += 1
         now = self._clock.now()
         publication = msgspec.structs.replace(publication, relay_url=self._relay_url)
@@ -136,6 +137,8 @@ class RegistryWriter:
             return PublicationReceipt(
                 id=decoded.record.id, dialect=publication.dialect, outcome=result.outcome, etag=""
             )
+        if is_brief and result.registration is not None:
+            return _make_brief_receipt(result.registration, publication.dialect, result.outcome)
         receipt = self._make_receipt(result, publication.dialect, decoded)
         return await self._with_pending(receipt) if result.outcome == "held" else receipt
 
@@ -284,7 +287,7 @@ class RegistryWriter:
             id=registration.id,
             dialect=dialect,
             outcome=result.outcome,
-            etag=representation_etag(registration.etag, ends, is_unhealthy=registration.is_unhealthy),
+            etag=_shown_etag(registration),
             aliases=registration.aliases,
             losses=decoded.losses if decoded else (),
             warnings=tuple(warnings),
@@ -293,6 +296,16 @@ class RegistryWriter:
             ttl_seconds=registration.ttl_seconds,
             registration=registration,
         )
+
+
+def _shown_etag(registration: Registration) -> str:
+    return representation_etag(
+        registration.etag, registration.expires_at, is_unhealthy=registration.is_unhealthy
+    )
+
+
+def _make_brief_receipt(registration: Registration, dialect: str, outcome: str) -> PublicationReceipt:
+    return PublicationReceipt(id=registration.id, dialect=dialect, outcome=outcome, etag=_shown_etag(registration))
 
 
 def _refusal_entry(publication: Publication, now: float) -> AuditEntry:

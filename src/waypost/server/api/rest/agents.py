@@ -394,7 +394,8 @@ class AgentsApi:
                 principal=call.principal,
                 visibility=visibility,
                 ttl_seconds=ttl_seconds,
-            )
+            ),
+            is_brief=True,
         )
 
     async def export(self, call: RequestContext) -> AnyResponse:
