@@ -391,8 +391,8 @@ class Ranker(Protocol):
         """Whether `rank` would miss recent changes because there are too many: call `prepare_for` first."""
         ...
 
-    def prepare_for(self, audience: frozenset[str] | None) -> None:
-        """Index recent changes that this audience sees. Called in a thread."""
+    def prepare_for(self, audience: frozenset[str] | None, query: Query) -> None:
+        """Index the recent changes that this audience sees and that have the words of the query. Called in a thread."""
         ...
 
     @property

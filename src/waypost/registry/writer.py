@@ -299,9 +299,7 @@ class RegistryWriter:
 
 
 def _shown_etag(registration: Registration) -> str:
-    return representation_etag(
-        registration.etag, registration.expires_at, is_unhealthy=registration.is_unhealthy
-    )
+    return representation_etag(registration.etag, registration.expires_at, is_unhealthy=registration.is_unhealthy)
 
 
 def _make_brief_receipt(registration: Registration, dialect: str, outcome: str) -> PublicationReceipt:

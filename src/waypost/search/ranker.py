@@ -169,8 +169,8 @@ class HybridRanker:
     def is_behind(self, audience: frozenset[str] | None) -> bool:
         return self.index.is_behind(audience)
 
-    def prepare_for(self, audience: frozenset[str] | None) -> None:
-        self.index.prepare_for(audience)
+    def prepare_for(self, audience: frozenset[str] | None, query: Query) -> None:
+        self.index.prepare_for(audience, query)
 
     def lacking(self, limit: int) -> list[str]:
         return self.index.lacking(limit)
@@ -487,4 +487,4 @@ _FILTER_ONLY_SCORE: Final = 0.05  # of an agent that only passes the filters
 
 
 def _unindexed_warning(skipped: int) -> tuple[str, ...]:
-    return (f"{skipped} agents were registered a moment ago and are not searched yet.",) if skipped else ()
+    return (f"{skipped} agents were registered a moment ago: they are found by their words only.",) if skipped else ()

@@ -351,7 +351,7 @@ class RegistryFinder:
     async def find(self, query: Query, principal: Principal) -> DiscoverResult:
         """Ranked candidates that the caller sees, with the filters that were and were not applied."""
         started_at = time.perf_counter()
-        ranker = await self._index.ranker_for(audience(principal))
+        ranker = await self._index.ranker_for(audience(principal), query)
         now = self._clock.now()
         self._catalog.expire(now)
         search = AgentSearch(query, self._catalog, principal, now)
@@ -367,7 +367,7 @@ class RegistryFinder:
         """The ranking alone, of agents that `is_match` accepts by id; by default of all that the caller sees."""
         started_at = time.perf_counter()
         visible_to = audience(principal)
-        ranker = await self._index.ranker_for(visible_to)
+        ranker = await self._index.ranker_for(visible_to, query)
         now = self._clock.now()
         self._catalog.expire(now)
         alive = is_match or self._catalog.is_alive

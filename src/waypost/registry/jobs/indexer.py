@@ -14,6 +14,7 @@ from typing import Any
 
 from waypost import limits
 from waypost.errors import Unavailable
+from waypost.model.query import Query
 from waypost.model.registration import Registration
 from waypost.registry.ports import Ranker, Store
 
@@ -100,14 +101,14 @@ class LiveIndex:
             raise Unavailable("The registry is starting.", retry_after=1)
         await asyncio.shield(self._start_task)
 
-    async def ranker_for(self, audience: frozenset[str] | None) -> Ranker:
-        """The ranker, ready to answer a query of this audience: it includes every acknowledged change."""
+    async def ranker_for(self, audience: frozenset[str] | None, query: Query) -> Ranker:
+        """The ranker, ready to answer this query: every acknowledged change is found by its words."""
         if not self._has_caught_up:
             await self.wait()
         self.queries += 1
         ranker = self.ranker
         if ranker.is_behind(audience):  # in a bulk load
-            await asyncio.to_thread(ranker.prepare_for, audience)
+            await asyncio.to_thread(ranker.prepare_for, audience, query)
         return ranker
 
     def close(self) -> None:

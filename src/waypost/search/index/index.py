@@ -11,7 +11,7 @@ and a deleted row is subtracted at once, so that nothing depends on pending reco
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, KeysView, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from waypost.errors import StoreUnavailable
 from waypost.model.principal import PRIVATE, VISIBILITIES
+from waypost.model.query import Query
 from waypost.model.registration import Registration
 from waypost.search.index import document, segment
 from waypost.search.index.document import IndexDocument, embedded_texts, prepare_documents
@@ -37,6 +38,7 @@ from waypost.search.index.segment import (
     with_deletes,
 )
 from waypost.search.index.storage import DamagedFile, Manifest, SavedSegment, SegmentDirectory, SegmentFile
+from waypost.search.index.write_buffer import WriteBuffer
 from waypost.search.text import analyzer
 from waypost.search.vectors import Vectors, VectorSpace, vector_block
 from waypost.search.vectors.vector_block import VectorBlock
@@ -70,66 +72,6 @@ class AudienceVersions:
             self.bump(VISIBILITIES[number] for number in set(tiers.tolist()))
 
 
-class WriteBuffer:
-    """Changes that are not in a segment yet: the newest of each agent, in order, indexed by visibility scope."""
-
-    def __init__(self) -> None:
-        self._registrations: dict[str, Registration] = {}
-        self._numbers: dict[str, dict[str, int]] = {}  # by scope, then id: order of arrival
-        self._count = 0
-
-    def __len__(self) -> int:
-        return len(self._registrations)
-
-    def __getitem__(self, agent_id: str) -> Registration:
-        return self._registrations[agent_id]
-
-    def get(self, agent_id: str) -> Registration | None:
-        return self._registrations.get(agent_id)
-
-    def ids(self) -> KeysView[str]:
-        return self._registrations.keys()
-
-    def all(self) -> list[Registration]:
-        return list(self._registrations.values())
-
-    def put(self, agent_id: str, registration: Registration) -> None:
-        self.drop(agent_id)
-        self._registrations[agent_id] = registration
-        self._count += 1
-        for scope in registration.scopes:
-            self._numbers.setdefault(scope, {})[agent_id] = self._count
-
-    def drop(self, agent_id: str) -> None:
-        dropped = self._registrations.pop(agent_id, None)
-        for scope in dropped.scopes if dropped is not None else ():
-            numbers = self._numbers[scope]
-            del numbers[agent_id]
-            if not numbers:
-                del self._numbers[scope]
-
-    def clear(self) -> None:
-        self._registrations, self._numbers = {}, {}
-
-    def count_visible(self, audience: frozenset[str] | None) -> int:
-        """An upper bound: an agent counts once per matching scope."""
-        if audience is None:
-            return len(self._registrations)
-        return sum(len(self._numbers.get(scope, ())) for scope in audience)  # other threads may change it meanwhile
-
-    def visible_ids(self, audience: frozenset[str] | None) -> list[str]:
-        """Ids that an audience may see, newest first. Hidden ones take no time."""
-        if audience is None:
-            return list(reversed(self._registrations))
-        found: dict[str, int] = {}
-        for scope in self._scopes_of(audience):
-            found.update(self._numbers[scope])
-        return sorted(found, key=found.__getitem__, reverse=True)
-
-    def _scopes_of(self, audience: frozenset[str]) -> Iterable[str]:
-        return (scope for scope in audience if scope in self._numbers)
-
-
 def encode_agents(space: VectorSpace, texts: Sequence[tuple[str, ...]]) -> list[Vectors]:
     """The vectors of each agent: the centre (of description and examples) first, then each example. Agent by agent: batching
     changes the last digits of a float, which would reveal what else was in the batch."""
@@ -151,7 +93,9 @@ def build_block(space: VectorSpace, vectors: Sequence[Vectors], rows: Rows, coun
     return VectorBlock.build(np.concatenate(vectors), np.repeat(rows, sizes), places, count, space.quantizer)
 
 
-_MAX_PREPARED: Final = 300  # by one query during a bulk load: bounds its waiting time
+_MAX_PREPARED: Final = 64  # buffered changes that a query indexes itself; of more, those that have its words
+
+_MAX_FILTERED: Final = 500  # the same for a query with conditions that only the catalog knows
 
 _SEGMENT_BATCH: Final = 1024  # agents of one segment that the maintenance thread builds
 
@@ -328,12 +272,13 @@ class SearchIndex:
         """The segments in which the audience may see anything, and how many of its changes are too recent to be among them.
         Hidden changes stay in the buffer, so that a flood of them delays no one else."""
         with self._lock:  # always, so that timing does not reveal hidden changes
-            pending = self._buffer.visible_ids(audience)
-            if pending:
-                self._index_now(pending[:_MAX_PREPARED])
+            count = self._buffer.count_visible(audience)
+            if 0 < count <= _MAX_PREPARED:
+                self._index_now(self._buffer.visible_ids(audience))
+                count = 0
             else:
                 self._delete_replaced()
-            return self._visible_readers(audience), max(0, len(pending) - _MAX_PREPARED)
+            return self._visible_readers(audience), count
 
     def _visible_readers(self, audience: frozenset[str] | None) -> list[SegmentReader]:
         """Cached: counting the other segments for each query would reveal their number by timing."""
@@ -347,18 +292,19 @@ class SearchIndex:
         return known
 
     def is_behind(self, audience: frozenset[str] | None) -> bool:
-        """Whether more changes are pending for this audience than one query prepares."""
+        """Whether more changes are pending for this audience than one query indexes."""
         return self._buffer.count_visible(audience) > _MAX_PREPARED
 
-    def prepare_for(self, audience: frozenset[str] | None) -> None:
-        """Prepare pending changes of an audience until a query can do the rest. Called in a thread after a bulk load: in small
-        steps, so that writes run in between, and no more than are pending now."""
-        for _ in range(self._buffer.count_visible(audience) // _STEP + 1):
-            with self._lock:
-                pending = self._buffer.visible_ids(audience)
-                if len(pending) <= _MAX_PREPARED:
-                    return
-                self._index_now(pending[-_STEP:])
+    def prepare_for(self, audience: frozenset[str] | None, query: Query) -> None:
+        """Index the pending changes that have the words of a query. Called in a thread during a bulk load: it holds the lock
+        only briefly, so that writes go on."""
+        with self._lock:
+            pending = self._buffer.visible(audience)
+        limit = _MAX_FILTERED if query.constraints or query.statuses else _MAX_PREPARED
+        chosen = self._buffer.scan(pending, query, limit)
+        for first in range(0, len(chosen), _STEP):
+            part = chosen[first : first + _STEP]
+            self._add_readers(part, self._build_readers(self._prepare(part)))
 
     def _index_now(self, ids: Sequence[str]) -> None:
         """Build segments of these. Rows that any change replaces are deleted at once."""
@@ -457,6 +403,8 @@ class SearchIndex:
             self._readers = [*self._readers, *(reader for reader in built if reader.count)]
             for each in known:
                 self._buffer.drop(each.id)
+            for reader in built:
+                self._merge_in_memory(reader.segment.common_tier)
 
     def _compact(self, *, is_under_load: bool, at_rest: bool) -> None:
         for tier in range(len(VISIBILITIES)):
