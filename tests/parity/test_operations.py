@@ -112,6 +112,7 @@ async def test_every_route_has_a_row_and_every_row_a_route(tmp_path: Path) -> No
             "/.well-known/agent-capabilities/{id}.json",
             "/.well-known/agent-card.json",
             "/.well-known/agent-card",
+            "/a2a",  # POST: searches the public agents
             "/a2a/{id}/.well-known/agent-card.json",
             "/.well-known/ai-catalog.json",
             "/.well-known/oauth-protected-resource",

@@ -16,6 +16,7 @@ from waypost.app.service_keys import read_admin_token, service_keys_of
 from waypost.model.principal import SCOPE_ADMIN, Principal
 from waypost.net.clock import SystemClock
 from waypost.registry.ports import Clock
+from waypost.server.api.a2a.api import A2A_ROUTES, A2aApi
 from waypost.server.api.adp.agp.websocket import CHAT_PATH, AgpProxy, AgpWebSocketApp
 from waypost.server.api.agent_framework.api import AGENT_FRAMEWORK_ROUTES, AfHandler, AfOptions, AgentFrameworkApi
 from waypost.server.api.agent_framework.registry_directory import RegistryDirectory
@@ -49,7 +50,14 @@ from waypost.settings import Settings
 
 # For the API description: these APIs answer for whole path prefixes and do their own routing.
 
-MOUNTED_ROUTES: list[Route] = [*ANNOUNCE_ROUTES, *ARD_ROUTES, *MCP_ROUTES, *AGENT_FRAMEWORK_ROUTES, *RTFS_ROUTES]
+MOUNTED_ROUTES: list[Route] = [
+    *A2A_ROUTES,
+    *ANNOUNCE_ROUTES,
+    *ARD_ROUTES,
+    *MCP_ROUTES,
+    *AGENT_FRAMEWORK_ROUTES,
+    *RTFS_ROUTES,
+]
 
 
 # --- HTTP -----------------------------------------------------------------------------------------
@@ -113,7 +121,14 @@ def make_http_app(
     mcp = McpApi(tools, anonymous_read=settings.anonymous_read, rates=security.rates)
     return HttpApp(
         routes,
-        [_make_agent_framework(context, core, apis), rtfs, announce, ArdApi(registry, core.renderer), mcp],
+        [
+            _make_agent_framework(context, core, apis),
+            rtfs,
+            announce,
+            ArdApi(registry, core.renderer),
+            mcp,
+            A2aApi(apis.profile.find),
+        ],
         security.authenticator,
         core.metrics,
         anonymous_read=settings.anonymous_read,

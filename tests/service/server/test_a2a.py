@@ -1,4 +1,4 @@
-"""A2A cards of agents at base URLs of their own."""
+"""A2A cards of agents at base URLs of their own, and the service as an A2A agent."""
 
 from __future__ import annotations
 
@@ -130,3 +130,141 @@ async def test_an_unknown_version_or_path_is_refused(tmp_path: Path) -> None:
         assert (await anyone.get("/a2a//.well-known/agent-card.json")).status_code == 404
         assert (await anyone.post(card_path("seen"))).status_code == 405
         assert (await anyone.options(card_path("seen"))).headers["allow"] == "GET, HEAD, OPTIONS"
+
+
+# --- The service as an A2A agent ------------------------------------------------------------------
+
+
+def message(*parts: dict[str, Any], **members: Any) -> dict[str, Any]:
+    sent = {"messageId": "m-1", "role": "ROLE_USER", "parts": [*parts], **members}
+    return {"jsonrpc": "2.0", "id": 7, "method": "SendMessage", "params": {"message": sent}}
+
+
+async def test_a_text_is_a_search_of_public_agents_whoever_asks(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        await register(bench, profile("seen", description="Waters tulips."))
+        await register(bench, profile("hidden", description="Waters tulips."), **{"Waypost-Visibility": "private"})
+        for client in (bench.anonymous(), bench.as_("alice"), bench.admin()):
+            answer = await client.post("/a2a", json=message({"text": "water tulips"}, contextId="c-1"))
+            reply = answer.json()
+            assert (answer.status_code, reply["id"]) == (200, 7)
+            sent = reply["result"]["message"]
+            assert (sent["role"], sent["contextId"]) == ("ROLE_AGENT", "c-1")
+            text, data = sent["parts"]
+            assert "id: seen" in text["text"]
+            assert [candidate["id"] for candidate in data["data"]["candidates"]] == ["seen"]
+
+
+async def test_data_is_a_discovery_request(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        for number in range(3):
+            await register(bench, profile(f"a-{number}", description="Waters tulips.", tags=[f"t-{number}"]))
+        asked = message({"text": "water tulips"}, {"data": {"required_tags": ["t-2"], "query": "other"}})
+        answer = (await bench.anonymous().post("/a2a", json=asked)).json()
+        data = answer["result"]["message"]["parts"][1]["data"]
+        assert [candidate["id"] for candidate in data["candidates"]] == ["a-2"]
+
+
+async def test_a_message_of_0_3_is_answered_in_its_form(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        await register(bench, profile("seen", description="Waters tulips."))
+        asked = message({"kind": "text", "text": "water tulips"}) | {"method": "message/send"}
+        result = (await bench.anonymous().post("/a2a", json=asked)).json()["result"]
+        assert (result["kind"], result["role"]) == ("message", "agent")
+        assert [part["kind"] for part in result["parts"]] == ["text", "data"]
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "number", "reason"),
+    [
+        ("GetTask", {"id": "t"}, -32001, "TASK_NOT_FOUND"),
+        ("tasks/get", {"id": "t"}, -32001, "TASK_NOT_FOUND"),
+        ("CancelTask", {"id": "t"}, -32001, "TASK_NOT_FOUND"),
+        ("GetTask", {}, -32602, "INVALID_PARAMS"),
+        ("CreateTaskPushNotificationConfig", {}, -32003, "PUSH_NOTIFICATION_NOT_SUPPORTED"),
+        ("SendStreamingMessage", {}, -32004, "UNSUPPORTED_OPERATION"),
+        ("GetExtendedAgentCard", {}, -32004, "UNSUPPORTED_OPERATION"),
+        ("Nothing", {}, -32601, "METHOD_NOT_FOUND"),
+        ("SendMessage", {}, -32602, "INVALID_PARAMS"),
+        ("SendMessage", {"message": {"messageId": "m", "parts": []}}, -32602, "INVALID_PARAMS"),
+        ("SendMessage", {"message": {"messageId": "m", "parts": [{"text": " "}]}}, -32602, "INVALID_PARAMS"),
+        ("SendMessage", {"message": {"messageId": "m", "parts": [{"data": [1]}]}}, -32602, "INVALID_PARAMS"),
+        (
+            "SendMessage",
+            {"message": {"messageId": "m", "parts": [{"raw": "AA"}]}},
+            -32005,
+            "CONTENT_TYPE_NOT_SUPPORTED",
+        ),
+        (
+            "SendMessage",
+            {"message": {"messageId": "m", "taskId": "t", "parts": [{"text": "x"}]}},
+            -32001,
+            "TASK_NOT_FOUND",
+        ),
+        (
+            "SendMessage",
+            {
+                "message": {"messageId": "m", "parts": [{"text": "x"}]},
+                "configuration": {"acceptedOutputModes": ["image/png"]},
+            },
+            -32005,
+            "CONTENT_TYPE_NOT_SUPPORTED",
+        ),
+        (
+            "SendMessage",
+            {"message": {"messageId": "m", "parts": [{"data": {"query": "x", "detail": "all"}}]}},
+            -32602,
+            "INVALID_PARAMS",
+        ),
+    ],
+)
+async def test_errors_have_the_numbers_and_reasons_of_a2a(
+    tmp_path: Path, method: str, params: dict[str, Any], number: int, reason: str
+) -> None:
+    async with service(tmp_path) as bench:
+        call = {"jsonrpc": "2.0", "id": "x", "method": method, "params": params}
+        answer = await bench.anonymous().post("/a2a", json=call)
+        error = answer.json()["error"]
+        assert (answer.status_code, answer.json()["id"], error["code"]) == (200, "x", number)
+        assert (error["data"][0]["reason"], error["data"][0]["domain"]) == (reason, "a2a-protocol.org")
+
+
+async def test_what_is_no_message_is_refused_with_a_status_of_its_own(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        anyone = bench.anonymous()
+        assert (await anyone.get("/a2a")).status_code == 405
+        assert (await anyone.options("/a2a")).headers["allow"] == "POST, OPTIONS"
+        text = await anyone.post("/a2a", content=b"hello", headers={"Content-Type": "text/plain"})
+        assert (text.status_code, text.json()["error"]["code"]) == (415, -32600)
+        large = await anyone.post("/a2a", json=message({"text": "x" * 3_000_000}))
+        assert (large.status_code, large.json()["error"]["code"]) == (413, -32600)
+        broken = await anyone.post("/a2a", content=b"{", headers={"Content-Type": "application/json"})
+        assert broken.json()["error"]["code"] == -32700
+        batch = await anyone.post("/a2a", json=[message({"text": "x"})])
+        assert batch.json()["error"]["code"] == -32600
+        version = await anyone.post("/a2a", json=message({"text": "x"}), headers={"A2A-Version": "2.0"})
+        assert version.json()["error"]["code"] == -32009
+        silent = message({"text": "x"})
+        del silent["id"]
+        assert (await anyone.post("/a2a", json=silent)).status_code == 202
+
+
+async def test_messages_are_limited_as_other_anonymous_reads(tmp_path: Path) -> None:
+    async with service(tmp_path, rate_limit_reads=2, base_url="https://waypost.example") as bench:
+        client = bench.anonymous()
+        statuses = [(await client.post("/a2a", json=message({"text": "x"}))).status_code for _ in range(8)]
+        assert statuses[0] == 200
+        assert statuses[-1] == 429
+
+
+async def test_the_card_of_the_service_names_the_interface(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        base = bench.application.base_url
+        card = (await bench.anonymous().get("/.well-known/agent-card.json")).json()
+        assert card["supportedInterfaces"][0] == {
+            "url": f"{base}/a2a",
+            "protocolBinding": "JSONRPC",
+            "protocolVersion": "1.0",
+        }
+        older = (await bench.anonymous().get("/.well-known/agent-card.json?v=0.3")).json()
+        assert (older["url"], older["preferredTransport"]) == (f"{base}/a2a", "JSONRPC")

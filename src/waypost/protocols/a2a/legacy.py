@@ -203,8 +203,12 @@ def downgrade_card(card: JsonObject) -> JsonObject:
         "url": first["url"],
         "preferredTransport": first["protocolBinding"],
     }
-    if others:
-        written["additionalInterfaces"] = [_older_interface(item) for item in (first, *others)]
+    listed: list[JsonObject] = []
+    for item in map(_older_interface, (first, *others)):
+        if item not in listed:  # without their versions, two interfaces may be the same
+            listed.append(item)
+    if len(listed) > 1:
+        written["additionalInterfaces"] = listed
     written |= {name: value for name, value in card.items() if name not in _REPLACED and name not in written}
     capabilities = dict(card.get("capabilities") or {})
     if capabilities.pop("extendedAgentCard", None):

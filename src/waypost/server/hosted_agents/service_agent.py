@@ -57,12 +57,23 @@ class ServiceAgent:
         )
 
 
+def _a2a_bindings(endpoint: str) -> tuple[Binding, ...]:
+    """One endpoint for the clients of two versions of A2A."""
+    media_types = ("text/plain", "application/json")
+    older = {"org.waypost.a2a": {"protocolVersion": "0.3"}}
+    return (
+        Binding(protocol="a2a+jsonrpc", endpoint=endpoint, media_types=media_types),
+        Binding(protocol="a2a+jsonrpc", endpoint=endpoint, media_types=media_types, extra=older),
+    )
+
+
 def _make_record(base_url: str, host: str, key: PublicKey, changed_at: float) -> AgentRecord:
     return AgentRecord(
         id=f"agent:{host}",
         name="Waypost",
         description=_DESCRIPTION,
         bindings=(
+            *_a2a_bindings(f"{base_url}/a2a"),
             Binding(
                 protocol="https" if base_url.startswith("https:") else "http",
                 endpoint=f"{base_url}/profile/v1/discover",

@@ -1,0 +1,1 @@
+"""The service as an A2A agent."""

@@ -1,0 +1,101 @@
+"""Clients of A2A SDKs resolve the card of every sample agent by its base URL, and search by sending the service a message."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import httpx
+import pytest
+from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
+from a2a.types import (
+    CancelTaskRequest,
+    GetTaskRequest,
+    ListTasksRequest,
+    Message,
+    Part,
+    Role,
+    SendMessageConfiguration,
+    SendMessageRequest,
+)
+from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError, TaskNotFoundError
+from a2a.utils.proto_utils import validate_proto_required_fields
+from google.protobuf.json_format import MessageToDict
+
+from support.judges import python_packages, run_python
+from support.server import RunningServer, running_server
+from waypost.samples import load
+
+OLDER_CLIENT = Path(__file__).parents[1] / "support" / "a2a_sdk_0_3_process.py"
+LISTED = "/api/v1/agents?limit=200&status=active&status=suspended"
+A2A_BINDINGS = ("JSONRPC", "GRPC", "HTTP+JSON")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RunningServer]:
+    with running_server("--anonymous-read") as running:
+        for sample in load():
+            answer = httpx.post(f"{running.url}/api/v1/agents", content=sample.data, headers=running.headers)
+            assert answer.status_code == 201
+        yield running
+
+
+def request_of(*parts: Part, **configuration: object) -> SendMessageRequest:
+    message = Message(message_id="m-1", role=Role.ROLE_USER, parts=parts)
+    return SendMessageRequest(message=message, configuration=SendMessageConfiguration(**configuration))
+
+
+async def test_the_sdk_resolves_the_card_of_every_agent_by_its_base_url(server: RunningServer) -> None:
+    async with httpx.AsyncClient() as http:
+        listed = (await http.get(f"{server.url}{LISTED}")).json()["agents"]
+        assert len(listed) == len(load())
+        for agent in listed:
+            card = await A2ACardResolver(http, f"{server.url}/a2a/{quote(agent['id'], safe='')}").get_agent_card()
+            validate_proto_required_fields(card)
+            assert (card.name, len(card.supported_interfaces)) == (agent["name"], len(agent["bindings"]))
+            for interface, binding in zip(card.supported_interfaces, agent["bindings"], strict=True):
+                is_a2a = binding["protocol"].startswith("a2a")
+                assert (interface.protocol_binding in A2A_BINDINGS) == is_a2a
+                assert is_a2a or interface.protocol_binding == f"urn:waypost:binding:{binding['protocol']}"
+
+
+async def test_the_sdk_searches_by_sending_the_service_a_message(server: RunningServer) -> None:
+    async with httpx.AsyncClient() as http:
+        client = await ClientFactory(ClientConfig(httpx_client=http)).create_from_url(server.url)
+        [answer] = [event async for event in client.send_message(request_of(Part(text="translate an invoice")))]
+        text, data = answer.message.parts
+        assert answer.message.role == Role.ROLE_AGENT
+        assert text.text.startswith("1. Invoice Translator: ")
+        found = MessageToDict(data.data)["candidates"]
+        assert found[0]["id"] == "https://agents.example.com/id/invoice-translator"
+        only_text = request_of(Part(text="translate an invoice"), accepted_output_modes=["text/plain"])
+        [brief] = [event async for event in client.send_message(only_text)]
+        assert [part.WhichOneof("content") for part in brief.message.parts] == ["text"]
+
+
+async def test_the_sdk_gets_the_errors_of_the_protocol(server: RunningServer) -> None:
+    async with httpx.AsyncClient() as http:
+        client = await ClientFactory(ClientConfig(httpx_client=http)).create_from_url(server.url)
+        with pytest.raises(TaskNotFoundError):
+            await client.get_task(GetTaskRequest(id="t"))
+        with pytest.raises(TaskNotFoundError):
+            await client.cancel_task(CancelTaskRequest(id="t"))
+        with pytest.raises(ContentTypeNotSupportedError):
+            await anext(aiter(client.send_message(request_of(Part(url="https://x.example/f.pdf")))))
+        with pytest.raises(InvalidParamsError):
+            await anext(aiter(client.send_message(request_of())))
+        assert not (await client.list_tasks(ListTasksRequest())).tasks
+
+
+def test_the_sdk_0_3_resolves_every_card_and_searches(server: RunningServer) -> None:
+    told = json.loads(run_python(python_packages("a2a-sdk==0.3.26"), OLDER_CLIENT, server.url))
+    assert len(told["cards"]) == len(load())
+    assert told["cards"]["https://agents.example.com/id/invoice-translator"] == {
+        "url": "https://translate.example.com/invoices",
+        "transport": "urn:waypost:binding:https",
+    }
+    text, data = told["answer"]
+    assert text["text"].startswith("1. Invoice Translator: ")
+    assert data["data"]["candidates"][0]["id"] == "https://agents.example.com/id/invoice-translator"
