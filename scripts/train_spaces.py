@@ -28,8 +28,17 @@ import numpy.typing as npt
 
 from waypost.embedders import use_model
 from waypost.embedders.onnx import OnnxEncoder, open_onnx_folder
-from waypost.embedders.use_encoder import StaticEncoder, TokenEncoder, UseNetwork, condense_table
-from waypost.embedders.use_model import WIDTH, Tokenizer, UseModel, UsePackage, find_package, load_model, load_tokenizer
+from waypost.embedders.use_encoder import StaticEncoder, TokenEncoder, UseNetwork
+from waypost.embedders.use_model import (
+    WIDTH,
+    Tokenizer,
+    UseModel,
+    UsePackage,
+    condense_table,
+    find_package,
+    load_model,
+    load_tokenizer,
+)
 from waypost.search.text.analyzer import split_clauses
 from waypost.search.text.taxonomy import standard_outline
 from waypost.search.vectors.quantizer import train_quantizer
@@ -97,9 +106,10 @@ def unit(vectors: F32) -> F32:
 
 def fitted_arrays(model: UseModel) -> dict[str, npt.NDArray[np.generic]]:
     tokenizer = load_tokenizer(package())
-    means = StaticEncoder(condense_table(model, np.eye(WIDTH, dtype=np.float32)))
+    means = StaticEncoder(*condense_table(model.scores, model.table, np.eye(WIDTH, dtype=np.float32)))
+    network = UseNetwork(model, is_projected=False)
     made: dict[str, npt.NDArray[np.generic]] = {}
-    for part, vectors in ((use_model.STATIC, means.encode), (use_model.NETWORK, UseNetwork(model).encode)):
+    for part, vectors in ((use_model.STATIC, means.encode), (use_model.NETWORK, network.encode)):
         encode = TokenEncoder(tokenizer, vectors, WIDTH)
         projection = projected(encode(texts()), EVENNESS[part])
         carried = unit(encode(topics(tokenizer)) @ projection.astype(np.float32))

@@ -229,8 +229,7 @@ BOUND_KEY_CACHE: Final = 1024  # rows of the trust store with parsed keys, about
 
 # --- Embedders -----------------------------------------------------------------------------------
 EMBEDDER_TOKENS: Final = 256  # of one text; more do not improve the vector of a sentence model
-EMBEDDER_BATCH_TOKENS: Final = 384  # encoded at once: a few milliseconds, and the activations stay in the CPU cache
-EMBEDDER_ROW_CACHE: Final = 6000  # tokens with their first layer computed, 13 KiB each; a language uses fewer
+EMBEDDER_BATCH_TOKENS: Final = 1024  # encoded at once: about 30 ms, and the activations stay in the CPU cache
 EMBEDDER_TOKEN_CACHE: Final = 32  # tokenized texts: a query and its clauses are needed by both vector spaces
 EMBEDDER_VECTOR_CACHE: Final = 4096  # vectors of query texts, 1 KiB each
 EMBEDDER_CACHED_BATCH: Final = 16  # a query and its clauses; larger batches are agents, which are not queried again

@@ -18,7 +18,7 @@ def test_two_hundred_texts_in_four_languages_have_the_same_pieces_and_vectors() 
     peer = USE(threads=1)
     for text in TEXTS:
         assert [BEGIN, *tokenizer().encode(text, 256), END] == list(peer._tokenizer.encode(text)), text
-    ours = TokenEncoder(tokenizer(), UseNetwork(model()).encode, 512)(TEXTS)
+    ours = TokenEncoder(tokenizer(), UseNetwork(model(), is_projected=False).encode, 512)(TEXTS)
     assert (ours * peer.encode(TEXTS)).sum(axis=1).min() > 0.9999
 
 
@@ -27,5 +27,5 @@ def test_odd_texts_within_the_bound_are_no_exception() -> None:
     # The package reads "<s>" in a text as its control piece; SentencePiece itself does not.
     texts = [text for text in ODD if text.isprintable() and len(text) < 200 and "<s>" not in text]
     assert len(texts) >= 5
-    ours = TokenEncoder(tokenizer(), UseNetwork(model()).encode, 512)(texts)
+    ours = TokenEncoder(tokenizer(), UseNetwork(model(), is_projected=False).encode, 512)(texts)
     assert (ours * peer.encode(texts)).sum(axis=1).min() > 0.9999

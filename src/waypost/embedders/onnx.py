@@ -1,4 +1,4 @@
-"""A folder with any ONNX sentence model, as exported for sentence-transformers. Needs the extra `onnx`.
+"""A folder with any ONNX sentence model, as exported for sentence-transformers. Needs the extra `onnx` (`tokenizers`).
 
 model.onnx or onnx/model.onnx    the graph: input_ids, attention_mask [, token_type_ids] → vectors of tokens or of texts
 tokenizer.json                   of the package `tokenizers`
@@ -10,7 +10,6 @@ landmarks.npy                    optional, from `scripts/train_spaces.py --onnx`
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,13 +21,13 @@ import numpy as np
 import numpy.typing as npt
 
 from waypost import limits
+from waypost.embedders.session import ModelSession
 from waypost.errors import ConfigurationError, Unavailable
 from waypost.search.vectors import Vectors
 from waypost.search.vectors.quantizer import CoarseQuantizer
 
 _GRAPHS: Final = ("model.onnx", "onnx/model.onnx")
 _TOKENIZER: Final = "tokenizer.json"
-_PACKAGES: Final = ("onnxruntime", "tokenizers")
 _BATCH: Final = 16
 _PATH: Final = "embedder"
 
@@ -83,12 +82,9 @@ class OnnxFolder(msgspec.Struct, frozen=True):
 
 def open_onnx_folder(path: Path) -> OnnxFolder:
     """Raises ConfigurationError, which names what is missing."""
-    missing = [name for name in _PACKAGES if find_spec(name) is None]
-    if missing:
+    if find_spec("tokenizers") is None:
         raise ConfigurationError(
-            f"An ONNX model needs the packages {' and '.join(missing)}.",
-            path=_PATH,
-            hint="Install `waypost[onnx]`.",
+            "A model of one's own needs the package tokenizers.", path=_PATH, hint="Install `waypost[onnx]`."
         )
     graph = next((path / name for name in _GRAPHS if (path / name).is_file()), None)
     if graph is None:
@@ -138,18 +134,14 @@ class OnnxEncoder:
 
     def __init__(self, folder: OnnxFolder) -> None:
         """Raises Unavailable if the files are not usable."""
-        runtime, tokenizers = (importlib.import_module(name) for name in _PACKAGES)
+        from tokenizers import Tokenizer
+
         self._options = folder.options
-        session_options = runtime.SessionOptions()
-        session_options.intra_op_num_threads = session_options.inter_op_num_threads = 1
         try:
-            self._session = runtime.InferenceSession(
-                str(folder.graph), sess_options=session_options, providers=["CPUExecutionProvider"]
-            )
-            self._tokenizer = tokenizers.Tokenizer.from_file(str(folder.path / _TOKENIZER))
+            self._session = ModelSession(folder.graph)
+            self._tokenizer = Tokenizer.from_file(str(folder.path / _TOKENIZER))
             self._tokenizer.enable_truncation(folder.options.max_tokens)
             self._tokenizer.enable_padding()
-            self._inputs = {given.name for given in self._session.get_inputs()}
             length = self._encode(["a"]).shape[1]
         except Exception as error:  # the packages raise classes of their own, or plain Exception
             raise Unavailable(f"The model in {folder.path} cannot be used: {error}") from error
@@ -175,8 +167,7 @@ class OnnxEncoder:
             "attention_mask": np.array([each.attention_mask for each in encodings], np.int64),
             "token_type_ids": np.array([each.type_ids for each in encodings], np.int64),
         }
-        outputs = self._session.run(None, {name: array for name, array in inputs.items() if name in self._inputs})
-        vectors = self._pool(outputs[0], inputs["attention_mask"])
+        vectors = self._pool(self._session.run(inputs), inputs["attention_mask"])
         vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         return vectors
 

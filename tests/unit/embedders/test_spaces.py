@@ -7,11 +7,13 @@ import threading
 import numpy as np
 import pytest
 
+import build_graph
 from support.sentence_model import ODD, SENTENCES, encoders, model, tokenizer
 from waypost import limits
 from waypost.embedders import use_model
 from waypost.embedders.lazy_embedder import Encode
-from waypost.embedders.use_encoder import StaticEncoder, TokenEncoder, UseNetwork, condense_table
+from waypost.embedders.use_encoder import StaticEncoder, TokenEncoder, UseNetwork
+from waypost.errors import Unavailable
 from waypost.search.vectors import Vectors
 
 TEXTS = [*(text for texts in SENTENCES.values() for text in texts), *ODD]
@@ -64,15 +66,14 @@ def test_like_sentences_are_nearer_than_others(encode: Encode) -> None:
 
 
 def test_the_projection_preserves_nearest_neighbours() -> None:
-    whole = TokenEncoder(tokenizer(), UseNetwork(model()).encode, 512)(TEXTS)
+    whole = TokenEncoder(tokenizer(), UseNetwork(model(), is_projected=False).encode, 512)(TEXTS)
     carried = encoders()[use_model.NETWORK](TEXTS)
     assert np.corrcoef(_angles(whole), _angles(carried))[0, 1] > 0.95
 
 
 def test_the_table_of_means_is_as_good_as_the_vectors_it_was_made_of() -> None:
-    whole = TokenEncoder(
-        tokenizer(), StaticEncoder(condense_table(model(), np.eye(512, dtype=np.float32))).encode, 512
-    )(TEXTS)
+    table = use_model.condense_table(model().scores, model().table, np.eye(512, dtype=np.float32))
+    whole = TokenEncoder(tokenizer(), StaticEncoder(*table).encode, 512)(TEXTS)
     carried = whole @ use_model.load_projection(use_model.STATIC)
     carried /= np.linalg.norm(carried, axis=1, keepdims=True)
     assert (carried * encoders()[use_model.STATIC](TEXTS)).sum(axis=1).min() > 0.99
@@ -92,13 +93,33 @@ def test_many_threads_get_the_same_as_one() -> None:
     assert all(np.array_equal(each, wanted) for each in got)
 
 
-def test_more_tokens_than_the_row_cache_holds_do_not_change_vectors() -> None:
+def test_a_part_is_encoded_in_its_context_and_the_whole_as_by_itself(encode: Encode) -> None:
+    text, part = "Book a flight from Berlin to Lisbon and translate this contract", "translate this contract"
+    whole, found = encoders_parts(encode, text, part)
+    assert whole == pytest.approx(encode([text])[0], abs=1e-5)
+    assert found @ encode([part])[0] > 0.8 > whole @ encode([part])[0]
+
+
+def encoders_parts(encode: Encode, text: str, part: str) -> Vectors:
+    assert isinstance(encode, TokenEncoder)
+    return encode.encode_parts(text, [part])
+
+
+def test_a_batch_of_more_tokens_than_fit_at_once_changes_no_vector() -> None:
     network = UseNetwork(model())
-    wanted = network.encode([[5, 6, 7]])
-    distinct = np.arange(10, 10 + limits.EMBEDDER_ROW_CACHE + 500)
-    for start in range(0, len(distinct), 250):
-        network.encode([distinct[start : start + 250].tolist()])
-    assert network.encode([[5, 6, 7]]) == pytest.approx(wanted, abs=1e-6)
+    texts = [np.arange(start, start + 100).tolist() for start in range(10, 2 * limits.EMBEDDER_BATCH_TOKENS, 100)]
+    alone = np.vstack([network.encode([text]) for text in texts])
+    assert network.encode(texts) == pytest.approx(alone, abs=1e-5)
+
+
+def test_the_graph_is_what_its_script_writes() -> None:
+    assert build_graph.build_model().SerializeToString(deterministic=True) == use_model.load_graph()
+
+
+def test_a_graph_that_onnxruntime_refuses_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("waypost.embedders.use_encoder.load_graph", lambda: b"nonsense")
+    with pytest.raises(Unavailable, match="cannot be used"):
+        UseNetwork(model())
 
 
 @pytest.mark.parametrize("part", [use_model.NETWORK, use_model.STATIC])
