@@ -149,6 +149,7 @@ class Registry:
         self.subscribe = self._state.subscribe
         self._stats = reader.stats
 
+        self.calibration = finder.calibration
         self.find = finder.find
         self.rank = finder.rank
         self.searchable = self._index.wait
@@ -252,6 +253,7 @@ class Registry:
         self.ready = False
         await self._jobs.stop()
         await cancel_all(self._tasks)
+        await self.calibration.stop()
         self.changes.close()
         await self._role.stop()
         self._index.close()

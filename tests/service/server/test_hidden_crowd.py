@@ -10,6 +10,7 @@ import httpx2
 
 from support.sentence_model_service import WITH_MODEL, settled, share_models
 from support.service import Bench, profile, service
+from waypost.search.ranking.match import BACKGROUND_QUESTIONS
 
 TAGS = ("translation", "translator", "invoice", "finance", "weather", "legal", "health", "travel")
 VISIBLE = 24
@@ -38,7 +39,7 @@ def hidden(count: int = HIDDEN) -> list[dict[str, Any]]:
         profile(
             f"hidden-{number}",
             name="Helper",
-            description=f"Helps with {' '.join(TAGS)}.",
+            description=f"Helps with {' '.join(TAGS)}. Knows {BACKGROUND_QUESTIONS[number % len(BACKGROUND_QUESTIONS)]}.",
             tags=chance.sample(near, 4) + chance.sample(TAGS, 2),
             constraints={"region": "eu", "latency_ms_p95": 1, "cost": "free", "languages": ["de"]},
             auth={"required": False},
@@ -63,6 +64,9 @@ def questions() -> list[dict[str, Any]]:
     ):
         asked.append({"query": "weather", "constraints": constraints, "include_evidence": True, "facets": ["tag"]})
     asked.append({"query": "finance", "min_score": 0.99})
+    for least in ("strong", "possible", "weak"):
+        for text in ("help with weather and travel", "a job in finance", "who translates", BACKGROUND_QUESTIONS[0]):
+            asked.append({"query": text, "min_match": least})
     asked.append({"query": "legal travel", "client_context": {"region": "eu", "domain": "legal", "locale": "de"}})
     return asked
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
-from support.service import profile, service
+from support.service import Bench, profile, service
+from waypost.search.ranking.match import BACKGROUND_QUESTIONS, MatchThresholds
 
 MATCHES = ("strong", "possible", "weak")
 AGENTS = (
@@ -122,3 +125,108 @@ async def test_a_deprecated_agent_and_a_name_that_is_ruled_out_say_so(tmp_path: 
         (ruled_out,) = (await find(client, "explain openings but not chess"))["candidates"][:1]
         assert ruled_out["match"] == "weak"
         assert "rules out" in ruled_out["reason"]
+
+
+UUID = "0f8fad5b-d9cb-469f-a165-70867728950e"
+
+
+async def test_an_id_that_no_word_finds_is_the_first_candidate(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        client = bench.as_("owner")
+        await register(client)
+        await client.post("/api/v1/agents", json=profile(UUID, name="Nameless", tags=["odd"]))
+        await client.post("/api/v1/agents", json=profile("weather", name="Squatter", description="Sells seashells."))
+        (found, *_) = (await find(client, UUID))["candidates"]
+        assert (found["id"], found["match"], found["score"]) == (UUID, "strong", 1.0)
+        assert found["reason"] == "Its id is what you typed."
+        filtered = (await find(client, UUID, required_tags=["finance"]))["candidates"]
+        assert UUID not in {each["id"] for each in filtered}
+        assert (await find(client, "weather"))["candidates"] == []  # a plain word is searched, not looked up
+
+
+async def test_a_hidden_id_is_as_unknown_as_any_other(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        owner, other = bench.as_("owner"), bench.as_("other")
+        await register(owner)
+        hidden = await owner.post(
+            "/api/v1/agents", json=profile(UUID, name="Nameless"), headers={"Waypost-Visibility": "private"}
+        )
+        assert hidden.status_code == 201
+        assert [each["id"] for each in (await find(owner, UUID))["candidates"]] == [UUID]
+        absent = UUID[:-1] + "f"
+        of_hidden, of_absent = await find(other, UUID), await find(other, absent)
+        for found in (of_hidden, of_absent):
+            for name in ("request_id", "generated_at"):
+                del found[name]
+        assert of_hidden == of_absent
+
+
+# --- Calibration ----------------------------------------------------------------------------------
+
+
+async def publish(client: httpx2.AsyncClient, documents: list[dict[str, Any]], visibility: str = "public") -> None:
+    body = "\n".join(httpx2.Response(200, json=document).text for document in documents)
+    headers = {"Waypost-Visibility": visibility}
+    answer = await client.post("/api/v1/agents:batch", content=body.encode(), headers=headers)
+    assert "error" not in answer.text
+
+
+def ordinary(count: int) -> list[dict[str, Any]]:
+    topics = ("invoices", "weather", "tides", "chess", "contracts", "payroll", "maps", "recipes")
+    return [
+        profile(f"urn:example:a{at}", name=f"Agent {at}", description=f"Handles {topics[at % 8]}, job {at}.")
+        for at in range(count)
+    ]
+
+
+def everyday(count: int, family: str = "e") -> list[dict[str, Any]]:
+    """Agents that every background question finds something like a match in."""
+    texts = [BACKGROUND_QUESTIONS[at % len(BACKGROUND_QUESTIONS)] for at in range(count)]
+    return [
+        profile(f"urn:example:{family}{at}", name=f"Helper {at}", description=f"Knows {text}.")
+        for at, text in enumerate(texts)
+    ]
+
+
+async def thresholds(bench: Bench, subject: str | None) -> MatchThresholds:
+    """As the next query of this caller uses them."""
+    client = bench.anonymous() if subject is None else bench.as_(subject)
+    await find(client, "chess")
+    shared = frozenset(("public",) if subject is None else ("public", "internal"))
+    return await bench.registry.calibration.thresholds(shared)
+
+
+async def test_thresholds_are_higher_where_wrong_agents_score_higher(tmp_path: Path) -> None:
+    async with service(tmp_path / "a", anonymous_read=True) as plain, service(tmp_path / "b") as noisy:
+        for bench, agents in ((plain, ordinary(60)), (noisy, [*ordinary(30), *everyday(30)])):
+            await publish(bench.as_("owner"), agents)
+        quiet, loud = await thresholds(plain, "bob"), await thresholds(noisy, "bob")
+        assert quiet.strong < loud.strong
+        assert quiet.possible < loud.possible
+
+
+async def test_hidden_agents_do_not_move_the_thresholds_and_shared_ones_do(tmp_path: Path) -> None:
+    async with (
+        service(tmp_path / "a", anonymous_read=True) as plain,
+        service(tmp_path / "b", anonymous_read=True) as crowded,
+    ):
+        await publish(crowded.as_("alice"), everyday(48), "private")
+        for bench in (plain, crowded):
+            await publish(bench.as_("owner"), ordinary(60))
+        for caller in (None, "bob", "alice"):  # a private agent is no background for its owner either
+            assert await thresholds(plain, caller) == await thresholds(crowded, caller)
+        await publish(crowded.as_("carol"), everyday(48, "f"), "internal")
+        await until(lambda: moved(crowded, plain, "bob"))
+        assert await thresholds(plain, None) == await thresholds(crowded, None)
+
+
+async def moved(one: Bench, other: Bench, subject: str) -> bool:
+    return await thresholds(one, subject) != await thresholds(other, subject)
+
+
+async def until(check: Callable[[], Awaitable[bool]]) -> None:
+    for _ in range(400):
+        if await check():
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("still not so after 20 seconds")

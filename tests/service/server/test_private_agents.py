@@ -59,6 +59,7 @@ QUESTIONS: tuple[dict[str, Any], ...] = (
     {"query": "helper", "preferred_tags": ["hush"], "excluded_tags": ["legal"], "min_score": 0.1},
     {"query": "helper", "client_context": {"domain": "hush", "region": "asia"}},
     {"query": "helper", "detail": "full"},
+    *({"query": word, "min_match": least} for word in WORDS for least in ("strong", "possible")),
 )
 # Writes to an agent that an outsider does not see. They are all refused, so they change neither service.
 WRITES: tuple[tuple[str, str, Any, dict[str, str]], ...] = (

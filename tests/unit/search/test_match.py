@@ -6,13 +6,12 @@ import pytest
 
 from waypost.model.record import AgentRecord
 from waypost.search.ranking.match import (
+    DEFAULT_BACKGROUND,
     DEFAULT_THRESHOLDS,
-    MIN_BACKGROUND,
     MatchThresholds,
     calibrate_thresholds,
     find_exact_field,
     match_of,
-    quantile,
 )
 
 RECORD = AgentRecord(
@@ -69,24 +68,27 @@ def test_the_last_part_of_an_id_is_a_short_id() -> None:
     assert find_exact_field("clerk", record) is None
 
 
-def test_a_small_background_leaves_the_defaults() -> None:
-    assert calibrate_thresholds([]) == DEFAULT_THRESHOLDS
-    assert calibrate_thresholds([0.9] * (MIN_BACKGROUND - 1)) == DEFAULT_THRESHOLDS
+def test_without_a_background_the_defaults_apply() -> None:
+    assert calibrate_thresholds([], 1000) == DEFAULT_THRESHOLDS
+    assert calibrate_thresholds([DEFAULT_BACKGROUND] * 24, 1000) == DEFAULT_THRESHOLDS
 
 
 def test_a_higher_background_raises_the_thresholds_within_bounds() -> None:
-    low, high = calibrate_thresholds([0.05] * 48), calibrate_thresholds([0.95] * 48)
+    low, high = calibrate_thresholds([0.004] * 24, 1000), calibrate_thresholds([0.1] * 24, 1000)
     assert low.strong < DEFAULT_THRESHOLDS.strong < high.strong
     assert low.possible < DEFAULT_THRESHOLDS.possible < high.possible
-    for thresholds in (low, high, calibrate_thresholds([1.0] * 48), calibrate_thresholds([0.0] * 48)):
-        assert 0 < thresholds.possible < thresholds.strong < 1
+    for best in (0.0, 0.3, 0.999, 1.0):
+        thresholds = calibrate_thresholds([best] * 24, 10**6)
+        assert 0 < thresholds.possible < thresholds.strong < 0.9
 
 
-def test_the_order_of_the_background_does_not_matter() -> None:
-    background = [at / 48 for at in range(48)]
-    assert calibrate_thresholds(background) == calibrate_thresholds(background[::-1])
+def test_a_few_agents_hardly_move_the_thresholds() -> None:
+    few, many = (calibrate_thresholds([0.2] * 24, agents) for agents in (5, 5000))
+    assert few.strong - DEFAULT_THRESHOLDS.strong < 0.3 * (many.strong - DEFAULT_THRESHOLDS.strong)
 
 
-def test_quantiles_are_interpolated() -> None:
-    assert [quantile([0.0, 1.0, 2.0], share) for share in (0.0, 0.25, 0.5, 1.0)] == [0.0, 0.5, 1.0, 2.0]
-    assert quantile([0.5], 0.9) == 0.5
+def test_a_minority_of_questions_that_fit_does_not_move_the_thresholds() -> None:
+    best_scores = [0.02] * 24
+    fitting = [*best_scores[:-8], *[0.99] * 8]
+    assert calibrate_thresholds(fitting, 1000) == calibrate_thresholds(best_scores, 1000)
+    assert calibrate_thresholds(fitting[::-1], 1000) == calibrate_thresholds(fitting, 1000)

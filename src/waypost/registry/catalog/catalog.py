@@ -331,6 +331,11 @@ class Catalog:
         """Whether so little is left that it can be done at once."""
         return not self._unindexed and sum(map(len, self._new_spellings.values())) <= _SPELLING_BATCH
 
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the tag index has all agents that were there at the start."""
+        return not self._unindexed
+
     def prepare(self) -> bool:
         """Index a batch of entries; returns whether more are left. Indexing many at once costs a fraction of indexing
         each, so registrations do not wait for it: it runs in the background, or when a read needs the index."""

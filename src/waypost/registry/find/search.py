@@ -6,6 +6,7 @@ skips agents that do not pass. Evidence never quotes private examples.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -14,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from waypost import limits
-from waypost.model.principal import Principal, audience
+from waypost.model.principal import Principal, audience, may_see
 from waypost.model.query import (
     MATCHES,
     DiscoverResult,
@@ -33,7 +34,8 @@ from waypost.model.query import (
 from waypost.model.record import AgentRecord
 from waypost.model.registration import Registration, trust_of
 from waypost.model.verdict import TrustSummary
-from waypost.registry.catalog.catalog import Catalog
+from waypost.registry.catalog.catalog import NO_ENTRY, Catalog
+from waypost.registry.find.calibration import MatchCalibration
 from waypost.registry.find.empty_results import empty_warnings, explain_empty_result, suggest_tags, suggestion_warnings
 from waypost.registry.find.facets import FacetCounter
 from waypost.registry.find.filters import FilterSelection, compile_constraints
@@ -66,6 +68,7 @@ _WIDER_LIMITS: Final = (1000, 20_000)  # further hits to try if too few of the b
 _AFTER_ALL_WINDOWS: Final = 1_000_000
 _SPARE_HITS: Final = 20  # beyond the limit, which trust or a preference may move up
 _SCORE_DECIMALS: Final = 4
+_LOOKS_LIKE_ID: Final = re.compile(r"^\S+[:/]\S+$|^[0-9A-Fa-f]{8}-[0-9A-Fa-f-]{27}$")
 _SELF_ASSERTED: Final = TrustSummary(level="self_asserted")
 
 
@@ -108,9 +111,25 @@ class AgentSearch:
                 self._facets = facets.count(self._query.facets, selection.admitted, self._principal)
             if self._constraints or self._query.statuses:
                 self._rejected = selection.rejected()
-                return self._drop_low_scores(self._apply_trust(self._rank_selection(ranker, selection)))
+                return self._drop_low_scores(
+                    self._put_named_first(self._apply_trust(self._rank_selection(ranker, selection)))
+                )
         ranking = self._rank(ranker, self._catalog.is_reachable, self._hit_limit)
-        return self._drop_low_scores(self._apply_trust(ranking))
+        return self._drop_low_scores(self._put_named_first(self._apply_trust(ranking)))
+
+    def _put_named_first(self, ranking: Ranking) -> Ranking:
+        """If the text is the id or an alias of a visible agent that passes the filters, it is the best hit: ids are not
+        searched by words. A plain word names no agent, or an id such as `weather` would be first for everybody."""
+        text = self._query.text.strip()
+        if len(text) > limits.ID_CHARS or not _LOOKS_LIKE_ID.search(text):
+            return ranking
+        agent_id = self._catalog.resolve(text)
+        entry = (self._catalog.find(agent_id) if agent_id is not None else None) or NO_ENTRY
+        if not may_see(self._principal, entry.scopes) or not self._selection().admits()(entry.id):
+            return ranking
+        known = next((hit for hit in ranking.hits if hit.id == entry.id), None)
+        named = Hit(entry.id, 1.0, None if known is None else known.near)
+        return msgspec.structs.replace(ranking, hits=(named, *(hit for hit in ranking.hits if hit is not known)))
 
     def _apply_trust(self, ranking: Ranking) -> Ranking:
         """Multiply scores by the trust policy and sort again, within each window of the diversity rule."""
@@ -347,14 +366,17 @@ class RegistryFinder:
         self._facets = facets
         self._clock = clock
         self._timings = timings
+        self.calibration = MatchCalibration(catalog, index, clock)
 
     async def find(self, query: Query, principal: Principal) -> DiscoverResult:
         """Ranked candidates that the caller sees, with the filters that were and were not applied."""
         started_at = time.perf_counter()
-        ranker = await self._index.ranker_for(audience(principal), query)
+        visible_to = audience(principal)
+        thresholds = await self.calibration.thresholds(visible_to)
+        ranker = await self._index.ranker_for(visible_to, query)
         now = self._clock.now()
         self._catalog.expire(now)
-        search = AgentSearch(query, self._catalog, principal, now)
+        search = AgentSearch(query, self._catalog, principal, now, thresholds)
         ranking = search.rank(ranker, self._facets)
         registrations = await self._reader.registrations([hit.id for hit in ranking.hits], sources=False)
         result = search.make_result(ranking, registrations)

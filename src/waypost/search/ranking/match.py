@@ -1,19 +1,21 @@
 """Match words: `strong`, `possible` or `weak`, from the score of a candidate and the thresholds of a catalogue.
 
-A score is absolute, but its level differs between catalogues: in one whose agents resemble each other, wrong agents score
-higher. So the thresholds come from the catalogue itself. A fixed sample of its agents gives background questions (an example,
-or the name and the description). For each of them the best score of any *other* agent is the score of a wrong answer:
+A score is absolute, but its level differs between catalogues: the more agents there are, and the more they resemble each
+other, the higher wrong agents score. So the thresholds come from the catalogue itself. The background questions below are of
+everyday life, and no agent is made for them: the best score of each is the score of a wrong answer, and the median of these
+scores is the background of the catalogue.
 
-    strong    above the QUANTILE_STRONG quantile of these scores
-    possible  above the QUANTILE_POSSIBLE quantile
+    threshold = logistic(SLOPE · logit(background) + OFFSET)
 
-Thresholds of a small sample are drawn towards the defaults, and all stay within fixed bounds, so that a catalogue of copies
-or of a single agent cannot make everything strong, or nothing.
+SLOPE and the two offsets were chosen on nine labelled sets, leaving out one at a time (docs/reference/matches.md). In a small
+catalogue, a few agents say little about the level: its background is drawn towards a default.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import exp, log
+from statistics import median
 from typing import Final, Literal, NamedTuple
 
 from waypost.model.names import fold, fold_tag
@@ -21,12 +23,38 @@ from waypost.model.query import Match
 from waypost.model.record import AgentRecord
 from waypost.search.text.analyzer import split_words
 
-QUANTILE_STRONG: Final = 0.75
-QUANTILE_POSSIBLE: Final = 0.25
-BACKGROUND_QUESTIONS: Final = 48  # sampled agents: quantiles are within about 0.1 of those of all agents
-MIN_BACKGROUND: Final = 12  # with fewer, the defaults are used alone
-_PRIOR_QUESTIONS: Final = 12.0  # the weight of the defaults, as a number of questions
-_QUESTION_CHARS: Final = 200
+BACKGROUND_QUESTIONS: Final = (
+    "why does my grandmother's soup taste like the sea",
+    "teach my cat to whistle a waltz",
+    "how long does paint take to dry on a wooden boat",
+    "which shoes should i wear to my cousin's wedding",
+    "what did the neighbours shout about last night",
+    "is it rude to leave a dinner before dessert",
+    "how do i get candle wax out of a carpet",
+    "who left the garden gate open",
+    "tell my brother that i am sorry about the bicycle",
+    "what is the smell of rain on warm stone called",
+    "why do old stairs creak at night",
+    "how many marbles fit into a teapot",
+    "find the sock that i lost in the laundry",
+    "does the moon look bigger from a mountain",
+    "how do i fold a napkin into a swan",
+    "what should i name my new goldfish",
+    "my umbrella turns inside out in the wind",
+    "can a snail climb over a razor blade",
+    "when do storks come back to the village",
+    "how do you polish a brass door handle",
+    "the baker forgot to put salt into the bread",
+    "why is the queue at the ferry always so long",
+    "how do i stop a tap from dripping",
+    "which tree should i plant beside the well",
+)
+DEFAULT_BACKGROUND: Final = 0.015
+SLOPE: Final = 0.75
+STRONG_OFFSET: Final = 2.75
+POSSIBLE_OFFSET: Final = 1.25
+_PRIOR_AGENTS: Final = 50.0  # the weight of the default background, as a number of agents
+_BOUNDS: Final = (0.002, 0.3)  # of a background: a catalogue of jokers must not make every other match weak
 
 ExactField = Literal["id", "name", "tag"]
 
@@ -38,35 +66,29 @@ class MatchThresholds(NamedTuple):
     possible: float
 
 
-DEFAULT_THRESHOLDS: Final = MatchThresholds(strong=0.5, possible=0.1)
-_LOWEST: Final = MatchThresholds(strong=0.3, possible=0.03)
-_HIGHEST: Final = MatchThresholds(strong=0.9, possible=0.5)
+def thresholds_of(background: float) -> MatchThresholds:
+    level = SLOPE * _logit(min(max(background, _BOUNDS[0]), _BOUNDS[1]))
+    return MatchThresholds(round(_logistic(level + STRONG_OFFSET), 4), round(_logistic(level + POSSIBLE_OFFSET), 4))
 
 
-def calibrate_thresholds(background: Sequence[float]) -> MatchThresholds:
-    """The thresholds of a catalogue, from the best wrong score of each background question."""
-    if len(background) < MIN_BACKGROUND:
+def calibrate_thresholds(best_scores: Sequence[float], agents: int) -> MatchThresholds:
+    """The thresholds of a catalogue with this number of agents, from the best score of each background question."""
+    if not best_scores:
         return DEFAULT_THRESHOLDS
-    ordered = sorted(background)
-    own = MatchThresholds(quantile(ordered, QUANTILE_STRONG), quantile(ordered, QUANTILE_POSSIBLE))
-    share = len(ordered) / (len(ordered) + _PRIOR_QUESTIONS)
-    blended = (share * each + (1 - share) * default for each, default in zip(own, DEFAULT_THRESHOLDS, strict=True))
-    bounded = (min(max(each, low), high) for each, low, high in zip(blended, _LOWEST, _HIGHEST, strict=True))
-    return MatchThresholds(*(round(each, 4) for each in bounded))
+    measured = min(max(median(best_scores), _BOUNDS[0]), _BOUNDS[1])
+    share = agents / (agents + _PRIOR_AGENTS)
+    return thresholds_of(_logistic(share * _logit(measured) + (1 - share) * _logit(DEFAULT_BACKGROUND)))
 
 
-def quantile(ordered: Sequence[float], share: float) -> float:
-    """A quantile of sorted values, interpolated between neighbours."""
-    place = share * (len(ordered) - 1)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+def _logit(share: float) -> float:
+    return log(share / (1.0 - share))
 
 
-def background_question(record: AgentRecord) -> str:
-    """A task that this agent does, in its publisher's words: the first public example, else name and description."""
-    shown = [example.text for example in record.examples if not example.extra.get("private")]
-    return (shown[0] if shown else f"{record.name} {record.description}")[:_QUESTION_CHARS]
+def _logistic(odds: float) -> float:
+    return 1.0 / (1.0 + exp(-odds))
+
+
+DEFAULT_THRESHOLDS: Final = thresholds_of(DEFAULT_BACKGROUND)
 
 
 def match_of(score: float, thresholds: MatchThresholds, exact: ExactField | None = None) -> Match:
