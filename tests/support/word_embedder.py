@@ -13,7 +13,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from waypost.search.vectors import Vectors, VectorSpace
+from waypost.search.vectors import SpaceRole, Vectors, VectorSpace
 from waypost.search.vectors.quantizer import CoarseQuantizer
 
 DIMS = 64
@@ -63,4 +63,4 @@ def slow_space(embedder: BagOfWords) -> VectorSpace:
 
 def quick_space(embedder: BagOfWords) -> VectorSpace:
     """One vector of the text, computed when an agent is first used."""
-    return VectorSpace(embedder, CoarseQuantizer.single(DIMS), is_quick=True, has_examples=False)
+    return VectorSpace(embedder, CoarseQuantizer.single(DIMS), is_quick=True, has_examples=False, role=SpaceRole.STATIC)

@@ -19,7 +19,7 @@ from waypost.embedders.use_model import (
     load_quantizer,
 )
 from waypost.errors import ConfigurationError
-from waypost.search.vectors import VectorSpace
+from waypost.search.vectors import SpaceRole, VectorSpace
 
 AUTO: Final = "auto"
 NONE: Final = "none"
@@ -76,7 +76,8 @@ def _use(package: UsePackage, copies: Path | None, parts: tuple[str, ...]) -> Em
         embedder = LazyEmbedder(f"use-{package.version}-{part}-{SPACES_VERSION}", DIMS, loader, part)
         is_static = part == STATIC
         quantizer = load_quantizer(part)
-        spaces.append(VectorSpace(CachingEmbedder(embedder), quantizer, is_quick=is_static, has_examples=not is_static))
+        role = SpaceRole.STATIC if is_static else SpaceRole.MULTILINGUAL
+        spaces.append(VectorSpace(CachingEmbedder(embedder), quantizer, is_static, not is_static, role))
     return EmbedderChoice(tuple(spaces), (), (loader,))
 
 

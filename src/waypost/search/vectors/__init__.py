@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import NamedTuple, Protocol, cast
 
 import numpy as np
@@ -46,6 +47,14 @@ def find_parts_embedder(embedder: object) -> PartsEmbedder | None:
     return cast(PartsEmbedder, embedder) if hasattr(embedder, "encode_parts") else None
 
 
+class SpaceRole(StrEnum):
+    """What the vectors of a space say, which decides how much they count."""
+
+    STATIC = "static"  # means of word vectors: English, by far the fastest
+    MULTILINGUAL = "multilingual"  # a sentence model for queries and agents in different languages
+    ENGLISH = "english"  # a sentence model for English alone
+
+
 class VectorSpace(NamedTuple):
     """An embedder and how its vectors are stored."""
 
@@ -53,6 +62,7 @@ class VectorSpace(NamedTuple):
     quantizer: CoarseQuantizer  # fixed, so that the lists of a vector depend on nothing but itself
     is_quick: bool = True  # vectors are made when an agent is indexed; else in the background
     has_examples: bool = True  # a vector for each example besides the centre
+    role: SpaceRole = SpaceRole.MULTILINGUAL
 
     @property
     def name(self) -> str:
