@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from waypost.client.requests import Document as Document
     from waypost.client.requests import Failure as Failure
     from waypost.client.sync.client import SyncClient as SyncClient
+    from waypost.client.validation import validate as validate
     from waypost.errors import WaypostError as WaypostError
     from waypost.live import LiveAgent as LiveAgent
+    from waypost.protocols.validation import ValidationReport as ValidationReport
     from waypost.responses.agents import Agent as Agent
     from waypost.responses.agents import Change as Change
     from waypost.responses.agents import Page as Page
@@ -54,7 +56,9 @@ _MODULES = {
     "Candidate": "waypost.responses.search",
     "Change": "waypost.responses.agents",
     "Stats": "waypost.responses.service",
+    "ValidationReport": "waypost.protocols.validation",
     "WaypostError": "waypost.errors",
+    "validate": "waypost.client.validation",
 }
 
 __all__ = (
@@ -77,8 +81,10 @@ __all__ = (
     "Candidate",
     "Change",
     "Stats",
+    "ValidationReport",
     "WaypostError",
     "errors",
+    "validate",
     "__version__",
 )
 

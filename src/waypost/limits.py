@@ -79,6 +79,7 @@ QUERY_CHARS: Final = 2000  # a task described in a paragraph
 QUERY_TERMS: Final = 64  # distinct terms looked up in the index
 FILTER_VALUES: Final = 64
 FACET_VALUES: Final = 20  # the most frequent values of each facet; a longer list is no overview
+VALIDATION_PROBLEMS: Final = 50  # of one document that are looked for; each one decodes it again
 NEAR_IDS: Final = 5  # ids that the error for an unknown or ambiguous name lists
 SUGGESTIONS: Final = 3  # for each tag that no agent carries
 DISCOVER_LIMIT_DEFAULT: Final = 10

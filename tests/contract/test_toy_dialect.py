@@ -59,7 +59,8 @@ def test_a_toy_is_recognised_when_it_is_registered(client: httpx2.Client) -> Non
     assert (written["dialect"], written["id"]) == ("toy", ROBOT["toy"])
     fragment = client.post("/api/v1/agents", json={"toy": "https://toys.example/x", "label": "X"}).json()
     assert fragment["path"] == "$.dial", "a document that lacks a member is decoded as a toy"
-    assert "toy, label, dial" in client.post("/api/v1/agents", json={"x": 1}).json()["hint"]
+    unknown = client.post("/api/v1/agents", json={"dial": "https://toys.example/x"}).json()
+    assert "looks like a toy: add `toy`, `label`" in unknown["message"]
 
 
 def test_every_agent_is_served_as_a_toy(client: httpx2.Client) -> None:

@@ -20,7 +20,19 @@ from waypost.registry.operations import OPERATIONS, Operation
 
 # Commands that are no operation of the API: they start a service, describe the installation, use the LAN or stdin, or read the
 # data folder with its keys.
-LOCAL = {"serve", "demo", "completion", "version", "announce", "browse", "mcp", "backup", "restore", "check"}
+LOCAL = {
+    "serve",
+    "demo",
+    "completion",
+    "version",
+    "announce",
+    "browse",
+    "mcp",
+    "backup",
+    "restore",
+    "check",
+    "validate",
+}
 # Methods of the clients that are no operation: another form of an operation's result, and closing the client.
 EXTRA_METHODS = {
     "document",

@@ -29,9 +29,11 @@ PUBLIC = {
     "SearchResult",
     "Stats",
     "SyncClient",
+    "ValidationReport",
     "WaypostError",
     "__version__",
     "errors",
+    "validate",
 }
 
 

@@ -8,8 +8,9 @@ module knows all protocols; they do not import each other.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from itertools import combinations
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -34,7 +35,10 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
 
     codec: Codec
     rank: int  # detection order: the dialect with the most distinctive members has the lowest rank
-    outline: str  # its distinctive members, for the error about an unknown document
+    title: str  # what people call one document of it
+    # Its distinctive members, those that are most often forgotten first: the error for a document that is not recognised
+    # names the missing ones of the nearest dialect.
+    members: str
     # Sets of members, each enough to recognise a document that lacks, or misspells, a distinctive member. It is then
     # decoded as this dialect, so that the error names that member.
     fragments: tuple[str, ...]
@@ -61,7 +65,8 @@ DIALECTS: dict[str, Dialect] = {
         Dialect(
             codec=PROFILE,
             rank=9,
-            outline="id, name, description, bindings",
+            title="a profile document",
+            members="bindings id name description",
             fragments=("bindings",),
             needs_bindings=True,
             media_types=("application/agent-metadata+json",),
@@ -70,26 +75,36 @@ DIALECTS: dict[str, Dialect] = {
         Dialect(
             codec=AF,
             rank=8,
-            outline="id, name and endpoints, summary, owner or capabilities",
+            title="an Agent Framework agent",
+            members="endpoints id name summary",
             fragments=("name endpoints", "name summary"),
         ),
         Dialect(
             codec=RTFS,
             rank=3,
-            outline="agent_id, name, capabilities [{capability_id}], or an (agent-profile …) text",
+            title="an RTFS card",
+            members="capabilities agent_id name discovery_tags",
             fragments=("communication", "discovery_tags"),
         ),
         Dialect(
             codec=ANNOUNCE,
             rank=2,
-            outline="agent_id (UUID), capabilities {}, transport",
+            title="an announced agent",
+            members="transport capabilities agent_id agent_name",
             fragments=("agent_name transport", "public_key transport"),
         ),
-        Dialect(codec=ADP, rank=1, outline="protocol ADP/1.x, identity, endpoints", fragments=("identity endpoints",)),
+        Dialect(
+            codec=ADP,
+            rank=1,
+            title="an ADP document",
+            members="protocol endpoints identity",
+            fragments=("identity endpoints",),
+        ),
         Dialect(
             codec=A2A,
             rank=6,
-            outline="name, skills and supportedInterfaces or url",
+            title="an A2A card",
+            members="capabilities skills url supportedInterfaces name",
             fragments=("skills defaultInputModes", "skills defaultOutputModes"),
             needs_bindings=True,
             media_types=("application/a2a-agent-card+json", "application/agent-card+json"),
@@ -98,7 +113,8 @@ DIALECTS: dict[str, Dialect] = {
         Dialect(
             codec=ARD,
             rank=4,
-            outline="identifier, displayName, type, url or data",
+            title="an AI Catalog entry",
+            members="type url identifier displayName",
             fragments=(
                 *(f"displayName {other}" for other in ("identifier", "type", "mediaType", "url", "data")),
                 *(f"identifier {other}" for other in ("url", "data")),
@@ -107,7 +123,8 @@ DIALECTS: dict[str, Dialect] = {
         Dialect(
             codec=MCP,
             rank=7,
-            outline="name ns/name, description, version, remotes or packages",
+            title="an MCP server.json",
+            members="remotes version name description",
             fragments=("remotes version", "remotes description", "packages version", "packages description"),
             needs_bindings=True,
             media_types=("application/mcp-server-card+json",),
@@ -116,7 +133,8 @@ DIALECTS: dict[str, Dialect] = {
         Dialect(
             codec=OASF,
             rank=5,
-            outline="schema_version, name, skills, authors",
+            title="an OASF record",
+            members="schema_version skills authors name",
             fragments=(
                 *(f"schema_version {other}" for other in ("authors", "skills")),
                 *(f"skills {other}" for other in ("authors", "locators", "modules")),
@@ -125,6 +143,10 @@ DIALECTS: dict[str, Dialect] = {
         ),
     )
 }
+
+_ANY_TIME = 4_000_000_000.0  # later than the times of the examples
+
+_MISSING_MEMBERS = 3  # a document that lacks more of its distinctive members is not near to a dialect
 
 _PROFILE_MEMBERS = frozenset(RECORD_FIELDS)
 
@@ -153,9 +175,77 @@ def detect_dialect(document: Mapping[str, Any]) -> str:
     for dialect in ranked:
         if any(document.keys() >= set(members.split()) for members in dialect.fragments):
             return dialect.codec.name
-    outlines = "; ".join(f"{name}: {dialect.outline}" for name, dialect in DIALECTS.items())
-    raise UnknownDialect(
-        "No dialect recognises this document.", path="$", hint=f"What each looks like: {outlines}. Or name the dialect."
+    raise _not_recognised(document)
+
+
+class NearestDialect(NamedTuple):
+    name: str
+    missing: tuple[str, ...]  # members with which the document would be recognised
+
+
+def find_nearest_dialect(document: Mapping[str, Any]) -> NearestDialect | None:
+    """The dialect that recognises the document once the fewest members are added; None if no dialect knows its members."""
+    found: list[tuple[int, float, NearestDialect]] = []
+    for name, dialect in DIALECTS.items():
+        known = set(dialect.members.split()).union(*dialect.codec.examples())
+        overlap = len(known & document.keys()) / len(document) if document else 0.0
+        missing = _find_missing(document, dialect) if overlap else None
+        if missing is not None:
+            found.append((len(missing), -overlap, NearestDialect(name, missing)))
+    if not found:
+        return None
+    nearest = min(found, key=lambda item: item[:2])[2]
+    completed = _add_members(document, nearest.missing, DIALECTS[nearest.name].codec)
+    return NearestDialect(nearest.name, nearest.missing + _find_required(completed, DIALECTS[nearest.name].codec))
+
+
+def _find_missing(document: Mapping[str, Any], dialect: Dialect) -> tuple[str, ...] | None:
+    members = [member for member in dialect.members.split() if member not in document]
+    for size in range(1, _MISSING_MEMBERS + 1):
+        for missing in combinations(members, size):
+            if dialect.codec.recognises(_add_members(document, missing, dialect.codec)):
+                return missing
+    return None
+
+
+def _add_members(document: Mapping[str, Any], members: Iterable[str], codec: Codec) -> JsonObject:
+    return {**document, **{member: _example_value(codec, member) for member in members}}
+
+
+def _find_required(document: JsonObject, codec: Codec) -> tuple[str, ...]:
+    """Further members that the codec requires and the document lacks."""
+    found: list[str] = []
+    for _ in range(_MISSING_MEMBERS):
+        try:
+            codec.decode(document, DecodeContext(now=_ANY_TIME))
+        except InvalidDocument as error:
+            member = (error.path or "").removeprefix("$.")
+            if member in document or not member.isidentifier():
+                break
+            document = _add_members(document, (member,), codec)
+            found.append(member)
+        else:
+            break
+    return tuple(found)
+
+
+def _example_value(codec: Codec, member: str) -> Any:
+    return next((example[member] for example in codec.examples() if member in example), "https://agents.example.net/")
+
+
+def _not_recognised(document: Mapping[str, Any]) -> UnknownDialect:
+    nearest = find_nearest_dialect(document)
+    if nearest is None:
+        return UnknownDialect(
+            "This is not the document of an agent: no dialect knows its members.",
+            path="$",
+            hint="The simplest one has id, name, description and bindings [{protocol, endpoint}].",
+        )
+    missing = ", ".join(f"`{member}`" for member in nearest.missing)
+    return UnknownDialect(
+        f"The dialect is not recognised. This looks like {DIALECTS[nearest.name].title}: add {missing}.",
+        path="$",
+        hint=f"`waypost validate FILE` lists every problem. If it is complete, name the dialect: {nearest.name}.",
     )
 
 

@@ -19,35 +19,20 @@ from waypost import limits
 from waypost.errors import (
     AddressDenied,
     FetchFailed,
-    MalformedJson,
     PreconditionFailed,
-    TooLarge,
-    UnknownDialect,
     WaypostError,
 )
 from waypost.model.principal import Principal, may_see
 from waypost.model.record import record_to_json
 from waypost.model.verdict import TrustSummary, Verdict, trust_summary
 from waypost.protocols.codec import Decoded
-from waypost.protocols.dialects import unpack_documents
-from waypost.protocols.rtfs.sexpr import is_sexpr_text
+from waypost.registry.document_fetch import UNREACHABLE, fetch_documents
 from waypost.registry.domain_proofs import check_domain_proof, proof_notes
-from waypost.registry.ports import Fetcher, FetchPurpose, FetchResponse
+from waypost.registry.ports import Fetcher, FetchResponse
 from waypost.registry.publication import IMPORT_VIA, Publication, PublicationReceipt
 from waypost.registry.record_linkage import RecordLinker
 from waypost.registry.registry import Registry
 from waypost.responses.agents import ExistingAgent
-
-WELL_KNOWN = (
-    "/.well-known/agent-card.json",
-    "/.well-known/agent.json",
-    "/.well-known/ai-catalog.json",
-    "/.well-known/agentframework/v1/agents",
-    "/",
-)
-_CATALOGS = ("ai-catalog.json", "/agents", "/servers")
-# Reasons that only admins see: they describe a network, not a document.
-_UNREACHABLE = frozenset(("no_address", "refused", "timed_out", "tls", "protocol"))
 
 
 class ImportRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,28 +123,10 @@ class Importer:
         )
 
     async def _fetch(self, request: ImportRequest) -> tuple[FetchResponse, Sequence[bytes]]:
-        candidates = _candidates(request.url)
-        if len(candidates) == 1:
-            fetched = await self._fetcher.fetch(candidates[0], _purpose(candidates[0]))
-            return fetched, _documents(fetched)
-        for url in candidates:
-            try:
-                fetched = await self._fetcher.fetch(url, _purpose(url))
-                documents = _documents(fetched)
-                if documents:
-                    self._registry.decode(documents[0], dialect=request.dialect, source_url=fetched.url)
-                    return fetched, documents
-            except FetchFailed as error:
-                if error.details.get("reason") in _UNREACHABLE:
-                    raise
-            except (UnknownDialect, MalformedJson):
-                continue  # a server may answer every path with some page
-        raise FetchFailed(
-            "None of the well-known documents was found.",
-            path="$.url",
-            hint=f"Name a document, or serve one of {', '.join(WELL_KNOWN[:3])}.",
-            details={"reason": "not_found"},
-        )
+        def recognise(document: bytes, url: str) -> None:
+            self._registry.decode(document, dialect=request.dialect, source_url=url)
+
+        return await fetch_documents(self._fetcher, request.url, recognise)
 
     # --- Documents -------------------------------------------------------------------------------
 
@@ -226,63 +193,9 @@ def _found(publication: Publication) -> ImportedAgent:
     return ImportedAgent(document=publication.document, dialect=publication.dialect, decoded=publication.decoded)
 
 
-def _candidates(url: str) -> list[str]:
-    """The URL itself; for a bare host or origin, the well-known paths."""
-    text = url if "://" in url or "." not in url.split("/")[0] else f"https://{url}"
-    try:
-        parts = urlsplit(text)
-    except ValueError:
-        return [text]
-    if parts.path not in ("", "/") or parts.query or parts.fragment or "?" in text:
-        return [text]
-    return [text.rstrip("/") + path for path in WELL_KNOWN]
-
-
-def _purpose(url: str) -> FetchPurpose:
-    """A catalog may be larger than a card."""
-    return "peer" if url.split("?", 1)[0].endswith(_CATALOGS) else "card"
-
-
-def _documents(fetched: FetchResponse) -> list[bytes]:
-    """The documents in a response. Errors quote nothing of an unreadable response (S9)."""
-    if not fetched.is_success:
-        raise FetchFailed(
-            f"The other server answered with status {fetched.status}.",
-            path="$.url",
-            hint="Check that the document exists.",
-            details={"reason": "status", "answered": fetched.status},
-        )
-    if is_sexpr_text(fetched.body):
-        return [fetched.body]
-    try:
-        packed = unpack_documents(fetched.body)
-    except (msgspec.DecodeError, RecursionError):
-        raise FetchFailed(
-            "The response is not a document of any dialect.",
-            path="$.url",
-            hint="Use the URL of a card, a manifest or a catalog.",
-            details={"reason": "not_a_document"},
-        ) from None
-    if packed is None:
-        return [_bounded(fetched.body)]
-    if len(packed) > limits.FETCH_DOCUMENTS:
-        raise TooLarge(
-            f"The catalog has {len(packed)} entries; at most {limits.FETCH_DOCUMENTS} can be imported at once.",
-            path="$.url",
-            hint="Save it as a file and import that.",
-        )
-    return packed
-
-
-def _bounded(document: bytes) -> bytes:
-    if len(document) > limits.DOCUMENT_BYTES:
-        raise TooLarge(f"The document has more than {limits.DOCUMENT_BYTES} bytes.", path="$.url")
-    return document
-
-
 def _reveals_network(error: WaypostError, url: str) -> bool:
     """Whether an error reveals something about a network. A URL with an IP address reveals nothing new; a name may."""
     if isinstance(error, AddressDenied):
         host = (urlsplit(url if "://" in url else f"https://{url}").hostname or "").split(".")[-1]
         return not (host.isdecimal() or ":" in host or host == "localhost")
-    return error.details.get("reason") in _UNREACHABLE
+    return error.details.get("reason") in UNREACHABLE

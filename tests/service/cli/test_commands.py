@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from support.records import CODECS
-from support.server import RunningServer
+from support.server import RunningServer, running_server
 from support.shell import Shell
 from support.website import website
 from waypost import SyncClient
+from waypost.errors import AddressDenied
 
 Document = dict[str, Any]
 
@@ -44,6 +45,31 @@ def test_an_agent_is_registered_read_and_withdrawn(shell: Shell, agent: Document
     gone = shell("get", agent["id"])
     assert (gone.code, gone.out) == (1, "")
     assert gone.err.startswith("error: ")
+
+
+def test_documents_are_validated_without_a_service(lonely_shell: Shell, tmp_path: Path, agent: Document) -> None:
+    good = lonely_shell.write("folder/good.json", agent)
+    bad = lonely_shell.write("folder/bad.json", {"id": "x", "name": 1, "bindings": []})
+    ran = lonely_shell("validate", good)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith("valid")
+    assert agent["id"] in ran.out
+    ran = lonely_shell("validate", bad)
+    assert ran.code == 1
+    assert "profile" in ran.out
+    for path in ("$.name", "$.description", "$.bindings"):
+        assert f"  {path}  " in ran.out
+    value = lonely_shell("validate", bad, "-o", "json").json
+    assert (value["valid"], value["dialect"]) == (False, "profile")
+    assert {problem["path"] for problem in value["problems"]} == {"$.name", "$.description", "$.bindings"}
+    assert [line["valid"] for line in lonely_shell("validate", "folder", "-o", "jsonl").lines] == [False, True]
+    assert lonely_shell("validate", "-", stdin=json.dumps(agent).encode()).code == 0
+    assert lonely_shell("validate", "-", stdin=b"{").code == 1
+    assert lonely_shell("validate", "none.json").code == 1
+    with website(tmp_path / "folder") as site:
+        assert lonely_shell("validate", f"{site}/good.json").code == 0
+        assert lonely_shell("validate", f"{site}/bad.json").code == 1
+        assert lonely_shell("validate", f"{site}/none.json").code == 69
 
 
 def test_commands_take_short_ids(shell: Shell, agent: Document) -> None:
@@ -132,9 +158,9 @@ def test_a_card_at_an_address_is_fetched_and_named_by_it(shell: Shell, tmp_path:
         ("http://127.0.0.1:1025/card.json", 69),
         ("ftp://agents.example.net/card.json", 64),
         ("http://10.0.0.1/card.json", 77),
-        ("http://127.0.0.2:8080/card.json", 77),
         ("http://169.254.169.254/latest/meta-data", 77),
-        ("{server}/api/v1/stats", 77),
+        ("http://127.0.0.2:1026/card.json", 69),  # the command itself fetches addresses on this machine
+        ("{server}/healthz", 1),
     ],
 )
 def test_an_address_without_a_document_is_reported(
@@ -181,6 +207,25 @@ def test_a_catalog_at_an_address_is_imported(shell: Shell, tmp_path: Path) -> No
         ran = shell("import", f"{site}/ai-catalog.json", "-o", "jsonl")
     assert [line["outcome"] for line in ran.lines] == ["created", "created", "created", "failed"]
     assert ran.code == 1
+
+
+def test_an_agent_on_this_machine_is_registered_by_its_address(shell: Shell, tmp_path: Path) -> None:
+    """The command fetches it; the service never connects to such an address."""
+    card = {**CODECS["a2a"].examples()[1], "name": "Local Echo"}
+    (tmp_path / "site/.well-known").mkdir(parents=True)
+    (tmp_path / "site/.well-known/agent-card.json").write_text(json.dumps(card))
+    with running_server("--no-health-checks") as strict, website(tmp_path / "site") as site:
+        own = Shell(tmp_path, strict.environment())
+        found_at = f"{site}/.well-known/agent-card.json"
+        shown = own("register", site, "--dry-run")
+        assert shown.out == f"found  {found_at}  (a2a)  Local Echo  self_asserted\n"
+        assert own("list", "-o", "json").json == []
+        ran = own("register", site.removeprefix("http://"), "-o", "json")
+        assert (ran.code, ran.json["id"], ran.json["outcome"]) == (0, found_at, "created")
+        assert own("get", "local echo", "-o", "json").json["id"] == found_at
+        assert own("register", site, "--local", "-o", "json").json["outcome"] == "unchanged"
+        with SyncClient(strict.url, strict.admin_token) as client, pytest.raises(AddressDenied):
+            client.fetch(site, save=True)
 
 
 def test_an_address_can_be_fetched_from_this_machine(shell: Shell, tmp_path: Path, agent: Document) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from support.toy_dialect.codec import ToyCodec
 from waypost.protocols.dialects import DIALECTS, Dialect
 
-DIALECTS["toy"] = Dialect(codec=ToyCodec(), rank=0, outline="toy, label, dial", fragments=("toy label",))
+DIALECTS["toy"] = Dialect(codec=ToyCodec(), rank=0, title="a toy", members="toy label dial", fragments=("toy label",))
 
 if __name__ == "__main__":
     from waypost.cli.main import run

@@ -6,9 +6,9 @@ The service fetches a document at an address, and on a terminal the command show
 
 from __future__ import annotations
 
-import asyncio
 import re
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import click
 import msgspec
 from rich.text import Text
 
+from waypost.cli.local_fetch import fetch_locally, find_loopback_url
 from waypost.cli.options import example, parse_duration_option
 from waypost.cli.output import Printer, report_error, sanitize
 from waypost.cli.session import Session, with_session
@@ -26,9 +27,9 @@ from waypost.client.sync.client import SyncClient
 from waypost.domains.target import is_domain
 from waypost.errors import AddressDenied, FetchFailed, Unauthorized, Unavailable, WaypostError, error_codes
 from waypost.model.verdict import TrustSummary
-from waypost.net.outbound import OutboundClient, OutboundOptions
+from waypost.protocols.codec import DecodeContext
+from waypost.protocols.dialects import decode_document
 from waypost.responses.agents import Agent, FetchedAgent, FetchResult, Receipt
-from waypost.settings import Settings
 
 _FILES = (".json", ".jsonl", ".ndjson", ".rtfs", ".txt", ".yaml", ".yml", ".toml", ".pem")
 
@@ -126,21 +127,6 @@ def _labelled(label: str, text: str, style: str = "") -> Text:
     return Text().append(f"  {sanitize(label):<18}", style="dim").append(sanitize(text), style=style)
 
 
-# The user may connect wherever this machine may, except to addresses that are always denied (metadata services).
-_ALL_NETWORKS = ("0.0.0.0/0", "::/0", "127.0.0.0/8", "::1/128")
-
-
-def fetch_locally(url: str, settings: Settings) -> tuple[bytes, str]:
-    """The document, and its URL after redirects."""
-    options = msgspec.structs.replace(OutboundOptions.of(settings), allow_cidrs=_ALL_NETWORKS)
-    fetched = asyncio.run(OutboundClient(options).fetch(url, "peer"))
-    if not fetched.is_success:
-        raise FetchFailed(
-            f"{url} answered with status {fetched.status}.", path="URL", hint="Check the URL of the document."
-        )
-    return fetched.body, fetched.url
-
-
 class RegisterOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How documents at addresses are fetched and registered."""
 
@@ -155,6 +141,7 @@ class RegisterOptions(msgspec.Struct, frozen=True, kw_only=True):
         "waypost register card.json server.json --visibility internal",
         "waypost register https://agents.example.net/.well-known/agent-card.json",
         "waypost register https://agents.example.net --dry-run",
+        "waypost register http://localhost:9999",
         "waypost register alice.example.com",
         "generate-card | waypost register -",
     )
@@ -182,7 +169,7 @@ def register(
 
     The service fetches documents at addresses: public ones, and private ones in its setting allow_cidrs. An origin means its
     well-known documents, a domain the agent that its DNS names, which is resolved again regularly. On a terminal the
-    documents are shown before they are registered.
+    documents are shown before they are registered. An address on this machine is fetched by the command itself.
 
     The dialect of each document is recognised from its content. To register many documents at once, use import.
     """
@@ -222,25 +209,44 @@ def _report_failure(failure: tuple[WaypostError, str | None], *, local: bool) ->
 def _register(
     session: Session, client: SyncClient, name: str, write_options: WriteOptions, options: RegisterOptions
 ) -> Iterator[Receipt]:
-    if is_address(name) and not (options.local and is_url(name)):
+    local_url = find_loopback_url(name) or (name if options.local and is_url(name) else None)
+    if local_url is not None:
+        yield from _from_this_machine(session, client, local_url, write_options, dry_run=options.dry_run)
+        return
+    if is_address(name):
         yield from _from_url(session.printer(), client, name, write_options, options)
         return
     if options.dry_run:
-        raise click.UsageError("--dry-run is for URLs and domains that the service fetches.")
-    content: bytes | Path
-    fetched_from = None
-    if is_url(name):
-        content, fetched_from = fetch_locally(name, session.settings())
-    else:
-        content = sys.stdin.buffer.read() if name == "-" else Path(name)
-    yield client.register(
-        content,
-        dialect=write_options.dialect,
-        visibility=write_options.visibility,
-        ttl_seconds=write_options.ttl_seconds,
-        if_match=write_options.if_match,
-        base=write_options.base,
-        fetched_from=fetched_from,
+        raise click.UsageError("--dry-run is for URLs and domains. `waypost validate FILE` checks a file.")
+    yield _send(client, sys.stdin.buffer.read() if name == "-" else Path(name), write_options)
+
+
+def _from_this_machine(
+    session: Session, client: SyncClient, url: str, write_options: WriteOptions, *, dry_run: bool
+) -> Iterator[Receipt]:
+    """Fetch the documents here and send them: the service must not connect to addresses that only callers may reach."""
+    printer = session.printer()
+    found_at, documents = fetch_locally(url, session.settings(), write_options.dialect)
+    for document in documents:
+        context = DecodeContext(now=time.time(), source_url=found_at, base_url=write_options.base)
+        dialect, _, decoded = decode_document(document, write_options.dialect, context)
+        if dry_run:
+            trust = client.verify_document(document, dialect).level
+            printer.line(f"found  {sanitize(decoded.record.id)}  ({dialect})  {sanitize(decoded.record.name)}  {trust}")
+            continue
+        printer.note(f"found: {dialect} {decoded.record.name!r} at {found_at}")
+        yield _send(client, document, msgspec.structs.replace(write_options, fetched_from=found_at))
+
+
+def _send(client: SyncClient, document: bytes | Path, options: WriteOptions) -> Receipt:
+    return client.register(
+        document,
+        dialect=options.dialect,
+        visibility=options.visibility,
+        ttl_seconds=options.ttl_seconds,
+        if_match=options.if_match,
+        base=options.base,
+        fetched_from=options.fetched_from,
     )
 
 
