@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from bench.embedding_cache import CachedEmbedder
 from bench.searchers import MakeRanker
 from waypost.embedders.choice import choose_embedder
 from waypost.model.registration import Registration
@@ -34,6 +35,16 @@ def spaces() -> tuple[VectorSpace, ...]:
     return tuple(space._replace(is_quick=True) for space in chosen)
 
 
+@cache
+def cached_spaces() -> tuple[VectorSpace, ...]:
+    """The same with vectors that are kept on disk from run to run: for quality, where only the order counts."""
+    return tuple(space._replace(embedder=CachedEmbedder(space.embedder)) for space in spaces())
+
+
+def quality_ranker() -> Ranker:
+    return HybridRanker(None, cached_spaces())
+
+
 def default_ranker(folder: Path | None = None, weights: SignalWeights | None = None) -> Ranker:
     """As the service makes it; saved in `folder`, or in memory."""
     return HybridRanker(folder, spaces(), weights)
@@ -45,12 +56,17 @@ def filling_ranker(folder: Path, compose: Callable[[Embedder], Embedder]) -> Ran
     return HybridRanker(folder, [space._replace(embedder=compose(space.embedder)) for space in spaces()])
 
 
+def sentence_space() -> VectorSpace:
+    """The space of the first sentence model, which baselines use, too."""
+    return next(space for space in spaces() if space.has_examples)
+
+
 @dataclass(frozen=True)
 class Ablation:
     """A ranker, and the parts of the records that it does not see."""
 
     name: str
-    make: MakeRanker = default_ranker
+    make: MakeRanker = quality_ranker
     hidden: dict[str, object] = field(default_factory=dict)
 
     def shown(self, agent: Registration) -> Registration:
@@ -60,7 +76,7 @@ class Ablation:
 
 
 def _without(**off: float) -> MakeRanker:
-    return lambda: default_ranker(weights=SignalWeights()._replace(**off))
+    return lambda: HybridRanker(None, cached_spaces(), SignalWeights()._replace(**off))
 
 
 SIGNALS: tuple[Ablation, ...] = (

@@ -76,6 +76,9 @@ class InProcess:
     def find(self, text: str, limit: int = 10) -> list[Hit]:
         return ask(self.ranker, text, limit)
 
+    def rank(self, query: Query) -> list[Hit]:
+        return _asked(self.ranker, query)
+
     def found(self, text: str, limit: int = 10) -> tuple[Query, list[Hit]]:
         """With what evidence is told from."""
         query = Query(text=text, limit=limit, include_evidence=True)

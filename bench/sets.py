@@ -21,6 +21,17 @@ from waypost.model.record import AgentRecord, Binding, Example
 from waypost.model.registration import Registration
 
 DATA = Path(__file__).parent / "data"
+# The labelled sets by family. Sets of a family have questions or agents in common: they are left out together.
+FAMILIES = {
+    "metatool": ("metatool",),
+    "sealtools": ("sealtools",),
+    "stabletoolbench": ("stabletoolbench_tool", "stabletoolbench_api"),
+    "livemcp": ("livemcp_server", "livemcp_tool"),
+    "clinc150": ("clinc150",),
+    "bfcl": ("bfcl",),
+    "skills_catalogue": ("skills_catalogue",),
+}
+SETS = tuple(name for names in FAMILIES.values() for name in names)
 ORIGIN = "https://agents.example.net"
 
 
@@ -108,6 +119,15 @@ def real_servers() -> tuple[Registration, ...]:
     """MCP servers as people registered them, without examples and questions."""
     rows = ({**row, "description": row["description"] or row["name"]} for row in servers())
     return tuple(registration("servers", row) for row in rows)
+
+
+def family_of(name: str) -> str:
+    return next(family for family, names in FAMILIES.items() if name in names)
+
+
+def questions_without_agent() -> list[str]:
+    """Questions that no agent of `clinc150` answers."""
+    return [row["query"] for row in read_json_lines(shared_path("data/retrieval/clinc150/queries_none.jsonl"))]
 
 
 @cache

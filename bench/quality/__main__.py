@@ -1,6 +1,6 @@
 """Search quality, beside baselines in the same run.
 
-    python -m bench.quality [--questions N] [--only retrieval,peers,ablation,checks] [--http] [--keep | --check]
+    python -m bench.quality [--questions N] [--only sets,haystack,signals,robustness,checks] [--keep | --check]
 
 `--keep` writes bench/results/quality.json, the tables and the plot of docs/explanation/search-quality.md; `--check` ends
 with 1 if a figure is worse than the saved one by more than its tolerance (bench/quality/report.py).
@@ -10,80 +10,85 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from bench import saved_results
-from bench.baseline_searchers import Bm25, BruteForce, Rrf, SentenceModel
+from bench.quality import robustness
+from bench.quality.baselines import Bm25, BruteForce, Rrf
 from bench.quality.checks import all_checks
 from bench.quality.report import BLOCKS, DOCUMENT, PLOT, RESULTS, TOLERANCES, documented, drawn, own
-from bench.quality.retrieval import Task, measured, tasks
-from bench.rankers import ABLATIONS, DEFAULT, default_ranker
-from bench.searchers import InProcess, OverHttp, Searcher
+from bench.quality.retrieval import QUESTIONS, MakeSearcher, Task, measure, tasks
+from bench.rankers import ABLATIONS, DEFAULT, cached_spaces, quality_ranker
+from bench.searchers import InProcess
 
-MakeSearcher = Callable[[], Searcher]
-PARTS = ("retrieval", "peers", "ablation", "checks")
+PARTS = ("sets", "haystack", "signals", "robustness", "checks")
 
 
-def peers() -> dict[str, MakeSearcher]:
-    encode = SentenceModel()
+def searchers() -> dict[str, MakeSearcher]:
+    """The product and the baselines, which use the product's first sentence model."""
+    encode = next(space for space in cached_spaces() if space.has_examples).embedder.encode
     return {
-        "sentence model, brute force": lambda: BruteForce(encode),
-        "BM25 alone": Bm25,
-        "RRF of the two": lambda: Rrf(BruteForce(encode), Bm25()),
+        DEFAULT: partial(InProcess, quality_ranker),
+        "BM25": Bm25,
+        "vectors": lambda: BruteForce(encode),
+        "RRF hybrid": lambda: Rrf(Bm25(), BruteForce(encode)),
     }
 
 
-def retrieval(todo: list[Task], contestants: dict[str, MakeSearcher]) -> dict[str, Any]:
+def compare(contestants: dict[str, MakeSearcher], todo: list[Task]) -> dict[str, Any]:
     results: dict[str, Any] = {}
     for name, make in contestants.items():
-        for task in todo:
-            results.setdefault(name, {}).update(measured(make, task.agents, task))
-        print(f"  {name}: {results[name]}", flush=True)
+        results[name] = {task.name: measure(make, task) for task in todo}
+        print(f"  {name}: { {task: each['ndcg10'] for task, each in results[name].items()} }", flush=True)
     return results
 
 
-def ablation(todo: list[Task]) -> dict[str, Any]:
+def ablate(todo: list[Task]) -> dict[str, Any]:
+    """The product without a signal, with one signal alone, or without a part of the records."""
     results: dict[str, Any] = {}
     for each in ABLATIONS:
-        for task in todo:
-            shown = [each.shown(agent) for agent in task.agents]
-            results.setdefault(each.name, {}).update(measured(partial(InProcess, each.make), shown, task))
-        print(f"  {each.name}: {results[each.name]}", flush=True)
+        shown = [Task(task.name, [each.shown(agent) for agent in task.agents], task.questions) for task in todo]
+        results |= compare({each.name: partial(InProcess, each.make)}, shown)
     return results
 
 
-def run(parts: set[str], questions: int | None, *, with_http: bool) -> dict[str, Any]:
-    todo = tasks(questions)
-    contestants: dict[str, MakeSearcher] = {DEFAULT: partial(InProcess, default_ranker)} if "retrieval" in parts else {}
-    if with_http:
-        contestants[f"{DEFAULT} over HTTP"] = OverHttp
-    if "peers" in parts:
-        contestants |= peers()
-    results: dict[str, Any] = {"retrieval": retrieval(todo, contestants)}
-    if "ablation" in parts:
-        results["ablation"] = ablation(todo)
+def run(parts: set[str], questions: int) -> dict[str, Any]:
+    contestants, results = searchers(), dict[str, Any]()
+    if "sets" in parts:
+        results["sets"] = compare(contestants, tasks(questions))
+    if "haystack" in parts:
+        results["haystack"] = compare(contestants, tasks(questions, in_haystack=True))
+    if "signals" in parts:
+        results["signals"] = ablate(tasks(questions))
+    if "robustness" in parts:
+        results["robustness"] = {
+            **robustness.losses(quality_ranker, questions),
+            "one-word tags": robustness.one_word_tags(quality_ranker),
+        }
+        results["long questions"] = robustness.long_questions(contestants, questions)
+        results["no agent fits"] = {
+            name: robustness.no_agent_fits(make, questions) for name, make in contestants.items()
+        }
     if "checks" in parts:
-        results["checks"] = all_checks(default_ranker)
+        results["checks"] = all_checks(quality_ranker)
     return results
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--questions", type=int, help="of each set, spread evenly; all without it")
+    parser.add_argument("--questions", type=int, default=QUESTIONS, help="of each set, spread evenly")
     parser.add_argument("--only", default=",".join(PARTS), help="parts to run, with commas")
-    parser.add_argument("--http", action="store_true", help="ask the served product as well")
     then = parser.add_mutually_exclusive_group()
     then.add_argument("--keep", action="store_true", help="write results, tables and plot")
     then.add_argument("--check", action="store_true", help="fail when worse than what is kept")
     asked = parser.parse_args()
     parts = set(asked.only.split(","))
-    if asked.keep and (asked.questions or parts != set(PARTS)):
+    if asked.keep and (asked.questions != QUESTIONS or parts != set(PARTS)):
         parser.error("only a whole run is kept")
-    if asked.check and asked.questions:
-        parser.error("what is kept is of all questions: check with all of them")
-    results = run(parts, asked.questions, with_http=asked.http)
+    if asked.check and asked.questions != QUESTIONS:
+        parser.error(f"what is kept is of {QUESTIONS} questions a set: check with as many")
+    results = run(parts, asked.questions)
     for table in BLOCKS.values():
         print(table(results), end="\n\n")
     if asked.keep:

@@ -16,6 +16,7 @@ import msgspec
 from bench.corpus import documents
 from bench.measures import auc, mean, ndcg, reciprocal_rank
 from bench.quality import attacks
+from bench.quality.retrieval import tasks
 from bench.searchers import NOW, InProcess, MakeRanker, OverHttp, settle
 from bench.sets import (
     DATA,
@@ -32,6 +33,7 @@ from bench.sets import (
 from waypost.model.query import Hit, Query
 from waypost.model.registration import Registration
 from waypost.search.evidence import explain
+from waypost.search.index.document import prepare_documents
 
 Figures = dict[str, float]
 _DEEP = 100  # as far as a question may look
@@ -309,23 +311,37 @@ def _places(searcher: InProcess, asked: Sequence[Question], agent: Registration)
     ]
 
 
-# --- One owner of everything ----------------------------------------------------------------------
+# --- What the protection costs --------------------------------------------------------------------
+
+_PROTECTED = 200  # questions of each set
 
 
-def one_owner(make: MakeRanker, questions: int | None = None) -> Figures:
-    """A company that registers all agents under one owner must find them as well as a market does."""
-    held = public_set("metatool")
-    asked = sampled(held.questions, questions)
-    figures = {}
-    for name, agents in (
-        ("many_owners", held.agents),
-        ("one_owner", tuple(msgspec.structs.replace(agent, owner="company") for agent in held.agents)),
-    ):
-        searcher = loaded(make, agents)
-        found = [([hit.id for hit in searcher.find(each.text)], each.relevant) for each in asked]
-        figures[name] = round(100 * mean(ndcg(*answer) for answer in found), 2)
+def protection(make: MakeRanker, questions: int = _PROTECTED) -> Figures:
+    """The points that the rules against duplicates, floods of one owner and stuffing cost on honest sets: with every agent its
+    own owner, and with one owner for all agents of a set; and the share of honest agents that are damped as spam."""
+    plain: list[float] = []
+    guarded: list[float] = []
+    one_owner: list[float] = []
+    damped: list[bool] = []
+    for task in tasks(questions):
+        searcher = loaded(make, task.agents)
+        plain.append(mean(ndcg(_ids(searcher, each, diversity=False), each.relevant) for each in task.questions))
+        guarded.append(mean(ndcg(_ids(searcher, each), each.relevant) for each in task.questions))
         searcher.close()
-    return {"ndcg10": figures["one_owner"], "lost": round(figures["many_owners"] - figures["one_owner"], 2)}
+        searcher = loaded(make, (msgspec.structs.replace(agent, owner="company") for agent in task.agents))
+        one_owner.append(mean(ndcg(_ids(searcher, each), each.relevant) for each in task.questions))
+        searcher.close()
+        damped += [document.worth < 1 for document in prepare_documents(task.agents, with_texts=False)]
+    return {
+        "lost": round(100 * (mean(plain) - mean(guarded)), 2),
+        "lost_with_one_owner": round(100 * (mean(plain) - mean(one_owner)), 2),
+        "damped_percent": share(damped),
+    }
+
+
+def _ids(searcher: InProcess, question: Question, *, diversity: bool = True) -> list[str]:
+    query = Query(text=question.text, limit=10, diversity=diversity)
+    return [hit.id for hit in searcher.rank(query)]
 
 
 def all_checks(make: MakeRanker, *, quick: bool = False) -> dict[str, Any]:
@@ -337,5 +353,5 @@ def all_checks(make: MakeRanker, *, quick: bool = False) -> dict[str, Any]:
         "many skills": _many_skills(make, quick=quick),
         "no good agent": no_good_agent(make, questions=few),
         "cheats": cheats(make, agents=1 if quick else 6),
-        "one owner": one_owner(make, few),
+        "protection": protection(make, few or _PROTECTED),
     }

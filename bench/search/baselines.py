@@ -6,7 +6,8 @@ import time
 
 import psutil
 
-from bench.baseline_searchers import Bm25, BruteForce, Rrf, SentenceModel
+from bench.quality.baselines import Bm25, BruteForce, Rrf
+from bench.rankers import sentence_space
 from bench.search.agents import agents
 from bench.search.composed_vectors import composed
 from bench.search.questions import distinct
@@ -35,6 +36,6 @@ def peer(name: str, size: int, count: int) -> Figures:
 def _made(name: str, size: int) -> Searcher:
     if name == PEERS[1]:
         return Bm25()
-    model = SentenceModel(remembered=0)
-    vectors = BruteForce(composed(model, PEERS[0], size).encode)
+    encode = sentence_space().embedder.encode
+    vectors = BruteForce(composed(encode, PEERS[0], size).encode)
     return vectors if name == PEERS[0] else Rrf(vectors, Bm25())
