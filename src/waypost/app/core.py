@@ -5,6 +5,7 @@ renderer, metrics.
 from __future__ import annotations
 
 import hmac
+import os
 import platform
 import secrets
 from collections.abc import Callable, Sequence
@@ -180,12 +181,14 @@ def has_sentence_model(settings: Settings) -> bool:
 
 
 def make_ranker(settings: Settings, models: Models) -> Ranker:
+    from waypost.registry.jobs.segment_process import SegmentProcess
     from waypost.search.ranker import HybridRanker
 
     folder = settings.data / INDEX_FOLDER if settings.is_durable else None
+    builder = SegmentProcess() if (os.cpu_count() or 1) > 1 else None
     if settings.embedder == "none":
-        return HybridRanker(folder)
-    return HybridRanker(folder, models.choice.spaces, warnings=models.choice.warnings)
+        return HybridRanker(folder, builder=builder)
+    return HybridRanker(folder, models.choice.spaces, warnings=models.choice.warnings, builder=builder)
 
 
 class CursorKeyFile:

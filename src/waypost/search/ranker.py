@@ -22,7 +22,7 @@ from waypost.model.principal import LAN_SUBJECT
 from waypost.model.query import Hit, MatchSignals, Query, Ranking
 from waypost.model.registration import Registration
 from waypost.search.index.document import hash_of
-from waypost.search.index.index import SearchIndex, YieldControl, never_yield
+from waypost.search.index.index import SearchIndex, SegmentBuilder, YieldControl, never_yield
 from waypost.search.index.segment import Array, Mask, Rows, SegmentReader, id_keys
 from waypost.search.kernels.ivf_index_fallback import QUERY_GRID
 from waypost.search.kernels.scoring_fallback import round_scores
@@ -128,8 +128,9 @@ class HybridRanker:
         weights: SignalWeights | None = None,
         taxonomy: Taxonomy | None = None,
         warnings: Sequence[str] = (),
+        builder: SegmentBuilder | None = None,
     ) -> None:
-        self.index = SearchIndex(folder, tuple(spaces))
+        self.index = SearchIndex(folder, tuple(spaces), builder)
         self._weights = weights or SignalWeights()
         self._taxonomy = taxonomy
         self._warnings = tuple(warnings)

@@ -45,7 +45,7 @@ from waypost.search.text.spam import (
 from waypost.search.text.taxonomy import spellings
 
 RANKED_STATUSES = ("active", "testing", "deprecated")  # others are never a result
-VERSION: Final = 6  # raise it when the same record gives other numbers: saved segments are then rebuilt
+VERSION: Final = 7  # raise it when the same record gives other numbers: saved segments are then rebuilt
 
 NAME: Final = (2.0, 3.0)  # weight and reference length: a name says most in the fewest words
 DESCRIPTION: Final = (1.0, 10.0)
@@ -140,7 +140,6 @@ def _prepare_document(
     record = registration.record
     updated = find_instant(record.updated_at)
     damped = spam_damping(fields)
-    texts = _texts(visible, fields.shared)
     impacts, said = term_impacts(fields, damped)
     return IndexDocument(
         id=record.id,
@@ -152,9 +151,9 @@ def _prepare_document(
         impacts=impacts,
         said=said,
         keys=_keys(registration, has_tags=damped.tags > 0),
-        texts=texts if with_texts else (),
+        texts=_texts(visible, fields.shared) if with_texts else (),
         worth=damped.whole,
-        language=detect_language(" ".join(texts)),
+        language=detect_language(" ".join((visible.name, visible.description, *visible.examples))),
         fingerprint=simhash,
     )
 

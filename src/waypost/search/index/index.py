@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -106,6 +106,8 @@ _GROWTH: Final = 20
 
 _GROWTH_UNDER_LOAD: Final = 1
 
+_SEGMENTS_UNDER_LOAD: Final = 16
+
 _GROWTH_AT_REST: Final = 200  # for an index that is written in about a second
 
 _SMALL: Final = 100_000  # rows
@@ -120,10 +122,24 @@ def never_yield() -> bool:
     return False
 
 
+class SegmentBuilder(Protocol):
+    """Builds segments of many agents without vectors, outside of this interpreter."""
+
+    def build(self, registrations: Sequence[Registration]) -> list[Segment] | None:
+        """One segment for each visibility tier. None: the caller has to build them."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class SearchIndex:
     """One thread queries and changes it; another may compact and embed."""
 
-    def __init__(self, folder: Path | None = None, spaces: Sequence[VectorSpace] = ()) -> None:
+    def __init__(
+        self, folder: Path | None = None, spaces: Sequence[VectorSpace] = (), builder: SegmentBuilder | None = None
+    ) -> None:
+        """`builder` builds the segments of a bulk load elsewhere."""
+        self._builder = builder
         self._directory = SegmentDirectory(folder)
         self.spaces = {space.name: space for space in spaces}
         self._lock = Lock()  # never held during a merge or a large write
@@ -206,6 +222,8 @@ class SearchIndex:
                 self._directory.clear()
 
     def close(self) -> None:
+        if self._builder is not None:
+            self._builder.close()
         with self._maintaining, self._lock:
             self._readers = []
             self._buffer.clear()
@@ -385,11 +403,20 @@ class SearchIndex:
             pending = self._buffer.all()
         for start in range(0, len(pending), _SEGMENT_BATCH):
             part = pending[start : start + _SEGMENT_BATCH]
-            prepared: list[IndexDocument] = []
-            for first in range(0, len(part), _STEP):
-                give_way()
-                prepared += self._prepare(part[first : first + _STEP])
-            self._add_readers(part, self._build_readers(prepared))
+            self._add_readers(part, self._build_elsewhere(part) or self._build_in_steps(part, give_way))
+
+    def _build_elsewhere(self, registrations: Sequence[Registration]) -> list[SegmentReader]:
+        """Segments without vectors, which `embed` makes later."""
+        if self._builder is None or len(registrations) < _SEGMENT_BATCH:
+            return []
+        return [SegmentReader(each) for each in self._builder.build(registrations) or ()]
+
+    def _build_in_steps(self, registrations: Sequence[Registration], give_way: YieldControl) -> list[SegmentReader]:
+        prepared: list[IndexDocument] = []
+        for first in range(0, len(registrations), _STEP):
+            give_way()
+            prepared += self._prepare(registrations[first : first + _STEP])
+        return self._build_readers(prepared)
 
     def _add_readers(self, prepared: Sequence[Registration], built: Sequence[SegmentReader]) -> None:
         """Add segments of pending agents. Rows that changed meanwhile, or that a query indexed, are deleted."""
@@ -408,7 +435,8 @@ class SearchIndex:
 
     def _compact(self, *, is_under_load: bool, at_rest: bool) -> None:
         for tier in range(len(VISIBILITIES)):
-            growth = _GROWTH_UNDER_LOAD if is_under_load else _growth_factor(self._of(tier), at_rest)
+            readers = self._of(tier)
+            growth = _growth_under_load(readers) if is_under_load else _growth_factor(readers, at_rest)
             self._compact_tier(tier, growth)
         if not is_under_load:
             for reader in [reader for reader in self._readers if reader.is_saved]:
@@ -551,6 +579,11 @@ class SearchIndex:
 def _growth_factor(readers: Sequence[SegmentReader], at_rest: bool) -> int:
     """How many times larger than all newer segments a segment may be to be merged with them."""
     return _GROWTH_AT_REST if at_rest and sum(reader.count for reader in readers) <= _SMALL else _GROWTH
+
+
+def _growth_under_load(readers: Sequence[SegmentReader]) -> int:
+    """Saved segments are not merged until there are many: each of them costs a query a little, and a merge costs the load."""
+    return _GROWTH_UNDER_LOAD if len(readers) > _SEGMENTS_UNDER_LOAD else 0
 
 
 def _segments_to_compact(readers: Sequence[SegmentReader], growth: int) -> Sequence[SegmentReader]:
