@@ -42,7 +42,7 @@ def test_a_service_keeps_its_records_in_the_toy(tmp_path: Path) -> None:
 def test_the_command_offers_the_toy(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "support.toy_store", "serve", "--help"]
     shown = subprocess.run(command, cwd=tmp_path, env=clean_environment(ENVIRONMENT), capture_output=True, check=True)
-    assert "[sqlite|memory|toy]" in shown.stdout.decode()
+    assert "[sqlite|memory|postgresql://…|toy]" in shown.stdout.decode()
 
 
 def test_only_a_durable_store_has_several_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from waypost import limits, samples
-from waypost.app.core import INDEX_FOLDER, Models, RotationRecorder
+from waypost.app.core import REPLICA_FOLDER, Models, RotationRecorder, index_folder
 from waypost.app.http import FollowerParts
 from waypost.app.messaging import Messaging
 from waypost.errors import WaypostError
@@ -90,8 +90,9 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
     def _read_ahead(self) -> None:
         """The index, which queries read, before the records. One process does it for all."""
         data = self.settings.data
-        index = sorted(path for path in (data / INDEX_FOLDER).rglob("*") if path.is_file())
-        prefetch_files((*index, *sorted(data.glob("*.sqlite3"))))
+        index = sorted(path for path in index_folder(self.settings).rglob("*") if path.is_file())
+        records = data / REPLICA_FOLDER if self.settings.is_cluster else data
+        prefetch_files((*index, *sorted(records.glob("*.sqlite3"))))
 
     def make_exit_handler(self) -> Callable[[], None]:
         """A function for the signal handler: it ends watches and reports the service as not ready."""

@@ -10,6 +10,7 @@ import platform
 import secrets
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -141,6 +142,7 @@ def _open_access_key(identity: Ed25519PrivateKey) -> Ed25519PrivateKey:
 
 
 INDEX_FOLDER = "index"
+REPLICA_FOLDER = "replica"  # of a node of a cluster
 MODELS_FOLDER = "models"
 _PUBLISH_CHECK_SECONDS = 60.0
 
@@ -180,11 +182,16 @@ def has_sentence_model(settings: Settings) -> bool:
     return settings.embedder != "none"
 
 
+def index_folder(settings: Settings) -> Path:
+    """The index of a replica is removed with it: it belongs to the same history."""
+    return settings.data / (REPLICA_FOLDER if settings.is_cluster else "") / INDEX_FOLDER
+
+
 def make_ranker(settings: Settings, models: Models) -> Ranker:
     from waypost.registry.jobs.segment_process import SegmentProcess
     from waypost.search.ranker import HybridRanker
 
-    folder = settings.data / INDEX_FOLDER if settings.is_durable else None
+    folder = index_folder(settings) if settings.is_durable else None
     builder = SegmentProcess() if (os.cpu_count() or 1) > 1 else None
     if settings.embedder == "none":
         return HybridRanker(folder, builder=builder)
@@ -218,9 +225,15 @@ class Core(msgspec.Struct, frozen=True, kw_only=True):
 
 def make_core(context: AppContext, client: OutboundClient, store: Store | None) -> Core:
     settings = context.settings
-    backend, models = get_backend(settings.store), Models(settings)
+    backend, models = get_backend(settings.store, settings.cluster_key_file), Models(settings)
     store = store or backend.make_store(settings.data, read_only=not context.writes)
-    metrics = Metrics(build={"version": __version__, "python": platform.python_version(), "store": settings.store})
+    metrics = Metrics(
+        build={
+            "version": __version__,
+            "python": platform.python_version(),
+            "store": settings.store_kind.removesuffix("://"),
+        }
+    )
     registry = _make_registry(context, store, models, client, metrics)
     metrics.add_gauge("write_queue", "Writes that are not durable yet.", lambda: registry.writes_waiting)
     key_value_store = backend.make_key_value_store(settings.data)

@@ -12,6 +12,7 @@ import click
 
 from waypost.errors import InvalidParameter
 from waypost.settings import CLIENT_SETTINGS, RENAMED_SETTINGS, SERVICE_SETTINGS, Setting, load_settings
+from waypost.settings.setting import URL_MARK
 from waypost.trust.jwt import parse_duration
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -160,8 +161,13 @@ def _option(setting: Setting, kind_of_option: type[click.Option]) -> Callable[[F
             help=text,
             callback=_none_when_empty,
         )
-    kind = click.Choice(tuple(setting.choices)) if setting.choices else _TYPES[setting.kind]
-    return click.option(setting.flag, setting.name, cls=kind_of_option, type=kind, metavar=setting.metavar, help=text)
+    kind, shown_as = _TYPES[setting.kind], setting.metavar
+    if any(choice.endswith(URL_MARK) for choice in setting.choices):  # the setting itself checks URLs
+        shown_choices = (f"{choice}…" if choice.endswith(URL_MARK) else choice for choice in setting.choices)
+        shown_as = f"[{'|'.join(shown_choices)}]"
+    elif setting.choices:
+        kind = click.Choice(tuple(setting.choices))
+    return click.option(setting.flag, setting.name, cls=kind_of_option, type=kind, metavar=shown_as, help=text)
 
 
 def _renamed_option(old: str, new: str) -> Callable[[Function], Function]:

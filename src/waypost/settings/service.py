@@ -12,11 +12,12 @@ from waypost.errors import ConfigurationError, Forbidden
 from waypost.model.credentials import ClientSubject, Issuer, check_client_subjects, check_issuers, check_scope_map
 from waypost.model.principal import PUBLIC, VISIBILITIES
 from waypost.settings.locations import check_cidr, check_host, check_url, is_loopback
-from waypost.settings.setting import Row, read_rows
+from waypost.settings.setting import URL_MARK, Row, read_rows
 
 
 class StoreKind(msgspec.Struct, frozen=True, kw_only=True):
-    """`module` has the functions of `waypost.stores.StoreBackend`. It is named, not imported: settings come before stores."""
+    """`module` has the functions of `waypost.stores.StoreBackend`; that of a store with a URL has `make_backend`, which
+    returns an object with them. It is named, not imported: settings come before stores."""
 
     module: str
     doc: str
@@ -26,7 +27,20 @@ class StoreKind(msgspec.Struct, frozen=True, kw_only=True):
 STORES: Final[dict[str, StoreKind]] = {
     "sqlite": StoreKind(module="waypost.stores.sqlite", doc="durable, in the data folder", is_durable=True),
     "memory": StoreKind(module="waypost.stores.memory", doc="lost when the service stops", is_durable=False),
+    "postgresql://": StoreKind(
+        module="waypost.stores.postgresql",
+        doc="the URL of a database that any number of equal nodes share; needs `pip install 'waypost[postgresql]'`",
+        is_durable=True,
+    ),
 }
+
+
+def find_store(value: str) -> str | None:
+    """The row of `STORES` for a value of the setting: a name, or the scheme of a URL."""
+    if value in STORES:
+        return None if value.endswith(URL_MARK) else value
+    scheme = value.partition(URL_MARK)[0] + URL_MARK
+    return scheme if scheme in STORES else None
 
 
 # A setting that has no effect unless one of the others is set.
@@ -73,10 +87,27 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             choices=STORES.keys(),  # a view: a row that is added later is a choice, too
         ),
     ] = "sqlite"
+    reads: Annotated[
+        str,
+        Row(
+            "With the store `postgresql://`: `strong` reads see every change that any node has acknowledged; `bounded` ones "
+            "save the question to the database and may be 100 ms behind other nodes.",
+            choices=("strong", "bounded"),
+        ),
+    ] = "strong"
+    cluster_key_file: Annotated[
+        Path | None,
+        Row(
+            "With the store `postgresql://`: the key that seals the secrets all nodes share. The first node makes it; copy it "
+            "to every other one.",
+            default="cluster.key in the data folder",
+            metavar="FILE",
+        ),
+    ] = None
     workers: Annotated[
         int,
         Row(
-            "The number of server processes; more than one needs the store `sqlite`.",
+            "The number of server processes; more than one needs a store that is durable.",
             minimum=1,
             maximum=limits.WORKERS,
         ),
@@ -458,7 +489,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_durable(self) -> bool:
         """Whether records outlive the process."""
-        return STORES[self.store].is_durable
+        return STORES[self.store_kind].is_durable
+
+    @property
+    def store_kind(self) -> str:
+        """The row of `STORES`. The setting itself may hold a password."""
+        return find_store(self.store) or self.store
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether other nodes share the records."""
+        return self.store_kind.endswith(URL_MARK)
 
     @property
     def is_public(self) -> bool:
@@ -480,7 +521,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.workers > 1 and not self.is_durable:
             raise ConfigurationError(
-                f"{self.workers} processes cannot share the store `{self.store}`.",
+                f"{self.workers} processes cannot share the store `{self.store_kind}`.",
                 path="workers",
                 hint="Leave `workers` at 1, or choose the store `sqlite`.",
             )

@@ -13,6 +13,8 @@ from waypost.errors import ConfigurationError
 
 PREFIX = "WAYPOST_"
 
+URL_MARK = "://"  # at the end of a choice: any URL of this scheme
+
 Kind = Literal["text", "list", "map", "tables", "path", "integer", "seconds", "switch"]
 
 _KINDS: dict[Any, Kind] = {str: "text", Path: "path", int: "integer", float: "seconds", bool: "switch"}
@@ -204,8 +206,13 @@ def _wrong_kind(setting: Setting, value: Any, origin: str) -> ConfigurationError
     )
 
 
+def is_chosen(value: str, choice: str) -> bool:
+    """Whether a value is this choice; one that ends like `postgresql://` stands for every URL of the scheme."""
+    return value.startswith(choice) and value != choice if choice.endswith(URL_MARK) else value == choice
+
+
 def _check_choice(setting: Setting, value: Any, origin: str) -> None:
-    if setting.choices and value not in setting.choices:
+    if setting.choices and not any(is_chosen(value, choice) for choice in setting.choices):
         choices = ", ".join(setting.choices)
         raise ConfigurationError(
             f"{origin} must be one of {choices}, not {value!r}.", path=setting.name, hint=setting.doc

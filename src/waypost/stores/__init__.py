@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from waypost.registry.ports import KeyValueStore, Store
-from waypost.settings.service import STORES
+from waypost.settings.service import STORES, find_store
 
 
 class StoreBackend(Protocol):
@@ -20,5 +20,8 @@ class StoreBackend(Protocol):
     def make_key_value_store(self, folder: Path) -> KeyValueStore: ...
 
 
-def get_backend(name: str) -> StoreBackend:
-    return cast(StoreBackend, import_module(STORES[name].module))
+def get_backend(store: str, key_file: Path | None = None) -> StoreBackend:
+    """The backend of a value of the setting `store`. `key_file` is that of a store with a URL."""
+    kind = find_store(store) or store
+    module = import_module(STORES[kind].module)
+    return cast(StoreBackend, module.make_backend(store, key_file) if kind != store else module)

@@ -75,6 +75,23 @@ class AuditTable:
         ).rowcount
 
 
+def load_trail(
+    connection: sqlite3.Connection, tiles: Sequence[Tile], entries: Sequence[tuple[int, AuditEntry]]
+) -> None:
+    """Fill an empty trail with the tiles and the numbered entries of another one. Tiles that are missing are made from the
+    entries."""
+    connection.executemany("INSERT INTO audit_tiles VALUES (?, ?, ?, ?, ?)", map(_tile_row, tiles))
+    covered = TILE_WIDTH * sum(tile.level == 0 for tile in tiles)
+    partial = [split_hashes(_unfinished(connection, level, covered)) for level in range(len(row_lengths(covered)))]
+    frontier = TileFrontier(covered, partial)
+    for number, entry in entries:
+        leaf = audit_leaf(entry, number)
+        connection.execute("INSERT INTO audit VALUES (?, ?, ?)", (number, leaf, zlib.crc32(leaf)))
+        if number > covered:
+            filled = frontier.append(leaf_hash(leaf))
+            connection.executemany("INSERT INTO audit_tiles VALUES (?, ?, ?, ?, ?)", map(_tile_row, filled))
+
+
 def _tile_row(tile: Tile) -> tuple[int, int, bytes, int, bytes]:
     return tile.level, tile.number, tile.root, _root_crc(tile.level, tile.number, tile.root), tile.hashes
 

@@ -199,9 +199,24 @@ class WriteTransaction:
         idempotency: Idempotency | None,
     ) -> CommandResult:
         committed = commit_change(change, self.revision + 1)
+        event_id = committed.event.id
+        if event_id not in keys and event_id not in held.registrations:
+            held = self._held((event_id,))
+        committed = self._store_change(committed, change.tombstone, held)
+        answer = CommandResult(
+            outcome=decision.outcome,
+            registration=committed.registration or decision.registration,
+            revision=committed.event.revision,
+        )
+        if idempotency is not None:
+            self._keep_answer(idempotency, answer)
+        return answer
+
+    def _store_change(
+        self, committed: CommittedChange, tombstone: Tombstone | None, held: StoreState
+    ) -> CommittedChange:
+        """Write the rows of a change that has its revision. `held` is what the store has for its id."""
         event, after = committed.event, committed.registration
-        if event.id not in keys and event.id not in held.registrations:
-            held = self._held((event.id,))
         before, number = held.registrations.get(event.id), self._numbers.get(event.id)
         if after is None or committed.entry is None:
             self._remove(before, number)
@@ -213,19 +228,14 @@ class WriteTransaction:
             self._put(before, after, number, rows.entry_row(entry, after), is_new=is_new)
             if before is not None:
                 self._keep_version(replaced_version(before, after, event.type), event.id)
-        self._bury(event.id, change.tombstone, held)
+        self._bury(event.id, tombstone, held)
         self._failpoint("after_row")
         self._append(committed)
         self._failpoint("after_event")
-        answer = CommandResult(
-            outcome=decision.outcome, registration=after or decision.registration, revision=event.revision
-        )
-        if idempotency is not None:
-            self._keep_answer(idempotency, answer)
         self.revision = event.revision
         self._number = max(self._number, number or 0)
         self.changes.append(committed)
-        return answer
+        return committed
 
     # --- Current state ---------------------------------------------------------------------------
 

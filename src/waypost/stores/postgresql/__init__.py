@@ -1,0 +1,42 @@
+"""The store of several nodes: PostgreSQL, with a replica in the data folder of each node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from waypost.errors import ConfigurationError
+
+try:
+    import asyncpg  # noqa: F401 - checked before the modules below import it
+except ImportError as error:
+    raise ConfigurationError(
+        "The store postgresql:// needs the package asyncpg, which is not installed.",
+        path="store",
+        hint="Run: pip install 'waypost[postgresql]'",
+    ) from error
+
+from waypost.stores.postgresql.cluster import CLUSTER_KEY_FILE, ClusterCipher
+from waypost.stores.postgresql.database import Database
+from waypost.stores.postgresql.key_value import PostgresqlKeyValueStore
+from waypost.stores.postgresql.replica import REPLICA_FOLDER
+from waypost.stores.postgresql.store import PostgresqlStore
+from waypost.stores.sqlite.store import SqliteFollowerStore
+
+
+class PostgresqlBackend:
+    def __init__(self, url: str, key_file: Path | None = None) -> None:
+        """`key_file`: by default in the data folder."""
+        self.url = url
+        self._key_file = key_file
+
+    def make_store(self, folder: Path, *, read_only: bool = False) -> PostgresqlStore | SqliteFollowerStore:
+        if read_only:  # a worker process follows the replica
+            return SqliteFollowerStore(folder / REPLICA_FOLDER)
+        return PostgresqlStore(self.url, folder, ClusterCipher(self._key_file or folder / CLUSTER_KEY_FILE))
+
+    def make_key_value_store(self, folder: Path) -> PostgresqlKeyValueStore:
+        return PostgresqlKeyValueStore(Database(self.url))
+
+
+def make_backend(url: str, key_file: Path | None = None) -> PostgresqlBackend:
+    return PostgresqlBackend(url, key_file)

@@ -1,0 +1,203 @@
+"""Connections to PostgreSQL: the URL, a small pool, timeouts, and what its errors mean.
+
+A pool in transaction mode (PgBouncer) may give every transaction another session. So no prepared statement is kept, no
+session setting is made and no session lock is taken; limits of time are those of this side, and of the functions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import asyncpg
+
+from waypost.errors import ConfigurationError, StorageFull, StoreUnavailable, WaypostError
+
+OLDEST_SERVER: Final = 14
+CONNECT_SECONDS: Final = 2.0
+STATEMENT_SECONDS: Final = 2.0
+RETRY_SECONDS: Final = 1
+_POOL: Final = 4  # connections of a node, besides the one that listens; none in worker processes until they need one
+_NO_SYNC: Final = "WP001"  # raised by our functions
+
+# Errors of the connection, not of a statement: the outcome of what was sent is unknown.
+LOST: Final = (
+    OSError,
+    TimeoutError,
+    asyncio.IncompleteReadError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+)
+DATABASE_ERRORS: Final = (*LOST, asyncpg.PostgresError)
+
+
+def write_error(error: BaseException) -> WaypostError:
+    """The error for a caller whose write was not acknowledged."""
+    if getattr(error, "sqlstate", None) == _NO_SYNC:
+        return StoreUnavailable(
+            "The database would acknowledge writes before they are durable (synchronous_commit = off).",
+            hint="Set synchronous_commit to on for this database and role.",
+            retry_after=5 * RETRY_SECONDS,
+        )
+    if isinstance(error, asyncpg.DiskFullError | asyncpg.OutOfMemoryError):
+        return StorageFull(
+            f"The database is out of space ({error}); nothing was written.",
+            hint="Free space on the disk of PostgreSQL. Reads continue, and writes resume automatically.",
+            retry_after=5 * RETRY_SECONDS,
+        )
+    if isinstance(error, LOST):
+        return StoreUnavailable(
+            "The database did not confirm the write; it may or may not be stored.",
+            hint="Reads continue. Check whether it was stored, or repeat it with the same Idempotency-Key.",
+            retry_after=RETRY_SECONDS,
+        )
+    return StoreUnavailable(f"The database refused the write ({error}).", retry_after=RETRY_SECONDS)
+
+
+def away_error() -> StoreUnavailable:
+    return StoreUnavailable(
+        "The database cannot be reached; nothing was written.",
+        hint="Reads continue and are marked as stale. Writes resume by themselves when the database is back.",
+        retry_after=RETRY_SECONDS,
+    )
+
+
+def read_error(error: BaseException) -> StoreUnavailable:
+    return StoreUnavailable(f"The database could not be read ({_text(error)}).", retry_after=RETRY_SECONDS)
+
+
+def start_error(error: BaseException, url: str) -> WaypostError:
+    """The error for a node that cannot start."""
+    where = hide_password(url)
+    if isinstance(error, asyncpg.InvalidPasswordError | asyncpg.InvalidAuthorizationSpecificationError):
+        return ConfigurationError(
+            f"PostgreSQL at {where} refused the user or the password ({_text(error)}).",
+            path="store",
+            hint="Check user and password of the URL, or put the password into PGPASSWORD or ~/.pgpass.",
+        )
+    if isinstance(error, asyncpg.InvalidCatalogNameError):
+        return ConfigurationError(
+            f"The database of {where} does not exist ({_text(error)}).",
+            path="store",
+            hint="Create it: createdb NAME, owned by the role of the URL.",
+        )
+    if isinstance(error, asyncpg.InsufficientPrivilegeError):
+        return ConfigurationError(
+            f"The role of {where} lacks rights ({_text(error)}).",
+            path="store",
+            hint="Make the role the owner of the database, or grant it CREATE on the database.",
+        )
+    if isinstance(error, asyncpg.TargetServerAttributeNotMatched | asyncpg.ReadOnlySQLTransactionError):
+        return StoreUnavailable(
+            f"No server of {where} accepts writes.", hint="Promote a standby, or name the primary in the URL too."
+        )
+    if isinstance(error, asyncpg.ClientConfigurationError | ValueError | ssl.SSLError):
+        return ConfigurationError(
+            f"The URL of the store is not usable: {_text(error)}.",
+            path="store",
+            hint="Write it like postgresql://USER:PASSWORD@HOST:5432/DATABASE.",
+        )
+    return StoreUnavailable(
+        f"PostgreSQL at {where} cannot be reached ({_text(error)}).",
+        hint="Check that it runs and that this machine may connect to it.",
+    )
+
+
+def _text(error: BaseException) -> str:
+    return str(error).strip().rstrip(".") or type(error).__name__
+
+
+def hide_password(url: str) -> str:
+    parts = urlsplit(url)
+    user, at, hosts = parts.netloc.rpartition("@")
+    return f"{parts.scheme}://{user.partition(':')[0]}{at}{hosts}{parts.path}"
+
+
+class Database:
+    """A lazy pool: it connects with the first statement."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._pool: asyncpg.Pool | None = None
+        self._lock = asyncio.Lock()
+        self._is_closed = False
+
+    async def connect(self) -> asyncpg.Connection:
+        """A connection of its own, for the caller to close. Of several hosts in the URL it is to one that accepts writes."""
+        return await asyncpg.connect(self.url, **_OPTIONS)
+
+    async def _get_pool(self) -> asyncpg.Pool:
+        async with self._lock:
+            if self._pool is None:
+                if self._is_closed:
+                    raise StoreUnavailable("The store is closed.", retry_after=RETRY_SECONDS)
+                self._pool = await asyncpg.create_pool(
+                    self.url, min_size=0, max_size=_POOL, reset=_keep_session, **_OPTIONS
+                )
+            return self._pool
+
+    @asynccontextmanager
+    async def acquire(self, seconds: float = STATEMENT_SECONDS) -> AsyncIterator[asyncpg.Connection]:
+        pool = await self._get_pool()
+        async with pool.acquire(timeout=seconds) as connection:
+            yield connection
+
+    async def fetch(self, statement: str, *values: Any, seconds: float = STATEMENT_SECONDS) -> list[asyncpg.Record]:
+        async with asyncio.timeout(seconds), self.acquire(seconds) as connection:
+            return list(await connection.fetch(statement, *values))
+
+    async def forget_connections(self) -> None:
+        """After a lost connection: the others are to the same server, which may be gone."""
+        if self._pool is not None:
+            await self._pool.expire_connections()
+
+    async def close(self) -> None:
+        self._is_closed = True
+        pool, self._pool = self._pool, None
+        if pool is None:
+            return
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await pool.close()
+        except (*DATABASE_ERRORS, asyncio.CancelledError):
+            pool.terminate()
+
+
+async def _keep_session(_: asyncpg.Connection) -> None:
+    """There is nothing to reset in a session that nothing was set in; asyncpg would send four statements."""
+
+
+_OPTIONS: Final[dict[str, Any]] = {
+    "statement_cache_size": 0,
+    "timeout": CONNECT_SECONDS,
+    "command_timeout": STATEMENT_SECONDS,
+    "target_session_attrs": "read-write",
+}
+
+
+async def check_server(connection: asyncpg.Connection) -> None:
+    """Refuse servers on which the guarantees do not hold."""
+    version = connection.get_server_version().major
+    if version < OLDEST_SERVER:
+        raise ConfigurationError(
+            f"The server is PostgreSQL {version}; {OLDEST_SERVER} or newer is needed.", path="store", hint="Upgrade it."
+        )
+    if await connection.fetchval("SELECT current_setting('synchronous_commit')") == "off":
+        raise ConfigurationError(
+            "synchronous_commit is off: the database would acknowledge writes before they are durable.",
+            path="store",
+            hint="Run: ALTER DATABASE name SET synchronous_commit = on (also check the role's settings).",
+        )
+    if await connection.fetchval("SHOW server_encoding") != "UTF8":
+        raise ConfigurationError(
+            "The encoding of the database is not UTF8.", path="store", hint="Create it with --encoding=UTF8."
+        )

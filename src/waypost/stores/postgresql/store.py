@@ -1,0 +1,621 @@
+"""The store of a node: PostgreSQL orders and stores the writes of all nodes, a local replica answers reads.
+
+    execute   decide on the replica → put_group in PostgreSQL → commit the replica → listeners → answer
+    follow    the log of PostgreSQL, by polling; a notification only makes it poll at once
+
+One task does both, so that the replica has one writer. Another one compares the head of the log with the replica for reads
+that must see what other nodes have acknowledged. While the database is away, reads go on and say how old they may be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sqlite3
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import asyncpg
+import msgspec
+
+from waypost import __version__, limits
+from waypost.errors import InternalError, WaypostError
+from waypost.registry.ports import Command, CommandResult, CommittedChange, NoteListener
+from waypost.stores.commit import store_closed_error
+from waypost.stores.postgresql.cluster import ClusterCipher
+from waypost.stores.postgresql.database import (
+    DATABASE_ERRORS,
+    LOST,
+    STATEMENT_SECONDS,
+    Database,
+    away_error,
+    check_server,
+    read_error,
+    start_error,
+    write_error,
+)
+from waypost.stores.postgresql.group import GroupTransaction, Move
+from waypost.stores.postgresql.leases import Leases
+from waypost.stores.postgresql.replica import Replica, fetch_log
+from waypost.stores.postgresql.schema import CHANNEL, LOCK, migrate
+from waypost.stores.sqlite.database import Failpoint, queue_full_error
+from waypost.stores.sqlite.reads import SqliteReadStore
+
+log = logging.getLogger("waypost.cluster")
+
+POLL_SECONDS: Final = 0.05  # without notifications, a change is seen elsewhere after half of this on average
+WRITE_SECONDS: Final = 1.8  # from the decision to an answer: a caller gets 503 within 2 s
+READ_SECONDS: Final = 0.2  # how long a read waits for the head of the log, before it is answered as stale
+RECONNECT_SECONDS: Final = 0.25
+_LISTEN_PROBE_SECONDS: Final = 1.0
+_ALIVE_SECONDS: Final = 5.0
+_FEED_ROWS: Final = 64
+_OPTIMISTIC_ATTEMPTS: Final = 3
+_LOG_ROWS_KEPT: Final = 1000  # for nodes that were away for a moment, however few changes watchers may read
+
+_HEAD = "SELECT position FROM waypost.log ORDER BY position DESC LIMIT 1"
+_CHECKSUM = "SELECT checksum FROM waypost.log WHERE position = $1"
+_ALIVE = """INSERT INTO waypost.nodes VALUES ($1, $2, clock_timestamp())
+    ON CONFLICT (node) DO UPDATE SET seen_at = excluded.seen_at"""
+
+Work = Callable[[GroupTransaction], Any]
+
+
+class _Request(msgspec.Struct, eq=False):
+    work: Work
+    future: asyncio.Future[Any]
+    fence: tuple[str, int] | None = None  # the chore and the epoch of its lease
+
+
+_Reply = tuple[_Request, Any, BaseException | None]
+
+
+class _HistoryChanged(Exception):
+    """The log is another one than that of the replica, or no longer reaches back to it."""
+
+
+def _nothing(_: str) -> None:
+    """The default failpoint: does nothing."""
+
+
+def _end_process() -> None:
+    signal.raise_signal(signal.SIGTERM)
+
+
+class PostgresqlStore(SqliteReadStore):
+    """`on_history_change` is called when the replica does not fit the database any more; a restart loads it again."""
+
+    def __init__(
+        self,
+        url: str,
+        folder: Path,
+        cipher: ClusterCipher,
+        *,
+        failpoint: Failpoint = _nothing,
+        on_history_change: Callable[[], None] = _end_process,
+    ) -> None:
+        super().__init__()
+        self.node = uuid.uuid4()
+        self._database = Database(url)
+        self._cipher = cipher
+        self._failpoint = failpoint
+        self._on_history_change = on_history_change
+        self._replica = Replica(folder, failpoint)
+        self.leases = Leases(self._database, self.node)
+        self._listener: Callable[[Sequence[CommittedChange]], None] = lambda changes: None
+        self._noted: NoteListener | None = None
+        self._waiting: deque[_Request] = deque()
+        self._readers: list[asyncio.Future[bool]] = []
+        self._reader_came = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._advanced = asyncio.Event()  # replaced whenever the replica moves
+        self._tasks: list[asyncio.Task[None]] = []
+        self._number = 0  # of the last group of this node
+        self._revision = 0
+        self._is_open = self._is_closing = False
+        self._is_away = self._is_forked = False
+        self._confirmed_at = time.monotonic()
+        self.races = 0
+
+    # --- Lifecycle -------------------------------------------------------------------------------
+
+    async def open(
+        self, listener: Callable[[Sequence[CommittedChange]], None], noted: NoteListener | None = None
+    ) -> None:
+        self._listener, self._noted = listener, noted
+        await asyncio.to_thread(self._replica.open)
+        try:
+            await self._load()
+        except BaseException:
+            await asyncio.to_thread(self._replica.close)
+            await self._database.close()
+            raise
+        await asyncio.to_thread(self._open_readers, self._replica.path)
+        self._revision = self._replica.tables.revision
+        self._confirmed_at = time.monotonic()
+        self._is_open = True
+        self._tasks = [
+            asyncio.create_task(self._run(), name="cluster log"),
+            asyncio.create_task(self._check_heads(), name="cluster head"),
+            asyncio.create_task(self._listen(), name="cluster notifications"),
+            asyncio.create_task(self._stay_alive(), name="cluster membership"),
+        ]
+
+    async def _load(self) -> None:
+        """Bring the replica to the head of the log, before anybody reads it."""
+        try:
+            connection = await self._database.connect()
+        except (*DATABASE_ERRORS, ValueError) as error:
+            raise start_error(error, self._database.url) from error
+        try:
+            await check_server(connection)
+            await migrate(connection)
+            await self._cipher.check(connection)
+            if not self._replica.is_empty and not await self._fits(connection):
+                log.warning("the replica in the data folder does not fit the database; it is loaded again")
+                self._replica.clear()
+            if self._replica.is_empty:
+                await self._replica.load(connection)
+            while found := await fetch_log(connection, self._replica.position, _FEED_ROWS):
+                self._replica.apply(found)
+        except DATABASE_ERRORS as error:
+            raise start_error(error, self._database.url) from error
+        finally:
+            with suppress(*DATABASE_ERRORS):
+                await connection.close(timeout=STATEMENT_SECONDS)
+
+    async def _fits(self, connection: asyncpg.Connection) -> bool:
+        return bool(await connection.fetchval(_CHECKSUM, self._replica.position) == self._replica.checksum)
+
+    async def close(self) -> None:
+        """Write and answer everything queued, then save the replica."""
+        if not self._is_open or self._is_closing:
+            return
+        self._is_closing = True
+        self._wake.set()
+        await asyncio.gather(self._tasks[0], return_exceptions=True)
+        self._is_open = False
+        for task in self._tasks[1:]:
+            task.cancel()
+        await asyncio.gather(*self._tasks[1:], return_exceptions=True)
+        self._answer_readers(is_current=False)
+        async with self._thread_read_lock.alone:
+            for connection in self._take_readers():
+                connection.close()
+            await asyncio.to_thread(self._replica.close)
+        await self._database.close()
+
+    async def healthy(self) -> bool:
+        return self._is_open and not self._is_away and not self._is_forked
+
+    # --- Writes ----------------------------------------------------------------------------------
+
+    async def execute(self, command: Command) -> CommandResult:
+        result: CommandResult = await self._submit(lambda tables: tables.execute(command))
+        return result
+
+    def _submit(self, work: Work, fence: tuple[str, int] | None = None) -> asyncio.Future[Any]:
+        if not self._is_open or self._is_closing:
+            raise store_closed_error()
+        if self._is_away or self._is_forked:
+            raise away_error()
+        if len(self._waiting) >= limits.WRITE_QUEUE:
+            raise queue_full_error()
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Request(work, future, fence))
+        self._wake.set()
+        return future
+
+    async def _run(self) -> None:
+        """Write groups and follow the log, until the store is closed."""
+        while not self._is_closing or self._waiting:
+            try:
+                if self._waiting and not self._is_away:
+                    await self._write_group()
+                else:
+                    await self._follow()
+                if self._replica.checkpoint_if_due():
+                    await asyncio.to_thread(self._replica.checkpoint)
+            except _HistoryChanged as change:
+                self._leave_history(str(change))
+            except DATABASE_ERRORS as error:
+                await self._lose_database(error)
+            except sqlite3.Error as error:
+                self._leave_history(f"the replica cannot be written: {error}")
+            if self._is_forked:
+                self._fail_waiting()
+                if self._is_closing:
+                    return
+            if not self._waiting or self._is_forked:
+                await self._pause(RECONNECT_SECONDS if self._is_away or self._is_forked else POLL_SECONDS)
+
+    async def _pause(self, seconds: float) -> None:
+        if self._is_closing:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        self._wake.clear()
+
+    # --- Groups ----------------------------------------------------------------------------------
+
+    def _take_group(self) -> list[_Request]:
+        """The next requests. One with a fence is a group of its own."""
+        group = [self._waiting.popleft()]
+        while (
+            group[0].fence is None
+            and self._waiting
+            and self._waiting[0].fence is None
+            and len(group) < limits.GROUP_COMMIT_MAX
+        ):
+            group.append(self._waiting.popleft())
+        return group
+
+    async def _write_group(self) -> None:
+        group = self._take_group()
+        started_at = time.monotonic()
+        attempt = 0
+        try:
+            while not await self._try_group(group, started_at, first_lock=attempt >= _OPTIMISTIC_ATTEMPTS):
+                attempt += 1
+                self.races += 1
+                if time.monotonic() - started_at > WRITE_SECONDS:
+                    raise TimeoutError("other nodes kept changing the same agents")
+                await self._advance()
+        except BaseException as error:
+            if self._replica.connection.in_transaction:
+                self._replica.roll_back()
+            failure = write_error(error) if isinstance(error, DATABASE_ERRORS) else away_error()
+            for request in group:
+                _answer(request.future, None, failure)
+            raise
+
+    async def _try_group(self, group: Sequence[_Request], started_at: float, *, first_lock: bool) -> bool:
+        """Decide and put a group; False if another node wrote what it read. With `first_lock` the lock that orders groups is
+        taken before the decision, so that nobody can."""
+        self._number += 1
+        if not first_lock:
+            replies = await self._decide(group)
+            row = await self._put(group, started_at)
+        else:
+            async with self._database.acquire() as connection, connection.transaction():
+                await connection.execute(
+                    """SELECT set_config('lock_timeout', '1500', true),
+                        set_config('idle_in_transaction_session_timeout', '5000', true), pg_advisory_xact_lock($1)""",
+                    LOCK,
+                )
+                await self._advance(connection)
+                replies = await self._decide(group)
+                row = await self._call(connection, self._arguments(group))
+        return await self._settle(row, replies)
+
+    async def _decide(self, group: Sequence[_Request]) -> list[_Reply]:
+        tables = self._replica.tables
+        self._failpoint("before_begin")
+        tables.begin()
+        replies: list[_Reply] = []
+        for place, request in enumerate(group, 1):
+            if not request.future.cancelled():
+                replies.append(_decide(request, tables))
+            if place % limits.GROUP_SLICE == 0:
+                await asyncio.sleep(0)
+        return replies
+
+    async def _put(self, group: Sequence[_Request], started_at: float) -> asyncpg.Record:
+        """Call `put_group`. A lost answer is asked for again under the same number, never guessed."""
+        arguments = self._arguments(group)
+        while True:
+            left = WRITE_SECONDS - (time.monotonic() - started_at)
+            try:
+                async with asyncio.timeout(max(left, 0.1)), self._database.acquire() as connection:
+                    return await self._call(connection, arguments)
+            except LOST:
+                await self._database.forget_connections()
+                if time.monotonic() - started_at + RECONNECT_SECONDS > WRITE_SECONDS:
+                    raise
+                await asyncio.sleep(RECONNECT_SECONDS)
+
+    def _arguments(self, group: Sequence[_Request]) -> list[Any]:
+        tables, replica = self._replica.tables, self._replica
+        chore, epoch = group[0].fence or (None, None)
+        return [
+            self.node,
+            self._number,
+            replica.position,
+            replica.checksum,
+            tables.base,
+            tables.reads(),
+            tables.names(),
+            len(tables.changes),
+            tables.payload(self.node.bytes + self._number.to_bytes(8)),
+            chore,
+            epoch,
+            *tables.arrays(),
+        ]
+
+    async def _call(self, connection: asyncpg.Connection, arguments: list[Any]) -> asyncpg.Record:
+        places = ", ".join(f"${place}" for place in range(1, len(arguments) + 1))
+        self._failpoint("before_commit")
+        row = await connection.fetchrow(f"SELECT * FROM waypost.put_group({places})", *arguments)  # noqa: S608 - only $1 …
+        self._failpoint("after_commit")
+        return row
+
+    async def _settle(self, row: asyncpg.Record, replies: Sequence[_Reply]) -> bool:
+        replica, tables = self._replica, self._replica.tables
+        status, position = row["status"], row["position_"]
+        if status == "stored":
+            move = Move(tables.base, row["base"] - tables.base)
+            if position == replica.position + 1:  # nobody wrote in between: what was decided is what was stored
+                self._deliver(*replica.commit(position, row["checksum_"]))
+            else:
+                replica.roll_back()
+                await self._advance()
+        elif status == "unchanged":
+            tables.connection.execute("COMMIT")
+            tables.settle()
+            move = Move(0, 0)
+        else:
+            replica.roll_back()
+            if status in ("conflict", "behind"):
+                return False
+            if status == "forked":
+                raise _HistoryChanged("the database has another history than the replica")
+            for request, _, _ in replies:  # fenced: another node does this chore now
+                _answer(request.future, 0, None)
+            return True
+        self._failpoint("before_reply")
+        for request, result, error in replies:
+            _answer(request.future, move.result(result) if isinstance(result, CommandResult) else result, error)
+        return True
+
+    def _deliver(self, changes: list[CommittedChange], noted: dict[str, bytes | None]) -> None:
+        """Tell the listeners of a commit, before its callers are answered. A listener that fails costs nobody the answer."""
+        self.end_snapshot()
+        self._revision = self._replica.tables.revision
+        try:
+            if noted and self._noted is not None:
+                self._noted(noted)
+            if changes:
+                self._listener(changes)
+        except Exception as error:  # noqa: BLE001
+            context = {"message": "A listener of the store failed.", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
+        advanced, self._advanced = self._advanced, asyncio.Event()
+        advanced.set()
+
+    # --- Following the log -----------------------------------------------------------------------
+
+    async def _follow(self) -> None:
+        async with asyncio.timeout(STATEMENT_SECONDS), self._database.acquire() as connection:
+            if self._is_away and not self._is_forked:
+                await self._return_to(connection)
+            await self._advance(connection)
+
+    async def _advance(self, connection: asyncpg.Connection | None = None) -> None:
+        """Apply the log up to its head."""
+        if connection is None:
+            async with self._database.acquire() as acquired:
+                await self._advance(acquired)
+            return
+        if self._is_forked:
+            return
+        asked_at = time.monotonic()
+        try:
+            while found := await fetch_log(connection, self._replica.position, _FEED_ROWS):
+                self._deliver(*self._replica.apply(found))
+                await asyncio.sleep(0)
+                asked_at = time.monotonic()
+        except LookupError as missing:
+            raise _HistoryChanged(f"the log was pruned before this node read it ({missing})") from None
+        self._confirmed_at = asked_at
+
+    async def _return_to(self, connection: asyncpg.Connection) -> None:
+        """The database is back: check that it is the same history (a failover may have lost its end)."""
+        if not await self._fits(connection):
+            raise _HistoryChanged("the database has another history than the replica")
+        self._is_away = False
+        log.warning("the database is back")
+
+    async def _lose_database(self, error: BaseException) -> None:
+        if not self._is_away:
+            self._is_away = True
+            log.error("the database is away (%s): reads go on, writes are refused", str(error) or type(error).__name__)
+        self._fail_waiting()
+        self._answer_readers(is_current=False)
+        with suppress(*DATABASE_ERRORS):
+            await self._database.forget_connections()
+
+    def _fail_waiting(self) -> None:
+        while self._waiting:
+            _answer(self._waiting.popleft().future, None, away_error())
+
+    def _leave_history(self, reason: str) -> None:
+        if not self._is_forked:
+            self._is_forked = True
+            log.critical("%s; a restart of this node loads the replica again", reason)
+            self._answer_readers(is_current=False)
+            self._on_history_change()
+
+    async def _listen(self) -> None:
+        """Poll at once when another node has written. Behind a pool in transaction mode nothing is heard; polling remains."""
+        while True:
+            with suppress(*DATABASE_ERRORS):
+                connection = await self._database.connect()
+                try:
+                    await connection.add_listener(CHANNEL, self._hear)
+                    while True:
+                        await asyncio.sleep(_LISTEN_PROBE_SECONDS)
+                        await connection.execute("SELECT 1")
+                finally:
+                    connection.terminate()
+            await asyncio.sleep(_LISTEN_PROBE_SECONDS)
+
+    def _hear(self, *notification: Any) -> None:
+        if notification[-1].isdigit() and int(notification[-1]) > self._replica.position:
+            self._wake.set()
+
+    async def _stay_alive(self) -> None:
+        while True:
+            with suppress(*DATABASE_ERRORS):
+                await self._database.fetch(_ALIVE, self.node, __version__)
+            await asyncio.sleep(_ALIVE_SECONDS)
+
+    # --- Reads that see what other nodes acknowledged --------------------------------------------
+
+    async def confirm(self) -> bool:
+        """Wait until the replica has every change that any node acknowledged before this call. False: the database is away or
+        slow, and the answer may be stale."""
+        if self._is_away or self._is_forked or not self._is_open:
+            return False
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._readers.append(future)
+        self._reader_came.set()
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                return await future
+        except TimeoutError:
+            return False
+
+    @property
+    def stale_seconds(self) -> float:
+        """How long ago the replica was known to be complete."""
+        return time.monotonic() - self._confirmed_at
+
+    async def _check_heads(self) -> None:
+        """One check for all reads that wait: each is sent after they arrived."""
+        while True:
+            await self._reader_came.wait()
+            self._reader_came.clear()
+            readers, self._readers = self._readers, []
+            asked_at = time.monotonic()
+            try:
+                ((head,),) = await self._database.fetch(_HEAD)
+                await self._reach(head)
+                self._confirmed_at = max(asked_at, self._confirmed_at)
+                is_current = True
+            except (*DATABASE_ERRORS, WaypostError):
+                is_current = False
+                self._wake.set()  # the other task finds out whether the database is away
+            for future in readers:
+                if not future.done():
+                    future.set_result(is_current)
+
+    async def _reach(self, head: int) -> None:
+        async with asyncio.timeout(STATEMENT_SECONDS):
+            while self._replica.position < head:
+                advanced = self._advanced
+                self._wake.set()
+                await advanced.wait()
+
+    def _answer_readers(self, *, is_current: bool) -> None:
+        readers, self._readers = self._readers, []
+        for future in readers:
+            if not future.done():
+                future.set_result(is_current)
+
+    # --- Other -----------------------------------------------------------------------------------
+
+    async def revision(self) -> int:
+        if not self._is_open:
+            raise store_closed_error()
+        return self._revision
+
+    async def secret(self, name: str, make: Callable[[], bytes]) -> bytes:
+        try:
+            async with self._database.acquire() as connection:
+                return await self._cipher.get_secret(connection, name, make)
+        except DATABASE_ERRORS as error:
+            raise read_error(error) from error
+
+    async def prune(
+        self,
+        *,
+        events_before: float,
+        keep_events: int,
+        now: float,
+        keep_audit: int = limits.AUDIT_KEEP,
+        keep_bytes: int = limits.WATCH_KEEP_BYTES,
+    ) -> int:
+        """Prune every replica through the log, then the database. One node does it."""
+        epoch = await self.leases.claim("prune")
+        if epoch is None:
+            return 0
+
+        def work(tables: GroupTransaction) -> int:
+            return tables.prune(
+                events_before=events_before,
+                keep_events=keep_events,
+                now=now,
+                keep_audit=keep_audit,
+                keep_bytes=keep_bytes,
+            )
+
+        total = 0
+        while count := await self._submit(work, ("prune", epoch)):
+            total += count
+        try:
+            await self._prune_database(now)
+        except DATABASE_ERRORS as error:
+            raise write_error(error) from error
+        return total
+
+    async def _prune_database(self, now: float) -> None:
+        """Remove what no replica has any more. Repeating it removes nothing else."""
+        pruned, oldest, tiles = await self._read_apart(lambda reader: _pruned_parts(reader.connection))
+        async with self._database.acquire() as connection, connection.transaction():
+            await connection.execute(
+                """INSERT INTO waypost.meta VALUES ('pruned', $1)
+                ON CONFLICT (name) DO UPDATE SET value = greatest(meta.value, excluded.value)""",
+                pruned,
+            )
+            await connection.execute(
+                """DELETE FROM waypost.log WHERE last_revision <= $1 AND position <=
+                (SELECT max(position) FROM waypost.log) - $2""",
+                pruned,
+                _LOG_ROWS_KEPT,
+            )
+            await connection.execute("DELETE FROM waypost.tombstones WHERE forget_at <= $1", now)
+            await connection.execute("DELETE FROM waypost.answers WHERE forget_at <= $1", now)
+            if oldest > 1:
+                await connection.executemany(
+                    "INSERT INTO waypost.audit_tiles VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING", tiles
+                )
+                await connection.execute("DELETE FROM waypost.audit WHERE number < $1", oldest)
+
+
+def _pruned_parts(connection: sqlite3.Connection) -> tuple[int, int, list[tuple[int, int, bytes, bytes]]]:
+    """The last pruned revision, the oldest audit entry that is left, and all full tiles of the trail."""
+    ((pruned, oldest),) = connection.execute(
+        """SELECT coalesce((SELECT value FROM meta WHERE name = 'pruned'), 0),
+        coalesce((SELECT min(number) FROM audit), 1)"""
+    ).fetchall()
+    tiles = connection.execute("SELECT level, number, root, hashes FROM audit_tiles").fetchall() if oldest > 1 else []
+    return pruned, oldest, tiles
+
+
+def _decide(request: _Request, tables: GroupTransaction) -> _Reply:
+    try:
+        return request, request.work(tables), None
+    except WaypostError as refusal:
+        return request, None, refusal
+    except (sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError) as error:
+        return request, None, InternalError(f"A row could not be written: {error}.")
+    except sqlite3.Error:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever a command raises belongs to its caller, not to the group
+        return request, None, error
+
+
+def _answer(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
