@@ -127,6 +127,12 @@ WATCH_STALL_SECONDS: Final = 20  # a connection that accepts no data for this lo
 WATCHERS: Final = 2000
 WATCHERS_PER_SUBJECT: Final = 500  # one subject cannot take them all
 WATCHERS_PER_ADDRESS: Final = 1000  # nor can all subjects and strangers at one address
+STANDING_QUERIES: Final = 64  # watches with a query: each costs a search after changes
+STANDING_QUERIES_PER_SUBJECT: Final = 16
+STANDING_QUERIES_PER_ADDRESS: Final = 32
+STANDING_QUERY_PAUSE_SECONDS: Final = 0.2  # between two searches of one standing query: changes meanwhile share one
+STANDING_QUERY_VECTOR_SECONDS: Final = 3.0  # the longest wait for the sentence vectors of changed agents
+STANDING_QUERY_AGENTS: Final = 10_000  # reported agents whose withdrawal is reported too
 
 # --- Audit trail and history ---------------------------------------------------------------------
 AUDIT_KEEP: Final = 1_000_000  # entries kept with their content, about 320 MiB; hashes are kept forever

@@ -541,7 +541,13 @@ class Client:
         return await self._connection.ask(FacetOverview, request)
 
     async def watch(
-        self, cursor: str | None = None, *, renewals: bool = False, include_agent: bool = False
+        self,
+        cursor: str | None = None,
+        *,
+        query: str | None = None,
+        min_match: Match | None = None,
+        renewals: bool = False,
+        include_agent: bool = False,
     ) -> AsyncIterator[Change]:
         """Follow changes as they happen, each once and in order. A lost connection is resumed.
 
@@ -549,10 +555,14 @@ class Client:
 
         Args:
             cursor: Start after this cursor. "0": with the oldest stored change. Default: now.
+            query: A task in words: only changes of agents that fit it, each with its `match`.
+            min_match: With a query, the weakest match: strong, possible (default) or weak.
             renewals: Include renewed leases.
             include_agent: Include the agent in each change.
         """
-        params = query_params(renewals=renewals or None, include="agent" if include_agent else None)
+        params = query_params(
+            query=query, min_match=min_match, renewals=renewals or None, include="agent" if include_agent else None
+        )
         attempt = 0
         is_open = False
         while True:
