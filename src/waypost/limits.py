@@ -260,6 +260,8 @@ PAGE_EXAMPLES: Final = 12
 
 # --- Client --------------------------------------------------------------------------------------
 CLIENT_TIMEOUT_SECONDS: Final = 30.0
+KEEP_TTL_SECONDS: Final = 60  # the lease of an agent that a program keeps registered: so long it outlives a crash
+KEEP_RENEWALS_PER_LEASE: Final = 3  # two may fail
 CLIENT_ATTEMPTS: Final = 4  # with the back-off below, an unreachable service is reported within a second
 CLIENT_BACKOFF_SECONDS: Final = 0.1  # doubled at each attempt, with full jitter
 CLIENT_BACKOFF_MAX_SECONDS: Final = 10.0
