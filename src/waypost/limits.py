@@ -127,12 +127,6 @@ WATCH_STALL_SECONDS: Final = 20  # a connection that accepts no data for this lo
 WATCHERS: Final = 2000
 WATCHERS_PER_SUBJECT: Final = 500  # one subject cannot take them all
 WATCHERS_PER_ADDRESS: Final = 1000  # nor can all subjects and strangers at one address
-STANDING_QUERIES: Final = 64  # watches with a query: each costs a search after changes
-STANDING_QUERIES_PER_SUBJECT: Final = 16
-STANDING_QUERIES_PER_ADDRESS: Final = 32
-STANDING_QUERY_PAUSE_SECONDS: Final = 0.2  # between two searches of one standing query: changes meanwhile share one
-STANDING_QUERY_VECTOR_SECONDS: Final = 3.0  # the longest wait for the sentence vectors of changed agents
-STANDING_QUERY_AGENTS: Final = 10_000  # reported agents whose withdrawal is reported too
 
 # --- Audit trail and history ---------------------------------------------------------------------
 AUDIT_KEEP: Final = 1_000_000  # entries kept with their content, about 320 MiB; hashes are kept forever
@@ -260,8 +254,6 @@ PAGE_EXAMPLES: Final = 12
 
 # --- Client --------------------------------------------------------------------------------------
 CLIENT_TIMEOUT_SECONDS: Final = 30.0
-KEEP_TTL_SECONDS: Final = 60  # the lease of an agent that a program keeps registered: so long it outlives a crash
-KEEP_RENEWALS_PER_LEASE: Final = 3  # two may fail
 CLIENT_ATTEMPTS: Final = 4  # with the back-off below, an unreachable service is reported within a second
 CLIENT_BACKOFF_SECONDS: Final = 0.1  # doubled at each attempt, with full jitter
 CLIENT_BACKOFF_MAX_SECONDS: Final = 10.0
@@ -626,3 +618,27 @@ INVITATION_TTL_SECONDS: Final = 7 * 86_400
 INVITATION_TTL_MIN_SECONDS: Final = 60
 INVITATION_TTL_MAX_SECONDS: Final = 365 * 86_400
 INVITATION_CODE_BYTES: Final = 20  # P-6 requires 16
+
+# --- Peers ----------------------------------------------------------------------------------------
+
+PEERS: Final = 256  # each one has a task of its own
+PEER_RECORDS: Final = 100_000  # of one peer: more pause nothing else, and need a setting of their own
+PEER_NAMESPACES: Final = 64
+PEER_PAGE: Final = 500  # records in a page of the feed
+PEER_PAGE_MAX: Final = 2000
+PEER_CONCURRENCY: Final = 128  # records of a page that are stored at once: they share commits
+PEER_WAIT_SECONDS: Final = 25.0  # a long poll; proxies end idle requests after 30 s and more
+PEER_WAIT_MAX_SECONDS: Final = 30.0
+PEER_DOUBT_SECONDS: Final = 1.0  # instead, while the digest of the peer does not match
+PEER_FETCH_SECONDS: Final = 60.0  # the long poll, and 4 MiB over a slow line
+PEER_PAGE_PAUSE_SECONDS: Final = 0.1  # between two polls: changes within it share a page
+PEER_PAUSED_SECONDS: Final = 60.0  # between two looks whether a paused peer was resumed
+PEER_SAVE_SECONDS: Final = 60.0  # between two writes of an unchanged state
+PEER_BACKOFF_SECONDS: Final = 1.0
+PEER_BACKOFF_MAX_SECONDS: Final = 60.0
+PEER_HOPS: Final = 3  # services between an origin and this one
+PEER_PARKED: Final = 10_000  # records of one peer that are not taken, with their reasons
+PEER_MISMATCHES: Final = 3  # digests that do not match, one after the other, before everything is read again
+PEER_BRAKE_RECORDS: Final = 50  # more missing at once than this, and than a share, stop a pull
+PEER_BRAKE_SHARE: Final = 0.2
+FEED_READERS: Final = 64  # requests that wait at the feed at the same time

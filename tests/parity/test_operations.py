@@ -37,7 +37,6 @@ LOCAL = {
 EXTRA_METHODS = {
     "document",
     "discover_agents",
-    "keep",
     "page",
     "wait_task",
     "export_lines",

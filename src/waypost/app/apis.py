@@ -11,6 +11,8 @@ from waypost.app.core import AppContext, Core
 from waypost.app.outbound import Outbound
 from waypost.app.service_keys import KeyRing
 from waypost.errors import FetchFailed
+from waypost.federation.feed import Feed
+from waypost.federation.service import PeerService
 from waypost.messaging.invitations import InvitationStore
 from waypost.model.principal import PUBLIC
 from waypost.net.outbound import OutboundClient
@@ -133,6 +135,7 @@ class Apis(msgspec.Struct, frozen=True, kw_only=True):
     well_known: WellKnownApi
     invitations: InvitationApi
     invitation_store: InvitationStore
+    peers: PeerService
 
 
 def make_apis(context: AppContext, core: Core, outbound: Outbound, security: Security, hosted: HostedAgents) -> Apis:
@@ -160,4 +163,24 @@ def make_apis(context: AppContext, core: Core, outbound: Outbound, security: Sec
         ),
         invitations=invitations,
         invitation_store=invitation_store,
+        peers=_make_peers(context, core, outbound),
     )
+
+
+def _make_peers(context: AppContext, core: Core, outbound: Outbound) -> PeerService:
+    identity = OwnIdentity(context.keys.identity, context.clock)
+    peers = PeerService(
+        core.registry,
+        outbound.client,
+        lambda may_reexport: Feed(core.registry, context.base_url.rstrip("/"), identity.current, may_reexport),
+    )
+    gauge = core.metrics.add_gauge
+    gauge("peers", "Registries that this service follows.", lambda: len(peers.list()))
+    gauge("peers_failing", "Peers whose last pull failed.", lambda: sum(p.state == "failing" for p in peers.list()))
+    gauge("peer_records", "Agents that peers sent.", lambda: sum(p.records for p in peers.list()))
+    gauge(
+        "peer_lag_seconds",
+        "The longest lag of a peer.",
+        lambda: max((p.lag_seconds or 0 for p in peers.list()), default=0),
+    )
+    return peers

@@ -17,6 +17,7 @@ from waypost.app.core import REPLICA_FOLDER, Models, RotationRecorder, index_fol
 from waypost.app.http import FollowerParts
 from waypost.app.messaging import Messaging
 from waypost.errors import WaypostError
+from waypost.federation.service import PeerService
 from waypost.net.outbound import OutboundClient
 from waypost.registry.audit_trail import PublishedLog
 from waypost.registry.jobs.periodic import PeriodicJobs, cancel_all, run_tolerant
@@ -52,6 +53,7 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
     issuers: Issuers | None
     invitations: InvitationApi
     messaging: Messaging
+    peers: PeerService
     monitoring: MonitoringApi
     http_app: HttpApp
     follower: FollowerParts | None  # of a process that follows
@@ -74,6 +76,7 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
                 await self.stop()
                 raise
         self.jobs.start()
+        await self.peers.start(pulls=self.follower is None)
         if self.issuers is not None:
             self.tasks.append(asyncio.create_task(self.issuers.keep_fresh(), name="keys of issuers"))
         if self.follower is not None:
@@ -106,6 +109,7 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
 
     async def stop(self) -> None:
         await self.jobs.stop()
+        await self.peers.stop()
         if self.lan is not None:
             await self.lan.stop()
         await cancel_all(self.tasks)

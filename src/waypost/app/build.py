@@ -54,6 +54,7 @@ def build(
         issuers=security.issuers,
         invitations=apis.invitations,
         messaging=messaging,
+        peers=apis.peers,
         monitoring=monitoring,
         http_app=http_app,
         follower=follower,

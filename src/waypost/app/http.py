@@ -31,6 +31,7 @@ from waypost.server.api.rest.api_keys import ApiKeysApi
 from waypost.server.api.rest.audit import AuditApi
 from waypost.server.api.rest.changes import HistoryApi, PendingChangesApi
 from waypost.server.api.rest.imports import ImportApi
+from waypost.server.api.rest.peers import PeersApi
 from waypost.server.api.rest.reference import ReferenceApi
 from waypost.server.api.rest.service import DoctorApi, MonitoringApi, ServiceApi, ServiceKeysApi
 from waypost.server.api.rest.trust_store import TrustStoreApi
@@ -103,6 +104,7 @@ def make_http_app(
             ApiKeysApi(registry.api_keys, settings.require_authentication),
             _make_doctor(context, core, security),
             apis.watch,
+            PeersApi(apis.peers),
             reference,
             monitoring,
         )

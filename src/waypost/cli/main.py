@@ -71,6 +71,7 @@ COMMAND_GROUPS = {
         "host": LazyCommand("network.domain", "host", "Serve an agent under a domain."),
         "announce": LazyCommand("network.announce", "announce", "Announce an agent on the LAN and to a registry."),
         "browse": LazyCommand("network.browse", "browse", "Show the agents on the LAN."),
+        "peers": LazyCommand("network.peers", "peers", "Follow other registries."),
     },
     "Trust and access": {
         "verify": LazyCommand("trust.verify", "verify", "Verify signatures, or the integrity of the audit trail."),

@@ -31,6 +31,8 @@ AGENTS = "/api/v1/agents"
 ALLOW = "/api/v1/allow"
 
 APIKEYS = "/api/v1/apikeys"
+PEERS = "/api/v1/peers"
+FEED = "/api/v1/feed"
 DOMAINS = "/api/v1/domains"
 
 INVITATIONS = "/api/v1/invitations"

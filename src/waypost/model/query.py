@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from waypost import limits
+from waypost.model.federation import Federation
 from waypost.model.health import Health
 from waypost.model.record import AgentRecord
 from waypost.model.verdict import TrustSummary
@@ -96,6 +97,7 @@ class MatchedAgent(msgspec.Struct, frozen=True, kw_only=True):
     redacted: bool = False
     trust: TrustSummary
     health: Health | None = None
+    federation: Federation | None = None
 
 
 class FacetCount(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ import msgspec
 
 from waypost import limits
 from waypost.errors import InvalidParameter
+from waypost.model.federation import Federation
 from waypost.model.health import HEALTH_FACT, SUSPENDED, UNHEALTHY, UNKNOWN, Health, endpoint_to_check
 from waypost.model.json import memory_size
 from waypost.model.principal import record_scopes
@@ -85,6 +86,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     announce_id: str | None = None  # a stable UUIDv4 for records that were not announced
     hosted: str | None = None  # the domain under which the service hosts this agent
     health: Health | None = None  # of its endpoint, if it is checked
+    federation: Federation | None = None  # of a record that a peer sent
 
     @property
     def id(self) -> str:

@@ -59,6 +59,10 @@ class AddressPolicy:
         addresses: list[Address] = [ipaddress.IPv4Address("127.0.0.1"), ipaddress.IPv6Address("::1")]
         return [address for address in addresses if self.find_reason(address) is None] or addresses[:1]
 
+    def is_listed(self, address: Address) -> bool:
+        """Whether a setting names the network of an address."""
+        return _contains(self._allowed, address)
+
     def check(self, address: Address, port: int) -> None:
         """Raises AddressDenied with the reason in its details."""
         reason = self.find_reason(address) or ("own" if self._is_own(address, port) else None)

@@ -58,6 +58,7 @@ class FetchLimits(msgspec.Struct, frozen=True, kw_only=True):
     body_bytes: int
     redirects: int = 0
     https_only: bool = False
+    plain_if_allowed: bool = False  # http only to networks that the operator has allowed
     accept: str = "application/json"
     tls13_only: bool = False  # ADP-52
     connect_seconds: float = limits.FETCH_CONNECT_SECONDS
@@ -72,6 +73,12 @@ FETCH_LIMITS: Final[dict[FetchPurpose, FetchLimits]] = {
     "jwks": FetchLimits(body_bytes=limits.FETCH_CARD_BYTES, accept="application/jwk-set+json, application/json"),
     "peer": FetchLimits(
         body_bytes=limits.FETCH_PAGE_BYTES, redirects=limits.FETCH_REDIRECTS, accept="application/json, */*;q=0.5"
+    ),
+    "feed": FetchLimits(
+        body_bytes=2 * limits.FETCH_PAGE_BYTES,
+        plain_if_allowed=True,
+        accept="application/x-ndjson",
+        total_seconds=limits.PEER_FETCH_SECONDS,
     ),
     "proof": FetchLimits(body_bytes=limits.FETCH_SMALL_BYTES, https_only=True, accept="text/plain"),
     "descriptor": FetchLimits(
@@ -238,6 +245,10 @@ class SafeFetcher:
         request: OutgoingRequest = _GET,
     ) -> FetchResponse:
         addresses, tls = await asyncio.gather(self._checked_addresses(target), self._load_tls_context(target, bounds))
+        if bounds.plain_if_allowed and target.scheme == "http" and not all(map(self._policy.is_listed, addresses)):
+            raise _fetch_failed(
+                "plain", "Plain http is used only within networks of the setting allow_cidrs.", "Name an https address."
+            )
         if purpose == "health":
             self._start_cooldown(addresses, target)
         async with AsyncExitStack() as stack:

@@ -18,7 +18,6 @@ import msgspec
 from waypost import limits
 from waypost.errors import CursorTooOld, InvalidCursor, Unavailable
 from waypost.model.events import Event, EventType, event_type_for
-from waypost.model.query import Match
 from waypost.registry.ports import Clock, Store
 from waypost.trust.cursor_cipher import CURSOR_KEY_BYTES, CursorCipher
 
@@ -96,7 +95,6 @@ class WatchEvent(msgspec.Struct, frozen=True):
     cursor: str
     type: EventType
     event: Event
-    match: Match | None = None  # of a standing query
 
 
 class WatchBookmark(msgspec.Struct, frozen=True):
@@ -112,14 +110,6 @@ class WatchCutOff(msgspec.Struct, frozen=True):
 
 
 WatchItem = WatchEvent | WatchBookmark | WatchCutOff
-
-
-class EventFilter(Protocol):
-    """Chooses the events of a standing query."""
-
-    async def select(self, events: Sequence[WatchEvent], *, is_behind: bool) -> Sequence[WatchEvent]:
-        """The events to send, in their order. `is_behind`: more events are waiting in the log."""
-        ...
 
 
 class ChangeLog:
@@ -196,15 +186,22 @@ class ChangeLog:
                 hint="List the agents again, then watch without a cursor.",
             )
         if revision + 1 < await self._store.oldest_event():
-            raise CursorTooOld(
-                "The change log no longer reaches back to this cursor.",
-                path="from",
-                hint="List the agents again (GET /api/v1/agents), then watch without a cursor.",
-                details={"links": {"list": "/api/v1/agents", "watch": "/api/v1/watch"}},
-            )
+            raise _too_old()
         return int(revision)
 
     # --- Reading ---------------------------------------------------------------------------------
+
+    async def read(self, after: int) -> Sequence[Event]:
+        """The next events after a revision, in order; none at the end of the log."""
+        events = await self._read(after) if after < self.revision else ()
+        if events and events[0].revision != after + 1:
+            raise _too_old()
+        return events
+
+    async def wait_beyond(self, revision: int, seconds: float) -> None:
+        """Wait until there is an event after a revision, at most this long."""
+        if revision >= self.revision and not self._closed:
+            await _wait(self._signal, seconds)
 
     async def _read(self, after: int) -> Sequence[Event]:
         if self._recent and self._recent[0].revision <= after + 1:
@@ -214,12 +211,7 @@ class ChangeLog:
         return await self._store.events(after, limits.WATCH_BATCH)
 
     async def follow(
-        self,
-        after: int,
-        audience: frozenset[str] | None,
-        *,
-        renewals: bool = False,
-        event_filter: EventFilter | None = None,
+        self, after: int, audience: frozenset[str] | None, *, renewals: bool = False
     ) -> AsyncIterator[WatchItem]:
         """Events after a revision, until the reader leaves."""
         loop = asyncio.get_running_loop()
@@ -231,28 +223,25 @@ class ChangeLog:
             if is_behind and (not events or events[0].revision != after + 1):
                 yield WatchCutOff(self.bookmark(after))  # events were pruned before this watcher read them
                 return
-            visible = self._visible_events(events, audience, renewals=renewals)
-            is_behind = bool(events) and events[-1].revision < self.revision
-            chosen = await event_filter.select(visible, is_behind=is_behind) if event_filter and visible else visible
-            for item in chosen:
-                after = item.event.revision  # a reader that leaves resumes after the last event that it got
-                yield item
-            after = events[-1].revision if events else after
+            for event in events:
+                after = event.revision
+                kind = event_type_for(event, audience)
+                if kind is not None and (renewals or kind != "renewed"):
+                    yield WatchEvent(self.cursor(event.revision), kind, event)
             if loop.time() >= next_bookmark:
                 next_bookmark = loop.time() + limits.WATCH_BOOKMARK_SECONDS
                 yield WatchBookmark(self.bookmark(after))
             if after >= self.revision:
                 await _wait(signal, next_bookmark - loop.time())
 
-    def _visible_events(
-        self, events: Sequence[Event], audience: frozenset[str] | None, *, renewals: bool
-    ) -> list[WatchEvent]:
-        kinds = ((event, event_type_for(event, audience)) for event in events)
-        return [
-            WatchEvent(self.cursor(event.revision), kind, event)
-            for event, kind in kinds
-            if kind is not None and (renewals or kind != "renewed")
-        ]
+
+def _too_old() -> CursorTooOld:
+    return CursorTooOld(
+        "The change log no longer reaches back to this cursor.",
+        path="from",
+        hint="List the agents again (GET /api/v1/agents), then watch without a cursor.",
+        details={"links": {"list": "/api/v1/agents", "watch": "/api/v1/watch"}},
+    )
 
 
 async def _wait(signal: asyncio.Event, seconds: float) -> None:

@@ -569,6 +569,14 @@ SERVICE = (
         method="export",
     ),
     Operation(
+        name="feed",
+        summary="Read public agents and their changes with their exact documents, as peers do.",
+        scope=SCOPE_READ,
+        idempotent=True,
+        errors=(*READ_ERRORS, errors.InvalidCursor, errors.CursorTooOld, errors.Unavailable),
+        method="feed",
+    ),
+    Operation(
         name="stats",
         summary="Count the visible agents.",
         scope=SCOPE_READ,
@@ -765,6 +773,58 @@ TRUST = (
         errors=(*ADMIN_ERRORS, errors.NotFound, errors.RateLimited),
         command="apikeys revoke",
         method="apikeys_revoke",
+    ),
+    Operation(
+        name="peers_list",
+        summary="List the peers: other registries that this one follows.",
+        scope=SCOPE_ADMIN,
+        idempotent=True,
+        errors=READ_ERRORS,
+        command="peers list",
+        method="peers_list",
+    ),
+    Operation(
+        name="peers_show",
+        summary="Show one peer.",
+        scope=SCOPE_ADMIN,
+        idempotent=True,
+        errors=(*READ_ERRORS, errors.NotFound),
+        command="peers show",
+        method="peers_show",
+    ),
+    Operation(
+        name="peers_add",
+        summary="Follow another registry.",
+        scope=SCOPE_ADMIN,
+        idempotent=False,
+        errors=(*ADMIN_ERRORS, errors.RateLimited, errors.AddressDenied, errors.FetchFailed, errors.OwnerConflict),
+        command="peers add",
+        method="peers_add",
+    ),
+    *(
+        Operation(
+            name=f"peers_{verb}",
+            summary=summary,
+            scope=SCOPE_ADMIN,
+            idempotent=True,
+            errors=(*ADMIN_ERRORS, errors.NotFound, errors.RateLimited),
+            command=f"peers {verb}",
+            method=f"peers_{verb}",
+        )
+        for verb, summary in (
+            ("sync", "Pull from a peer now."),
+            ("pause", "Stop pulling from a peer; its agents stay."),
+            ("resume", "Pull from a paused peer again."),
+        )
+    ),
+    Operation(
+        name="peers_remove",
+        summary="Stop following a peer and remove its agents.",
+        scope=SCOPE_ADMIN,
+        idempotent=False,
+        errors=(*ADMIN_ERRORS, errors.NotFound, errors.RateLimited),
+        command="peers remove",
+        method="peers_remove",
     ),
     Operation(
         name="mint_token",

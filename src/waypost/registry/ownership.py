@@ -20,6 +20,7 @@ import msgspec
 
 from waypost import limits
 from waypost.errors import OwnerConflict
+from waypost.model.federation import peer_of
 from waypost.model.json import parse_object
 from waypost.model.names import canonical_id, domain_of, equivalent_ids
 from waypost.model.principal import LAN_SUBJECT
@@ -328,6 +329,11 @@ def decide_ownership(
     now: float,
 ) -> Ownership:
     """`current` is the live registration that the publication would change, `expired` one whose lease has ended."""
+    if current is not None and peer_of(current.owner) is not None:
+        _check_reserved(
+            [_NameStanding(name, publication, notes, now, None) for name in names_of(publication)], publication
+        )
+        return Ownership(action="displace", proof="a local registration")  # a copy makes room for the agent itself
     if not any(name.startswith(_RESERVING) for name in notes):  # nearly always: all are equal
         return _decide_among_equals(publication, current)
     standings = [_NameStanding(name, publication, notes, now, current or expired) for name in names_of(publication)]

@@ -18,7 +18,7 @@ from waypost.model.query import Query, Ranking
 from waypost.model.registration import CatalogEntry, Registration
 from waypost.trust.transparency_log import Span
 
-FetchPurpose = Literal["health", "card", "jwks", "peer", "proof", "webhook", "descriptor", "index", "task"]
+FetchPurpose = Literal["health", "card", "jwks", "peer", "feed", "proof", "webhook", "descriptor", "index", "task"]
 
 
 class FetchResponse(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,6 +153,8 @@ class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
     version: str | None = None
     sequence: int | None = None
     etag: str = ""
+    origin: str = ""  # of a copy from a peer: the service where the agent was withdrawn
+    origin_revision: int = 0
 
 
 class StoreState(msgspec.Struct, frozen=True, kw_only=True):
@@ -407,10 +409,6 @@ class Ranker(Protocol):
 
     def is_fragmented(self, *, at_rest: bool = False) -> bool:
         """Whether `maintain` would merge segments, which makes queries faster, although nothing is unsaved."""
-        ...
-
-    def lacks_vectors(self, ids: Sequence[str]) -> bool:
-        """Whether the vectors of some of these agents are not computed yet."""
         ...
 
     def lacking(self, limit: int) -> list[str]:

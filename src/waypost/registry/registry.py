@@ -16,6 +16,7 @@ in memory, complete documents come from the store through a bounded cache.
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -55,6 +56,7 @@ from waypost.responses.service import Stats
 
 _PREPARE_SECONDS = 0.5
 _PREPARE_PAUSE_SECONDS = 0.001
+_SERVICE_ID = "service id"
 
 
 class RegistryOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,6 +125,7 @@ class Registry:
         self.publish = writer.publish
         self.renew = writer.renew
         self.share = writer.share
+        self.mirror = writer.mirror
         self.host = writer.host
         self.withdraw = writer.withdraw
         self.record = writer.record
@@ -152,7 +155,6 @@ class Registry:
         self.calibration = finder.calibration
         self.find = finder.find
         self.rank = finder.rank
-        self.standing_query = finder.standing_query
         self.searchable = self._index.wait
 
         self.verify = verifier.verify
@@ -218,6 +220,7 @@ class Registry:
         await self.credentials.load()
         if self.leader is not None:
             await self.trust.load_pinned()
+            await self.service_id()  # followers only read it
         await self.proofs.load(self._store)
         await self._role.start()
         self.ready = True
@@ -273,6 +276,10 @@ class Registry:
             raise Unavailable(
                 "The store accepts no writes.", retry_after=5, hint="The log of the service names the reason."
             )
+
+    async def service_id(self) -> str:
+        """A name of this registry that no other has. It is stored with the data, so that all processes have the same."""
+        return (await self._store.secret(_SERVICE_ID, uuid.uuid4().urn.encode)).decode()
 
     # --- Figures ---------------------------------------------------------------------------------
 

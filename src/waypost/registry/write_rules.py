@@ -118,7 +118,7 @@ def displace(publication: Publication, *, now: float, publish: Callable[[Publica
         )
         names = {canonical_id(name) for name in names_of(publication)}
         if canonical_id(current.id) in names:
-            return msgspec.structs.replace(_withdrawal(current, entry, now), outcome=DISPLACED)
+            return msgspec.structs.replace(withdrawal(current, entry, now), outcome=DISPLACED)
         return _remove_aliases(current, names, entry, now)
 
     return decide
@@ -128,7 +128,7 @@ def _remove_aliases(current: Registration, names: Collection[str], entry: AuditE
     aliases = tuple(alias for alias in current.aliases if canonical_id(alias) not in names)
     registration = msgspec.structs.replace(current, aliases=aliases, changed_at=now)
     document = record_bytes(registration.record)
-    registration = msgspec.structs.replace(registration, etag=_content_etag(registration, document))
+    registration = msgspec.structs.replace(registration, etag=content_etag(registration, document))
     change = RegistrationChange(
         type="updated", at=now, registration=registration, before=current.scopes, replaced=current, document=document
     )
@@ -281,7 +281,7 @@ def _create(
     spellings = equivalent_ids(decoded.record.id)
     has_aliases = spellings or decoded.aliases or decoded.source_id != decoded.record.id
     aliases = _aliases(decoded.record.id, spellings, decoded.aliases, decoded.source_id) if has_aliases else ()
-    sources = (_source_of(publication, now),)
+    sources = (make_source(publication, now),)
     document = record_bytes(decoded.record)
     registration = Registration(
         record=decoded.record,
@@ -342,11 +342,11 @@ def _update(
         ttl_seconds=ttl,
         lease_expires_at=None if ttl is None else float(int(now) + ttl),
         aliases=aliases,
-        sources=(_source_of(publication, now), *others),
+        sources=(make_source(publication, now), *others),
         hosted=current.hosted or _hosted(publication),
     )
     document = record_bytes(registration.record)
-    registration = msgspec.structs.replace(registration, etag=_content_etag(registration, document))
+    registration = msgspec.structs.replace(registration, etag=content_etag(registration, document))
     if is_unchanged and _is_same_announcement(registration, current):
         return _renew_signed(registration, current, now)
     decision = _updated(publication, registration, current, document, now)
@@ -455,7 +455,7 @@ def _aliases(agent_id: str, *names: str | tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in dict.fromkeys(flat) if name != agent_id)[: limits.ALIASES]
 
 
-def _source_of(publication: Publication, now: float) -> SourceDocument:
+def make_source(publication: Publication, now: float) -> SourceDocument:
     marks = marks_of(publication)
     return SourceDocument(
         dialect=publication.dialect,
@@ -473,7 +473,7 @@ def _source_of(publication: Publication, now: float) -> SourceDocument:
     )
 
 
-def _content_etag(registration: Registration, document: bytes) -> str:
+def content_etag(registration: Registration, document: bytes) -> str:
     names = (*registration.invitees, *registration.aliases)
     return _etag(document, registration.visibility, names, registration.sources)
 
@@ -664,7 +664,7 @@ def share(principal: Principal, key: str, add: Sequence[str], remove: Sequence[s
 def _change_invitees(principal: Principal, current: Registration, invitees: tuple[str, ...], now: float) -> Decision:
     registration = msgspec.structs.replace(current, invitees=invitees, changed_at=now)
     document = record_bytes(registration.record)
-    registration = msgspec.structs.replace(registration, etag=_content_etag(registration, document))
+    registration = msgspec.structs.replace(registration, etag=content_etag(registration, document))
     change = RegistrationChange(
         type="updated", at=now, registration=registration, before=current.scopes, replaced=current, document=document
     )
@@ -695,7 +695,7 @@ def withdraw(
             principal, "withdraw", now=now, object=current.id, outcome="withdrawn", via=via, etag=current.etag
         )
         notes = release_binding(current.id, state.notes) if principal.is_admin else {}
-        return msgspec.structs.replace(_withdrawal(current, entry, now), notes=notes)
+        return msgspec.structs.replace(withdrawal(current, entry, now), notes=notes)
 
     return decide
 
@@ -705,10 +705,10 @@ def withdraw_revoked(principal: Principal, current: Registration, reason: str, *
     entry = audit_entry_by(
         principal, "withdraw", now=now, object=current.id, outcome="withdrawn", etag=current.etag, detail=reason
     )
-    return _withdrawal(current, entry, now)
+    return withdrawal(current, entry, now)
 
 
-def _withdrawal(current: Registration, entry: AuditEntry, now: float) -> Decision:
+def withdrawal(current: Registration, entry: AuditEntry, now: float) -> Decision:
     change = RegistrationChange(
         type="withdrawn",
         at=now,

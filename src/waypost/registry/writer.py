@@ -21,7 +21,7 @@ from waypost.model.registration import CatalogEntry, Registration, trust_of
 from waypost.protocols.codec import DecodeContext, Decoded
 from waypost.protocols.dialects import decode_document
 from waypost.rate_limit import RateLimiter
-from waypost.registry import write_rules
+from waypost.registry import mirror_rules, write_rules
 from waypost.registry.admission import AdmissionControl, ByteQuota, OwnerQuota, pending_warning, publication_warnings
 from waypost.registry.audit_trail import audit_entry_by
 from waypost.registry.catalog.catalog import NO_ENTRY, Catalog
@@ -37,6 +37,7 @@ from waypost.registry.ports import (
     Idempotency,
     Rule,
     Store,
+    StoreState,
     Timings,
 )
 from waypost.registry.publication import (
@@ -190,6 +191,33 @@ class RegistryWriter:
         digits = self._random.randbytes(16).hex()
         return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{_VARIANTS[digits[16]]}{digits[17:20]}-{digits[20:]}"
 
+    async def mirror(self, copy: mirror_rules.MirroredRecord) -> CommandResult:
+        """Store the copy of a record that a peer sent."""
+        self._index.publications += 1
+        now, latest = self._clock.now(), self._clock.latest()
+        self._catalog.expire(now)
+        for check in self._checks:
+            for publication in copy.publications:
+                check(publication)
+        names = dict.fromkeys((copy.id, *(name for each in copy.publications for name in names_of(each))))
+        keys = with_spellings(names)
+        judged = [each for each in copy.publications if each.dialect != "announce"]
+        notes = [*self._ownership_notes(keys), *domain_notes(keys, self._proofs.domains)]
+        for publication in judged:
+            notes += self._admission.rule(publication, lambda each: _keep_state, now, latest)[0]
+
+        def verified(done: tuple[Publication, ...], rest: tuple[Publication, ...]) -> Rule:
+            """The rule with the verdicts on each document, one after the other."""
+            if not rest:
+                verdicts = msgspec.structs.replace(copy, publications=done)
+                return mirror_rules.mirror(verdicts, now=now, announce_id=self._new_uuid())
+            if rest[0].dialect == "announce":  # its key is pinned by announcing here, not by a copy
+                return verified((*done, rest[0]), rest[1:])
+            return self._admission.rule(rest[0], lambda each: verified((*done, each), rest[1:]), now, latest)[1]
+
+        decide = verified((), copy.publications)
+        return await self.execute(Command(keys=keys, notes=tuple(dict.fromkeys(notes)), decide=decide))
+
     async def renew(self, principal: Principal, key: str, ttl_seconds: int | None = None) -> PublicationReceipt:
         """Extend a lease without sending the document again."""
         agent_id = self._get_id(principal, key)
@@ -304,6 +332,10 @@ def _shown_etag(registration: Registration) -> str:
 
 def _make_brief_receipt(registration: Registration, dialect: str, outcome: str) -> PublicationReceipt:
     return PublicationReceipt(id=registration.id, dialect=dialect, outcome=outcome, etag=_shown_etag(registration))
+
+
+def _keep_state(state: StoreState) -> Decision:
+    return Decision(outcome="unchanged")
 
 
 def _refusal_entry(publication: Publication, now: float) -> AuditEntry:

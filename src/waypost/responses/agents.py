@@ -10,7 +10,6 @@ import msgspec
 
 from waypost.errors import ERROR_CODES, InternalError, WaypostError
 from waypost.model.events import JsonDifference
-from waypost.model.query import MATCHES
 from waypost.model.record import STATUSES, MappingLoss
 from waypost.model.verdict import TrustSummary
 from waypost.responses.base import Answer, Part, Timestamp, described, one_of
@@ -363,7 +362,6 @@ class Change(Answer, frozen=True, kw_only=True):
     id: str
     at: Timestamp
     etag: str
-    match: Annotated[str, one_of(*MATCHES), described("how well it fits, in a watch with a query")] | None = None
     agent: AgentDocument | None = None
 
     @classmethod

@@ -12,6 +12,7 @@ from waypost.model.query import FACETS, MATCHES, EmptyResult, FacetCount
 from waypost.model.verdict import TrustSummary
 from waypost.responses.agents import HealthState, Suggestions, binding_protocols, preferred_endpoint
 from waypost.responses.base import Answer, Count, Part, Timestamp, described, one_of
+from waypost.responses.federation import FederationView
 
 _BINDING_SCHEMA = {
     "required": ["protocol", "endpoint"],
@@ -70,6 +71,7 @@ class Candidate(Answer, frozen=True, kw_only=True):
     freshness: Freshness | None = None
     trust: TrustSummary | None = None
     health: CandidateHealth | None = None
+    federation: Annotated[FederationView, described("the origin, if a peer sent the agent")] | None = None
     score_components: dict[str, float] = msgspec.field(default_factory=dict)
     matched_tags: tuple[str, ...] = ()
     expanded_tags: tuple[str, ...] = ()

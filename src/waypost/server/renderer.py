@@ -15,6 +15,7 @@ import msgspec
 from waypost import limits
 from waypost.cache import LruCache
 from waypost.errors import NotFound, WaypostError
+from waypost.model.federation import peer_of
 from waypost.model.health import UNHEALTHY, UNKNOWN
 from waypost.model.json import JsonObject, dump_json, parse_json
 from waypost.model.principal import Principal
@@ -35,12 +36,14 @@ from waypost.registry.publication import EntryPage, PublicationReceipt, pending_
 from waypost.registry.registry import Registry
 from waypost.responses.agents import Page, Receipt
 from waypost.responses.base import embedded
+from waypost.responses.federation import federation_view
 from waypost.server.http.asgi import Request, Response, json_response
 from waypost.server.http.conditional_requests import format_http_date, is_not_modified, quote_etag, strong_etag
 from waypost.server.http.request_params import AnswerBudget
 
 TRUST_HEADER = b"waypost-trust"
 HEALTH_HEADER = b"waypost-health"
+FEDERATION_MEMBER = "federation"
 
 _WITH_TRUST_METADATA = frozenset(("af", "ard"))  # dialects with free-form metadata
 # Dialects that are received inside an envelope are served without it.
@@ -177,6 +180,15 @@ class Renderer:
         )
 
     def _body(self, registration: Registration, dialect: str, now: float) -> tuple[bytes, tuple[MappingLoss, ...]]:
+        body, losses = self._own_or_mapped(registration, dialect, now)
+        if dialect == "profile" and registration.federation is not None:
+            view = federation_view(registration.federation)  # PRO-44: whoever reads it can tell the origin
+            body = dump_json({**parse_rendered(body), FEDERATION_MEMBER: view})
+        return body, losses
+
+    def _own_or_mapped(
+        self, registration: Registration, dialect: str, now: float
+    ) -> tuple[bytes, tuple[MappingLoss, ...]]:
         source = registration.source(dialect)
         if source is not None:
             received = received_document(source)
@@ -230,7 +242,9 @@ class DocumentReader:
         cached = self._renderer.find(entry.id, dialect, entry.revision)
         if cached is not None:
             return cached
-        received = await self._registry.received(entry, dialect) if is_served_verbatim(dialect) else None
+        is_copy = dialect == "profile" and peer_of(entry.owner) is not None  # it is served with its origin
+        is_verbatim = is_served_verbatim(dialect) and not is_copy
+        received = await self._registry.received(entry, dialect) if is_verbatim else None
         if received is not None:
             return self._renderer.render_received(entry, dialect, received)
         registration = await self._registry.get(principal, agent_id)

@@ -29,6 +29,7 @@ from cryptography.hazmat.primitives.serialization import (
 from waypost import limits
 from waypost.errors import InvalidParameter, Unauthorized, WaypostError
 from waypost.model.credentials import RESERVED_SUBJECTS, Issuer
+from waypost.model.federation import peer_of
 from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.model.principal import SCOPE_ADMIN, SCOPES, Principal
 from waypost.model.times import to_rfc3339
@@ -229,6 +230,8 @@ def check_subject(subject: str) -> None:
         raise InvalidParameter(
             f"A subject must be a printable string of 1 to {limits.SUBJECT_CHARS} characters.", path="sub"
         )
+    if peer_of(subject) is not None:
+        raise InvalidParameter("This subject owns the records of a peer: no credential can have it.", path="sub")
 
 
 def mint(
@@ -368,7 +371,8 @@ class ExternalIssuerVerifier:
         if self._subjects is not None and not self._subjects.match(named):
             raise InvalidJws("its subject is not among those that are accepted from this issuer")
         subject = self.issuer.prefix + named
-        if subject in RESERVED_SUBJECTS or subject.startswith(self._foreign) or len(subject) > limits.SUBJECT_CHARS:
+        is_reserved = subject in RESERVED_SUBJECTS or peer_of(subject) is not None
+        if is_reserved or subject.startswith(self._foreign) or len(subject) > limits.SUBJECT_CHARS:
             raise InvalidJws("its subject is not allowed for this issuer")
         return subject
 

@@ -396,10 +396,14 @@ def test_the_import_command_brings_in_no_id_of_another(tmp_path: Path, capsys: p
 
 
 def test_nothing_registers_an_agent_but_the_rule() -> None:
-    """The LAN, the bus, imports and every API end in the same function."""
+    """The LAN, the bus, imports and every API end in the same function. Copies of peers have a rule of their own, which asks
+    the same one who owns an id."""
     sources = {path.name: path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py")}
-    assert [name for name, text in sources.items() if 'type="registered"' in text] == ["write_rules.py"]
+    registering = {name for name, text in sources.items() if 'type="registered"' in text}
+    assert registering == {"write_rules.py", "mirror_rules.py"}
+    assert all("decide_ownership(" in sources[name] for name in registering)
     assert [name for name, text in sources.items() if "write_rules.publish" in text] == ["writer.py"]
+    assert [name for name, text in sources.items() if "mirror_rules.mirror(" in text] == ["writer.py"]
 
 
 @pytest.mark.parametrize(("agent_id", "spelling"), [(each, name) for each, all_ in SPELLINGS.items() for name in all_])

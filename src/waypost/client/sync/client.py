@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -17,15 +15,16 @@ import msgspec
 
 from waypost import limits
 from waypost.client.http import EventStreamDecoder, Retry, ServerEvent, pause
-from waypost.client.keep import BackgroundThread, KeptAgent, StopSignal
 from waypost.client.requests import (
     AGENTS,
     ALLOW,
     APIKEYS,
     DOMAINS,
+    FEED,
     INVITATIONS,
     JSON,
     KEYS,
+    PEERS,
     SWARMS,
     TASKS,
     ApiRequest,
@@ -57,7 +56,7 @@ from waypost.client.requests import (
     verify_request,
 )
 from waypost.client.sync.connection import Connection
-from waypost.errors import InvalidRequest, NotFound, RateLimited, Timeout, Unavailable, WaypostError
+from waypost.errors import InvalidRequest, RateLimited, Timeout, Unavailable, WaypostError
 from waypost.model.events import EVENT_TYPES
 from waypost.model.json import dump_json
 from waypost.model.query import Detail, Match
@@ -81,6 +80,7 @@ from waypost.responses.agents import (
     PendingChangeView,
     Receipt,
 )
+from waypost.responses.federation import PeerList, PeerView
 from waypost.responses.messaging import (
     AcceptedTask,
     InvitationList,
@@ -117,8 +117,6 @@ from waypost.responses.trust import (
     VerificationResult,
 )
 from waypost.settings import load_connection_settings
-
-log = logging.getLogger("waypost.client")
 
 # The service sends a bookmark at least every WATCH_BOOKMARK_SECONDS, so a longer silence means a dead connection.
 WATCH_READ_SECONDS = 2.5 * limits.WATCH_BOOKMARK_SECONDS
@@ -223,70 +221,6 @@ class SyncClient:
             fetched_from=fetched_from,
         )
         return self._connection.ask(Receipt, register_request(document_bytes(document), options))
-
-    @contextmanager
-    def keep(
-        self,
-        document: Registrable,
-        *,
-        dialect: str | None = None,
-        visibility: str | None = None,
-        ttl_seconds: int = limits.KEEP_TTL_SECONDS,
-        base: str | None = None,
-        fetched_from: str | None = None,
-        on_change: Callable[[KeptAgent], None] | None = None,
-    ) -> Iterator[KeptAgent]:
-        """Keep an agent registered during a `with` block: register it, renew its lease in the background, withdraw it.
-
-        If the program dies, the lease ends by itself. If the service loses the agent or is restarted, it is registered again.
-
-        Args:
-            document: A document of any dialect, as for `register`.
-            dialect: The dialect, if it should not be recognised from the content.
-            visibility: public, internal or private.
-            ttl_seconds: The lease to request. It is renewed after a third of it.
-            base: The origin of relative references in the document.
-            fetched_from: Where the document is published.
-            on_change: Called after each renewal, and after each failed one.
-
-        Example:
-            with SyncClient() as wp, wp.keep(Path("agent.json")) as agent:
-                print(agent.id)
-                serve_forever()
-        """
-        content = document_bytes(document)
-
-        def register() -> Receipt:
-            return self.register(
-                content,
-                dialect=dialect,
-                visibility=visibility,
-                ttl_seconds=ttl_seconds,
-                base=base,
-                fetched_from=fetched_from,
-            )
-
-        agent = KeptAgent(register(), ttl_seconds, on_change)
-
-        def renew_repeatedly(stop: StopSignal) -> None:
-            while not agent.is_lost and not stop.wait(agent.seconds_to_renewal(random.random())):
-                try:
-                    try:
-                        agent.note_renewal(self.renew(agent.id, ttl_seconds))
-                    except NotFound:
-                        agent.note_renewal(register())
-                except WaypostError as error:
-                    agent.note_failure(error)
-
-        task = BackgroundThread(renew_repeatedly)
-        try:
-            yield agent
-        finally:
-            task.stop()
-            try:
-                self.withdraw(agent.id)
-            except WaypostError as error:  # the lease ends by itself
-                log.warning("%s was not withdrawn: %s", agent.id, error)
 
     def register_many(
         self, documents: Iterable[Registrable], *, visibility: str | None = None, ttl_seconds: int | None = None
@@ -610,13 +544,7 @@ class SyncClient:
         return self._connection.ask(FacetOverview, request)
 
     def watch(
-        self,
-        cursor: str | None = None,
-        *,
-        query: str | None = None,
-        min_match: Match | None = None,
-        renewals: bool = False,
-        include_agent: bool = False,
+        self, cursor: str | None = None, *, renewals: bool = False, include_agent: bool = False
     ) -> Iterator[Change]:
         """Follow changes as they happen, each once and in order. A lost connection is resumed.
 
@@ -624,14 +552,10 @@ class SyncClient:
 
         Args:
             cursor: Start after this cursor. "0": with the oldest stored change. Default: now.
-            query: A task in words: only changes of agents that fit it, each with its `match`.
-            min_match: With a query, the weakest match: strong, possible (default) or weak.
             renewals: Include renewed leases.
             include_agent: Include the agent in each change.
         """
-        params = query_params(
-            query=query, min_match=min_match, renewals=renewals or None, include="agent" if include_agent else None
-        )
+        params = query_params(renewals=renewals or None, include="agent" if include_agent else None)
         attempt = 0
         is_open = False
         while True:
@@ -942,6 +866,117 @@ class SyncClient:
             key_id: The id of the key, not the key.
         """
         self._connection.send(ApiRequest(method="DELETE", path=item_path(APIKEYS, key_id), repeatable=False))
+
+    def peers_list(self) -> tuple[PeerView, ...]:
+        """The registries that the service follows. Needs `admin`."""
+        return (self._connection.ask(PeerList, get_request(PEERS))).peers
+
+    def peers_show(self, name: str) -> PeerView:
+        """One peer. Needs `admin`.
+
+        Args:
+            name: The name of the peer.
+        """
+        return self._connection.ask(PeerView, get_request(item_path(PEERS, name)))
+
+    def peers_add(
+        self,
+        url: str,
+        *,
+        name: str | None = None,
+        kind: str | None = None,
+        pull: bool = True,
+        namespaces: Iterable[str] = (),
+        visibility: str = "internal",
+        reexport: bool = False,
+        key: str | None = None,
+        token: str | None = None,
+        every_seconds: float | None = None,
+        dry_run: bool = False,
+    ) -> PeerView:
+        """Follow another registry. Needs `admin`.
+
+        Args:
+            url: The base URL of the other registry.
+            name: A short name; by default the host of the URL.
+            kind: What the other side is; by default it is asked.
+            pull: Whether to copy its public agents.
+            namespaces: Patterns of ids, with `*`, that are taken; none: all.
+            visibility: Who sees its agents here.
+            reexport: Whether its agents are passed on in the feed of this service.
+            key: The fingerprint of the key that the peer must have.
+            token: A bearer token for the peer.
+            every_seconds: The pause between two pulls of kinds without a feed.
+            dry_run: Contact it and store nothing.
+        """
+        body = {
+            "url": url,
+            "name": name,
+            "kind": kind,
+            "pull": pull,
+            "namespaces": tuple(namespaces),
+            "visibility": visibility,
+            "reexport": reexport,
+            "key": key,
+            "token": token,
+            "every_seconds": every_seconds,
+            "dry_run": dry_run,
+        }
+        given = {member: value for member, value in body.items() if value is not None}
+        return self._connection.ask(PeerView, json_request(PEERS, given))
+
+    def peers_sync(self, name: str) -> PeerView:
+        """Pull from a peer now. Needs `admin`.
+
+        Args:
+            name: The name of the peer.
+        """
+        return self._change_peer(name, "sync")
+
+    def peers_pause(self, name: str) -> PeerView:
+        """Stop pulling from a peer; its agents stay. Needs `admin`.
+
+        Args:
+            name: The name of the peer.
+        """
+        return self._change_peer(name, "pause")
+
+    def peers_resume(self, name: str) -> PeerView:
+        """Pull from a paused peer again. Needs `admin`.
+
+        Args:
+            name: The name of the peer.
+        """
+        return self._change_peer(name, "resume")
+
+    def _change_peer(self, name: str, verb: str) -> PeerView:
+        request = ApiRequest(method="POST", path=f"{item_path(PEERS, name)}:{verb}", repeatable=True)
+        return self._connection.ask(PeerView, request)
+
+    def peers_remove(self, name: str, *, keep: bool = False) -> None:
+        """Stop following a peer and remove its agents. Needs `admin`.
+
+        Args:
+            name: The name of the peer.
+            keep: Leave its agents here until their leases end.
+        """
+        params = (("keep", "true"),) if keep else ()
+        request = ApiRequest(method="DELETE", path=item_path(PEERS, name), params=params, repeatable=False)
+        self._connection.send(request)
+
+    def feed(
+        self, cursor: str | None = None, *, wait_seconds: float = 0, limit: int | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """One page of the change feed: public agents with their documents, then a bookmark with the next cursor.
+
+        Args:
+            cursor: The cursor of the last bookmark; without it all agents come first.
+            wait_seconds: How long to wait for a change at the end of the feed.
+            limit: The size of the page.
+        """
+        query = {"from": cursor, "wait": f"{wait_seconds:g}", "limit": limit}
+        for line in self._connection.lines(get_request(FEED, **query)):
+            yield msgspec.json.decode(line, type=dict[str, Any])
 
     def audit(
         self,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pyroaring import BitMap
 
 from waypost.model.names import looks_like_slug
-from waypost.model.record import LISTED
+from waypost.model.record import LISTED, STATUSES
 from waypost.model.registration import TRUST_FACT, CatalogEntry
 from waypost.registry.catalog.catalog import NO_ENTRY, Catalog, Position
 from waypost.registry.ports import Clock
@@ -70,6 +70,10 @@ class CatalogView:
 
     def count(self, audience: frozenset[str] | None) -> int:
         return self._current().count(audience)
+
+    def count_owned(self, owner: str) -> int:
+        """Agents of a subject, regardless of who may see them."""
+        return len(self._current().select(None, statuses=STATUSES, owner=owner))
 
     def count_trust(self, level: str) -> int:
         """Agents with this trust level, regardless of who may see them."""

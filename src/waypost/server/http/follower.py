@@ -36,6 +36,8 @@ _READ_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 _DISCOVER_PATH = b"/profile/v1/discover"  # a read by POST
 _LEADER_PATHS = frozenset((b"/metrics", b"/readyz", b"/api/v1/stats"))  # about the service, not one of its processes
 
+_PEERS_PATH = b"/api/v1/peers"  # the leader follows them
+
 _NOT_FORWARDED = frozenset(
     (
         b"connection",
@@ -340,7 +342,7 @@ class _Forwarding:
 def _is_read(scope: Scope) -> bool:
     path = scope.get("raw_path")
     if scope["method"] in _READ_METHODS:
-        return path not in _LEADER_PATHS and not _is_sign_in(scope)
+        return path not in _LEADER_PATHS and not (path or b"").startswith(_PEERS_PATH) and not _is_sign_in(scope)
     return path == _DISCOVER_PATH and scope["method"] == "POST"
 
 

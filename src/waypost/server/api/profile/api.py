@@ -23,6 +23,7 @@ from waypost.registry.publication import Publication
 from waypost.registry.registry import Registry
 from waypost.responses.agents import Page, Receipt
 from waypost.responses.base import embedded
+from waypost.responses.federation import federation_view
 from waypost.responses.search import (
     CandidateHealth,
     DiscoveryResponse,
@@ -123,6 +124,8 @@ def make_candidate(agent: MatchedAgent, query: Query, oldest: float | None, *, r
         "reason": agent.reason,
         "provisional": agent.is_provisional,
     }
+    if agent.federation is not None:
+        members["federation"] = federation_view(agent.federation)
     if query.detail != "minimal":
         members |= {
             "name": record.name,

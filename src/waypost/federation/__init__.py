@@ -1,0 +1,1 @@
+"""Registries that learn from each other: the change feed, peers, and pulling their agents."""

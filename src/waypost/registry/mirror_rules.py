@@ -1,0 +1,193 @@
+"""The rules for records that peers send: copies with an origin, which never take the place of anything local.
+
+Authority over an id, the highest first: a local owner, the origin itself, a newer copy of the same origin. Age is compared by
+the revision of the origin, never by arrival. A copy makes no binding and proves nothing: its bytes are verified here.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from waypost import limits
+from waypost.errors import OwnerConflict, StaleMetadata
+from waypost.model.federation import Federation, peer_of, peer_subject
+from waypost.model.names import equivalent_ids
+from waypost.model.principal import Principal
+from waypost.model.record import record_bytes
+from waypost.model.registration import Registration, merge_sources
+from waypost.registry.audit_trail import audit_entry_by
+from waypost.registry.ownership import decide_ownership
+from waypost.registry.ports import Decision, RegistrationChange, Rule, StoreState
+from waypost.registry.publication import Publication
+from waypost.registry.write_rules import content_etag, find_tombstone, make_source, withdrawal
+
+PEER_VIA = "peer"
+
+
+class MirroredRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A record as a peer sent it, with its decoded documents, the newest first."""
+
+    publications: tuple[Publication, ...]
+    federation: Federation
+    visibility: str
+    expires_at: float | None = None  # the end of its lease, as the origin says
+
+    @property
+    def id(self) -> str:
+        return self.federation.origin_id
+
+
+def peer_principal(name: str) -> Principal:
+    return Principal(subject=peer_subject(name), via=PEER_VIA)
+
+
+def mirror(copy: MirroredRecord, *, now: float, announce_id: str) -> Rule:
+    """Store a copy, or a newer one in its place."""
+
+    def decide(state: StoreState) -> Decision:
+        current = state.registrations.get(copy.id) or next(iter(state.registrations.values()), None)
+        if current is not None and current.has_expired(now) and peer_of(current.owner) is not None:
+            current = None
+        if current is not None:
+            _check_authority(copy.federation, current)
+        for publication in copy.publications:  # an id that a key or a domain reserves needs its proof, from a peer too
+            decide_ownership(publication, None, None, state.notes, now)
+        _check_tombstone(copy.federation, state)
+        return _store(copy, current, state, now, announce_id)
+
+    return decide
+
+
+def _check_authority(federation: Federation, current: Registration) -> None:
+    held = current.federation
+    if held is None or peer_of(current.owner) is None:
+        raise OwnerConflict(
+            "This id belongs to a local owner.", path="$.id", hint="A peer replaces no local agent.", details=_LOCAL
+        )
+    if federation.is_older_than(held):
+        raise _stale()
+    is_same_origin = federation.service_id == held.service_id
+    if federation.peer != held.peer and held.is_direct and not (is_same_origin and federation.is_direct):
+        raise OwnerConflict("The origin of this agent is a peer itself.", path="$.id", details=_OTHER_COPY)
+    if not is_same_origin and not federation.is_direct:
+        raise OwnerConflict("Another origin has this id.", path="$.id", details=_OTHER_COPY)
+
+
+_LOCAL = {"reason": "local_owner"}
+_OTHER_COPY = {"reason": "other_copy"}
+
+
+def _stale() -> StaleMetadata:
+    return StaleMetadata("A newer state of this agent is known from its origin.", path="$.origin.revision")
+
+
+def _check_tombstone(federation: Federation, state: StoreState) -> None:
+    """A withdrawn agent does not come back on a slower path."""
+    tombstone = find_tombstone(federation.origin_id, state)
+    is_same_origin = tombstone is not None and tombstone.origin == federation.service_id
+    if tombstone is not None and is_same_origin and federation.revision <= tombstone.origin_revision:
+        raise _stale()
+
+
+def _store(
+    copy: MirroredRecord, current: Registration | None, state: StoreState, now: float, announce_id: str
+) -> Decision:
+    sources = tuple(make_source(publication, now) for publication in copy.publications)
+    record = merge_sources([publication.decoded.record for publication in copy.publications])
+    record = msgspec.structs.replace(record, id=copy.id)
+    aliases = _free_aliases(copy, state)
+    registration = Registration(
+        record=record,
+        owner=peer_subject(copy.federation.peer),
+        visibility=copy.visibility,
+        etag="",
+        revision=0,
+        created_at=now if current is None else current.created_at,
+        changed_at=now,
+        renewed_at=now,
+        lease_expires_at=copy.expires_at,
+        aliases=aliases,
+        sources=sources,
+        announce_id=announce_id if current is None else current.announce_id,
+        federation=copy.federation,
+    )
+    document = record_bytes(record)
+    registration = msgspec.structs.replace(registration, etag=content_etag(registration, document))
+    if current is not None and _is_same(registration, current):
+        return Decision(outcome="unchanged", registration=current)
+    change = RegistrationChange(
+        type="registered" if current is None else "updated",
+        at=now,
+        registration=registration,
+        before=None if current is None else current.scopes,
+        replaced=current,
+        document=document,
+    )
+    return Decision(outcome="created" if current is None else "updated", change=change)
+
+
+def _is_same(after: Registration, before: Registration) -> bool:
+    """Whether a page of a feed was merely read again, as after a crash: nothing is told twice."""
+    known = before.federation
+    return (
+        known is not None
+        and after.federation is not None
+        and (after.etag, after.owner, after.lease_expires_at) == (before.etag, before.owner, before.lease_expires_at)
+        and (after.federation.etag, after.federation.revision) == (known.etag, known.revision)
+    )
+
+
+def _free_aliases(copy: MirroredRecord, state: StoreState) -> tuple[str, ...]:
+    """The other names of a copy that are no names of other agents."""
+    taken = {name for each in state.registrations.values() if each.id != copy.id for name in (each.id, *each.aliases)}
+    decoded = [publication.decoded for publication in copy.publications]
+    names = [name for each in decoded for name in (each.record.id, each.source_id, *each.aliases)]
+    wanted = dict.fromkeys((*equivalent_ids(copy.id), *names))
+    return tuple(name for name in wanted if name != copy.id and name not in taken)[: limits.ALIASES]
+
+
+def renew_mirrored(agent_id: str, peer: str, etag: str, expires_at: float | None, *, now: float) -> Rule:
+    """Take over the end of a lease. The outcome is `unknown` if the record is not the one that the peer renewed."""
+
+    def decide(state: StoreState) -> Decision:
+        current = state.registrations.get(agent_id)
+        known = None if current is None else current.federation
+        if current is None or known is None or known.peer != peer or known.etag != etag:
+            return Decision(outcome="unknown", registration=current)
+        if current.lease_expires_at == expires_at:
+            return Decision(outcome="unchanged", registration=current)
+        registration = msgspec.structs.replace(current, lease_expires_at=expires_at, renewed_at=now)
+        change = RegistrationChange(type="renewed", at=now, registration=registration, before=current.scopes)
+        return Decision(outcome="refreshed", change=change)
+
+    return decide
+
+
+def withdraw_mirrored(agent_id: str, peer: str, revision: int, reason: str, *, now: float) -> Rule:
+    """Remove a record of a peer. `revision` is that of the withdrawal at the origin; 0 if it is not known."""
+
+    def decide(state: StoreState) -> Decision:
+        current = state.registrations.get(agent_id)
+        if current is None or current.federation is None or current.owner != peer_subject(peer):
+            return Decision(outcome="already")
+        federation = current.federation
+        entry = audit_entry_by(
+            peer_principal(peer),
+            "withdraw",
+            now=now,
+            object=current.id,
+            outcome="withdrawn",
+            via=PEER_VIA,
+            etag=current.etag,
+            detail=reason,
+        )
+        decision = withdrawal(current, entry, now)
+        change = decision.change
+        if change is None or change.tombstone is None or not revision:
+            return decision
+        tombstone = msgspec.structs.replace(
+            change.tombstone, origin=federation.service_id, origin_revision=max(revision, federation.revision)
+        )
+        return msgspec.structs.replace(decision, change=msgspec.structs.replace(change, tombstone=tombstone))
+
+    return decide

@@ -1,0 +1,122 @@
+"""The change feed for peers, and what operators see of peers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from waypost.model.federation import Federation
+from waypost.model.times import to_rfc3339
+from waypost.responses.base import Answer, Count, Part, Timestamp, described, one_of
+
+FEED_CHANGES = ("registered", "updated", "renewed", "withdrawn", "expired")
+PEER_KINDS = ("waypost",)
+PEER_STATES = ("new", "syncing", "current", "failing", "paused")
+
+
+class FederationView(Part, frozen=True, kw_only=True):
+    """The origin of an agent that a peer sent (PRO-44, PRO-45)."""
+
+    origin_service: str
+    origin_id: str
+    origin_updated_at: str | None = None
+    received_at: Timestamp
+    via: tuple[str, ...] = ()
+    peer: str
+
+
+def federation_view(federation: Federation) -> FederationView:
+    return FederationView(
+        origin_service=federation.origin_service,
+        origin_id=federation.origin_id,
+        origin_updated_at=federation.origin_updated_at,
+        received_at=to_rfc3339(federation.received_at),
+        via=federation.via,
+        peer=federation.peer,
+    )
+
+
+# --- The feed -------------------------------------------------------------------------------------
+
+
+class FeedOrigin(Part, frozen=True, kw_only=True):
+    """Where and when an agent was registered. `path` has the ids of the services in `via`."""
+
+    service: str
+    service_id: str
+    id: str
+    revision: int
+    updated_at: str | None = None
+    via: tuple[str, ...] = ()
+    path: tuple[str, ...] = ()
+
+
+class FeedDocument(Part, frozen=True, kw_only=True):
+    """A document exactly as its publisher sent it."""
+
+    dialect: str
+    document: str
+    digest: Annotated[str, described("SHA-256 of the document, in hex")]
+    url: str | None = None
+
+
+class FeedEntry(Part, frozen=True, kw_only=True):
+    """One change. The last two types have no documents: the agent is gone."""
+
+    type: Annotated[str, one_of(*FEED_CHANGES)]
+    id: str
+    at: Timestamp
+    etag: str
+    origin: FeedOrigin | None = None
+    status: str | None = None
+    expires_at: Timestamp | None = None
+    aliases: tuple[str, ...] = ()
+    documents: Annotated[tuple[FeedDocument, ...], described("the newest first")] = ()
+
+
+class FeedBookmark(Part, frozen=True, kw_only=True):
+    """The last line of a page: where to go on. With `count` and `digest` it states which agents a reader of all lines has."""
+
+    type: Annotated[str, one_of("bookmark")]
+    cursor: str
+    at: Timestamp
+    service: str
+    service_id: str
+    snapshot: Annotated[bool, described("more pages of all agents follow")] = False
+    count: int | None = None
+    digest: str | None = None
+    key: Annotated[str, described("the public key of the service, DER in base64")] = ""
+    signature: Annotated[str, described("Ed25519, of this object without `signature` as canonical JSON (RFC 8785)")] = (
+        ""
+    )
+
+
+# --- Peers ----------------------------------------------------------------------------------------
+
+
+class PeerView(Answer, frozen=True, kw_only=True):
+    """A peer as operators see it."""
+
+    name: str
+    url: str
+    kind: Annotated[str, one_of(*PEER_KINDS)]
+    state: Annotated[str, one_of(*PEER_STATES)]
+    last_contact: Timestamp | None
+    lag_seconds: Annotated[float, described("since the last time when everything of the peer was known here")] | None
+    records: Count
+    error: str | None
+    pull: bool = True
+    reexport: bool = False
+    visibility: str = "internal"
+    namespaces: tuple[str, ...] = ()
+    every_seconds: float | None = None
+    key: Annotated[str, described("fingerprint of the pinned key")] = ""
+    parked: Annotated[Count, described("records that were not taken")] = 0
+    parked_reasons: dict[str, int] = msgspec.field(default_factory=dict)
+    complete: Annotated[bool, described("the last signed digest of the peer was matched")] = False
+    added_at: Timestamp | None = None
+
+
+class PeerList(Answer, frozen=True, kw_only=True):
+    peers: tuple[PeerView, ...]

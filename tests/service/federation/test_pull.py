@@ -1,0 +1,482 @@
+"""Pulling from a peer: copies with their origin, and peers that misbehave. The other side is a registry in this process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.service import Bench, profile, service
+from waypost import limits
+from waypost.errors import FetchFailed
+from waypost.federation.peers import PeerRequest
+from waypost.federation.pull import PeerProblem, Puller, backoff_seconds
+from waypost.federation.service import PeerService
+from waypost.model.principal import Principal
+from waypost.registry.ports import FetchPurpose, FetchResponse
+
+ADMIN = Principal(subject="admin", scopes=frozenset(("admin",)))
+Tamper = Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
+
+
+class InProcess:
+    """Sends requests to another registry in this process."""
+
+    def __init__(self, other: Bench) -> None:
+        self.other = other
+        self.tamper: Tamper = lambda lines: lines
+        self.status: int | None = None
+        self.body: bytes | None = None
+        self.requests: list[str] = []
+
+    def check(self, url: str, purpose: FetchPurpose) -> None: ...
+
+    async def send(
+        self,
+        url: str,
+        purpose: FetchPurpose,
+        *,
+        method: str = "POST",
+        body: bytes = b"",
+        headers: Sequence[tuple[str, str]] = (),
+    ) -> FetchResponse:
+        self.requests.append(url)
+        if self.status is not None or self.body is not None:
+            return FetchResponse(url=url, status=self.status or 200, headers={}, body=self.body or b"")
+        path = "/" + url.split("/", 3)[3]
+        response = await self.other.anonymous().request(method, path, headers=dict(headers))
+        lines = [json.loads(line) for line in response.content.splitlines()] if response.status_code == 200 else []
+        content = "\n".join(json.dumps(line) for line in self.tamper(lines)).encode() if lines else response.content
+        return FetchResponse(url=url, status=response.status_code, headers={}, body=content)
+
+
+class Pair:
+    """`here` follows `there`, page by page, when a test says so."""
+
+    def __init__(self, here: Bench, there: Bench, sender: InProcess, puller: Puller, peers: PeerService) -> None:
+        self.here = here
+        self.there = there
+        self.sender = sender
+        self.puller = puller
+        self.peers = peers
+
+    async def pull(self, pages: int = 4) -> None:
+        for _ in range(pages):
+            await self.puller.pull_once(wait_seconds=0)
+
+    async def put(self, agent_id: str, *, bench: Bench | None = None, subject: str = "alice", **members: Any) -> None:
+        response = await (bench or self.there).as_(subject).post("/api/v1/agents", json=profile(agent_id, **members))
+        assert response.is_success, response.text
+
+    async def ids(self) -> set[str]:
+        found = (await self.here.admin().get("/api/v1/agents?limit=200")).json()["agents"]
+        return {agent["id"] for agent in found}
+
+    async def get(self, agent_id: str) -> dict[str, Any]:
+        response = await self.here.admin().get(f"/api/v1/agents/{agent_id.replace('/', '%2F')}")
+        assert response.status_code == 200, response.text
+        found: dict[str, Any] = response.json()
+        return found
+
+
+@asynccontextmanager
+async def pair(tmp_path: Path, **request: Any) -> AsyncIterator[Pair]:
+    async with (
+        service(tmp_path / "there", anonymous_read=True, base_url="http://there.example") as there,
+        service(tmp_path / "here", base_url="http://here.example") as here,
+    ):
+        sender = InProcess(there)
+        peers = PeerService(here.registry, sender, lambda may_reexport: here.application.peers.feed)
+        asked = PeerRequest(url="http://there.example", name="there", **request)
+        await peers.add(ADMIN, asked)
+        await peers.stop()  # the test pulls itself
+        puller = peers._pullers["there"]
+        yield Pair(here, there, sender, puller, peers)
+
+
+async def test_a_copy_has_its_origin_and_its_exact_bytes(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        document = (
+            b'{ "id": "urn:ex:a", "name":"A\\u00e4", "description": "Adds.", "x_own": 1.50,\n'
+            b' "bindings": [{"protocol": "https", "endpoint": "https://a.example/"}] }'
+        )
+        response = await both.there.as_("alice").post("/api/v1/agents", content=document)
+        assert response.status_code == 201
+        await both.pull()
+        (registration,) = await both.here.registry.registrations(["urn:ex:a"])
+        assert registration.sources[0].document == document
+        assert registration.owner == "urn:waypost:peer:there"
+        assert registration.visibility == "internal"
+        shown = await both.get("urn:ex:a")
+        federation = shown["federation"]
+        assert federation["origin_service"] == "http://there.example"
+        assert federation["origin_id"] == "urn:ex:a"
+        assert federation["peer"] == "there"
+        assert {"received_at", "origin_updated_at"} <= set(federation)
+        found = (await both.here.admin().post("/profile/v1/discover", json={"query": "adds"})).json()
+        assert found["candidates"][0]["federation"]["origin_service"] == "http://there.example"
+        assert both.puller.view().complete
+
+
+async def test_changes_and_withdrawals_follow(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        await both.put("urn:ex:a")
+        await both.put("urn:ex:b")
+        await both.pull()
+        assert await both.ids() == {"urn:ex:a", "urn:ex:b"}
+        await both.put("urn:ex:a", description="Now it does more.", version="2")
+        await both.there.as_("alice").delete("/profile/v1/agents/urn%3Aex%3Ab")
+        await both.pull()
+        assert await both.ids() == {"urn:ex:a"}
+        assert (await both.get("urn:ex:a"))["description"] == "Now it does more."
+        assert both.puller.view().complete
+
+
+async def test_private_and_internal_agents_are_not_in_the_feed(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        for visibility in ("private", "internal", "public"):
+            await both.there.as_("alice").post(
+                "/api/v1/agents", json=profile(f"urn:ex:{visibility}"), headers={"Waypost-Visibility": visibility}
+            )
+        body = (await both.there.admin().get("/api/v1/feed?wait=0")).text
+        assert "urn:ex:public" in body
+        assert "urn:ex:private" not in body
+        assert "urn:ex:internal" not in body
+        await both.there.as_("alice").post(
+            "/api/v1/agents", json=profile("urn:ex:public"), headers={"Waypost-Visibility": "private"}
+        )
+        await both.pull()
+        assert await both.ids() == set()
+
+
+async def test_a_peer_replaces_no_local_agent(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        await both.put("urn:ex:a", bench=both.here, subject="bob", name="Ours")
+        await both.put("urn:ex:a", name="Theirs", version="99")
+        await both.pull()
+        assert (await both.get("urn:ex:a"))["name"] == "Ours"
+        view = both.puller.view()
+        assert view.parked_reasons == {"local_owner": 1}
+        assert view.complete
+
+
+async def test_a_peer_takes_no_alias_of_a_local_agent(tmp_path: Path) -> None:
+    uuid = "3f1f5a1e-9c1e-4f5b-8a58-0d6f5c1b2a77"
+    async with pair(tmp_path) as both:
+        await both.put(f"urn:uuid:{uuid}", bench=both.here, subject="bob", name="Ours")
+        await both.put(uuid, name="Theirs")
+        await both.pull()
+        assert (await both.get(uuid))["name"] == "Ours"
+
+
+async def test_a_local_registration_takes_the_place_of_a_copy(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        await both.put("urn:ex:a", name="Theirs")
+        await both.pull()
+        await both.put("urn:ex:a", bench=both.here, subject="bob", name="Ours")
+        found = await both.get("urn:ex:a")
+        assert found["name"] == "Ours"
+        assert "federation" not in found
+        await both.put("urn:ex:a", name="Theirs again", version="3")
+        await both.pull()
+        assert (await both.get("urn:ex:a"))["name"] == "Ours"
+        trail = (await both.here.admin().get("/api/v1/audit?action=takeover")).json()
+        assert trail["entries"][0]["object"] == "urn:ex:a"
+
+
+async def test_reading_a_page_again_changes_nothing(tmp_path: Path) -> None:
+    """A crash between the records and the cursor repeats a page: nothing of it is visible."""
+    async with pair(tmp_path) as both:
+        await both.put("urn:ex:a")
+        await both.pull()
+        revision = both.here.registry.changes.revision
+        both.puller._restart_snapshot()
+        await both.pull()
+        events = await both.here.application.store.events(revision, 100)
+        assert [event for event in events if event.id == "urn:ex:a"] == []
+
+
+async def test_a_lease_ends_when_the_origin_says_so(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        await both.there.as_("alice").post("/api/v1/agents?ttl_seconds=60", json=profile("urn:ex:a"))
+        await both.pull()
+        (here,) = await both.here.registry.registrations(["urn:ex:a"])
+        (there,) = await both.there.registry.registrations(["urn:ex:a"])
+        assert here.lease_expires_at == there.lease_expires_at is not None
+        both.there.clock.advance(30)
+        both.here.clock.advance(30)
+        await both.there.as_("alice").post("/api/v1/agents/urn%3Aex%3Aa:renew")
+        await both.pull()
+        (here,) = await both.here.registry.registrations(["urn:ex:a"])
+        (there,) = await both.there.registry.registrations(["urn:ex:a"])
+        assert here.lease_expires_at == there.lease_expires_at
+        both.here.clock.advance(61)
+        assert await both.ids() == set()
+
+
+async def test_a_withdrawn_agent_does_not_come_back_on_a_slower_path(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        await both.put("urn:ex:a")
+        first = (await both.there.anonymous().get("/api/v1/feed?wait=0")).content
+        await both.pull()
+        await both.there.as_("alice").delete("/profile/v1/agents/urn%3Aex%3Aa")
+        await both.pull()
+        assert await both.ids() == set()
+        both.sender.body = first  # an old page, as a slower copy would send it
+        await both.puller.pull_once(wait_seconds=0)
+        assert await both.ids() == set()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "reason"),
+    [
+        (500, b"", "status 500"),
+        (200, b"", "without a bookmark"),
+        (200, b"[]", "not a bookmark"),
+        (200, b'{"type":"registered","id":"x"}\n', "not a bookmark"),
+        (200, b"\xff\xfe\n", "not a bookmark"),
+        (401, b"", "token"),
+    ],
+)
+async def test_errors_and_empty_answers_remove_nothing(tmp_path: Path, status: int, body: bytes, reason: str) -> None:
+    async with pair(tmp_path) as both:
+        await both.put("urn:ex:a")
+        await both.pull()
+        both.sender.status, both.sender.body = status, body
+        with pytest.raises(PeerProblem, match=reason):
+            await both.puller.pull_once(wait_seconds=0)
+        assert await both.ids() == {"urn:ex:a"}
+
+
+async def test_a_changed_key_is_refused(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both, service(tmp_path / "other", anonymous_read=True) as other:
+        both.sender.other = other
+        with pytest.raises(PeerProblem, match="key has changed"):
+            await both.puller.pull_once(wait_seconds=0)
+
+
+async def test_a_forged_bookmark_is_refused(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        both.sender.tamper = lambda lines: [*lines[:-1], {**lines[-1], "count": 7}]
+        with pytest.raises(PeerProblem, match="signature"):
+            await both.puller.pull_once(wait_seconds=0)
+
+
+async def test_a_line_that_is_missing_is_noticed_and_read_again(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        await both.put("urn:ex:a")
+        await both.put("urn:ex:b")
+        both.sender.tamper = lambda lines: [line for line in lines if line.get("id") != "urn:ex:a"]  # lost on the way
+        await both.pull(2)
+        assert not both.puller.view().complete
+        both.sender.tamper = lambda lines: lines
+        await both.pull(5)
+        assert both.puller.view().complete
+        assert await both.ids() == {"urn:ex:a", "urn:ex:b"}
+
+
+async def test_poisoned_records_are_parked(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        for number in range(4):
+            await both.put(f"urn:ex:{number}")
+
+        def poison(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            for line in lines[:-1]:
+                if line["id"] == "urn:ex:0":
+                    line["documents"][0]["document"] += " "  # not the bytes of the digest
+                if line["id"] == "urn:ex:1":
+                    line["id"] = line["origin"]["id"] = "urn:ex:stolen"  # documents of another agent
+                if line["id"] == "urn:ex:2":
+                    line["origin"]["path"] = ["urn:uuid:1", "urn:uuid:2", "urn:uuid:3"]
+            return lines
+
+        both.sender.tamper = poison
+        await both.pull(1)
+        assert await both.ids() == {"urn:ex:3"}
+        assert both.puller.view().parked_reasons == {"digest": 1, "other_id": 1, "too_many_hops": 1}
+
+
+async def test_its_own_records_do_not_come_back(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        own = await both.here.registry.service_id()
+        await both.put("urn:ex:a")
+
+        def via_us(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            for line in lines[:-1]:
+                line["origin"]["path"] = [own]
+            return lines
+
+        both.sender.tamper = via_us
+        await both.pull(1)
+        assert await both.ids() == set()
+        assert both.puller.view().parked_reasons == {"own_record": 1}
+
+
+async def test_only_the_namespaces_are_taken(tmp_path: Path) -> None:
+    async with pair(tmp_path, namespaces=("urn:good:*",)) as both:
+        await both.put("urn:good:a")
+        await both.put("urn:bad:a")
+        await both.pull()
+        assert await both.ids() == {"urn:good:a"}
+
+
+async def test_a_peer_makes_nothing_verified(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        await both.put("urn:ex:a", trust={"level": "verified"})
+        await both.pull()
+        (entry,) = [entry for entry in both.here.registry.entries if entry.id == "urn:ex:a"]
+        assert entry.trust == "self_asserted"
+
+
+async def test_missing_records_go_after_two_snapshots_and_many_stop_the_pull(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with pair(tmp_path) as both:
+        for number in range(5):
+            await both.put(f"urn:ex:{number}")
+        await both.pull()
+        both.sender.tamper = lambda lines: [line for line in lines if line.get("id") != "urn:ex:0"]
+        both.puller._restart_snapshot()
+        await both.pull(1)
+        assert "urn:ex:0" in await both.ids()  # one snapshot is no proof
+        both.puller._restart_snapshot()
+        await both.pull(1)
+        assert "urn:ex:0" not in await both.ids()
+        monkeypatch.setattr(limits, "PEER_BRAKE_RECORDS", 2)
+        both.sender.tamper = lambda lines: lines[-1:]
+        both.puller._restart_snapshot()
+        await both.pull(1)
+        both.puller._restart_snapshot()
+        with pytest.raises(PeerProblem, match="paused"):
+            await both.pull(1)
+        assert len(await both.ids()) == 4
+        assert both.puller.view().state == "paused"
+
+
+async def test_an_old_cursor_leads_to_a_snapshot(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        await both.put("urn:ex:a")
+        await both.pull()
+        both.sender.status = 410
+        await both.puller.pull_once(wait_seconds=0)
+        both.sender.status = None
+        await both.put("urn:ex:b")
+        await both.pull()
+        assert await both.ids() == {"urn:ex:a", "urn:ex:b"}
+        assert both.puller.view().complete
+
+
+async def test_removing_a_peer_takes_all_of_its_records(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        await both.put("urn:ex:a")
+        await both.put("urn:ex:mine", bench=both.here, subject="bob")
+        await both.pull()
+        assert await both.peers.remove(ADMIN, "there") == 1
+        assert await both.ids() == {"urn:ex:mine"}
+        assert both.peers.list() == ()
+
+
+async def test_a_peer_that_is_this_registry_is_refused(tmp_path: Path) -> None:
+    async with service(tmp_path / "here", anonymous_read=True) as here:
+        peers = PeerService(here.registry, InProcess(here), lambda may_reexport: here.application.peers.feed)
+        with pytest.raises(FetchFailed, match="this registry itself"):
+            await peers.add(ADMIN, PeerRequest(url="http://here.example"))
+
+
+async def test_re_exported_records_name_the_way(tmp_path: Path) -> None:
+    async with pair(tmp_path, reexport=True, visibility="public") as both:
+        await both.put("urn:ex:a")
+        await both.pull()
+        feed = both.here.application.peers
+        await feed.store.load()
+        lines = [json.loads(line) for line in (await feed.feed.page(None, limit=10, wait_seconds=0)).splitlines()]
+        (line,) = lines[:-1]
+        assert line["origin"]["service"] == "http://there.example"
+        assert line["origin"]["via"] == ["http://here.example"]
+        assert lines[-1]["count"] == 1
+
+
+async def test_copies_are_not_passed_on_by_default(tmp_path: Path) -> None:
+    async with pair(tmp_path, visibility="public") as both:
+        await both.put("urn:ex:a")
+        await both.pull()
+        body = await both.here.application.peers.feed.page(None, limit=10, wait_seconds=0)
+        assert len(body.splitlines()) == 1
+
+
+def test_the_backoff_grows_to_a_bound_and_is_spread() -> None:
+    waits = [backoff_seconds(failures) for failures in range(1, 40)]
+    assert max(waits) <= limits.PEER_BACKOFF_MAX_SECONDS
+    assert waits[0] <= limits.PEER_BACKOFF_SECONDS
+    assert len(set(waits[10:])) > 20
+
+
+@pytest.mark.parametrize(
+    ("request_", "path"),
+    [
+        ({}, "$.url"),
+        ({"url": "ftp://x.example"}, "$.url"),
+        ({"url": "https://x.example", "name": "Not A Name"}, "$.name"),
+        ({"url": "https://x.example", "kind": "gopher"}, "$.kind"),
+        ({"url": "https://x.example", "visibility": "secret"}, "$.visibility"),
+        ({"url": "https://x.example", "pull": "yes"}, "$.pull"),
+        ({"url": "https://x.example", "every_seconds": 0}, "$.every_seconds"),
+        ({"url": "https://x.example", "colour": "red"}, "$.colour"),
+    ],
+)
+async def test_a_bad_request_names_the_member(tmp_path: Path, request_: dict[str, Any], path: str) -> None:
+    async with service(tmp_path) as bench:
+        response = await bench.admin().post("/api/v1/peers", json=request_)
+        assert response.status_code == 400
+        assert response.json()["path"] == path
+
+
+async def test_peers_are_for_admins(tmp_path: Path) -> None:
+    async with service(tmp_path, anonymous_read=True) as bench:
+        assert (await bench.anonymous().get("/api/v1/peers")).status_code == 401
+        assert (await bench.as_("alice").get("/api/v1/peers")).status_code == 403
+        assert (await bench.as_("alice").post("/api/v1/peers", json={"url": "https://x.example"})).status_code == 403
+        assert (await bench.admin().get("/api/v1/peers/none")).status_code == 404
+
+
+async def test_the_feed_refuses_what_it_did_not_issue(tmp_path: Path) -> None:
+    async with service(tmp_path, anonymous_read=True) as bench:
+        client = bench.anonymous()
+        assert (await client.get("/api/v1/feed?from=nonsense")).status_code == 400
+        assert (await client.get("/api/v1/feed?wait=31")).status_code == 400
+        assert (await client.get("/api/v1/feed?wait=never")).status_code == 400
+        assert (await client.get("/api/v1/feed?limit=0")).status_code == 400
+        watch = bench.registry.changes.cursor(0)
+        assert (await client.get("/api/v1/feed", params={"from": watch})).status_code == 400
+
+
+async def test_the_feed_needs_a_token_unless_reading_is_open(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        assert (await bench.anonymous().get("/api/v1/feed?wait=0")).status_code == 401
+        assert (await bench.as_("alice").get("/api/v1/feed?wait=0")).status_code == 200
+
+
+async def test_bookmarks_tell_nothing_of_hidden_changes(tmp_path: Path) -> None:
+    async with service(tmp_path, anonymous_read=True) as bench:
+        client = bench.anonymous()
+        first = json.loads((await client.get("/api/v1/feed?wait=0")).content)
+        second = json.loads((await client.get("/api/v1/feed?wait=0")).content)
+        assert first["cursor"] != second["cursor"]
+        assert len(first["cursor"]) == len(second["cursor"])
+        await bench.as_("alice").post(
+            "/api/v1/agents", json=profile("urn:ex:p"), headers={"Waypost-Visibility": "private"}
+        )
+        third = json.loads((await client.get("/api/v1/feed", params={"wait": 0, "from": first["cursor"]})).content)
+        assert (third["count"], third["digest"]) == (first["count"], first["digest"])
+
+
+async def test_no_credential_can_be_a_peer(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        body = {"sub": "urn:waypost:peer:there", "scopes": ["discover:write"]}
+        assert (await bench.admin().post("/api/v1/apikeys", json=body)).status_code == 400
+        body = {"sub": "urn:waypost:peer:there", "scopes": ["discover:write"], "ttl_seconds": 60}
+        assert (await bench.admin().post("/api/v1/tokens", json=body)).status_code == 400
