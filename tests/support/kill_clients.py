@@ -110,7 +110,7 @@ def found_by_search(http: httpx2.Client) -> dict[str, dict[str, Any]]:
     request = {"query": "survives the step", "required_tags": [TAG], "limit": 100, "detail": "full"}
     answer = http.post("/profile/v1/discover", json=request)
     assert answer.status_code == 200, answer.text
-    added = ("status", "score", "freshness", "trust")
+    added = ("status", "score", "match", "reason", "freshness", "trust")
     return {
         each["id"]: {name: value for name, value in each.items() if name not in added}
         for each in answer.json()["candidates"]

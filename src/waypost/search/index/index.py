@@ -319,7 +319,7 @@ class SearchIndex:
         with self._lock:
             pending = self._buffer.visible(audience)
         limit = _MAX_FILTERED if query.constraints or query.statuses else _MAX_PREPARED
-        chosen = self._buffer.scan(pending, query, limit)
+        chosen = self._buffer.scan(pending, query, max(limit, 2 * query.limit))
         for first in range(0, len(chosen), _STEP):
             part = chosen[first : first + _STEP]
             self._add_readers(part, self._build_readers(self._prepare(part)))
