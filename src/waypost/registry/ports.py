@@ -6,8 +6,8 @@ nothing. A command returns when its record, its revision and its event are durab
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Final, Literal, Protocol
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
@@ -415,8 +415,8 @@ class Ranker(Protocol):
         """Ids of agents without vectors."""
         ...
 
-    def embed(self, registrations: Sequence[Registration]) -> None:
-        """Compute the vectors of these agents. Called in a thread."""
+    def embed(self, registrations: Sequence[Registration], run_all: Callable[..., Iterable[Any]] = map) -> None:
+        """Compute the vectors of these agents. Called in a thread. `run_all` is used like `map`."""
         ...
 
     def maintain(self, revision: int, give_way: Callable[[], bool] = ..., *, at_rest: bool = False) -> None:

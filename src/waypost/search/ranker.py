@@ -22,7 +22,7 @@ from waypost.model.principal import LAN_SUBJECT
 from waypost.model.query import Hit, MatchSignals, Query, Ranking
 from waypost.model.registration import Registration
 from waypost.search.index.document import hash_of
-from waypost.search.index.index import SearchIndex, SegmentBuilder, YieldControl, never_yield
+from waypost.search.index.index import RunAll, SearchIndex, SegmentBuilder, YieldControl, never_yield
 from waypost.search.index.segment import Array, Mask, Rows, SegmentReader, id_keys
 from waypost.search.kernels.ivf_index_fallback import QUERY_GRID
 from waypost.search.kernels.scoring_fallback import round_scores
@@ -176,8 +176,8 @@ class HybridRanker:
     def lacking(self, limit: int) -> list[str]:
         return self.index.lacking(limit)
 
-    def embed(self, registrations: Sequence[Registration]) -> None:
-        self.index.embed(registrations)
+    def embed(self, registrations: Sequence[Registration], run_all: RunAll = map) -> None:
+        self.index.embed(registrations, run_all)
 
     def close(self) -> None:
         self.index.close()

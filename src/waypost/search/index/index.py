@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final, Protocol
@@ -72,10 +73,14 @@ class AudienceVersions:
             self.bump(VISIBILITIES[number] for number in set(tiers.tolist()))
 
 
-def encode_agents(space: VectorSpace, texts: Sequence[tuple[str, ...]]) -> list[Vectors]:
+def encode_agents(space: VectorSpace, texts: Sequence[tuple[str, ...]], run_all: RunAll = map) -> list[Vectors]:
     """The vectors of each agent: the centre (of description and examples) first, then each example. Agent by agent: batching
     changes the last digits of a float, which would reveal what else was in the batch."""
-    return [_with_centre(space.embedder.encode(parts), keeps_examples=space.has_examples) for parts in texts]
+    return list(run_all(partial(_encode_agent, space), texts))
+
+
+def _encode_agent(space: VectorSpace, texts: tuple[str, ...]) -> Vectors:
+    return _with_centre(space.embedder.encode(texts), keeps_examples=space.has_examples)
 
 
 def _with_centre(own: Vectors, *, keeps_examples: bool) -> Vectors:
@@ -115,6 +120,8 @@ _SMALL: Final = 100_000  # rows
 _FORMAT: Final = f"segments {segment.VERSION}.{document.VERSION}.{analyzer.VERSION}.{vector_block.VERSION}"
 
 YieldControl = Callable[[], bool]
+
+RunAll = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]  # `map`, or that of an executor
 
 
 def never_yield() -> bool:
@@ -254,7 +261,7 @@ class SearchIndex:
     @property
     def pending(self) -> int:
         """Unsaved changes, and agents whose vectors are missing."""
-        return self.unsaved + sum(self._count_missing(reader, name) for reader in self._readers for name in self.spaces)
+        return self.unsaved + sum(map(self._count_missing, self._readers))
 
     @property
     def unsaved(self) -> int:
@@ -533,8 +540,12 @@ class SearchIndex:
     def _ready(self) -> list[str]:
         return [name for name, space in self.spaces.items() if space.embedder.is_ready]
 
-    def _count_missing(self, reader: SegmentReader, space: str) -> int:
-        return int((~reader.covered(space) & ~reader.dead).sum())
+    def _count_missing(self, reader: SegmentReader) -> int:
+        """Rows without vectors of some space."""
+        if all(map(reader.is_covered, self.spaces)):
+            return 0
+        covered = np.logical_and.reduce([reader.covered(space) for space in self.spaces])
+        return int((~covered & ~reader.dead).sum())
 
     def lacking(self, limit: int) -> list[str]:
         """Ids of saved agents without vectors, newest segments first."""
@@ -548,16 +559,15 @@ class SearchIndex:
                         return ids
         return []
 
-    def embed(self, registrations: Sequence[Registration]) -> None:
+    def embed(self, registrations: Sequence[Registration], run_all: RunAll = map) -> None:
         """Make the missing vectors of agents that `lacking` returned. Called in a thread; an agent that changed meanwhile is left
-        for the next time, because its texts may be old."""
+        for the next time, because its texts may be old. `run_all` may compute several agents at a time."""
         ids = [registration.id for registration in registrations]
         texts = [embedded_texts(registration.record) for registration in registrations]
-        with self._maintaining:
-            for name in self._ready:
-                vectors = encode_agents(self.spaces[name], texts)
-                with self._lock:
-                    self._attach(name, ids, vectors)
+        made = {name: encode_agents(self.spaces[name], texts, run_all) for name in self._ready}
+        with self._maintaining, self._lock:  # a compaction merges the blocks that it has seen
+            for name, vectors in made.items():
+                self._attach(name, ids, vectors)
         self._embedding.difference_update(ids)
 
     def _attach(self, name: str, ids: list[str], vectors: list[Vectors]) -> None:
