@@ -172,16 +172,18 @@ SHUTDOWN_SECONDS: Final = 3  # after that, for requests in progress
 BACKLOG: Final = 512
 ACCEPT_RETRY_SECONDS: Final = 1.0  # after the system refused a descriptor for a connection
 EXPORT_SLICE: Final = 16  # agents rendered for an export before other requests run: about 6 ms
-QUEUE_TARGET_MS: Final = 20
+QUEUE_TARGET_MS: Final = 10  # a write takes four rounds of the event loop, so rounds must be short
 QUEUE_TARGET_SECONDS: Final = QUEUE_TARGET_MS / 1000
 QUEUE_READ_FACTOR: Final = 1.5  # how much longer than searches reads may wait before they are refused
-QUEUE_WRITE_FACTOR: Final = 10.0  # and writes: as long as a burst, so that a renewal finds room in every round
-QUEUE_ESSENTIAL_FACTOR: Final = 20.0  # and health checks: only a flood of them is refused
-QUEUE_ROUND_FACTOR: Final = 2.0  # a longer round of the event loop leaves less of the next one to reads and searches
-QUEUE_OVERLOAD_FACTOR: Final = 5.0  # 0.1 s of requests in each round: 64 clients that wait for their answers offer less
-QUEUE_BURST_FACTOR: Final = 10.0  # 0.2 s of requests may come at once
+QUEUE_WRITE_FACTOR: Final = 20.0  # and writes: as long as a burst, so that a renewal finds room in every round
+QUEUE_ESSENTIAL_FACTOR: Final = 40.0  # and health checks: only a flood of them is refused
+QUEUE_ROUND_FACTOR: Final = 3.0  # a longer round of the event loop leaves less of the next one to reads and searches
+QUEUE_OVERLOAD_FACTOR: Final = (
+    10.0  # 0.1 s of requests in each round: 64 clients that wait for their answers offer less
+)
+QUEUE_BURST_FACTOR: Final = 20.0  # 0.2 s of requests may come at once; a queue that is long for longer is no burst
 QUEUE_REQUESTS_MIN: Final = 10  # waiting requests are always fine: a busy machine makes few requests look slow
-QUEUE_INTERVAL_SECONDS: Final = 0.1  # a queue that stays long for this long is no burst (RFC 8289)
+QUEUE_INTERVAL_SECONDS: Final = 0.1  # without a refusal: then overload is over
 QUEUE_SAMPLE: Final = 32  # requests that say what a request takes; one slow request says little
 QUEUE_REQUEST_SECONDS: Final = 0.001  # before there is a measurement
 QUEUE_RETRY_SECONDS: Final = (1, 5)  # Retry-After, drawn at random: clients must not come back in one wave

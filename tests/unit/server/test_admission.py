@@ -8,7 +8,7 @@ import random
 import socket
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -161,9 +161,26 @@ _MIX = ((SEARCH, 0.70, 613e-6), (READ, 0.20, 101e-6), (WRITE, 0.10, 435e-6))
 _HEALTH_SECONDS = 50e-6
 _READ_SECONDS = 10e-6
 _REFUSE_SECONDS = 28e-6
+_COMMIT_SECONDS = 1.5e-3  # in a thread
 
 
-def simulate(factor: float, seconds: float = 10.0) -> tuple[float, float, dict[Priority, float]]:
+def _steps(loop: Loop, priority: Priority, cost: float) -> Iterator[None]:
+    """The rounds that a request takes. A write is parsed, decided, committed in a thread, noted and answered."""
+    if priority != WRITE:
+        loop.now += cost
+        return
+    for share in (0.6, 0.2):
+        loop.now += share * cost
+        yield
+    committed_at = loop.now + _COMMIT_SECONDS
+    while loop.now < committed_at:
+        yield
+    loop.now += 0.1 * cost
+    yield
+    loop.now += 0.1 * cost
+
+
+def simulate(factor: float, seconds: float = 20.0) -> tuple[float, float, dict[Priority, float]]:
     """An open loop of Poisson arrivals at a multiple of the capacity: goodput as a share of the capacity, the 99th percentile
     of the latency of admitted requests, and the share of each priority that was admitted."""
     dice = random.Random(3)
@@ -175,24 +192,32 @@ def simulate(factor: float, seconds: float = 10.0) -> tuple[float, float, dict[P
         arrivals.append((at, priority, cost * dice.uniform(0.5, 1.5)))
     loop, latencies, admitted = Loop(), [], Counter[Priority]()
     loop.now, is_round_due, waiting = 0.0, False, deque(sorted(arrivals))
-    while waiting:
-        if not is_round_due:
+    started: list[tuple[float, Iterator[None]]] = []
+    while waiting or started:
+        if not is_round_due and not started:
             loop.now = max(loop.now, waiting[0][0])
         polled_at, queue = loop.now, []
+        loop.now += _READ_SECONDS
         while waiting and waiting[0][0] <= polled_at:
             arrived_at, priority, cost = waiting.popleft()
             queued_at = loop.admission.admit(priority)
             loop.now += _READ_SECONDS + (_REFUSE_SECONDS if queued_at is None else 0)
             if queued_at is not None:
-                queue.append((arrived_at, priority, cost, queued_at))
+                admitted[priority] += 1
+                queue.append((queued_at, arrived_at, _steps(loop, priority, cost)))
         if is_round_due:
             loop.admission.end_round()
             is_round_due = False
-        for arrived_at, priority, cost, queued_at in queue:
+        running, started = started, []
+        for queued_at, arrived_at, steps in queue:
+            running.append((arrived_at, steps))
             is_round_due = loop.admission.start(queued_at)
-            loop.now += cost
-            admitted[priority] += 1
-            latencies.append(loop.now - arrived_at)
+        for arrived_at, steps in running:
+            try:
+                next(steps)
+                started.append((arrived_at, steps))
+            except StopIteration:
+                latencies.append(loop.now - arrived_at)
     offered = Counter(priority for _, priority, _ in arrivals)
     goodput = (admitted.total() - admitted[ESSENTIAL]) / seconds / capacity
     shares = {priority: admitted[priority] / offered[priority] for priority in Priority}

@@ -5,12 +5,14 @@ rounds before its own, and a counter inside the application sees it only after t
 the head of a request is complete. The expected delay is the number of requests that wait for their first step, times what a
 request took of the recent rounds.
 
-Like CoDel (RFC 8289), a burst may wait longer; a queue that stays five times as long as the target for an interval is
-overload. Then the queue is cut to the target, and requests of the lowest priority are refused first.
+Like CoDel (RFC 8289), it lets a burst wait longer, and a queue that stays long is overload: the burst ends a fifth of a second
+after the last short round. Then the queue is cut to the target, and requests of the lowest priority are refused first. A round
+is not short because requests were refused, so overload lasts until none was refused for a while, or the loop is idle.
 """
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable
@@ -95,6 +97,7 @@ class AdmissionController:
         self._request_seconds = limits.QUEUE_REQUEST_SECONDS
         self._share = 1.0  # of their time that reads and searches get: less if writes and refusals fill the rounds
         self._calm_at = now()  # the last time at which there was no overload
+        self._refused_at = -math.inf
 
     def admit(self, priority: Priority) -> float | None:
         """The time at which the request began to wait, or None if it is refused."""
@@ -103,6 +106,7 @@ class AdmissionController:
             self._round_began_at = self._calm_at = now
         self._offered += 1
         if self._is_full(priority, now):
+            self._refused_at = now
             self._count_shed(priority)
             return None
         self._waiting += 1
@@ -120,9 +124,10 @@ class AdmissionController:
 
     def _allow(self, priority: Priority, now: float) -> float:
         allowed = self._allowed_seconds[priority]
-        if now - self._calm_at <= limits.QUEUE_INTERVAL_SECONDS:
-            return max(allowed, limits.QUEUE_BURST_FACTOR * self._target)
-        return allowed * self._share if priority >= Priority.READ else allowed
+        if priority >= Priority.READ:
+            allowed *= self._share
+        # The requests of a burst are started within the same time after its begin, whenever they come.
+        return max(allowed, limits.QUEUE_BURST_FACTOR * self._target - (now - self._calm_at))
 
     def start(self, queued_at: float) -> bool:
         """A request starts. True if it was the last one that waited: then `end_round` is due."""
@@ -141,7 +146,8 @@ class AdmissionController:
         sample = min(round_seconds / self._started, 2 * self._request_seconds)
         self._request_seconds += weight * (sample - self._request_seconds)
         self._share = min(1.0, (limits.QUEUE_ROUND_FACTOR * self._target / max(round_seconds, 1e-6)) ** 2)
-        if self._offered * self._request_seconds < limits.QUEUE_OVERLOAD_FACTOR * self._target:
+        is_short = self._offered * self._request_seconds < limits.QUEUE_OVERLOAD_FACTOR * self._target
+        if is_short and now - self._refused_at > limits.QUEUE_INTERVAL_SECONDS:
             self._calm_at = now
         self._started = self._offered = 0
         self._round_began_at = now if self._waiting else None
