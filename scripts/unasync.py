@@ -1,11 +1,13 @@
 """Generate the sync client from the async one. `--check` only reports whether it is up to date.
 
-Edit the async client. Names are replaced token by token, so strings and comments stay unchanged.
+Edit the async client. Names are replaced token by token, so strings and comments stay unchanged, except for the examples in
+docstrings.
 """
 
 from __future__ import annotations
 
 import io
+import re
 import subprocess
 import sys
 import tokenize
@@ -27,6 +29,8 @@ NAMES = {
     "aiter_bytes": "iter_bytes",
     "asynccontextmanager": "contextmanager",
     "async_pause": "pause",
+    "AsyncStopSignal": "StopSignal",
+    "BackgroundTask": "BackgroundThread",
 }
 TEXTS = {
     '"""The async client. `waypost.client.sync` is generated from it by scripts/unasync.py."""': (
@@ -51,11 +55,18 @@ def without_async(source: str) -> str:
             at = (at[0], at[1] + 1)  # and the space after it
         elif token.type == tokenize.NAME:
             parts.append(NAMES.get(token.string, token.string))
-        elif token.type not in (tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER):
-            parts.append(TEXTS.get(token.string, token.string))
-        elif token.type == tokenize.INDENT:
+        elif token.type == tokenize.STRING and token.string.startswith('"""'):
+            parts.append(TEXTS.get(token.string) or _sync_example(token.string))
+        elif token.type not in (tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER) or token.type == tokenize.INDENT:
             parts.append(token.string)
     return _tidy(HEADER + "".join(parts))
+
+
+def _sync_example(docstring: str) -> str:
+    """The docstring with a blocking example: what follows `Example:` is code."""
+    text, mark, code = docstring.partition("Example:")
+    code = re.sub(r"\basync (?=with|for)|\bawait ", "", code)
+    return text + mark + re.sub(r"\bClient\(", "SyncClient(", code)
 
 
 def _between(lines: list[str], start: tuple[int, int], end: tuple[int, int]) -> str:

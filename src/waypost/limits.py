@@ -127,6 +127,12 @@ WATCH_STALL_SECONDS: Final = 20  # a connection that accepts no data for this lo
 WATCHERS: Final = 2000
 WATCHERS_PER_SUBJECT: Final = 500  # one subject cannot take them all
 WATCHERS_PER_ADDRESS: Final = 1000  # nor can all subjects and strangers at one address
+STANDING_QUERIES: Final = 64  # watches with a query: each costs a search after changes
+STANDING_QUERIES_PER_SUBJECT: Final = 16
+STANDING_QUERIES_PER_ADDRESS: Final = 32
+STANDING_QUERY_PAUSE_SECONDS: Final = 0.2  # between two searches of one standing query: changes meanwhile share one
+STANDING_QUERY_VECTOR_SECONDS: Final = 3.0  # the longest wait for the sentence vectors of changed agents
+STANDING_QUERY_AGENTS: Final = 10_000  # reported agents whose withdrawal is reported too
 
 # --- Audit trail and history ---------------------------------------------------------------------
 AUDIT_KEEP: Final = 1_000_000  # entries kept with their content, about 320 MiB; hashes are kept forever
@@ -256,6 +262,8 @@ PAGE_EXAMPLES: Final = 12
 
 # --- Client --------------------------------------------------------------------------------------
 CLIENT_TIMEOUT_SECONDS: Final = 30.0
+KEEP_TTL_SECONDS: Final = 60  # the lease of an agent that a program keeps registered: so long it outlives a crash
+KEEP_RENEWALS_PER_LEASE: Final = 3  # two may fail
 CLIENT_ATTEMPTS: Final = 4  # with the back-off below, an unreachable service is reported within a second
 CLIENT_BACKOFF_SECONDS: Final = 0.1  # doubled at each attempt, with full jitter
 CLIENT_BACKOFF_MAX_SECONDS: Final = 10.0

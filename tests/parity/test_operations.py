@@ -37,6 +37,7 @@ LOCAL = {
 EXTRA_METHODS = {
     "document",
     "discover_agents",
+    "keep",
     "page",
     "wait_task",
     "export_lines",

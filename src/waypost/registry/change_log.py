@@ -18,6 +18,7 @@ import msgspec
 from waypost import limits
 from waypost.errors import CursorTooOld, InvalidCursor, Unavailable
 from waypost.model.events import Event, EventType, event_type_for
+from waypost.model.query import Match
 from waypost.registry.ports import Clock, Store
 from waypost.trust.cursor_cipher import CURSOR_KEY_BYTES, CursorCipher
 
@@ -95,6 +96,7 @@ class WatchEvent(msgspec.Struct, frozen=True):
     cursor: str
     type: EventType
     event: Event
+    match: Match | None = None  # of a standing query
 
 
 class WatchBookmark(msgspec.Struct, frozen=True):
@@ -110,6 +112,14 @@ class WatchCutOff(msgspec.Struct, frozen=True):
 
 
 WatchItem = WatchEvent | WatchBookmark | WatchCutOff
+
+
+class EventFilter(Protocol):
+    """Chooses the events of a standing query."""
+
+    async def select(self, events: Sequence[WatchEvent], *, is_behind: bool) -> Sequence[WatchEvent]:
+        """The events to send, in their order. `is_behind`: more events are waiting in the log."""
+        ...
 
 
 class ChangeLog:
@@ -211,7 +221,12 @@ class ChangeLog:
         return await self._store.events(after, limits.WATCH_BATCH)
 
     async def follow(
-        self, after: int, audience: frozenset[str] | None, *, renewals: bool = False
+        self,
+        after: int,
+        audience: frozenset[str] | None,
+        *,
+        renewals: bool = False,
+        event_filter: EventFilter | None = None,
     ) -> AsyncIterator[WatchItem]:
         """Events after a revision, until the reader leaves."""
         loop = asyncio.get_running_loop()
@@ -223,16 +238,28 @@ class ChangeLog:
             if is_behind and (not events or events[0].revision != after + 1):
                 yield WatchCutOff(self.bookmark(after))  # events were pruned before this watcher read them
                 return
-            for event in events:
-                after = event.revision
-                kind = event_type_for(event, audience)
-                if kind is not None and (renewals or kind != "renewed"):
-                    yield WatchEvent(self.cursor(event.revision), kind, event)
+            visible = self._visible_events(events, audience, renewals=renewals)
+            is_behind = bool(events) and events[-1].revision < self.revision
+            chosen = await event_filter.select(visible, is_behind=is_behind) if event_filter and visible else visible
+            for item in chosen:
+                after = item.event.revision  # a reader that leaves resumes after the last event that it got
+                yield item
+            after = events[-1].revision if events else after
             if loop.time() >= next_bookmark:
                 next_bookmark = loop.time() + limits.WATCH_BOOKMARK_SECONDS
                 yield WatchBookmark(self.bookmark(after))
             if after >= self.revision:
                 await _wait(signal, next_bookmark - loop.time())
+
+    def _visible_events(
+        self, events: Sequence[Event], audience: frozenset[str] | None, *, renewals: bool
+    ) -> list[WatchEvent]:
+        kinds = ((event, event_type_for(event, audience)) for event in events)
+        return [
+            WatchEvent(self.cursor(event.revision), kind, event)
+            for event, kind in kinds
+            if kind is not None and (renewals or kind != "renewed")
+        ]
 
 
 def _too_old() -> CursorTooOld:

@@ -411,6 +411,10 @@ class Ranker(Protocol):
         """Whether `maintain` would merge segments, which makes queries faster, although nothing is unsaved."""
         ...
 
+    def lacks_vectors(self, ids: Sequence[str]) -> bool:
+        """Whether the vectors of some of these agents are not computed yet."""
+        ...
+
     def lacking(self, limit: int) -> list[str]:
         """Ids of agents without vectors."""
         ...

@@ -17,7 +17,7 @@ from waypost.model.registration import CatalogEntry, Registration
 from waypost.registry.catalog.catalog import NO_ENTRY, position_of
 from waypost.registry.catalog.entries import AnnouncedFilter, select_announced
 from waypost.registry.catalog.view import CatalogView
-from waypost.registry.change_log import ChangeLog, Cursors, WatchItem
+from waypost.registry.change_log import ChangeLog, Cursors, EventFilter, WatchItem
 from waypost.registry.find.empty_results import suggest_tags
 from waypost.registry.find.facets import FacetCounter, catalog_stats
 from waypost.registry.ports import Clock, Store
@@ -298,11 +298,12 @@ class RegistryReader:
         return (await self.open_watch(principal, cursor, renewals=renewals))[1]
 
     async def open_watch(
-        self, principal: Principal, cursor: str | None, *, renewals: bool
+        self, principal: Principal, cursor: str | None, *, renewals: bool, event_filter: EventFilter | None = None
     ) -> tuple[str, AsyncIterator[WatchItem]]:
         """The same, with the cursor that it starts from: a watcher may lose its connection before the first change."""
         after = await self._changes.parse_cursor(cursor)
-        return self._changes.bookmark(after), self._changes.follow(after, audience(principal), renewals=renewals)
+        items = self._changes.follow(after, audience(principal), renewals=renewals, event_filter=event_filter)
+        return self._changes.bookmark(after), items
 
 
 def _caller(principal: Principal) -> str:

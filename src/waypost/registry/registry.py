@@ -155,6 +155,7 @@ class Registry:
         self.calibration = finder.calibration
         self.find = finder.find
         self.rank = finder.rank
+        self.standing_query = finder.standing_query
         self.searchable = self._index.wait
 
         self.verify = verifier.verify

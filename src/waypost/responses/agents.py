@@ -10,6 +10,7 @@ import msgspec
 
 from waypost.errors import ERROR_CODES, InternalError, WaypostError
 from waypost.model.events import JsonDifference
+from waypost.model.query import MATCHES
 from waypost.model.record import STATUSES, MappingLoss
 from waypost.model.verdict import TrustSummary
 from waypost.responses.base import Answer, Part, Timestamp, described, one_of
@@ -362,6 +363,7 @@ class Change(Answer, frozen=True, kw_only=True):
     id: str
     at: Timestamp
     etag: str
+    match: Annotated[str, one_of(*MATCHES), described("how well it fits, in a watch with a query")] | None = None
     agent: AgentDocument | None = None
 
     @classmethod

@@ -173,6 +173,9 @@ class HybridRanker:
     def prepare_for(self, audience: frozenset[str] | None, query: Query) -> None:
         self.index.prepare_for(audience, query)
 
+    def lacks_vectors(self, ids: Sequence[str]) -> bool:
+        return self.index.lacks_vectors(ids)
+
     def lacking(self, limit: int) -> list[str]:
         return self.index.lacking(limit)
 

@@ -407,6 +407,18 @@ def test_a_watch_prints_changes_and_ends_after_its_count(shell: Shell, agent: Do
     assert shell("watch", "--from", "never-given").code == 1
 
 
+def test_a_standing_query_prints_the_match_of_agents_that_fit(shell: Shell, agent: Document) -> None:
+    other = {**agent, "id": f"{agent['id']}/bread", "name": "Baker", "description": "Bakes bread.", "tags": []}
+    other.pop("examples", None)
+    shell("register", shell.write("other.json", other))
+    shell("register", shell.write("a.json", agent))
+    options = ("--from", "0", "--count", "1", "--query", agent["name"])
+    (change,) = shell("watch", *options, "-o", "json").lines
+    assert (change["id"], change["match"]) == (agent["id"], "strong")
+    assert shell("watch", *options, "--min-match", "strong").out.split()[2:] == ["strong", agent["id"]]
+    assert shell("watch", "--min-match", "weak").code == 64
+
+
 def test_many_agents_are_imported_and_exported(shell: Shell, agent: Document) -> None:
     documents = [{**agent, "id": f"{agent['id']}/{number}"} for number in range(600)]
     lines = b"".join(json.dumps(document).encode() + b"\n" for document in documents)

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -15,6 +17,7 @@ import msgspec
 
 from waypost import limits
 from waypost.client.http import EventStreamDecoder, Retry, ServerEvent, pause
+from waypost.client.keep import BackgroundThread, KeptAgent, StopSignal
 from waypost.client.requests import (
     AGENTS,
     ALLOW,
@@ -56,7 +59,7 @@ from waypost.client.requests import (
     verify_request,
 )
 from waypost.client.sync.connection import Connection
-from waypost.errors import InvalidRequest, RateLimited, Timeout, Unavailable, WaypostError
+from waypost.errors import InvalidRequest, NotFound, RateLimited, Timeout, Unavailable, WaypostError
 from waypost.model.events import EVENT_TYPES
 from waypost.model.json import dump_json
 from waypost.model.query import Detail, Match
@@ -117,6 +120,8 @@ from waypost.responses.trust import (
     VerificationResult,
 )
 from waypost.settings import load_connection_settings
+
+log = logging.getLogger("waypost.client")
 
 # The service sends a bookmark at least every WATCH_BOOKMARK_SECONDS, so a longer silence means a dead connection.
 WATCH_READ_SECONDS = 2.5 * limits.WATCH_BOOKMARK_SECONDS
@@ -221,6 +226,70 @@ class SyncClient:
             fetched_from=fetched_from,
         )
         return self._connection.ask(Receipt, register_request(document_bytes(document), options))
+
+    @contextmanager
+    def keep(
+        self,
+        document: Registrable,
+        *,
+        dialect: str | None = None,
+        visibility: str | None = None,
+        ttl_seconds: int = limits.KEEP_TTL_SECONDS,
+        base: str | None = None,
+        fetched_from: str | None = None,
+        on_change: Callable[[KeptAgent], None] | None = None,
+    ) -> Iterator[KeptAgent]:
+        """Keep an agent registered during a `with` block: register it, renew its lease in the background, withdraw it.
+
+        If the program dies, the lease ends by itself. If the service loses the agent or is restarted, it is registered again.
+
+        Args:
+            document: A document of any dialect, as for `register`.
+            dialect: The dialect, if it should not be recognised from the content.
+            visibility: public, internal or private.
+            ttl_seconds: The lease to request. It is renewed after a third of it.
+            base: The origin of relative references in the document.
+            fetched_from: Where the document is published.
+            on_change: Called after each renewal, and after each failed one.
+
+        Example:
+            with SyncClient() as wp, wp.keep(Path("agent.json")) as agent:
+                print(agent.id)
+                serve_forever()
+        """
+        content = document_bytes(document)
+
+        def register() -> Receipt:
+            return self.register(
+                content,
+                dialect=dialect,
+                visibility=visibility,
+                ttl_seconds=ttl_seconds,
+                base=base,
+                fetched_from=fetched_from,
+            )
+
+        agent = KeptAgent(register(), ttl_seconds, on_change)
+
+        def renew_repeatedly(stop: StopSignal) -> None:
+            while not agent.is_lost and not stop.wait(agent.seconds_to_renewal(random.random())):
+                try:
+                    try:
+                        agent.note_renewal(self.renew(agent.id, ttl_seconds))
+                    except NotFound:
+                        agent.note_renewal(register())
+                except WaypostError as error:
+                    agent.note_failure(error)
+
+        task = BackgroundThread(renew_repeatedly)
+        try:
+            yield agent
+        finally:
+            task.stop()
+            try:
+                self.withdraw(agent.id)
+            except WaypostError as error:  # the lease ends by itself
+                log.warning("%s was not withdrawn: %s", agent.id, error)
 
     def register_many(
         self, documents: Iterable[Registrable], *, visibility: str | None = None, ttl_seconds: int | None = None
@@ -544,7 +613,13 @@ class SyncClient:
         return self._connection.ask(FacetOverview, request)
 
     def watch(
-        self, cursor: str | None = None, *, renewals: bool = False, include_agent: bool = False
+        self,
+        cursor: str | None = None,
+        *,
+        query: str | None = None,
+        min_match: Match | None = None,
+        renewals: bool = False,
+        include_agent: bool = False,
     ) -> Iterator[Change]:
         """Follow changes as they happen, each once and in order. A lost connection is resumed.
 
@@ -552,10 +627,14 @@ class SyncClient:
 
         Args:
             cursor: Start after this cursor. "0": with the oldest stored change. Default: now.
+            query: A task in words: only changes of agents that fit it, each with its `match`.
+            min_match: With a query, the weakest match: strong, possible (default) or weak.
             renewals: Include renewed leases.
             include_agent: Include the agent in each change.
         """
-        params = query_params(renewals=renewals or None, include="agent" if include_agent else None)
+        params = query_params(
+            query=query, min_match=min_match, renewals=renewals or None, include="agent" if include_agent else None
+        )
         attempt = 0
         is_open = False
         while True:

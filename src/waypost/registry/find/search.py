@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -39,6 +39,7 @@ from waypost.registry.find.calibration import MatchCalibration
 from waypost.registry.find.empty_results import empty_warnings, explain_empty_result, suggest_tags, suggestion_warnings
 from waypost.registry.find.facets import FacetCounter
 from waypost.registry.find.filters import FilterSelection, compile_constraints
+from waypost.registry.find.standing_query import StandingQuery
 from waypost.registry.jobs.indexer import LiveIndex
 from waypost.registry.ports import Clock, Ranker, Timings
 from waypost.registry.reader import RegistryReader
@@ -116,6 +117,17 @@ class AgentSearch:
                 )
         ranking = self._rank(ranker, self._catalog.is_reachable, self._hit_limit)
         return self._drop_low_scores(self._put_named_first(self._apply_trust(ranking)))
+
+    def rank_among(self, ranker: Ranker, ids: Sequence[str]) -> Ranking:
+        """Rank these agents alone."""
+        ranking = self._rank(ranker, self._catalog.is_reachable, self._hit_limit, list(ids))
+        return self._apply_trust(ranking)
+
+    def matches(self, ranking: Ranking, registrations: Iterable[Registration]) -> dict[str, Match]:
+        """The match of each hit that is not below `min_match`."""
+        found = {registration.record.id: registration for registration in registrations}
+        chosen = [(hit, 0.0) for hit in ranking.hits if hit.id in found]
+        return {hit.id: self._match(hit, found[hit.id]) for hit, _ in self._drop_weak_matches(chosen, found)}
 
     def _put_named_first(self, ranking: Ranking) -> Ranking:
         """If the text is the id or an alias of a visible agent that passes the filters, it is the best hit: ids are not
@@ -383,6 +395,30 @@ class RegistryFinder:
         result = search.make_result(ranking, registrations)
         self._timings.search(time.perf_counter() - started_at)
         return result
+
+    def standing_query(self, query: Query, principal: Principal) -> StandingQuery:
+        """A filter for the events of a watcher."""
+
+        async def match_agents(ids: Sequence[str]) -> dict[str, Match]:
+            return await self._match_agents(
+                msgspec.structs.replace(query, limit=len(ids), diversity=False), principal, ids
+            )
+
+        return StandingQuery(match_agents, self._lacks_vectors)
+
+    def _lacks_vectors(self, ids: Sequence[str]) -> bool:
+        return self._index.has_caught_up and self._index.ranker.lacks_vectors(ids)
+
+    async def _match_agents(self, query: Query, principal: Principal, ids: Sequence[str]) -> dict[str, Match]:
+        visible_to = audience(principal)
+        thresholds = await self.calibration.thresholds(visible_to)
+        ranker = await self._index.ranker_for(visible_to, query)
+        now = self._clock.now()
+        self._catalog.expire(now)
+        search = AgentSearch(query, self._catalog, principal, now, thresholds)
+        ranking = search.rank_among(ranker, ids)
+        registrations = await self._reader.registrations([hit.id for hit in ranking.hits], sources=False)
+        return search.matches(ranking, registrations)
 
     async def rank(
         self, query: Query, principal: Principal, *, is_match: Callable[[str], bool] | None = None

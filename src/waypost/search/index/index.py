@@ -547,6 +547,19 @@ class SearchIndex:
         covered = np.logical_and.reduce([reader.covered(space) for space in self.spaces])
         return int((~covered & ~reader.dead).sum())
 
+    def lacks_vectors(self, ids: Sequence[str]) -> bool:
+        """Whether the vectors of some of these agents are not made yet."""
+        with self._lock:
+            if any(agent_id in self._buffer.ids() for agent_id in ids):
+                return bool(self._ready)
+            for reader in self._readers:
+                rows = reader.segment.rows_by_id(ids)
+                rows = rows[rows >= 0]
+                rows = rows[~reader.dead[rows]]
+                if any(not reader.covered(space)[rows].all() for space in self._ready):
+                    return True
+        return False
+
     def lacking(self, limit: int) -> list[str]:
         """Ids of saved agents without vectors, newest segments first."""
         with self._lock:

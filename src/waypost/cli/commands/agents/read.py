@@ -14,8 +14,9 @@ from waypost.cli.completion import complete_agent, complete_dialect, complete_fa
 from waypost.cli.options import example, split_values
 from waypost.cli.output import Printer, sanitize
 from waypost.cli.session import Session, use_agent, with_session
-from waypost.cli.views import agent_card, show_diff, show_health, show_history, trust_word
+from waypost.cli.views import MATCH_STYLES, agent_card, show_diff, show_health, show_history, trust_word
 from waypost.client.requests import Document
+from waypost.model.query import MATCHES, Match
 from waypost.responses.agents import Agent, Change
 
 
@@ -230,15 +231,34 @@ CHANGE_STYLES = {"registered": "green", "updated": "cyan", "renewed": "dim", "wi
 
 
 @click.command(
-    epilog=example("waypost watch", "waypost watch --from 0 --agents -o jsonl", "waypost watch --count 1 --from CURSOR")
+    epilog=example(
+        "waypost watch",
+        'waypost watch --query "translate an invoice"',
+        "waypost watch --from 0 --agents -o jsonl",
+        "waypost watch --count 1 --from CURSOR",
+    )
 )
 @click.option("--from", "cursor", metavar="CURSOR", help="Start after this cursor; 0 is the beginning.  [default: now]")
+@click.option("--query", metavar="TEXT", help="Only agents that fit this task.")
+@click.option(
+    "--min-match", type=click.Choice(MATCHES), help="With --query, the weakest match to show.  [default: possible]"
+)
 @click.option("--renewals", is_flag=True, help="Include lease renewals.")
 @click.option("--agents", is_flag=True, help="Include the agent in each change.")
 @click.option("-n", "--count", type=click.IntRange(min=1), help="Exit after this many changes.")
 @with_session
-def watch(session: Session, cursor: str | None, renewals: bool, agents: bool, count: int | None) -> None:
+def watch(
+    session: Session,
+    cursor: str | None,
+    query: str | None,
+    min_match: Match | None,
+    renewals: bool,
+    agents: bool,
+    count: int | None,
+) -> None:
     """Follow the changes of the registry until interrupted.
+
+    With --query only agents that fit a task are shown, when they are registered or changed.
 
     JSON output includes the cursor of each change, from which a later watch can resume.
     """
@@ -247,7 +267,8 @@ def watch(session: Session, cursor: str | None, renewals: bool, agents: bool, co
         if printer.is_terminal and cursor is None:
             printer.note("Watching; press Ctrl-C to stop.")
         try:
-            for change in islice(client.watch(cursor, renewals=renewals, include_agent=agents), count):
+            changes = client.watch(cursor, query=query, min_match=min_match, renewals=renewals, include_agent=agents)
+            for change in islice(changes, count):
                 _show_change(printer, change)
         except KeyboardInterrupt:
             return
@@ -260,6 +281,8 @@ def _show_change(printer: Printer, change: Change) -> None:
         return
     line = Text().append(f"{sanitize(change.at)}  ", style="dim")
     line.append(f"{change.type:<10}", style=CHANGE_STYLES.get(change.type, ""))
+    if change.match is not None:
+        line.append(f"  {sanitize(change.match):<8}", style=MATCH_STYLES.get(change.match, ""))
     line.append(f"  {sanitize(change.id)}")
     if change.agent is not None:
         line.append(f"  {sanitize(change.agent.get('name', ''))}", style="dim")

@@ -6,8 +6,11 @@ The service fetches a document at an address, and on a terminal the command show
 
 from __future__ import annotations
 
+import contextlib
 import re
+import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,11 +20,13 @@ import click
 import msgspec
 from rich.text import Text
 
+from waypost import limits
 from waypost.cli.local_fetch import fetch_locally, find_loopback_url
 from waypost.cli.options import example, parse_duration_option
 from waypost.cli.output import Printer, report_error, sanitize
 from waypost.cli.session import Session, with_session
 from waypost.cli.views import agent_card, receipt_value, show_receipt, show_warnings
+from waypost.client.keep import KeptAgent
 from waypost.client.requests import WriteOptions
 from waypost.client.sync.client import SyncClient
 from waypost.domains.target import is_domain
@@ -143,6 +148,7 @@ class RegisterOptions(msgspec.Struct, frozen=True, kw_only=True):
         "waypost register https://agents.example.net --dry-run",
         "waypost register http://localhost:9999",
         "waypost register alice.example.com",
+        "waypost register agent.json --keep",
         "generate-card | waypost register -",
     )
 )
@@ -152,6 +158,7 @@ class RegisterOptions(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--ttl", type=parse_duration_option, metavar="DURATION", help="The lease, e.g. 15m, 1h.")
 @click.option("--if-match", metavar="ETAG", help="Only if this is the current version.")
 @click.option("--base", metavar="URL", help="The base of relative URLs in the document.")
+@click.option("--keep", is_flag=True, help="Stay in the foreground, renew the lease, and withdraw the agents on exit.")
 @click.option("--yes", is_flag=True, help="Register what an address offers without asking.")
 @click.option("--dry-run", is_flag=True, help="Show what an address offers, and register nothing.")
 @click.option("--local", is_flag=True, help="Fetch URLs from this machine instead of from the service.")
@@ -163,6 +170,7 @@ def register(
     yes: bool,
     dry_run: bool,
     local: bool,
+    keep: bool,
     **write: str | None,
 ) -> int:
     """Register agents from files, from addresses, or from standard input (-).
@@ -172,9 +180,16 @@ def register(
     documents are shown before they are registered. An address on this machine is fetched by the command itself.
 
     The dialect of each document is recognised from its content. To register many documents at once, use import.
+
+    With --keep the command runs until it is stopped (Ctrl-C, SIGTERM). If it is killed, the lease (--ttl, default 60s) ends
+    by itself.
     """
     printer = session.printer()
     write_options = WriteOptions(ttl_seconds=ttl, **write)
+    if keep:
+        if dry_run or write_options.if_match is not None:
+            raise click.UsageError("--keep cannot be combined with --dry-run or --if-match.")
+        return _keep(session, printer, files, write_options, local=local)
     receipts: list[Receipt] = []
     failures: list[tuple[WaypostError, str | None]] = []
     code = 0
@@ -248,6 +263,63 @@ def _send(client: SyncClient, document: bytes | Path, options: WriteOptions) -> 
         base=options.base,
         fetched_from=options.fetched_from,
     )
+
+
+def _keep(session: Session, printer: Printer, files: tuple[str, ...], options: WriteOptions, *, local: bool) -> int:
+    """Keep the agents registered until a signal ends the command, or the service refuses one of them."""
+    ended = threading.Event()
+
+    def report(agent: KeptAgent) -> None:
+        if agent.is_lost:
+            ended.set()
+        elif agent.error is not None:
+            printer.note(f"{agent.id}: not renewed, trying again: {agent.error.message}", style="yellow")
+
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, lambda *_: ended.set())
+    with session.client() as client, contextlib.ExitStack() as stack:
+        agents = []
+        for document, found_at in _read_kept(session, files, options, local=local):
+            agent = stack.enter_context(
+                client.keep(
+                    document,
+                    dialect=options.dialect,
+                    visibility=options.visibility,
+                    ttl_seconds=options.ttl_seconds or limits.KEEP_TTL_SECONDS,
+                    base=options.base,
+                    fetched_from=found_at,
+                    on_change=report,
+                )
+            )
+            agents.append(agent)
+            _show_progress(printer, agent.receipt, None)
+        _show_receipts(printer, [agent.receipt for agent in agents], single=len(files) == 1)
+        if printer.is_human:
+            printer.note("The lease is renewed until you stop the command (Ctrl-C), which withdraws the agent.")
+        ended.wait()
+    for agent in agents:
+        if agent.is_lost and agent.error is not None:
+            raise agent.error
+        if printer.is_human:
+            printer.line(f"withdrawn  {sanitize(agent.id)}")
+    return 0
+
+
+def _read_kept(
+    session: Session, files: tuple[str, ...], options: WriteOptions, *, local: bool
+) -> Iterator[tuple[bytes | Path, str | None]]:
+    """The documents to keep registered, each with its URL. The service cannot renew what only it has fetched."""
+    for name in files:
+        url = find_loopback_url(name) or (name if local and is_url(name) else None)
+        if url is not None:
+            found_at, documents = fetch_locally(url, session.settings(), options.dialect)
+            yield from ((document, found_at) for document in documents)
+        elif is_address(name):
+            raise click.UsageError(
+                f"--keep needs the document: {name} is fetched by the service. Add --local, or use a file."
+            )
+        else:
+            yield (sys.stdin.buffer.read() if name == "-" else Path(name)), None
 
 
 def _from_url(

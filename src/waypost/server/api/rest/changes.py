@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from typing import Final
 
 from waypost import limits
 from waypost.errors import InvalidParameter
 from waypost.model.events import etag_for
 from waypost.model.json import dump_json, to_single_line
+from waypost.model.query import MATCHES, Match, Query
 from waypost.model.times import to_rfc3339_millis
+from waypost.protocols.profile.discovery_request import parse_min_match
 from waypost.registry.change_log import WatchBookmark, WatchCutOff, WatchEvent, WatchItem
 from waypost.registry.publication import pending_view
 from waypost.registry.reader import AgentHistory, VersionEntry
@@ -19,13 +22,14 @@ from waypost.responses.base import embedded
 from waypost.server.api.rest.agents import location_of
 from waypost.server.auth.authenticator import Authenticate, still_holds
 from waypost.server.auth.callers import OpenSessions, TrustedProxies
-from waypost.server.http.asgi import NO_STORE, AnyResponse, Headers, StreamingResponse, json_response
+from waypost.server.http.asgi import NO_STORE, AnyResponse, Headers, Request, StreamingResponse, json_response
 from waypost.server.http.request_params import limit_parameter, read_limit, read_object
 from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
 from waypost.server.renderer import write_response
 
 _MAX_VERSIONS = limits.HISTORY_VERSIONS + 1  # and the current one
 _INCLUDES = ("agent",)
+_DEFAULT_MIN_MATCH: Final[Match] = "possible"
 _WITH_AGENT = ("registered", "updated", "renewed")  # events after which the agent exists
 _ETAG_BODY = BodySpec(
     schema={
@@ -176,6 +180,12 @@ class WatchApi:
             per_subject=limits.WATCHERS_PER_SUBJECT,
             per_address=limits.WATCHERS_PER_ADDRESS,
         )
+        self._queries = OpenSessions(
+            "standing queries",
+            total=limits.STANDING_QUERIES,
+            per_subject=limits.STANDING_QUERIES_PER_SUBJECT,
+            per_address=limits.STANDING_QUERIES_PER_ADDRESS,
+        )
 
     @property
     def watchers(self) -> int:
@@ -193,6 +203,12 @@ class WatchApi:
                     ParameterSpec(name="from", description="a cursor; 0: the oldest stored change; default: now"),
                     ParameterSpec(name="renewals", schema={"enum": ["true", "false"]}),
                     ParameterSpec(name="include", schema={"enum": list(_INCLUDES)}),
+                    ParameterSpec(name="query", description="a task in words: only agents that fit it"),
+                    ParameterSpec(
+                        name="min_match",
+                        schema={"enum": list(MATCHES)},
+                        description=f"with `query`: the weakest match; default: {_DEFAULT_MIN_MATCH}",
+                    ),
                     ParameterSpec(name="Last-Event-ID", place="header", description="overrides `from`"),
                 ),
                 answers={200: BodySpec(schema={"type": "string"}, content_type="text/event-stream")},
@@ -213,14 +229,20 @@ class WatchApi:
         include = request.param("include")
         if include is not None and include not in _INCLUDES:
             raise InvalidParameter(f"{include[:40]!r} cannot be included.", path="include", hint="Use include=agent.")
+        query = _read_standing_query(request)
         address = self._origin.client_address(request.scope)
-        self._sessions.check(call.principal, address)
-        start, items = await self._registry.open_watch(call.principal, cursor, renewals=renewals == "true")
+        kinds = (self._sessions,) if query is None else (self._sessions, self._queries)
+        for sessions in kinds:
+            sessions.check(call.principal, address)
+        event_filter = None if query is None else self._registry.standing_query(query, call.principal)
+        start, items = await self._registry.open_watch(
+            call.principal, cursor, renewals=renewals == "true", event_filter=event_filter
+        )
         return StreamingResponse(
             200,
             self._stream(
                 items,
-                self._sessions.open(call.principal, address),
+                [sessions.open(call.principal, address) for sessions in kinds],
                 lambda: still_holds(authenticate, request, call.principal),
                 with_agent=include == "agent",
             ),
@@ -233,17 +255,36 @@ class WatchApi:
     async def _stream(
         self,
         items: AsyncIterator[WatchItem],
-        session: AbstractContextManager[None],
+        sessions: Sequence[AbstractContextManager[None]],
         is_authenticated: Callable[[], Awaitable[bool]],
         *,
         with_agent: bool,
     ) -> AsyncIterator[bytes]:
-        with session:
+        with ExitStack() as stack:
+            for session in sessions:
+                stack.enter_context(session)
             yield b": watching\n\n"  # shows the client that the stream is open before the first change
             async for item in items:
                 if not await is_authenticated():
                     return  # a client that connects again is told why
                 yield sse_event(item, with_agent=with_agent)
+
+
+def _read_standing_query(request: Request) -> Query | None:
+    text, least = request.param("query"), request.param("min_match")
+    if text is None:
+        if least is not None:
+            raise InvalidParameter("min_match needs a query.", path="min_match", hint="Add query=, a task in words.")
+        return None
+    if not text.strip():
+        raise InvalidParameter("The query is empty.", path="query", hint="Describe the task in words.")
+    if len(text) > limits.QUERY_CHARS:
+        raise InvalidParameter(
+            f"The query has {len(text)} characters; the limit is {limits.QUERY_CHARS}.",
+            path="query",
+            hint="Shorten it.",
+        )
+    return Query(text=text, min_match=parse_min_match(least, "min_match", _DEFAULT_MIN_MATCH))
 
 
 def sse_event(item: WatchItem, *, with_agent: bool) -> bytes:
@@ -272,5 +313,6 @@ def _change(item: WatchEvent, *, with_agent: bool) -> Change:
         id=event.id,
         at=to_rfc3339_millis(event.at),
         etag=etag_for(event, item.type),
+        match=item.match,
         agent=None if record is None else embedded(record),
     )
