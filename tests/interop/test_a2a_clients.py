@@ -29,7 +29,8 @@ from support.server import RunningServer, running_server
 from waypost.samples import load
 
 OLDER_CLIENT = Path(__file__).parents[1] / "support" / "a2a_sdk_0_3_process.py"
-LISTED = "/api/v1/agents?limit=200&status=active&status=suspended"
+STATUSES = ("active", "inactive", "suspended", "deprecated", "testing")
+LISTED = "/api/v1/agents?limit=200&" + "&".join(f"status={status}" for status in STATUSES)
 A2A_BINDINGS = ("JSONRPC", "GRPC", "HTTP+JSON")
 
 

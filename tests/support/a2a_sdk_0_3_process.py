@@ -12,7 +12,8 @@ import httpx
 from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
 from a2a.types import Message, Part, Role, TextPart
 
-LISTED = "/api/v1/agents?limit=200&status=active&status=suspended"
+STATUSES = ("active", "inactive", "suspended", "deprecated", "testing")
+LISTED = "/api/v1/agents?limit=200&" + "&".join(f"status={status}" for status in STATUSES)
 CARD_PATH = "/.well-known/agent-card.json?v=0.3"
 
 
