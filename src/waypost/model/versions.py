@@ -308,3 +308,20 @@ def find_staleness(incoming: FreshnessMarks, current: FreshnessMarks) -> Stalene
         if order is not None and order < 0:
             return Staleness("version", f"its version {incoming.version} is below {current.version}")
     return None
+
+
+class Release(msgspec.Struct, frozen=True):
+    """One of several versions of an agent that a registry lists, each as a document of its own."""
+
+    version: str
+    is_latest: bool = False  # as the registry says
+    published_at: float | None = None
+
+    def is_superseded_by(self, other: Release) -> bool:
+        """Whether the other version is the current one of the two: by the registry's word, else the higher version, else
+        the later. A semantic version ranks above other texts, so that the order of arrival never matters."""
+        return self._rank() < other._rank()
+
+    def _rank(self) -> tuple[bool, bool, Version, float]:
+        version = find_version(self.version)
+        return (self.is_latest, version is not None, version or Version(0, 0, 0), self.published_at or 0.0)

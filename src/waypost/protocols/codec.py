@@ -33,6 +33,7 @@ from waypost.model.json import JsonObject, dump_json, kind_of, member
 from waypost.model.names import fold_tag
 from waypost.model.record import RECORD_FIELDS, AgentRecord, Binding, need_text, record_to_json
 from waypost.model.record import MappingLoss as MappingLoss
+from waypost.model.versions import Release
 from waypost.protocols.record_reader import read_record
 
 CARRY = "org.waypost.record"
@@ -70,6 +71,7 @@ class Decoded(msgspec.Struct, frozen=True, kw_only=True):
     visibility: str | None = None
     ttl_seconds: int | None = None
     sequence: int | None = None
+    release: Release | None = None  # one of several versions that a registry lists
     parsed: JsonObject | None = None  # the parsed document, if it is signed: the signature covers it
 
 

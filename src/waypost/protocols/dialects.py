@@ -68,7 +68,6 @@ DIALECTS: dict[str, Dialect] = {
             title="a profile document",
             members="bindings id name description",
             fragments=("bindings",),
-            needs_bindings=True,
             media_types=("application/agent-metadata+json",),
             read=read_record,
         ),
@@ -126,7 +125,6 @@ DIALECTS: dict[str, Dialect] = {
             title="an MCP server.json",
             members="remotes version name description",
             fragments=("remotes version", "remotes description", "packages version", "packages description"),
-            needs_bindings=True,
             media_types=("application/mcp-server-card+json",),
             read=read_mcp_document,
         ),
@@ -139,7 +137,6 @@ DIALECTS: dict[str, Dialect] = {
                 *(f"schema_version {other}" for other in ("authors", "skills")),
                 *(f"skills {other}" for other in ("authors", "locators", "modules")),
             ),
-            needs_bindings=True,
         ),
     )
 }

@@ -30,7 +30,7 @@ from waypost.model.registration import Registration, SourceDocument, granted_ttl
 from waypost.model.resolution import VERIFIED_LEVELS
 from waypost.model.times import find_instant
 from waypost.model.verdict import Verdict, is_signed, level_of, states_of
-from waypost.model.versions import FreshnessMarks, Staleness, find_staleness
+from waypost.model.versions import FreshnessMarks, Release, Staleness, find_staleness
 from waypost.protocols.codec import DecodeContext, Decoded
 from waypost.protocols.dialects import decode_document
 from waypost.registry.audit_trail import audit_entry_by, audit_expiry, audit_publication
@@ -324,9 +324,12 @@ def _update(
     )
     if previous is not None and is_unchanged and _is_same_document(publication.document, previous):
         return _renew(current, now, publication.ttl_seconds or decoded.ttl_seconds, publication.dialect)
-    staleness = None if publication.is_news else find_staleness(marks_of(publication), _marks(publication, current))
-    if staleness is not None:
-        raise _stale(staleness, "registered")
+    registered = _find_other_release(decoded, previous)
+    if decoded.release is not None and registered is not None:  # times of several versions do not tell which is current
+        if decoded.release.is_superseded_by(registered):
+            return Decision(outcome="unchanged", registration=current)
+    else:
+        _check_staleness(publication, current)
     others = [source for source in current.sources if source.dialect != publication.dialect]
     record = merge_sources((decoded.record, *map(_decode_source, others)))
     if record.id != current.id:
@@ -356,6 +359,20 @@ def _update(
     if pending is not None:
         return _hold(publication, current, pending, state, now)
     return msgspec.structs.replace(decision, notes={pending_note_name(current.id): None})
+
+
+def _find_other_release(decoded: Decoded, previous: SourceDocument | None) -> Release | None:
+    """The registered version of an agent of whose versions a registry lists several, if it is not the one that came."""
+    if decoded.release is None or previous is None:
+        return None
+    registered = decode_again(previous.document, previous.dialect, previous.url, previous.received_at).release
+    return None if registered is None or registered.version == decoded.release.version else registered
+
+
+def _check_staleness(publication: Publication, current: Registration) -> None:
+    staleness = None if publication.is_news else find_staleness(marks_of(publication), _marks(publication, current))
+    if staleness is not None:
+        raise _stale(staleness, "registered")
 
 
 def _marks(publication: Publication, current: Registration) -> FreshnessMarks:

@@ -311,6 +311,11 @@ class RegistryWriter:
         warnings = (
             [*decoded.warnings, *publication_warnings(registration, self._catalog.confusable_names)] if decoded else []
         )
+        if decoded and decoded.release and decoded.release.version != registration.record.version:
+            warnings.append(
+                f"$.version: {decoded.release.version} is not the current version; "
+                f"{registration.record.version} stays registered."
+            )
         return PublicationReceipt(
             id=registration.id,
             dialect=dialect,

@@ -95,7 +95,7 @@ class Renderer:
             raise NotFound(
                 f"This agent has no endpoint, so it has no {dialect} document.",
                 path="as",
-                hint="Read it as af or rtfs. Its owner may register it again with an endpoint.",
+                hint="Read it in another dialect. Its owner may register it again with an endpoint.",
             )
         rendering = self._rendering(registration, dialect, self._body(registration, dialect, now))
         self._cache.put((registration.id, dialect), rendering)

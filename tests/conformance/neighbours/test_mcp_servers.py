@@ -107,9 +107,10 @@ def test_a_server_maps_into_the_profile() -> None:
     assert read(SMALLEST).name == SMALLEST["name"]
 
 
-@pytest.mark.req("MAP-8")
-def test_a_server_without_a_binding_is_refused_and_one_of_packages_only_is_not() -> None:
-    with pytest.raises(InvalidDocument):
-        read({name: value for name, value in SMALLEST.items() if name != "remotes"})
+def test_a_server_without_a_binding_is_read_with_a_warning() -> None:
+    bare = {name: value for name, value in SMALLEST.items() if name != "remotes"}
+    decoded = MCP.decode(bare, DECODE)
+    assert (decoded.record.bindings, "without an endpoint" in decoded.warnings[0]) == ((), True)
+    assert write(decoded.record).items() >= bare.items()
     packaged = {name: value for name, value in WEATHER.items() if name != "remotes"}
     assert {binding.protocol for binding in read(packaged).bindings} == {"mcp-package"}

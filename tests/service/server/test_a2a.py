@@ -239,9 +239,9 @@ async def test_what_is_no_message_is_refused_with_a_status_of_its_own(tmp_path: 
         large = await anyone.post("/a2a", json=message({"text": "x" * 3_000_000}))
         assert (large.status_code, large.json()["error"]["code"]) == (413, -32600)
         broken = await anyone.post("/a2a", content=b"{", headers={"Content-Type": "application/json"})
-        assert broken.json()["error"]["code"] == -32700
+        assert (broken.status_code, broken.json()["error"]["code"]) == (400, -32700)
         batch = await anyone.post("/a2a", json=[message({"text": "x"})])
-        assert batch.json()["error"]["code"] == -32600
+        assert (batch.status_code, batch.json()["error"]["code"]) == (400, -32600)
         version = await anyone.post("/a2a", json=message({"text": "x"}), headers={"A2A-Version": "2.0"})
         assert version.json()["error"]["code"] == -32009
         silent = message({"text": "x"})

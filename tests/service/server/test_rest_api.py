@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import jsonschema
@@ -283,21 +284,40 @@ async def test_a_token_that_cannot_be_minted_is_refused(tmp_path: Path, asked: d
         assert (answer.status_code, answer.json()["path"]) == (400, path)
 
 
-async def test_an_agent_without_an_endpoint_is_stored_but_not_returned_to_profile_clients(
-    tmp_path: Path,
-) -> None:
-    bare = {"id": "bare", "name": "Bare", "summary": "Answers riddles.", "endpoints": [], "capabilities": {}}
+_BARE: dict[str, dict[str, Any]] = {
+    "af": {"id": "bare", "name": "Bare", "summary": "Answers riddles.", "endpoints": [], "capabilities": {}},
+    "mcp": {"name": "com.example/bare", "description": "Answers riddles.", "version": "1.0.0"},
+    "oasf": {
+        "name": "bare",
+        "version": "1.0.0",
+        "schema_version": "1.0.0",
+        "description": "Answers riddles.",
+        "authors": ["A"],
+        "created_at": "2026-01-01T00:00:00Z",
+        "skills": [{"name": "riddles"}],
+    },
+}
+
+
+@pytest.mark.parametrize("dialect", _BARE)
+async def test_an_agent_without_an_endpoint_is_registered_with_an_empty_list(tmp_path: Path, dialect: str) -> None:
     async with service(tmp_path) as bench:
         admin = bench.admin()
-        receipt = await admin.post("/api/v1/agents", json=bare)
-        assert (receipt.status_code, receipt.json()["dialect"]) == (201, "af")
-        assert (await admin.get("/api/v1/agents/bare", params={"as": "af"})).status_code == 200
-        assert (await admin.get("/api/v1/agents/bare")).status_code == 404
-        assert (await admin.get("/profile/v1/agents")).json() == {"agents": []}
+        receipt = await admin.post("/api/v1/agents", json=_BARE[dialect])
+        assert (receipt.status_code, receipt.json()["dialect"]) == (201, dialect)
+        path, _, query = receipt.headers["location"].partition("?")
+        assert query == f"as={dialect}"
+        assert (await admin.get(path, params={"as": dialect})).json() == _BARE[dialect]
+        read = await admin.get(path)
+        assert (read.status_code, read.json()["bindings"]) == (200, [])
+        assert [agent["bindings"] for agent in (await admin.get("/profile/v1/agents")).json()["agents"]] == [[]]
+        assert (await admin.get(path, params={"as": "a2a"})).status_code == 404
         found = await admin.post("/profile/v1/discover", json={"query": "riddles"})
-        assert found.json()["candidates"] == []
+        assert found.json()["candidates"] == []  # there is nothing to call
         listed = (await admin.get("/.well-known/agentframework/v1/agents")).json()["agents"]
-        assert [agent["name"] for agent in listed] == ["Bare"]
+        assert len(listed) == 1
+        if dialect != "af":
+            assert any("without" in warning for warning in receipt.json()["warnings"])
 
 
 async def test_an_id_may_end_like_the_name_of_an_operation(tmp_path: Path) -> None:

@@ -266,7 +266,6 @@ def test_a_package_url_is_taken_apart() -> None:
         ({"version": "latest"}, "$.version", "range"),
         ({"remotes": [{"type": "carrier-pigeon", "url": "https://x"}]}, "$.remotes[0].type", "not a transport"),
         ({"remotes": [{"type": "sse"}]}, "$.remotes[0].url", "missing"),
-        ({"remotes": []}, "$.remotes", "neither a remote nor a package"),
         ({"packages": [{"identifier": "x", "transport": {"type": "stdio"}}]}, "$.packages[0].registryType", "missing"),
         ({"packages": [{"registryType": "npm", "identifier": "x"}]}, "$.packages[0].transport", "no transport"),
         ({"_meta": []}, "$._meta", "must be an object"),

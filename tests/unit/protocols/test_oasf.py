@@ -176,7 +176,6 @@ def test_unknown_members_live_on_inside_nested_objects(place: str) -> None:
         ({"domains": [{"annotations": {"a": None}}]}, "$.domains[0].annotations.a", "An annotation must be a string"),
         ({"modules": [{"name": "x", "data": []}]}, "$.modules[0].data", "must be an object"),
         ({"modules": [{"name": "x", "artifact": "y"}]}, "$.modules[0].artifact", "must be an object"),
-        ({"locators": []}, "$.locators", "The record has no endpoint"),
         ({"modules": {"a": 1}}, "$.modules", "array"),
         ({"annotations": {"a": 1}}, "$.annotations.a", "An annotation must be a string"),
     ],

@@ -23,7 +23,6 @@ from waypost.model.names import domain_of
 from waypost.model.record import (
     AgentRecord,
     Binding,
-    MappingLoss,
     check_id,
     find_flag,
     find_object,
@@ -33,6 +32,7 @@ from waypost.model.record import (
     need_text,
 )
 from waypost.model.times import find_instant
+from waypost.model.versions import Release
 from waypost.protocols.codec import (
     Codec,
     DecodeContext,
@@ -65,7 +65,7 @@ _TITLE_CHARS = 100
 _NAME_CHARS = 200
 _RESIDUE = residue_name("mcp")
 _NAME = re.compile(r"[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+\Z")
-_RANGE = re.compile(r"[\^~<>=*|]|\b[xX]\b|\A(?:latest|next)\Z|\s-\s")
+_RANGE = re.compile(r"\A[\^~]|[<>=*|]|\Av?(?:\d+\.)*[xX](?:\.[xX])*\Z|\Alatest\Z|\s-\s")
 _STATUSES = {"active": "active", "deprecated": "deprecated", "deleted": "inactive"}
 _DEFAULT_VERSION = "1.0.0"
 _PACKAGE_IDENTITY = ("registryType", "identifier", "version")
@@ -91,12 +91,11 @@ _FOREIGN = (  # members of other dialects
     "summary",
 )
 _ENVELOPE_PATHS = ("$.server", "$._meta")  # paths in a registry's envelope; others are in the server
-_NO_BINDING = "A server needs a remote or a package; the record has no binding."
+_NO_BINDING = "$.remotes: the server has neither a remote nor a package; it is registered without an endpoint."
 
 
 class McpCodec(Codec):
     name = "mcp"
-    loses = ("$.bindings",)
 
     def recognises(self, document: Mapping[str, Any]) -> bool:
         server = document["server"] if isinstance(document.get("server"), dict) else document
@@ -120,22 +119,38 @@ class McpCodec(Codec):
         carried = make_remainder(record, _with_residue(read_server(server), server))
         if carried:
             server = server | {"_meta": {**server.get("_meta", {}), CARRY: carried}}
-        losses = () if record.bindings else (MappingLoss("$.bindings", _NO_BINDING),)
-        return Encoded(document=server, losses=losses)
+        return Encoded(document=server)
 
 
 def _decode(document: JsonObject, context: DecodeContext) -> Decoded:
     server, carried = _split_carried(upgrade_server(document))
     record = apply_remainder(_with_residue(read_server(server), server), carried, f"$._meta[{CARRY!r}]")
-    if not record.bindings:
-        raise InvalidDocument(
-            "The server has neither a remote nor a package.",
-            path="$.remotes",
-            hint='Add [{"type":"streamable-http","url":"https://…"}], or a package.',
-        )
     record, aliases = (record, ()) if carries_id(carried) else _with_source_url(record, document, context.source_url)
     check_times(record, context.now, updated_at="$._meta", expires_at="$._meta")
-    return Decoded(record=record, source_id=record.id, aliases=aliases, warnings=tuple(_warnings(document)))
+    warnings = _warnings(document)
+    if not record.bindings:
+        warnings.append(_NO_BINDING)
+    return Decoded(
+        record=record,
+        source_id=record.id,
+        aliases=aliases,
+        warnings=tuple(warnings),
+        release=_find_release(server) if is_wrapped(document) else None,
+    )
+
+
+def _find_release(server: JsonObject) -> Release | None:
+    """Return what a registry says of this version among the others of the server."""
+    meta = find_object(server, "_meta") or {}
+    official = find_object(meta, OFFICIAL, "$._meta")
+    if official is None:
+        return None
+    published = official.get("publishedAt")
+    return Release(
+        version=server["version"],
+        is_latest=official.get("isLatest") is True,
+        published_at=find_instant(published) if isinstance(published, str) else None,
+    )
 
 
 def _with_residue(record: AgentRecord, server: JsonObject) -> AgentRecord:

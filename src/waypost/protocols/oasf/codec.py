@@ -18,7 +18,6 @@ from waypost.model.names import domain_of, hash_slug
 from waypost.model.record import (
     AgentRecord,
     Binding,
-    MappingLoss,
     check_id,
     find_integer,
     find_object,
@@ -68,12 +67,11 @@ _GROUPS = (
     MemberGroup(("annotations",), ("constraints",)),
     MemberGroup(("authors", "schema_version"), ()),
 )
-_NO_BINDING = "OASF expresses endpoints as locators and modules; the record has no binding."
+_NO_BINDING = "$.locators: neither a locator nor an a2a or mcp module has an endpoint; it is registered without one."
 
 
 class OasfCodec(Codec):
     name = "oasf"
-    loses = ("$.bindings",)
 
     def __init__(self, read_embedded: EmbeddedReader) -> None:
         self._read_embedded = read_embedded
@@ -85,15 +83,10 @@ class OasfCodec(Codec):
     def decode(self, document: JsonObject, context: DecodeContext) -> Decoded:
         source, carried = _split_carried(document)
         record = apply_remainder(self._read_with_residue(source), carried, _CARRY_PATH)
-        if not record.bindings:
-            raise InvalidDocument(
-                "The record has no endpoint: no locator and no a2a or mcp module with one.",
-                path="$.locators",
-                hint='Add [{"type":"url","urls":["https://…"]}].',
-            )
         check_times(record, context.now, updated_at="$.created_at", expires_at=_CARRY_PATH)
         source_id = record.id if carries_id(carried) else _identity(source)
-        return Decoded(record=record, source_id=source_id, warnings=tuple(_warnings(source)))
+        warnings = [*_warnings(source), *(() if record.bindings else (_NO_BINDING,))]
+        return Decoded(record=record, source_id=source_id, warnings=tuple(warnings))
 
     def encode(self, record: AgentRecord, context: EncodeContext) -> Encoded:
         residue = residue_of(record, self.name, "annotations")
@@ -102,8 +95,7 @@ class OasfCodec(Codec):
         if carried:
             text = dump_json(carried).decode()
             document = document | {"annotations": {**document.get("annotations", {}), CARRY: text}}
-        losses = () if record.bindings else (MappingLoss("$.bindings", _NO_BINDING),)
-        return Encoded(document=document, losses=losses)
+        return Encoded(document=document)
 
     def _read_with_residue(self, source: JsonObject) -> AgentRecord:
         record = self._read(source)

@@ -35,6 +35,17 @@ def document_schema(dialect: str | None = None) -> JsonObject:
     return {"anyOf": [document_schema(name) for name in DIALECTS]}
 
 
+def served_schema(dialect: str | None = None) -> JsonObject:
+    """The schema of an agent in the profile, or in any dialect, as it is read: other dialects register agents without an
+    endpoint, which PRO-3 forbids in a document that is published."""
+    without_endpoint = {
+        "type": "object",
+        "required": ["id", "name", "description", "bindings"],
+        "properties": {"bindings": {"type": "array", "maxItems": 0}},
+    }
+    return {"anyOf": [document_schema(dialect), without_endpoint]}
+
+
 def answer_schema(kind: type[msgspec.Struct]) -> JsonObject:
     """The schema of a response type, complete in itself. A member with a default is absent when it has that value."""
     _, definitions = msgspec.json.schema_components((kind,), ref_template="#/$defs/{name}")

@@ -78,7 +78,7 @@ class A2aApi:
         check_media_type(request, *_MEDIA_TYPES)
         call = _parse_call(await request.body(limits.REQUEST_BYTES))
         if isinstance(call, RpcRejection):
-            return _response(error_body(call.id, call.error))
+            return _response(error_body(call.id, call.error), 400)
         if call.id is None:  # a notification
             return Response(202, headers=[_NO_STORE])
         try:
@@ -109,8 +109,8 @@ def _parse_call(body: bytes) -> RpcCall | RpcRejection:
     return incoming.calls[0]
 
 
-def _response(body: bytes) -> Response:
-    return Response(200, body, headers=[_NO_STORE])
+def _response(body: bytes, status: int = 200) -> Response:
+    return Response(status, body, headers=[_NO_STORE])
 
 
 A2A_ROUTES: Final = [

@@ -33,7 +33,7 @@ from waypost.responses.search import (
     RankedCandidate,
 )
 from waypost.server.http.asgi import AnyResponse, Response, json_response
-from waypost.server.http.openapi import document_schema
+from waypost.server.http.openapi import document_schema, served_schema
 from waypost.server.http.request_params import (
     IF_MATCH,
     PAGE_PARAMETERS,
@@ -258,7 +258,7 @@ class ProfileApi:
                 operation="get",
                 handler=self.get,
                 summary="Read Agent Metadata",
-                answers={200: BodySpec(schema=document_schema("profile"))},
+                answers={200: BodySpec(schema=served_schema("profile"))},
             ),
             Route(
                 method="DELETE",

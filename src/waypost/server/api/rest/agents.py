@@ -27,7 +27,7 @@ from waypost.server.auth.callers import RateLimits
 from waypost.server.hosted_agents.keys import HostedKeys
 from waypost.server.http.asgi import AnyResponse, Response, StreamingResponse, json_response
 from waypost.server.http.conditional_requests import quote_etag
-from waypost.server.http.openapi import DIALECT_SCHEMA, JSON_LINES, document_schema
+from waypost.server.http.openapi import DIALECT_SCHEMA, JSON_LINES, document_schema, served_schema
 from waypost.server.http.request_params import (
     FORM,
     IF_MATCH,
@@ -141,7 +141,7 @@ class AgentsApi:
                 handler=self.get,
                 summary="Read an agent in any dialect",
                 parameters=(ParameterSpec(name="as", schema=DIALECT_SCHEMA), FORM),
-                answers={200: BodySpec(schema=document_schema(), also=_DOCUMENT_TYPES, text=RTFS_TEXT_TYPE)},
+                answers={200: BodySpec(schema=served_schema(), also=_DOCUMENT_TYPES, text=RTFS_TEXT_TYPE)},
             ),
             Route(
                 method="DELETE",
@@ -427,7 +427,7 @@ class AgentsApi:
 
 
 def location_of(receipt: PublicationReceipt) -> str:
-    """The path of what was written. An agent without bindings has no profile document, so its own dialect is named."""
+    """The path of what was written. An agent without bindings is of little use in the profile, so its own dialect is named."""
     is_bare = receipt.registration is not None and not receipt.registration.record.bindings
     return f"/api/v1/agents/{slug(receipt.id)}" + (f"?as={receipt.dialect}" if is_bare else "")
 
