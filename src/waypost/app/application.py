@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from waypost import limits, samples
+from waypost.app.cluster import SharedKeyFiles
 from waypost.app.core import REPLICA_FOLDER, Models, RotationRecorder, index_folder
 from waypost.app.http import FollowerParts
 from waypost.app.messaging import Messaging
@@ -30,6 +31,7 @@ from waypost.server.api.rest.service import MonitoringApi
 from waypost.server.auth.authenticator import ADMIN
 from waypost.server.auth.issuers import Issuers
 from waypost.server.http.app import AsgiRoot, HttpApp
+from waypost.server.http.freshness import ConfirmReads
 from waypost.server.http.metrics import Metrics
 from waypost.server.http.tls import TlsContext
 from waypost.server.renderer import Renderer
@@ -59,6 +61,8 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
     follower: FollowerParts | None  # of a process that follows
     app: AsgiRoot
     tls: TlsContext | None
+    shared_keys: SharedKeyFiles | None = None  # of a node of a cluster, in the process that writes
+    confirm_reads: ConfirmReads | None = None  # likewise
     tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -121,6 +125,8 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
         await self.client.aclose()
         await self.key_value_store.close()
         await self.registry.stop()
+        if self.shared_keys is not None:
+            await self.shared_keys.close()
 
 
 @contextlib.contextmanager

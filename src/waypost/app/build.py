@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from waypost.app.apis import make_apis, make_hosted_agents, make_security
 from waypost.app.application import Application
-from waypost.app.core import RotationRecorder, make_context, make_core, make_publishing_job
-from waypost.app.http import make_asgi_root, make_follower, make_http_app, make_monitoring
+from waypost.app.cluster import SharedKeyFiles
+from waypost.app.core import RotationRecorder, make_chore_check, make_context, make_core, make_publishing_job
+from waypost.app.http import make_asgi_root, make_follower, make_http_app, make_monitoring, make_read_check
 from waypost.app.messaging import Messaging
 from waypost.app.outbound import make_client, make_outbound
 from waypost.app.workers import WorkerSlot
-from waypost.registry.jobs.periodic import PeriodicJobs
+from waypost.registry.jobs.periodic import PeriodicJobs, guard_chore
 from waypost.registry.ports import Clock, Store
 from waypost.server.auth.authenticator import make_tls
 from waypost.settings import Settings
@@ -23,8 +24,10 @@ def build(
     store: Store | None = None,
     slot: WorkerSlot | None = None,
     started_at: float | None = None,
+    shared_keys: SharedKeyFiles | None = None,
 ) -> Application:
-    """The service of these settings; `slot` is that of this process. Nothing is opened before `Application.start`."""
+    """The service of these settings; `slot` is that of this process, `shared_keys` those of its cluster. Nothing is opened
+    before `Application.start`."""
     context = make_context(settings, clock, port, slot, started_at)
     client = make_client(context)
     core = make_core(context, client, store)
@@ -36,7 +39,13 @@ def build(
     monitoring = make_monitoring(core, apis, messaging)
     http_app = make_http_app(context, core, outbound, security, hosted, apis, messaging, monitoring)
     rotations = RotationRecorder(context.keys, core.registry)
+    confirm_reads = make_read_check(settings, core)
     follower = make_follower(context, core, apis, http_app)
+    may_do = make_chore_check(context, core.store)
+    chores = [guard_chore(job, may_do) for job in (*outbound.jobs, make_publishing_job(core))]
+    jobs = [*chores, rotations.job] if context.writes else []
+    if shared_keys is not None:
+        jobs.append(shared_keys.job)
     return Application(
         settings=settings,
         base_url=context.base_url,
@@ -50,7 +59,9 @@ def build(
         client=client,
         lan=outbound.lan,
         rotations=rotations,
-        jobs=PeriodicJobs([*outbound.jobs, make_publishing_job(core), rotations.job] if context.writes else ()),
+        jobs=PeriodicJobs(jobs),
+        shared_keys=shared_keys,
+        confirm_reads=confirm_reads,
         issuers=security.issuers,
         invitations=apis.invitations,
         messaging=messaging,
@@ -58,6 +69,6 @@ def build(
         monitoring=monitoring,
         http_app=http_app,
         follower=follower,
-        app=make_asgi_root(context, core, security, apis, messaging, http_app, follower),
+        app=make_asgi_root(context, core, security, apis, messaging, http_app, follower, confirm_reads),
         tls=make_tls(settings),
     )

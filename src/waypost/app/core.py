@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -21,13 +21,13 @@ from waypost import __version__, limits
 from waypost.app.service_keys import KeyRing, ServiceKeys, format_cursor_key, read_admin_token, service_keys_of
 from waypost.app.workers import WorkerSlot
 from waypost.model.times import to_rfc3339
-from waypost.net.clock import SystemClock
+from waypost.net.clock import ClusterClock, SystemClock
 from waypost.net.outbound import OutboundClient
 from waypost.registry.admission import AnnouncementOptions
 from waypost.registry.audit_trail import AuditTrail, NoteSigner, PublishedLog, audit_service_keys
 from waypost.registry.credentials.credentials import SharedCounter
 from waypost.registry.jobs.health_checks import EndpointCheck
-from waypost.registry.jobs.periodic import Job
+from waypost.registry.jobs.periodic import ChoreCheck, Job, do_all_chores
 from waypost.registry.ports import Clock, KeyValueStore, Ranker, Store, Timings
 from waypost.registry.registry import Registry, RegistryOptions
 from waypost.registry.trust_store import RegistryTrustStore
@@ -36,7 +36,7 @@ from waypost.server.auth.certificates import AnnouncedCertificates
 from waypost.server.http.metrics import Metrics
 from waypost.server.renderer import Renderer
 from waypost.settings import Settings
-from waypost.stores import get_backend
+from waypost.stores import ClusterBackend, ClusterStore, StoreBackend, get_backend
 from waypost.trust import jwt
 from waypost.trust.keys import ed25519
 
@@ -83,6 +83,8 @@ def make_context(
     settings: Settings, clock: Clock | None, port: int | None, slot: WorkerSlot | None, started_at: float | None
 ) -> AppContext:
     clock = clock or SystemClock()
+    if settings.is_cluster and slot is not None and isinstance(clock, SystemClock):
+        clock = ClusterClock(clock, slot.table.clock_offsets)
     base_url = settings.public_url(port)
     return AppContext(
         settings=settings,
@@ -226,7 +228,7 @@ class Core(msgspec.Struct, frozen=True, kw_only=True):
 def make_core(context: AppContext, client: OutboundClient, store: Store | None) -> Core:
     settings = context.settings
     backend, models = get_backend(settings.store, settings.cluster_key_file), Models(settings)
-    store = store or backend.make_store(settings.data, read_only=not context.writes)
+    store = store or _make_store(context, backend)
     metrics = Metrics(
         build={
             "version": __version__,
@@ -248,6 +250,20 @@ def make_core(context: AppContext, client: OutboundClient, store: Store | None) 
         renderer=Renderer(context.base_url, context.host),
         metrics=metrics,
     )
+
+
+def _make_store(context: AppContext, backend: StoreBackend) -> Store:
+    clock, data = context.clock, context.settings.data
+    if isinstance(clock, ClusterClock) and context.writes:
+        return cast(ClusterBackend, backend).make_store(data, on_time=clock.follow)
+    return backend.make_store(data, read_only=not context.writes)
+
+
+def make_chore_check(context: AppContext, store: Store) -> ChoreCheck:
+    """Whether this process may do a chore; in a cluster, one node does each."""
+    if context.settings.is_cluster and context.writes:
+        return cast(ClusterStore, store).may_do
+    return do_all_chores
 
 
 def _make_audit_trail(context: AppContext, store: Store) -> AuditTrail:
@@ -299,6 +315,7 @@ def _make_registry(
         checks=(EndpointCheck(client),) if context.checks_health and settings.health_checks else (),
         timings=Timings(search=metrics.observe_search, commit=metrics.observe_commit),
         cursor_keys=CursorKeyFile(context.keys.cursor, clock) if settings.is_durable else None,
+        may_do=make_chore_check(context, store),
     )
     if slot is None:
         return make()

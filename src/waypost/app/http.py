@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -41,13 +41,15 @@ from waypost.server.auth.authenticator import ADMIN
 from waypost.server.auth.sessions import SIGN_IN_PARAMETER, WebSessions, make_session_cipher, make_sign_in_code
 from waypost.server.http.app import AsgiRoot, HttpApp
 from waypost.server.http.asgi import App
-from waypost.server.http.follower import FollowerApp, MetricsReporter, UpstreamPool
+from waypost.server.http.follower import FollowerApp, LeaderCheck, MetricsReporter, UpstreamPool
+from waypost.server.http.freshness import ConfirmReads, FreshReads
 from waypost.server.http.routing import Route
 from waypost.server.http.server import worker_socket_path
 from waypost.server.renderer import DocumentReader
 from waypost.server.web.routes import WebDependencies, WebPages
 from waypost.server.well_known import WellKnownApi
 from waypost.settings import Settings
+from waypost.stores import ClusterStore
 
 # For the API description: these APIs answer for whole path prefixes and do their own routing.
 
@@ -240,13 +242,23 @@ class FollowerParts(msgspec.Struct, frozen=True, kw_only=True):
     reporter: MetricsReporter
 
 
+def make_read_check(settings: Settings, core: Core) -> ConfirmReads | None:
+    """How reads of a node are kept current; None for a single service, and in a worker process, which asks its leader."""
+    if not settings.is_cluster or core.registry.follower is not None:
+        return None
+    store = cast(ClusterStore, core.store)
+    return store.confirm_reads if settings.reads == "strong" else store.estimate_staleness
+
+
 def make_follower(context: AppContext, core: Core, apis: Apis, http_app: HttpApp) -> FollowerParts | None:
     follower, slot = core.registry.follower, context.slot
     if follower is None or slot is None:
         return None
     upstream = UpstreamPool(worker_socket_path(context.settings.data))
     return FollowerParts(
-        app=FollowerApp(http_app, follower, upstream),
+        app=FollowerApp(
+            http_app, follower, upstream, LeaderCheck(upstream).confirm if context.settings.is_cluster else None
+        ),
         upstream=upstream,
         reporter=MetricsReporter(core.metrics, upstream, slot.number),
     )
@@ -263,8 +275,11 @@ def make_asgi_root(
     messaging: Messaging,
     http_app: HttpApp,
     follower: FollowerParts | None,
+    confirm_reads: ConfirmReads | None,
 ) -> AsgiRoot:
     http: App = http_app if follower is None else follower.app
+    if confirm_reads is not None:
+        http = FreshReads(http, confirm_reads)
     announce = AnnounceWebSocket(
         http,
         http_app.refuse,

@@ -55,7 +55,7 @@ def make_outbound(context: AppContext, core: Core, client: OutboundClient) -> Ou
         Job("recheck domains", _pause(settings.domain_recheck_seconds), domains.recheck),
     ]
     if lan is not None:
-        jobs.append(Job("publish on the LAN", limits.MDNS_TTL_SECONDS / 2, lan.publish))
+        jobs.append(Job("publish on the LAN", limits.MDNS_TTL_SECONDS / 2, lan.publish, is_chore=False))
     if context.checks_health:
         jobs.append(_make_health_checks(context, core, client).job)
     return Outbound(

@@ -16,6 +16,7 @@ import uvloop
 
 from waypost import limits
 from waypost.app.build import build
+from waypost.app.cluster import join_cluster
 from waypost.app.workers import Supervisor, WorkerSlot, WorkerTable
 from waypost.errors import ConfigurationError
 from waypost.files import restrict_modes
@@ -48,7 +49,8 @@ async def serve(settings: Settings, *, ready: Callable[[str], None]) -> None:
     bound = bind_socket(settings.host, settings.port)
     slot = WorkerTable().slot(0)
     slot.take(os.getpid())
-    application = build(settings, port=bound.getsockname()[1], slot=slot)
+    shared_keys = await join_cluster(settings)
+    application = build(settings, port=bound.getsockname()[1], slot=slot, shared_keys=shared_keys)
     _warn_if_open(settings)
     await application.start()
 
@@ -73,14 +75,15 @@ async def serve(settings: Settings, *, ready: Callable[[str], None]) -> None:
 
 async def serve_worker(settings: Settings, slot: WorkerSlot, port: int, clock: Clock, started_at: float) -> None:
     """Run one of several processes. The first one writes, the others follow it; all have the same start time."""
-    application = build(settings, clock=clock, port=port, slot=slot, started_at=started_at)
+    shared_keys = await join_cluster(settings) if slot.writes else None
+    application = build(settings, clock=clock, port=port, slot=slot, started_at=started_at, shared_keys=shared_keys)
     if slot.writes:
         _warn_if_open(settings)
     await application.start()
     inner = None
     path = worker_socket_path(settings.data)
     if slot.writes:
-        inner = (LeaderApp(application.app, application.metrics), bind_worker_socket(path))
+        inner = (LeaderApp(application.app, application.metrics, application.confirm_reads), bind_worker_socket(path))
     bound = bind_reuse_port(settings.host, port)
 
     def on_start() -> None:

@@ -27,6 +27,7 @@ log = logging.getLogger("waypost.workers")
 _WORD_BYTES = 8
 _HEAD = 0  # the word of the newest revision
 _CREDENTIALS = 1  # the word that counts changes of API keys and revocations
+_CLOCK = 2  # two words: the offsets of the cluster's clock
 _FIRST_SLOT = 8  # words before it belong to the table
 _SLOT_WORDS = 8  # one cache line, so that slots do not slow each other down
 _PID, _REVISION, _READY, _STARTS = range(4)
@@ -69,6 +70,11 @@ class WorkerTable:
     def count_credential_change(self) -> None:
         """Called by the process that writes, after the commit and before the response."""
         self._words[_CREDENTIALS] += 1
+
+    @property
+    def clock_offsets(self) -> memoryview[int]:
+        """Microseconds, signed, that the clock of the cluster is ahead of this machine's."""
+        return self._words.cast("B").cast("q")[_CLOCK : _CLOCK + 2]
 
     def slot(self, number: int) -> WorkerSlot:
         return WorkerSlot(self, number, self._words[_FIRST_SLOT + _SLOT_WORDS * number :][:_SLOT_WORDS])

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from waypost.errors import WaypostError
 from waypost.registry import write_rules
 from waypost.registry.jobs.indexer import Indexer, LiveIndex
-from waypost.registry.jobs.periodic import Job, run_tolerant
+from waypost.registry.jobs.periodic import ChoreCheck, Job, do_all_chores, guard_chore, run_tolerant
 from waypost.registry.ports import Clock, Command, Store
 from waypost.registry.state import RegistryState
 from waypost.registry.trust_store import RegistryTrustStore
@@ -37,6 +37,7 @@ class Leader:
         keep_changes: int,
         keep_bytes: int,
         keep_audit: int,
+        may_do: ChoreCheck = do_all_chores,
     ) -> None:
         """The change log keeps events of the last `keep_seconds` and the newest `keep_changes`, within `keep_bytes`."""
         self._store = store
@@ -51,6 +52,7 @@ class Leader:
         self._keep_changes = keep_changes
         self._keep_bytes = keep_bytes
         self._keep_audit = keep_audit
+        self._may_do = may_do
 
     async def start(self) -> None:
         """After everything stored is in memory: announce the revision, and finish interrupted revocations."""
@@ -70,8 +72,8 @@ class Leader:
             Job("compact", _COMPACT_SECONDS, self._compact_if_due),
             Job("embed", _EMBED_SECONDS, self._indexer.embed),
             Job("prune", prune_seconds, self.prune),
-            Job("expire pending changes", _PRUNE_SECONDS, self.expire_pending),
-            Job("forget keys", _FORGET_SECONDS, self._trust.forget),
+            guard_chore(Job("expire pending changes", _PRUNE_SECONDS, self.expire_pending), self._may_do),
+            guard_chore(Job("forget keys", _FORGET_SECONDS, self._trust.forget), self._may_do),
         )
 
     async def stop(self) -> None:
@@ -82,6 +84,11 @@ class Leader:
         now = self._clock.now()
         self._catalog.expire(now)
         ids = self._catalog.take_expired(_EXPIRE_BATCH)
+        if ids and not await self._may_do("expire leases"):
+            # Another node writes it. This one keeps those that are still stored, in case it has to take over.
+            stored = await self._store.fetch(ids, sources=False)
+            self._catalog.put_back_expired(agent_id for agent_id, each in stored.items() if each.has_expired(now))
+            return
         commands = [Command(keys=(agent_id,), decide=write_rules.expire(agent_id, now=now)) for agent_id in ids]
         results = await asyncio.gather(*map(self._store.execute, commands), return_exceptions=True)
         failed = [agent_id for agent_id, result in zip(ids, results, strict=True) if isinstance(result, WaypostError)]

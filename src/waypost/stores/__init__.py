@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
@@ -18,6 +19,47 @@ class StoreBackend(Protocol):
         ...
 
     def make_key_value_store(self, folder: Path) -> KeyValueStore: ...
+
+
+class ClusterStore(Store, Protocol):
+    """A store that several nodes share."""
+
+    async def may_do(self, chore: str) -> bool:
+        """Whether this node is to do a chore that one node of the cluster does."""
+        ...
+
+    async def confirm_reads(self) -> float | None:
+        """Wait until reads here see everything that any node acknowledged before this call. If that cannot be known: how many
+        seconds ago it was so."""
+        ...
+
+    async def estimate_staleness(self) -> float | None:
+        """The same without asking the database: None while this node follows the others in time."""
+        ...
+
+
+class SharedValue(Protocol):
+    """A sealed value that all nodes share. `prepare` comes first and raises ConfigurationError."""
+
+    async def prepare(self) -> None: ...
+
+    async def read(self) -> tuple[int, bytes] | None:
+        """Its version and value."""
+        ...
+
+    async def write(self, value: bytes, version: int) -> bool:
+        """Replace this version, or 0 for none; False if another node was faster."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class ClusterBackend(Protocol):
+    def make_store(self, folder: Path, *, on_time: Callable[[float], None]) -> ClusterStore:
+        """`on_time` gets the time of the database, first before the store is open."""
+        ...
+
+    def make_shared_secret(self, folder: Path, name: str) -> SharedValue: ...
 
 
 def get_backend(store: str, key_file: Path | None = None) -> StoreBackend:

@@ -19,6 +19,27 @@ class Job(NamedTuple):
     name: str
     seconds: float  # between two runs
     run: Work
+    is_chore: bool = True  # of the whole service: in a cluster, one node does it
+
+
+ChoreCheck = Callable[[str], Awaitable[bool]]
+
+
+async def do_all_chores(chore: str) -> bool:
+    """The check of a service that is no cluster."""
+    return True
+
+
+def guard_chore(job: Job, may_do: ChoreCheck) -> Job:
+    """The job, run only on the node that has its lease."""
+    if not job.is_chore or may_do is do_all_chores:
+        return job
+
+    async def run() -> None:
+        if await may_do(job.name):
+            await job.run()
+
+    return job._replace(run=run)
 
 
 class PeriodicJobs:

@@ -23,12 +23,14 @@ from waypost.registry.follower import Follower
 from waypost.server.auth.certificates import peer_certificate
 from waypost.server.http.app import VIA_SCOPE_KEY, HttpApp
 from waypost.server.http.asgi import App, Headers, Message, Receive, Request, Scope, Send
+from waypost.server.http.freshness import STALE_HEADER, ConfirmReads, mark_stale
 from waypost.server.http.metrics import Metrics
 
 ORIGIN_HEADER = b"waypost-origin"  # scheme, port and address of the client
 CERTIFICATE_HEADER = b"waypost-certificate"  # the client certificate, DER in base64
 VIA_HEADER = b"waypost-via"  # the transport, if it is not HTTP
 
+_CONFIRM_PATH = b"/confirm"
 _REPORT_SECONDS = 1.0
 _RETRY_SECONDS = 1
 
@@ -222,17 +224,24 @@ class UpstreamPool:
 class FollowerApp:
     """The ASGI application of a follower: reads are answered here once the follower has caught up, the rest forwarded."""
 
-    def __init__(self, service: HttpApp, follower: Follower, upstream: UpstreamPool) -> None:
+    def __init__(
+        self, service: HttpApp, follower: Follower, upstream: UpstreamPool, confirm: ConfirmReads | None = None
+    ) -> None:
+        """`confirm`: in a node of a cluster, waits until the leader has what other nodes have acknowledged."""
         self._service = service
         self._follower = follower
         self._upstream = upstream
+        self._confirm = confirm
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not _is_read(scope):
             await self._forward(scope, receive, send)
             return
-        if scope["type"] == "http" and self._follower.is_behind:
+        if scope["type"] == "http" and (self._confirm is not None or self._follower.is_behind):
             try:
+                age_seconds = None if self._confirm is None else await self._confirm()
+                if age_seconds is not None:
+                    send = mark_stale(send, age_seconds)
                 await self._follower.catch_up()
             except WaypostError as error:
                 await self._service.refuse(Request(scope, receive), send, error)
@@ -389,15 +398,55 @@ class MetricsReporter:
             self._upstream.release(connection)
 
 
+class LeaderCheck:
+    """Asks the leader to compare itself with the other nodes of the cluster. One question answers all reads that waited when
+    it was sent."""
+
+    def __init__(self, upstream: UpstreamPool) -> None:
+        self._upstream = upstream
+        self._next: asyncio.Future[float | None] | None = None
+        self._asking: asyncio.Task[None] | None = None
+
+    async def confirm(self) -> float | None:
+        if self._next is None:
+            self._next = asyncio.get_running_loop().create_future()
+        waiting = self._next
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._ask())
+        return await asyncio.shield(waiting)
+
+    async def _ask(self) -> None:
+        while self._next is not None:
+            waiting, self._next = self._next, None
+            try:
+                waiting.set_result(await self._ask_once())
+            except WaypostError as error:
+                waiting.set_exception(error)
+                waiting.exception()  # retrieved: perhaps nobody waits any more
+
+    async def _ask_once(self) -> float | None:
+        connection = await self._upstream.acquire()
+        try:
+            await connection.write(b"GET %s HTTP/1.1\r\nhost: worker\r\n\r\n" % _CONFIRM_PATH)
+            _, headers = await connection.read_head()
+            async for _ in connection.read_body():
+                pass
+        finally:
+            self._upstream.release(connection)
+        age = dict(headers).get(STALE_HEADER)
+        return None if age is None else float(age)
+
+
 # --- Leader ---------------------------------------------------------------------------------------
 
 
 class LeaderApp:
     """The ASGI application behind the internal socket: the service, with the client that the follower names."""
 
-    def __init__(self, service: App, metrics: Metrics) -> None:
+    def __init__(self, service: App, metrics: Metrics, confirm: ConfirmReads | None = None) -> None:
         self._service = service
         self._metrics = metrics
+        self._confirm = confirm
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers: Headers = []
@@ -417,6 +466,12 @@ class LeaderApp:
         scope["headers"] = headers
         if is_forwarded:
             await self._service(scope, receive, send)
+        elif scope["method"] == "GET":
+            age_seconds = None if self._confirm is None else await self._confirm()
+            if age_seconds is not None:
+                send = mark_stale(send, age_seconds)
+            await send({"type": "http.response.start", "status": 204, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
         else:  # a follower's own request: forwarded ones always have the origin header
             self._metrics.merge_report(await Request(scope, receive).body())
             await send({"type": "http.response.start", "status": 204, "headers": []})

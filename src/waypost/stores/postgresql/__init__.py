@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from waypost.errors import ConfigurationError
@@ -15,7 +16,7 @@ except ImportError as error:
         hint="Run: pip install 'waypost[postgresql]'",
     ) from error
 
-from waypost.stores.postgresql.cluster import CLUSTER_KEY_FILE, ClusterCipher
+from waypost.stores.postgresql.cluster import CLUSTER_KEY_FILE, ClusterCipher, SharedSecret
 from waypost.stores.postgresql.database import Database
 from waypost.stores.postgresql.key_value import PostgresqlKeyValueStore
 from waypost.stores.postgresql.replica import REPLICA_FOLDER
@@ -29,13 +30,22 @@ class PostgresqlBackend:
         self.url = url
         self._key_file = key_file
 
-    def make_store(self, folder: Path, *, read_only: bool = False) -> PostgresqlStore | SqliteFollowerStore:
+    def make_store(
+        self, folder: Path, *, read_only: bool = False, on_time: Callable[[float], None] = lambda seconds: None
+    ) -> PostgresqlStore | SqliteFollowerStore:
+        """`on_time` gets the time of the database, first before the store is open."""
         if read_only:  # a worker process follows the replica
             return SqliteFollowerStore(folder / REPLICA_FOLDER)
-        return PostgresqlStore(self.url, folder, ClusterCipher(self._key_file or folder / CLUSTER_KEY_FILE))
+        return PostgresqlStore(self.url, folder, self._make_cipher(folder), on_time=on_time)
 
     def make_key_value_store(self, folder: Path) -> PostgresqlKeyValueStore:
         return PostgresqlKeyValueStore(Database(self.url))
+
+    def make_shared_secret(self, folder: Path, name: str) -> SharedSecret:
+        return SharedSecret(self.url, self._make_cipher(folder), name)
+
+    def _make_cipher(self, folder: Path) -> ClusterCipher:
+        return ClusterCipher(self._key_file or folder / CLUSTER_KEY_FILE)
 
 
 def make_backend(url: str, key_file: Path | None = None) -> PostgresqlBackend:

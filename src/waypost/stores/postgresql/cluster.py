@@ -19,6 +19,15 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from waypost.errors import ConfigurationError
 from waypost.files import create_atomic
+from waypost.stores.postgresql.database import (
+    DATABASE_ERRORS,
+    Database,
+    check_server,
+    read_error,
+    start_error,
+    write_error,
+)
+from waypost.stores.postgresql.schema import migrate
 
 CLUSTER_KEY_FILE: Final = "cluster.key"
 
@@ -119,6 +128,50 @@ class ClusterCipher:
                 )
                 found = await connection.fetchval("SELECT sealed FROM waypost.secrets WHERE name = $1", name)
             return self.open(name, found)
+
+
+class SharedSecret:
+    """A secret of the cluster that changes. Of two nodes that change it at the same time, one succeeds."""
+
+    def __init__(self, url: str, cipher: ClusterCipher, name: str) -> None:
+        self._database = Database(url)
+        self._cipher = cipher
+        self._name = name
+
+    async def prepare(self) -> None:
+        """Check the server, its schema and the cluster key. Raises ConfigurationError."""
+        try:
+            async with self._database.acquire() as connection:
+                await check_server(connection)
+                await migrate(connection)
+                await self._cipher.check(connection)
+        except (*DATABASE_ERRORS, ValueError) as error:
+            raise start_error(error, self._database.url) from error
+
+    async def read(self) -> tuple[int, bytes] | None:
+        """Its version and value."""
+        try:
+            rows = await self._database.fetch("SELECT version, sealed FROM waypost.secrets WHERE name = $1", self._name)
+        except DATABASE_ERRORS as error:
+            raise read_error(error) from error
+        return (rows[0][0], self._cipher.open(self._name, rows[0][1])) if rows else None
+
+    async def write(self, value: bytes, version: int) -> bool:
+        """Replace this version, or 0 for none."""
+        sealed = self._cipher.seal(self._name, value)
+        try:
+            rows = await self._database.fetch(_CREATE if version == 0 else _REPLACE, self._name, sealed, version)
+        except DATABASE_ERRORS as error:
+            raise write_error(error) from error
+        return bool(rows)
+
+    async def close(self) -> None:
+        await self._database.close()
+
+
+_CREATE = """INSERT INTO waypost.secrets (name, sealed, version) VALUES ($1, $2, $3::bigint + 1)
+    ON CONFLICT DO NOTHING RETURNING version"""
+_REPLACE = "UPDATE waypost.secrets SET sealed = $2, version = $3::bigint + 1 WHERE name = $1 AND version = $3 RETURNING version"
 
 
 def _checksum(key: bytes) -> str:

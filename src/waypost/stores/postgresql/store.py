@@ -41,7 +41,7 @@ from waypost.stores.postgresql.database import (
     write_error,
 )
 from waypost.stores.postgresql.group import GroupTransaction, Move
-from waypost.stores.postgresql.leases import Leases
+from waypost.stores.postgresql.leases import RENEW_SECONDS, Leases
 from waypost.stores.postgresql.replica import Replica, fetch_log
 from waypost.stores.postgresql.schema import CHANNEL, LOCK, migrate
 from waypost.stores.sqlite.database import Failpoint, queue_full_error
@@ -53,14 +53,15 @@ POLL_SECONDS: Final = 0.05  # without notifications, a change is seen elsewhere 
 WRITE_SECONDS: Final = 1.8  # from the decision to an answer: a caller gets 503 within 2 s
 READ_SECONDS: Final = 0.2  # how long a read waits for the head of the log, before it is answered as stale
 RECONNECT_SECONDS: Final = 0.25
+_BOUND_SECONDS: Final = 1.0  # a replica that did not see the head of the log for so long is stale
 _LISTEN_PROBE_SECONDS: Final = 1.0
-_ALIVE_SECONDS: Final = 5.0
 _FEED_ROWS: Final = 64
 _OPTIMISTIC_ATTEMPTS: Final = 3
 _LOG_ROWS_KEPT: Final = 1000  # for nodes that were away for a moment, however few changes watchers may read
 
 _HEAD = "SELECT position FROM waypost.log ORDER BY position DESC LIMIT 1"
 _CHECKSUM = "SELECT checksum FROM waypost.log WHERE position = $1"
+_TIME = "SELECT extract(epoch FROM clock_timestamp())::double precision"
 _ALIVE = """INSERT INTO waypost.nodes VALUES ($1, $2, clock_timestamp())
     ON CONFLICT (node) DO UPDATE SET seen_at = excluded.seen_at"""
 
@@ -99,13 +100,16 @@ class PostgresqlStore(SqliteReadStore):
         *,
         failpoint: Failpoint = _nothing,
         on_history_change: Callable[[], None] = _end_process,
+        on_time: Callable[[float], None] = lambda seconds: None,
     ) -> None:
+        """`on_time` gets the time of the database every few seconds, first before the store is open."""
         super().__init__()
         self.node = uuid.uuid4()
         self._database = Database(url)
         self._cipher = cipher
         self._failpoint = failpoint
         self._on_history_change = on_history_change
+        self._on_time = on_time
         self._replica = Replica(folder, failpoint)
         self.leases = Leases(self._database, self.node)
         self._listener: Callable[[Sequence[CommittedChange]], None] = lambda changes: None
@@ -157,6 +161,7 @@ class PostgresqlStore(SqliteReadStore):
             await check_server(connection)
             await migrate(connection)
             await self._cipher.check(connection)
+            await self._compare_clocks(connection)
             if not self._replica.is_empty and not await self._fits(connection):
                 log.warning("the replica in the data folder does not fit the database; it is loaded again")
                 self._replica.clear()
@@ -185,6 +190,7 @@ class PostgresqlStore(SqliteReadStore):
             task.cancel()
         await asyncio.gather(*self._tasks[1:], return_exceptions=True)
         self._answer_readers(is_current=False)
+        await self.leases.release()
         async with self._thread_read_lock.alone:
             for connection in self._take_readers():
                 connection.close()
@@ -192,7 +198,8 @@ class PostgresqlStore(SqliteReadStore):
         await self._database.close()
 
     async def healthy(self) -> bool:
-        return self._is_open and not self._is_away and not self._is_forked
+        """Also while the database is away: a load balancer must not take all nodes out, because they answer reads."""
+        return self._is_open and not self._is_forked
 
     # --- Writes ----------------------------------------------------------------------------------
 
@@ -461,16 +468,35 @@ class PostgresqlStore(SqliteReadStore):
             self._wake.set()
 
     async def _stay_alive(self) -> None:
+        """Tell the others that this node lives, renew its leases, and compare the clocks."""
         while True:
             with suppress(*DATABASE_ERRORS):
                 await self._database.fetch(_ALIVE, self.node, __version__)
-            await asyncio.sleep(_ALIVE_SECONDS)
+                await self.leases.renew()
+                await self._compare_clocks()
+            await asyncio.sleep(RENEW_SECONDS)
+
+    async def _compare_clocks(self, connection: asyncpg.Connection | None = None) -> None:
+        started_at = time.monotonic()
+        if connection is None:
+            ((there,),) = await self._database.fetch(_TIME)
+        else:
+            there = await connection.fetchval(_TIME)
+        self._on_time(there + (time.monotonic() - started_at) / 2)
 
     # --- Reads that see what other nodes acknowledged --------------------------------------------
 
-    async def confirm(self) -> bool:
-        """Wait until the replica has every change that any node acknowledged before this call. False: the database is away or
-        slow, and the answer may be stale."""
+    async def confirm_reads(self) -> float | None:
+        """Wait until the replica has every change that any node acknowledged before this call. If the database is away or
+        slow: how many seconds ago the replica was known to be complete."""
+        return None if await self._confirm() else self.stale_seconds
+
+    async def estimate_staleness(self) -> float | None:
+        """The same without asking the database: None while the replica follows the log in time."""
+        age = self.stale_seconds
+        return None if age < _BOUND_SECONDS and not self._is_away and not self._is_forked else age
+
+    async def _confirm(self) -> bool:
         if self._is_away or self._is_forked or not self._is_open:
             return False
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -519,6 +545,10 @@ class PostgresqlStore(SqliteReadStore):
             if not future.done():
                 future.set_result(is_current)
 
+    async def may_do(self, chore: str) -> bool:
+        """Whether this node is to do a chore that one node of the cluster does."""
+        return await self.leases.claim(chore) is not None
+
     # --- Other -----------------------------------------------------------------------------------
 
     async def revision(self) -> int:
@@ -529,9 +559,10 @@ class PostgresqlStore(SqliteReadStore):
     async def secret(self, name: str, make: Callable[[], bytes]) -> bytes:
         try:
             async with self._database.acquire() as connection:
-                return await self._cipher.get_secret(connection, name, make)
+                value = await self._cipher.get_secret(connection, name, make)
         except DATABASE_ERRORS as error:
             raise read_error(error) from error
+        return bytes(await self._submit(lambda tables: tables.secret(name, lambda: value)))  # for worker processes
 
     async def prune(
         self,

