@@ -268,7 +268,7 @@ class Feed:
     def _bookmark(self, name: ServiceName, position: _Position, *, is_cut: bool) -> bytes:
         sealed = msgspec.structs.replace(position, nonce=secrets.token_bytes(8))
         is_complete = not is_cut and position.revision == self._registry.changes.revision
-        public = self._get_public() if is_complete else None
+        public = self._get_public()
         key = self._get_key()
         bookmark = FeedBookmark(
             type="bookmark",
@@ -277,8 +277,8 @@ class Feed:
             service=name.url,
             service_id=name.id,
             snapshot=position.page is not None,
-            count=None if public is None else public.count,
-            digest=None if public is None else public.digest,
+            count=public.count,
+            digest=public.digest if is_complete else None,
             key=base64.b64encode(key.public.spki).decode(),
         )
         signature = key.sign(signed_bytes(bookmark))

@@ -230,7 +230,7 @@ class Puller:
         for start in range(0, len(page.entries), limits.PEER_CONCURRENCY):
             await self._apply(peer, page.entries[start : start + limits.PEER_CONCURRENCY])
         now = self._registry.clock.now()
-        is_caught_up = bookmark.count is not None
+        is_caught_up = bookmark.digest is not None
         if self._seen is not None and not bookmark.snapshot:
             await self._finish_snapshot(peer)
         if is_caught_up:

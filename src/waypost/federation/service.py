@@ -147,7 +147,7 @@ def _preview(peer: Peer, page: FeedPage, fingerprint: str) -> PeerView:
         state="new",
         last_contact=None,
         lag_seconds=None,
-        records=page.bookmark.count or 0,
+        records=page.bookmark.count,
         error=None,
         pull=peer.pull,
         reexport=peer.reexport,
@@ -155,4 +155,6 @@ def _preview(peer: Peer, page: FeedPage, fingerprint: str) -> PeerView:
         namespaces=peer.namespaces,
         every_seconds=peer.every_seconds,
         key=fingerprint,
+        parked=0,
+        complete=False,
     )

@@ -76,7 +76,7 @@ class FeedEntry(Part, frozen=True, kw_only=True):
 
 
 class FeedBookmark(Part, frozen=True, kw_only=True):
-    """The last line of a page: where to go on. With `count` and `digest` it states which agents a reader of all lines has."""
+    """The last line of a page: where to go on. With a `digest` it states which agents a reader of all lines has."""
 
     type: Annotated[str, one_of("bookmark")]
     cursor: str
@@ -84,8 +84,8 @@ class FeedBookmark(Part, frozen=True, kw_only=True):
     service: str
     service_id: str
     snapshot: Annotated[bool, described("more pages of all agents follow")] = False
-    count: int | None = None
-    digest: str | None = None
+    count: Annotated[int, described("public agents of the service")]
+    digest: Annotated[str, described("of the ids and entity tags of all of them")] | None = None
     key: Annotated[str, described("the public key of the service, DER in base64")] = ""
     signature: Annotated[str, described("Ed25519, of this object without `signature` as canonical JSON (RFC 8785)")] = (
         ""
@@ -112,9 +112,9 @@ class PeerView(Answer, frozen=True, kw_only=True):
     namespaces: tuple[str, ...] = ()
     every_seconds: float | None = None
     key: Annotated[str, described("fingerprint of the pinned key")] = ""
-    parked: Annotated[Count, described("records that were not taken")] = 0
+    parked: Annotated[Count, described("records that were not taken")]
     parked_reasons: dict[str, int] = msgspec.field(default_factory=dict)
-    complete: Annotated[bool, described("the last signed digest of the peer was matched")] = False
+    complete: Annotated[bool, described("the last signed digest of the peer was matched")]
     added_at: Timestamp | None = None
 
 
