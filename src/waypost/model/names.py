@@ -20,6 +20,8 @@ _AUTHORITY = re.compile(r"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|(?P<name>[0-9A-Za-z._-
 _SLUG = re.compile(r"[uh]-")
 _UUID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\Z")
 _AUTHORITY_END = re.compile(r"[/\\?#]")
+# A URL whose host needs no normalization: its scheme, its host and the rest.
+_PLAIN_URL = re.compile(r"([a-z][a-z0-9+.-]*://)([a-z0-9_-]+(?:\.[a-z0-9_-]+)*)((?:[/\\?#].*)?)\Z", re.DOTALL)
 _DEFAULT_PORTS = {"https": "443", "wss": "443", "http": "80", "ws": "80"}
 
 
@@ -134,13 +136,21 @@ def is_same_id(one: str, other: str) -> bool:
 def equivalent_ids(agent_id: str) -> tuple[str, ...]:
     """Return the other common spellings of an id: the canonical one, and a UUID without its prefix."""
     canonical = canonical_id(agent_id)
-    spellings = (canonical, canonical[9:]) if canonical.startswith("urn:uuid:") else (canonical,)
-    return tuple(name for name in spellings if name != agent_id)
+    if canonical.startswith("urn:uuid:"):
+        return tuple(name for name in (canonical, canonical[9:]) if name != agent_id)
+    return () if canonical == agent_id else (canonical,)
 
 
 @lru_cache(limits.NAMED_DOMAIN_CACHE)
 def _split_named_domain(agent_id: str) -> tuple[str, str, str] | None:
     """Return the part before the domain, the domain and the part after it, normalized; None if the id names no domain."""
+    plain = _PLAIN_URL.match(agent_id)
+    if plain is not None and not agent_id[-1].isspace():  # nearly all ids, in a sixth of the time
+        return plain[1], plain[2], plain[3]
+    return _normalize_named(agent_id)
+
+
+def _normalize_named(agent_id: str) -> tuple[str, str, str] | None:
     scheme, colon, rest = agent_id.strip().partition(":")
     scheme = scheme.lower()
     if not colon:

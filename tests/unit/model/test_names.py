@@ -93,6 +93,15 @@ def test_other_ids_stay_apart(one: str, other: str) -> None:
     assert canonical_id(one) != canonical_id(other)
 
 
+@pytest.mark.parametrize(
+    "end", ["", "/a", "/A?b#c", "\\a", "?a", "#a", ".", "/a ", "/a\n", "\u2003", "/\u00e4", "/a\nb"]
+)
+def test_a_url_that_needs_no_normalization_is_read_as_any_other(end: str) -> None:
+    """The scheme in capitals needs it."""
+    plain, capitals = f"https://bank-1.example{end}", f"HTTPS://bank-1.example{end}"
+    assert (canonical_id(plain), domain_of(plain)) == (canonical_id(capitals), domain_of(capitals))
+
+
 def test_a_uuid_has_two_usual_spellings() -> None:
     assert equivalent_ids(UUID) == (f"urn:uuid:{UUID}",)
     assert equivalent_ids(f"urn:uuid:{UUID}") == (UUID,)

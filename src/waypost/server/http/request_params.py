@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import takewhile
+
 import msgspec
 
 from waypost import limits
@@ -224,6 +227,15 @@ class AnswerBudget:
         self._left -= size + 1
         self.items += 1
         return True
+
+    def take_all(self, sizes: Sequence[int]) -> int:
+        """How many of these items are part of the answer, from the first one on."""
+        total = sum(sizes) + len(sizes)
+        if total <= self._left:  # nearly always
+            self._left -= total
+            self.items += len(sizes)
+            return len(sizes)
+        return sum(1 for _ in takewhile(self.take, sizes))
 
 
 def limit_parameter(most: int = limits.PAGE_MAX) -> ParameterSpec:

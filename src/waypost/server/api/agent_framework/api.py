@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from itertools import takewhile
 from typing import TypeAlias
 from urllib.parse import quote
 
@@ -336,13 +335,14 @@ def _to_query(params: AfListParams, *, needs_full: bool) -> AfQuery:
 
 
 def _render_agents(page: AfPage, fields: AfFieldSet) -> list[bytes]:
+    if fields.is_summary:
+        return [visible.agent.summary for visible in page.agents]
     return [visible.agent.render(fields, visible.level) for visible in page.agents]
 
 
 def _count_fitting(agents: Sequence[bytes]) -> int:
     """How many of them one answer may have."""
-    budget = AnswerBudget()
-    return sum(1 for _ in takewhile(lambda agent: budget.take(len(agent)), agents))
+    return AnswerBudget().take_all([len(agent) for agent in agents])
 
 
 def _smaller_page(number: int, per_page: int, fitting: int) -> tuple[int, int]:
