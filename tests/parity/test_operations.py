@@ -128,6 +128,12 @@ async def test_every_route_has_a_row_and_every_row_a_route(tmp_path: Path) -> No
             "/a2a",  # POST: searches the public agents
             "/a2a/{id}/.well-known/agent-card.json",
             "/.well-known/ai-catalog.json",
+            "/v0.1/servers",  # the MCP registry API
+            "/v0.1/servers/{name}/versions",
+            "/v0.1/servers/{name}/versions/{version}",
+            "/v0/servers",
+            "/v0/servers/{name}/versions",
+            "/v0/servers/{name}/versions/{version}",
             "/.well-known/oauth-protected-resource",
             "/schemas/{id}.json",
             "/audit/checkpoint",  # tells nothing of hidden agents: it grows with time alone

@@ -26,6 +26,7 @@ from waypost.server.api.ard.api import ARD_ROUTES, ArdApi
 from waypost.server.api.dns_aid.resolve import ResolveApi
 from waypost.server.api.dns_aid.zone import ZoneApi, read_certificate
 from waypost.server.api.mcp.api import MCP_ROUTES, McpApi, make_tools
+from waypost.server.api.mcp.registry_api import MCP_REGISTRY_ROUTES, McpRegistryApi
 from waypost.server.api.rest.agents import AgentsApi
 from waypost.server.api.rest.api_keys import ApiKeysApi
 from waypost.server.api.rest.audit import AuditApi
@@ -58,6 +59,7 @@ MOUNTED_ROUTES: list[Route] = [
     *ANNOUNCE_ROUTES,
     *ARD_ROUTES,
     *MCP_ROUTES,
+    *MCP_REGISTRY_ROUTES,
     *AGENT_FRAMEWORK_ROUTES,
     *RTFS_ROUTES,
 ]
@@ -132,6 +134,7 @@ def make_http_app(
             ArdApi(registry, core.renderer),
             mcp,
             A2aApi(apis.profile.find),
+            McpRegistryApi(registry, core.renderer),
         ],
         security.authenticator,
         core.metrics,

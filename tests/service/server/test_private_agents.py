@@ -37,6 +37,7 @@ PATHS = (
     "/", "/.well-known/agent.json", "/.well-known/agent-card.json", "/.well-known/agent-card", "/v1/card",
     "/.well-known/agent-card.json?agent=hidden-5", "/.well-known/agent-card?agent=hidden-5",
     "/.well-known/ai-catalog.json", "/schemas/profile.json", "/readyz",
+    "/v0.1/servers", "/v0.1/servers?search=hidden", "/v0.1/servers/hidden-5/versions", "/v0/servers/hidden-1/versions/latest",
     "/a2a/hidden-5/.well-known/agent-card.json", "/a2a/hidden-1/.well-known/agent-card.json?v=0.3",
     "/api/v1/agents", "/api/v1/agents?limit=7", "/api/v1/agents?tag=hush", "/api/v1/agents?tag=translatio",
     "/api/v1/agents?owner=alice", "/api/v1/agents?status=active", "/api/v1/agents/hidden-5", "/api/v1/agents/hidden-1",

@@ -48,7 +48,7 @@ class BodySpec(msgspec.Struct, frozen=True, kw_only=True):
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
     method: str
-    path: str  # `{id}` is one segment; a suffix may follow, as in `{id}:renew`, or further segments
+    path: str  # `{id}` is one segment; a suffix may follow, as in `{id}:renew`. Other placeholders are whole segments
     operation: str
     handler: Handler | None = None  # None: a mounted API serves the path; the route only describes it
     summary: str = ""
@@ -83,7 +83,7 @@ class Router:
             if route.handler is None:
                 continue
             prefix, has_id, suffix = route.path.encode().partition(b"{id}")
-            if route.path.count("{") > 1 or b"/" in suffix:
+            if route.path.count("{") > (1 if has_id else 0) or b"/" in suffix:
                 segments = route.path.encode().split(b"/")
                 self._nested.setdefault((segments[1], len(segments)), {}).setdefault(route.path, []).append(route)
                 continue
