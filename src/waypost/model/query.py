@@ -146,5 +146,8 @@ class DiscoverResult(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     facets: Facets | None = None
     suggestions: Suggestions = msgspec.field(default_factory=dict)
+    spelling: Suggestions = msgspec.field(
+        default_factory=dict
+    )  # a word that no agent has → similar words that agents have
     rejected: dict[str, int] = msgspec.field(default_factory=dict)  # constraint → agents that only it excluded
     empty: EmptyResult | None = None

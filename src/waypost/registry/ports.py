@@ -389,6 +389,10 @@ class Ranker(Protocol):
         those of expired agents. `among` restricts the hits to these ids."""
         ...
 
+    def find_unknown(self, words: Sequence[str], audience: frozenset[str] | None) -> list[str]:
+        """Those of these words that no agent has which all of the audience may see."""
+        ...
+
     def is_behind(self, audience: frozenset[str] | None) -> bool:
         """Whether `rank` would miss recent changes because there are too many: call `prepare_for` first."""
         ...

@@ -153,7 +153,7 @@ class TermWeights:
         query: ParsedQuery,
         duplicates: Sequence[Rows] | None = None,
     ) -> None:
-        tiers = _visible_tiers(audience)
+        tiers = visible_tiers(audience)
         known = [reader.count_documents(query.terms, tiers) for reader in readers]
         self.numbers = [numbers for numbers, _ in known]
         docs = sum([reader.docs[tier] for reader in readers for tier in tiers])
@@ -191,7 +191,7 @@ class TermWeights:
 
 
 @lru_cache(maxsize=AUDIENCE_CACHE)
-def _visible_tiers(audience: frozenset[str] | None) -> Sequence[int]:
+def visible_tiers(audience: frozenset[str] | None) -> Sequence[int]:
     """The tiers that all of an audience may see."""
     return [number for number, tier in enumerate(VISIBILITIES) if audience is None or tier in audience]
 

@@ -26,7 +26,14 @@ from waypost.search.index.index import RunAll, SearchIndex, SegmentBuilder, Yiel
 from waypost.search.index.segment import Array, Mask, Rows, SegmentReader, id_keys
 from waypost.search.kernels.ivf_index_fallback import QUERY_GRID
 from waypost.search.kernels.scoring_fallback import round_scores
-from waypost.search.parsed_query import ParsedQuery, SearchFilters, TermWeights, parse_filters, parse_query
+from waypost.search.parsed_query import (
+    ParsedQuery,
+    SearchFilters,
+    TermWeights,
+    parse_filters,
+    parse_query,
+    visible_tiers,
+)
 from waypost.search.ranking import scoring
 from waypost.search.ranking.candidates import (
     F64,
@@ -52,7 +59,7 @@ from waypost.search.ranking.near_duplicates import (
     near_duplicate_rows,
 )
 from waypost.search.ranking.scoring import SignalWeights, SpaceNames
-from waypost.search.text.analyzer import ENGLISH, UNKNOWN, detect_language, is_not_english
+from waypost.search.text.analyzer import ENGLISH, UNKNOWN, analyse, detect_language, is_not_english
 from waypost.search.text.taxonomy import Taxonomy, standard_taxonomy
 from waypost.search.vectors import Embedder, Vectors, VectorSpace, find_parts_embedder
 
@@ -206,6 +213,16 @@ class HybridRanker:
         if is_complete:
             self._cache.put(key, generation, ranking)
         return ranking
+
+    def find_unknown(self, words: Sequence[str], audience: frozenset[str] | None) -> list[str]:
+        readers, _ = self.index.look(audience)
+        terms = {word: tuple(map(hash_of, analyse(word).split())) for word in words}
+        tiers = visible_tiers(audience)
+        return [
+            word
+            for word, hashes in terms.items()
+            if hashes and not any(any(reader.count_documents(hashes, tiers)[1]) for reader in readers)
+        ]
 
     def _ranked(
         self,

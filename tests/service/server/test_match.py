@@ -230,3 +230,62 @@ async def until(check: Callable[[], Awaitable[bool]]) -> None:
             return
         await asyncio.sleep(0.05)
     raise AssertionError("still not so after 20 seconds")
+
+
+# --- Spelling -------------------------------------------------------------------------------------
+
+
+async def test_a_misspelled_word_is_answered_with_words_of_visible_agents(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        owner, other = bench.as_("owner"), bench.as_("other")
+        await register(owner)
+        found = await find(other, "translate an invioce")  # its agent is found by the other word
+        assert found["suggestions"] == {"words": {"invioce": ["invoice"]}}
+        assert "No agent has the word 'invioce'. Did you mean 'invoice'?" in found["warnings"]
+        assert (await find(other, "finanse"))["suggestions"] == {"words": {"finanse": ["finance"]}}  # a tag
+        assert (await find(other, "chesss"))["suggestions"] == {"words": {"chesss": ["chess"]}}  # a word of names
+        for known in ("translate an invoice", "translating invoices", "zzzzqqqq", "sea", "an the of"):
+            assert "suggestions" not in await find(other, known)
+
+
+async def test_a_word_of_a_hidden_agent_is_neither_known_nor_suggested(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        owner, other = bench.as_("owner"), bench.as_("other")
+        await register(owner)
+        secret = profile("urn:example:x", name="Zeppelin", description="Invioce zeppelins.", tags=["zepelin"])
+        await publish(owner, [secret], "private")
+        assert (await find(other, "translate an invioce"))["suggestions"] == {"words": {"invioce": ["invoice"]}}
+        assert "suggestions" not in await find(other, "a zeppelim that translates")
+        mine = await find(owner, "a zeppelim")
+        assert mine["suggestions"] == {"words": {"zeppelim": ["zeppelin"]}}
+        assert "suggestions" not in await find(owner, "zeppelins")
+
+
+# --- The page -------------------------------------------------------------------------------------
+
+
+async def test_the_page_shows_the_match_and_the_reason_and_folds_weak_matches(tmp_path: Path) -> None:
+    async with service(tmp_path, anonymous_read=True) as bench:
+        await register(bench.as_("owner"))
+        client = bench.client(Accept="text/html")
+        strong = (await client.get("/", params={"q": "Chess Coach"})).text
+        fitting, _, folded = strong.partition('<details class="weak-matches">')
+        assert '<span class="match strong">strong</span>' in fitting
+        assert "Its name is what you typed." in fitting
+        assert "Older Chess Partner" in folded
+        weak = (await client.get("/", params={"q": "openings of a port in the zebra zone of dukes"})).text
+        assert "Nothing fits well" in weak
+        assert "weak-matches" not in weak
+        assert '<span class="match weak">weak</span>' in weak
+
+
+async def test_the_page_offers_the_corrected_query(tmp_path: Path) -> None:
+    async with service(tmp_path, anonymous_read=True) as bench:
+        await register(bench.as_("owner"))
+        client = bench.client(Accept="text/html")
+        for text, link in (("translate an Invioce", "translate+an+invoice"), ("chesss", "chess")):
+            page = (await client.get("/", params={"q": text})).text
+            assert f'href="/?q={link}"' in page
+            assert "Did you mean" in page
+        hostile = (await client.get("/", params={"q": "<b>invioce</b> translate"})).text
+        assert "<b>invioce" not in hostile

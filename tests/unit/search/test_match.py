@@ -8,9 +8,9 @@ from waypost.model.record import AgentRecord
 from waypost.search.ranking.match import (
     DEFAULT_BACKGROUND,
     DEFAULT_THRESHOLDS,
+    ExactMatcher,
     MatchThresholds,
     calibrate_thresholds,
-    find_exact_field,
     match_of,
 )
 
@@ -59,13 +59,13 @@ def test_an_exact_name_or_id_is_strong_and_an_exact_tag_at_least_possible() -> N
     ],
 )
 def test_the_whole_text_names_a_field(text: str, field: str | None) -> None:
-    assert find_exact_field(text, RECORD, ("urn:example:alias",)) == field
+    assert ExactMatcher(text).find_field(RECORD, ("urn:example:alias",)) == field
 
 
 def test_the_last_part_of_an_id_is_a_short_id() -> None:
     record = AgentRecord(id="urn:example:agents:tax-clerk", name="Helper", description="Helps.")
-    assert find_exact_field("Tax Clerk", record) == "id"
-    assert find_exact_field("clerk", record) is None
+    assert ExactMatcher("Tax Clerk").find_field(record) == "id"
+    assert ExactMatcher("clerk").find_field(record) is None
 
 
 def test_without_a_background_the_defaults_apply() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from waypost.model.query import MatchSignals, Query
 from waypost.model.record import AgentRecord, Example
-from waypost.search.ranking.match import find_exact_field
+from waypost.search.ranking.match import ExactMatcher
 from waypost.search.reason import ReasonWriter, add_remark
 
 RECORD = AgentRecord(
@@ -25,7 +25,7 @@ NEAR = MatchSignals(words=0.1, context=0.5, example=0.3, place=1)
 def reason(
     text: str, near: MatchSignals | None = NEAR, record: AgentRecord = RECORD, **members: tuple[str, ...]
 ) -> str:
-    return ReasonWriter(Query(text=text, **members)).write(record, near, find_exact_field(text, record))
+    return ReasonWriter(Query(text=text, **members)).write(record, near, ExactMatcher(text).find_field(record))
 
 
 @pytest.mark.parametrize(

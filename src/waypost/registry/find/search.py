@@ -36,7 +36,16 @@ from waypost.model.registration import Registration, trust_of
 from waypost.model.verdict import TrustSummary
 from waypost.registry.catalog.catalog import NO_ENTRY, Catalog
 from waypost.registry.find.calibration import MatchCalibration
-from waypost.registry.find.empty_results import empty_warnings, explain_empty_result, suggest_tags, suggestion_warnings
+from waypost.registry.find.empty_results import (
+    SPELLED_CHARS,
+    empty_warnings,
+    explain_empty_result,
+    find_similar_tags,
+    spelling_warnings,
+    suggest_tags,
+    suggest_words,
+    suggestion_warnings,
+)
 from waypost.registry.find.facets import FacetCounter
 from waypost.registry.find.filters import FilterSelection, compile_constraints
 from waypost.registry.find.standing_query import StandingQuery
@@ -57,16 +66,19 @@ from waypost.search.ranking.boosts import (
 )
 from waypost.search.ranking.match import (
     DEFAULT_THRESHOLDS,
+    ExactField,
+    ExactMatcher,
     MatchThresholds,
-    find_exact_field,
     match_of,
 )
 from waypost.search.reason import ReasonWriter, add_remark
-from waypost.search.text.analyzer import analyze_query
+from waypost.search.text.analyzer import analyze_query, split_words
+from waypost.search.text.sanitize import sanitize_text
 
 _RANKED_BY_ID: Final = 5000  # up to so many agents that pass the constraints are ranked among themselves
 _WIDER_LIMITS: Final = (1000, 20_000)  # further hits to try if too few of the best pass; the last one bounds the work
 _AFTER_ALL_WINDOWS: Final = 1_000_000
+_SPELLED_RECORDS: Final = 10  # candidates whose words are compared with a misspelled one
 _SPARE_HITS: Final = 20  # beyond the limit, which trust or a preference may move up
 _SCORE_DECIMALS: Final = 4
 _LOOKS_LIKE_ID: Final = re.compile(r"^\S+[:/]\S+$|^[0-9A-Fa-f]{8}-[0-9A-Fa-f-]{27}$")
@@ -93,6 +105,8 @@ class AgentSearch:
         self._constraints, self._unsupported = compile_constraints(query.constraints, now)
         self._preferences = parse_preferences(query.client_context)
         self._reasons = ReasonWriter(query)
+        self._exact = ExactMatcher(query.text)
+        self._exact_fields: dict[str, ExactField | None] = {}  # by id
         self._has_words = bool(analyze_query(query.text[: limits.QUERY_CHARS]).terms)
         self._has_verdicts = catalog.has_verdicts(self._audience)  # otherwise trust is equal for all
         self._has_dead = catalog.has_dead(self._audience)
@@ -209,19 +223,35 @@ class AgentSearch:
 
     # --- The result ------------------------------------------------------------------------------
 
-    def make_result(self, ranking: Ranking, registrations: Iterable[Registration]) -> DiscoverResult:
+    @property
+    def spelled_words(self) -> list[str]:
+        """The words of the query whose spelling is checked."""
+        words = dict.fromkeys(split_words(sanitize_text(self._query.text[: limits.QUERY_CHARS])))
+        return [word for word in words if len(word) >= SPELLED_CHARS and word.isalpha()][: limits.SPELLED_WORDS]
+
+    def make_result(
+        self, ranking: Ranking, registrations: Iterable[Registration], unknown: Sequence[str] = ()
+    ) -> DiscoverResult:
+        """`unknown` are words of the query that no visible agent has."""
         found = {registration.record.id: registration for registration in registrations}
         chosen = self._drop_weak_matches(self._choose(ranking, found), found)
         empty = None if chosen else explain_empty_result(self._selection(), self._best_score, self._best_match)
-        suggestions = self._suggestions([found[hit.id].record for hit, _ in chosen])
+        records = [found[hit.id].record for hit, _ in chosen]
+        suggestions, spelling = self._suggestions(records), self._spelling(unknown, records)
         return DiscoverResult(
             candidates=tuple(self._candidate(hit, share, found[hit.id]) for hit, share in chosen),
             applied_filters=self._applied_filters(),
             generated_at=self._now,
             unsupported_filters=tuple(self._unsupported),
-            warnings=(*ranking.warnings, *self._warnings(empty, suggestions), *self._dead_warnings(chosen)),
+            warnings=(
+                *ranking.warnings,
+                *self._warnings(empty, suggestions),
+                *spelling_warnings(spelling),
+                *self._dead_warnings(chosen),
+            ),
             facets=self._facets,
             suggestions=suggestions,
+            spelling=spelling,
             rejected=self._rejected,
             empty=empty,
         )
@@ -254,8 +284,14 @@ class AgentSearch:
             self._best_match = min(matches, key=MATCHES.index)
         return kept
 
+    def _exact_field(self, registration: Registration) -> ExactField | None:
+        if registration.id not in self._exact_fields:
+            field = self._exact.find_field(registration.record, registration.aliases)
+            self._exact_fields[registration.id] = field
+        return self._exact_fields[registration.id]
+
     def _match(self, hit: Hit, registration: Registration) -> Match:
-        exact = find_exact_field(self._query.text, registration.record, registration.aliases)
+        exact = self._exact_field(registration)
         if exact is None and self._reasons.find_ruled_out(registration.record):
             return "weak"
         if not self._has_words and hit.score < self._thresholds.possible:
@@ -264,7 +300,7 @@ class AgentSearch:
 
     def _reason(self, hit: Hit, registration: Registration) -> str:
         record = registration.record
-        exact = find_exact_field(self._query.text, record, registration.aliases)
+        exact = self._exact_field(registration)
         near = _public_signals(hit.near, record)
         reason = self._reasons.write(_without_private_examples(record), near, exact)
         if record.status == "deprecated":
@@ -313,6 +349,18 @@ class AgentSearch:
         if not tags or (found and not self._catalog.is_prepared):
             return {}
         return suggest_tags(self._catalog, sorted(tags), self._audience, self._selection().visible)
+
+    def _spelling(self, unknown: Sequence[str], found: list[AgentRecord]) -> Suggestions:
+        """Similar words for those that no agent has: from the candidates or, if there are none, from names; and from tags."""
+        if not unknown or not self._catalog.is_loaded:
+            return {}
+        visible = self._selection().visible
+        names = () if found else self._catalog.page(self._audience, limit=limits.SPELLED_NAMES)[0]
+        return suggest_words(
+            unknown[: limits.MISSPELLED_WORDS],
+            [*_public_texts(found[:_SPELLED_RECORDS]), *(entry.name for entry in names)],
+            lambda word: find_similar_tags(self._catalog, word, self._audience, visible),
+        )
 
     def _warnings(self, empty: EmptyResult | None, suggestions: Suggestions) -> Iterable[str]:
         if empty is not None:
@@ -391,8 +439,9 @@ class RegistryFinder:
         self._catalog.expire(now)
         search = AgentSearch(query, self._catalog, principal, now, thresholds)
         ranking = search.rank(ranker, self._facets)
+        unknown = ranker.find_unknown(search.spelled_words, visible_to)
         registrations = await self._reader.registrations([hit.id for hit in ranking.hits], sources=False)
-        result = search.make_result(ranking, registrations)
+        result = search.make_result(ranking, registrations, unknown)
         self._timings.search(time.perf_counter() - started_at)
         return result
 
@@ -445,6 +494,11 @@ def _public_signals(near: MatchSignals | None, record: AgentRecord) -> MatchSign
         return msgspec.structs.replace(near, example=None, place=0)
     quoted = sum(not example.extra.get("private") for example in record.examples[: near.place])
     return msgspec.structs.replace(near, place=quoted)
+
+
+def _public_texts(records: Iterable[AgentRecord]) -> Iterable[str]:
+    for record in map(_without_private_examples, records):
+        yield from (record.name, *record.tags, record.description, *(example.text for example in record.examples))
 
 
 def _without_private_examples(record: AgentRecord) -> AgentRecord:

@@ -351,7 +351,7 @@ class TagSuggester:
             return found
         most = 1 if len(word) <= _SHORT_LETTERS else 2
         for tag in self._candidates(word, most):
-            distance = _edit_distance(word, tag, most)
+            distance = edit_distance(word, tag, most)
             if distance <= most:
                 found[tag] = distance
         found.update(dict.fromkeys(self._same_stem(word), 1))
@@ -397,7 +397,7 @@ def _deletions(word: str, most: int) -> set[str]:
     return forms
 
 
-def _edit_distance(one: str, other: str, most: int) -> int:
+def edit_distance(one: str, other: str, most: int) -> int:
     """Deletions, insertions, substitutions and swaps of neighbours; `most + 1` if there are more."""
     if abs(len(one) - len(other)) > most:
         return most + 1

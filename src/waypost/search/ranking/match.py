@@ -98,24 +98,31 @@ def match_of(score: float, thresholds: MatchThresholds, exact: ExactField | None
     return "possible" if exact is not None or score >= thresholds.possible else "weak"
 
 
-def find_exact_field(text: str, record: AgentRecord, aliases: Sequence[str] = ()) -> ExactField | None:
-    """The field of a record that the whole query text names: its id or an alias, its name, or one of its tags."""
-    typed = fold(text.strip())
-    if not typed:
-        return None
-    if any(typed == fold(each) for each in (record.id, *aliases)):
-        return "id"
-    letters = _letters(typed)
-    if _is_same(typed, letters, record.name):
-        return "name"
-    if any(_is_same(typed.lstrip(":"), letters, tag) for tag in record.tags):
-        return "tag"
-    short = record.id.replace(":", "/").rstrip("/").rpartition("/")[2]
-    return "id" if _is_same(typed, letters, short) else None
+class ExactMatcher:
+    """Compares the whole text of a query with the names of agents. Made once for each query."""
 
+    def __init__(self, text: str) -> None:
+        self._typed = fold(text.strip())
+        self._letters = _letters(self._typed)
 
-def _is_same(typed: str, letters: str, value: str) -> bool:
-    return typed == fold_tag(value) or (len(letters) > 1 and letters == _letters(fold(value)))
+    def find_field(self, record: AgentRecord, aliases: Sequence[str] = ()) -> ExactField | None:
+        """The field of a record that the text names: its id or an alias, its name, or one of its tags."""
+        if not self._typed:
+            return None
+        if any(self._typed == fold(each) for each in (record.id, *aliases)):
+            return "id"
+        if self._is_same(record.name):
+            return "name"
+        if any(map(self._is_same, record.tags)):
+            return "tag"
+        short = record.id.replace(":", "/").rstrip("/").rpartition("/")[2]
+        return "id" if self._is_same(short) else None
+
+    def _is_same(self, value: str) -> bool:
+        if not len(self._letters) <= len(value) <= 2 * len(self._typed) + 1:
+            return False  # as most: no other spelling of the text is so short or so long
+        folded = fold_tag(value)
+        return folded == self._typed.lstrip(":") or (len(self._letters) > 1 and self._letters == _letters(folded))
 
 
 def _letters(folded: str) -> str:

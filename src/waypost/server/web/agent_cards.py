@@ -237,32 +237,32 @@ def _match_reasons(candidate: MatchedAgent) -> Html:
     evidence = candidate.evidence
     return el(
         "div",
-        el("p", meter(candidate.score, "match"), el("b", f"{candidate.score:.2f}"), class_="score"),
-        _bars(evidence) if evidence is not None else None,
-        _reasons(evidence) if evidence is not None else None,
+        el(
+            "p",
+            el("span", candidate.match, class_=f"match {candidate.match}"),
+            el("span", " provisional", class_="soft") if candidate.is_provisional else None,
+            class_="score",
+        ),
+        el("p", candidate.reason, class_="reason"),
+        _reasons(candidate.score, evidence) if evidence is not None else None,
         class_="why",
     )
 
 
-def _bars(evidence: Evidence) -> Html:
-    """Each component that contributes. Built as one string, because a page contains hundreds."""
-    components = evidence.components.items()
-    bars = [f"<dt>{escape_text(name)}</dt><dd>{meter(value, name)}</dd>" for name, value in components]
-    return Html(f'<dl class="bars">{"".join(bars)}</dl>')
-
-
-def _reasons(evidence: Evidence) -> Html:
+def _reasons(score: float, evidence: Evidence) -> Html:
     return el(
         "details",
         el("summary", "Why"),
-        el("div", _evidence_scores(evidence), _evidence_text(evidence), class_="pop"),
+        el("div", el("p", f"Score {score:.2f}"), _bars(evidence), _evidence_text(evidence), class_="pop"),
         class_="reasons",
     )
 
 
-def _evidence_scores(evidence: Evidence) -> Html:
-    scores = ", ".join(f"{name} {value:.2f}" for name, value in evidence.components.items())
-    return el("p", scores, class_="soft")
+def _bars(evidence: Evidence) -> Html:
+    """Each component of the score. Built as one string, because a page contains hundreds."""
+    components = evidence.components.items()
+    bars = [f"<dt>{escape_text(name)} {value:.2f}</dt><dd>{meter(value, name)}</dd>" for name, value in components]
+    return Html(f'<dl class="bars">{"".join(bars)}</dl>')
 
 
 def _evidence_text(evidence: Evidence) -> HtmlContent:

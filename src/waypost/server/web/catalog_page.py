@@ -17,12 +17,13 @@ from waypost.model.principal import audience
 from waypost.model.query import DiscoverResult, EmptyResult, FacetCount, FacetSummary, Query
 from waypost.model.record import LISTED
 from waypost.model.registration import Registration
+from waypost.registry.find.empty_results import spelling_warnings
 from waypost.registry.registry import Registry
 from waypost.server.auth.sessions import WebUser
 from waypost.server.http.asgi import Request
 from waypost.server.http.request_params import read_filters
 from waypost.server.web.agent_cards import AgentCards
-from waypost.server.web.markup import Html, HtmlContent, el
+from waypost.server.web.markup import Html, HtmlContent, el, join
 from waypost.server.web.recent_changes import RecentChanges, change_line
 
 FILTER_NAMES = ("tag", "protocol", "status")
@@ -106,10 +107,11 @@ class CatalogResults(msgspec.Struct, frozen=True, kw_only=True):
 
     lines: Sequence[Html]
     status: str  # the number of results, as text
+    weak: Sequence[Html] = ()  # further results, folded away
     facets: dict[str, tuple[FacetCount, ...]]
     more: str | None = None  # the next page
     empty: Html | None = None
-    remarks: tuple[str, ...] = ()
+    remarks: tuple[HtmlContent, ...] = ()
 
 
 class CatalogPage:
@@ -127,6 +129,7 @@ class CatalogPage:
             el("p", found.status, class_="result-count"),
             [el("p", remark, class_="remark") for remark in found.remarks],
             found.empty if found.empty is not None else el("ol", found.lines, class_="agents"),
+            _weak_matches(found.weak) if found.weak else None,
             el("p", el("a", "Next page", href=found.more, rel="next", class_="button")) if found.more else None,
             class_="results",
         )
@@ -163,14 +166,27 @@ class CatalogPage:
         )
         findings = await self._registry.find(query, visitor.reader)
         held = await self._held(findings)
-        lines = [self._cards.hit(each, held[each.record.id]) for each in findings.candidates if each.record.id in held]
+        lines: dict[bool, list[Html]] = {True: [], False: []}  # weak matches, and others
+        for each in findings.candidates:
+            if each.record.id in held:
+                lines[each.match == "weak"].append(self._cards.hit(each, held[each.record.id]))
+        fitting, weak = lines[False], lines[True]
+        has_lines = bool(fitting or weak)
+        status = f"{_count(len(fitting))} found" if fitting else "Nothing fits well" if weak else "Nothing found"
         return CatalogResults(
-            lines=lines,
-            status=f"{_count(len(lines))} found" if lines else "Nothing found",
+            lines=fitting or weak,
+            weak=weak if fitting else (),
+            status=status,
             facets=self._counts(form, visitor).facets,
-            empty=None if lines else self._empty_search(form, visitor, findings),
-            remarks=() if not lines else findings.warnings,
+            empty=None if has_lines else self._empty_search(form, visitor, findings),
+            remarks=self._remarks(form, findings) if has_lines else (),
         )
+
+    def _remarks(self, form: SearchForm, findings: DiscoverResult) -> tuple[HtmlContent, ...]:
+        """The warnings; misspelled words with links to the corrected search."""
+        spelled = set(spelling_warnings(findings.spelling))
+        plain = tuple(warning for warning in findings.warnings if warning not in spelled)
+        return (*(_suggest_words(form, word, near) for word, near in findings.spelling.items()), *plain)
 
     def _counts(self, form: SearchForm, visitor: WebUser) -> FacetSummary:
         """Facet counts do not depend on the text, so they are cached until a visible agent changes."""
@@ -211,6 +227,7 @@ class CatalogPage:
         if empty.reason == "nothing_registered":
             return _nothing_registered(visitor)
         offers = [_suggest_tags(form, tag, near) for tag, near in findings.suggestions.items()]
+        offers += [el("p", _suggest_words(form, word, near)) for word, near in findings.spelling.items()]
         if empty.reason == "filtered":
             return _empty_state(
                 "No agent matches these filters",
@@ -321,6 +338,18 @@ def _nothing_registered(visitor: WebUser) -> Html:
     return _empty_state(
         "No agent is registered yet", el("p", "Agents appear here as soon as they register, in any dialect."), how
     )
+
+
+def _weak_matches(lines: Sequence[Html]) -> Html:
+    """Agents that probably do not fit, which a visitor can unfold."""
+    label = "1 weak match" if len(lines) == 1 else f"{len(lines)} weak matches"
+    return el("details", el("summary", label), el("ol", lines, class_="agents"), class_="weak-matches")
+
+
+def _suggest_words(form: SearchForm, word: str, near: Sequence[str]) -> Html:
+    corrected = [(each, re.sub(re.escape(word), each, form.text, flags=re.IGNORECASE)) for each in near]
+    links = [el("a", each, href=form.address(text=text), class_="tag") for each, text in corrected]
+    return join(("No agent has the word ", el("code", word), ". Did you mean ", *links, "?"))
 
 
 def _suggest_tags(form: SearchForm, tag: str, near: Sequence[str]) -> Html:

@@ -87,7 +87,9 @@ def discovery_response(
         warnings=tuple(warnings),
         facets=findings.facets or {},
         rejected_constraints=findings.rejected,
-        suggestions={"tags": findings.suggestions} if findings.suggestions else {},
+        suggestions={
+            kind: near for kind, near in (("tags", findings.suggestions), ("words", findings.spelling)) if near
+        },
         empty=findings.empty,
         candidates=tuple(candidates),
     )
