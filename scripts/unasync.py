@@ -29,6 +29,7 @@ NAMES = {
     "aiter_bytes": "iter_bytes",
     "asynccontextmanager": "contextmanager",
     "async_pause": "pause",
+    "async_resolve": "resolve",
     "AsyncStopSignal": "StopSignal",
     "BackgroundTask": "BackgroundThread",
 }

@@ -13,11 +13,14 @@ if TYPE_CHECKING:
     from waypost import errors as errors
     from waypost.client.aio.client import Client as Client
     from waypost.client.announcer import Announcer as Announcer
+    from waypost.client.binding_policy import BindingPolicy as BindingPolicy
+    from waypost.client.calls import AgentAnswer as AgentAnswer
     from waypost.client.chat import ChatMessage as ChatMessage
     from waypost.client.chat import Reply as Reply
     from waypost.client.finder import Finder as Finder
     from waypost.client.finder import FoundAgent as FoundAgent
     from waypost.client.http import Retry as Retry
+    from waypost.client.keep import KeptAgent as KeptAgent
     from waypost.client.requests import Document as Document
     from waypost.client.requests import Failure as Failure
     from waypost.client.sync.client import SyncClient as SyncClient
@@ -38,6 +41,9 @@ __version__ = "0.2.0"
 
 _MODULES = {
     "Agent": "waypost.responses.agents",
+    "AgentAnswer": "waypost.client.calls",
+    "BindingPolicy": "waypost.client.binding_policy",
+    "KeptAgent": "waypost.client.keep",
     "Client": "waypost.client.aio.client",
     "SyncClient": "waypost.client.sync.client",
     "Announcer": "waypost.client.announcer",
@@ -63,6 +69,9 @@ _MODULES = {
 
 __all__ = (
     "Agent",
+    "AgentAnswer",
+    "BindingPolicy",
+    "KeptAgent",
     "Client",
     "SyncClient",
     "Announcer",

@@ -267,6 +267,12 @@ PAGE_EXAMPLES: Final = 12
 
 # --- Client --------------------------------------------------------------------------------------
 CLIENT_TIMEOUT_SECONDS: Final = 30.0
+CALL_BYTES: Final = 4 * MIB  # of the answer of an agent
+CALL_TASK_SECONDS: Final = 120  # that a caller waits for a task of an A2A agent
+CALL_POLL_SECONDS: Final = 0.5
+CALL_TOOL_PAGES: Final = 10  # of the tools of an MCP server
+CALL_TOOLS_SHOWN: Final = 5  # in an error
+CALL_ERROR_CHARS: Final = 200  # of an error that an agent answers
 KEEP_TTL_SECONDS: Final = 60  # the lease of an agent that a program keeps registered: so long it outlives a crash
 KEEP_RENEWALS_PER_LEASE: Final = 3  # two may fail
 CLIENT_ATTEMPTS: Final = 4  # with the back-off below, an unreachable service is reported within a second

@@ -19,6 +19,7 @@ from support import command_process
 from support.agp import ALICE, BOB, key_of
 from support.server import RunningServer, clean_environment, running_server
 from support.service import profile
+from support.shell import Shell
 from waypost import Client, LiveAgent
 from waypost.client.chat import ChatMessage
 from waypost.errors import BadSignature, FingerprintMismatch, Unauthorized, UnknownPeer
@@ -162,6 +163,16 @@ def test_the_command_talks_to_the_service_line_by_line(server: RunningServer) ->
     assert "peer-verified" in found.stderr
     lines = run(server, own, "-o", "jsonl", said="echo two\n")
     assert [json.loads(line)["text"] for line in lines.stdout.splitlines()] == ["two"]
+
+
+def test_an_agent_that_speaks_agp_is_called_with_one_message(server: RunningServer, tmp_path: Path) -> None:
+    own = httpx2.get(f"{server.url}/.well-known/agent.json", verify=False, timeout=60).json()["identity"]["id"]
+    shell = Shell(tmp_path, server.environment())
+    ran = shell("call", own, "echo", "one")
+    assert (ran.code, ran.out) == (0, "one\n")
+    value = shell("call", own, "echo two", "-o", "json").json
+    assert (value["text"], value["protocol"]) == ("two", "agp")
+    assert shell("call", "agent:nobody.example", "hello").code == 77
 
 
 def test_the_command_reports_unknown_agents_and_wrong_keys(server: RunningServer) -> None:

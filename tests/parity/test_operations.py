@@ -32,12 +32,14 @@ LOCAL = {
     "restore",
     "check",
     "validate",
+    "call",
 }
 # Methods of the clients that are no operation: another form of an operation's result, and closing the client.
 EXTRA_METHODS = {
     "document",
     "discover_agents",
     "keep",
+    "call",
     "page",
     "wait_task",
     "export_lines",

@@ -11,7 +11,9 @@ import waypost
 
 PUBLIC = {
     "Agent",
+    "AgentAnswer",
     "Announcer",
+    "BindingPolicy",
     "Candidate",
     "Change",
     "ChatMessage",
@@ -21,6 +23,7 @@ PUBLIC = {
     "Failure",
     "Finder",
     "FoundAgent",
+    "KeptAgent",
     "LiveAgent",
     "Page",
     "Receipt",

@@ -49,6 +49,7 @@ COMMAND_GROUPS = {
         "facets": LazyCommand("agents.find", "facets", "Count agents by tag, protocol, status and owner."),
         "watch": LazyCommand("agents.read", "watch", "Follow the changes of the registry."),
         "diff": LazyCommand("agents.read", "diff", "Show how two versions of an agent differ."),
+        "call": LazyCommand("agents.call", "call", "Call an agent by its own protocol: A2A, MCP, AGP or HTTP."),
         "chat": LazyCommand("messaging.chat", "chat", "Talk to an agent."),
         "task": LazyCommand("messaging.task", "task", "Send tasks to agents, and read their status."),
         "swarm": LazyCommand("messaging.swarm", "swarm_group", "Manage swarms: agents that work on one task together."),

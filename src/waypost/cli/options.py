@@ -34,7 +34,7 @@ _COMMON = {
     "host": "The address to listen on.  [default: 127.0.0.1]",
     "port": "The port; 0 picks a free one.  [default: 8440]",
     "base_url": "The URL for clients, if it is not http://HOST:PORT.",
-    "store": "Where records are stored.  [default: sqlite]",
+    "store": "sqlite (default), memory or postgresql://….",
     "workers": "The number of server processes.  [default: 1]",
     "open": "No authentication; only on a loopback address.",
     "anonymous_read": "Let callers without a token read public agents.",
@@ -97,7 +97,8 @@ class ServiceOption(click.Option):
             return super().get_help_record(ctx)
         if self.name not in _COMMON:
             return None
-        value = "" if self.is_flag else f" {self.metavar or self.type.name.upper()}"
+        metavar = self.metavar or self.type.name
+        value = "" if self.is_flag else f" {metavar if metavar.isupper() else self.opts[0][2:].upper()}"
         return f"{self.opts[0]}{value}", _COMMON[self.name]
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import certifi
@@ -34,6 +35,40 @@ from waypost.settings import ConnectionSettings
 # scripts/unasync.py replaces the first name by the second in the sync client.
 async_pause = asyncio.sleep
 pause = time.sleep
+
+
+async def async_resolve(host: str, port: int) -> Sequence[Any]:
+    """The addresses of a host.
+
+    Args:
+        host: The name, or an IP address.
+        port: The port.
+    """
+    try:
+        return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise _unresolved(host, error) from None
+
+
+def resolve(host: str, port: int) -> Sequence[Any]:
+    """The same, blocking.
+
+    Args:
+        host: The name, or an IP address.
+        port: The port.
+    """
+    try:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise _unresolved(host, error) from None
+
+
+def _unresolved(host: str, error: OSError) -> Unavailable:
+    return Unavailable(
+        f"The name {host!r} cannot be resolved: {error.strerror or error}.",
+        hint="Is it the right name, and are you online?",
+    )
+
 
 _SENT = "sent"  # details[_SENT]: the service may have processed the request although no response arrived
 _UNCLEAR_STATUSES = (500, 502, 504)  # the service may have processed the request
@@ -187,6 +222,22 @@ def error_from_transport(error: httpx2.HTTPError, base_url: str) -> WaypostError
         f"{problem}: {base_url} ({reason}).",
         hint=hint,
         details={_SENT: sent},
+    )
+
+
+def agent_unreachable(error: httpx2.HTTPError, endpoint: str) -> WaypostError:
+    """The error for a request to an agent without a response.
+
+    Args:
+        error: What the HTTP library raised.
+        endpoint: The URL of the agent.
+    """
+    if isinstance(error, httpx2.TimeoutException):
+        return Timeout(f"The agent at {endpoint} did not answer in time.", path="bindings", hint="Allow more time.")
+    return Unavailable(
+        f"The agent at {endpoint} cannot be reached: {error or type(error).__name__}.",
+        path="bindings",
+        hint="Is the agent running? Its record may be outdated.",
     )
 
 

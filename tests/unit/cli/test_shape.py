@@ -96,7 +96,6 @@ def test_the_overview_lists_every_command_without_loading_it() -> None:
         ("token", "mint", "--sub", "a", "--scope", "everything"),
         ("completion", "tcsh"),
         ("serve", "--port", "x"),
-        ("serve", "--store", "redis"),
     ],
 )
 def test_a_usage_error_exits_with_64_and_a_reason(lonely_shell: Shell, arguments: tuple[str, ...]) -> None:
@@ -143,6 +142,7 @@ def test_settings_that_cannot_be_used_end_with_78(lonely_shell: Shell) -> None:
     assert "WAYPOST_TIMEOUT" in ran.err
     assert lonely_shell("serve", "--open", "--host", "0.0.0.0").code == 78
     assert lonely_shell("serve", "--config", "missing.toml").code == 78
+    assert lonely_shell("serve", "--store", "redis").code == 78
 
 
 def test_every_exit_code_is_one_that_is_promised() -> None:

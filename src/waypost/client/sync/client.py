@@ -16,6 +16,18 @@ import httpx2
 import msgspec
 
 from waypost import limits
+from waypost.client.binding_policy import BindingPolicy
+from waypost.client.calls import (
+    AddressCheck,
+    AgentAnswer,
+    CallOptions,
+    Pause,
+    check_local,
+    check_public,
+    choose_target,
+    start_call,
+    with_a2a_version,
+)
 from waypost.client.http import EventStreamDecoder, Retry, ServerEvent, pause
 from waypost.client.keep import BackgroundThread, KeptAgent, StopSignal
 from waypost.client.requests import (
@@ -58,7 +70,7 @@ from waypost.client.requests import (
     registry_origin,
     verify_request,
 )
-from waypost.client.sync.connection import Connection
+from waypost.client.sync.connection import AgentConnection, Connection
 from waypost.errors import InvalidRequest, NotFound, RateLimited, Timeout, Unavailable, WaypostError
 from waypost.model.events import EVENT_TYPES
 from waypost.model.json import dump_json
@@ -119,7 +131,7 @@ from waypost.responses.trust import (
     TrustStorePage,
     VerificationResult,
 )
-from waypost.settings import load_connection_settings
+from waypost.settings import is_loopback, load_connection_settings
 
 log = logging.getLogger("waypost.client")
 
@@ -401,6 +413,61 @@ class SyncClient:
             etag: The `etag` of the pending change.
         """
         return self._connection.ask(Receipt, json_request(agent_path(id, ":reject"), {"etag": etag}))
+
+    # --- Calls -------------------------------------------------------------------------------------------------------
+
+    def call(
+        self,
+        id: str,  # noqa: A002
+        text: str = "",
+        *,
+        tool: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        policy: BindingPolicy | None = None,
+        check_address: AddressCheck | None = None,
+    ) -> AgentAnswer:
+        """Call an agent by its own binding: A2A (JSON-RPC or REST, 1.0 or 0.3), MCP over HTTP, or plain HTTP.
+
+        The agent is called from this program; the service only tells where it is, and its token is not sent to the agent.
+
+        Args:
+            id: An id, alias or short name of the agent.
+            text: What to ask it. For an MCP tool that takes more than one text, its arguments as JSON.
+            tool: The tool of an MCP server, if it has several.
+            arguments: The arguments of the tool.
+            headers: Headers for the agent, such as its credentials.
+            policy: Which bindings may be used. Default: public addresses, and local ones if the service is on this machine.
+            check_address: Raises an error for an IP address and a port that must not be connected to.
+
+        Example:
+            with SyncClient("http://127.0.0.1:8440") as wp:
+                print(wp.call("invoice-translator", "Translate this invoice."))
+        """
+        document = self.document(id)
+        if policy is None:
+            is_local = is_loopback(httpx2.URL(self.base_url).host)
+            policy = BindingPolicy(schemes=("https", "http"), local_addresses=is_local)
+        agent = Agent.from_document(document.body)
+        target = choose_target(agent, policy, document.trust)
+        if target.protocol.startswith("a2a"):
+            target = with_a2a_version(target, (self.document(agent.id, "a2a")).body)
+        check = check_address or (check_local if policy.local_addresses else check_public)
+        steps = start_call(target, text, CallOptions(tool=tool, arguments=arguments, headers=dict(headers or {})))
+        connection = AgentConnection(target, check, self._address)
+        try:
+            step = next(steps)
+            while True:
+                if isinstance(step, Pause):
+                    pause(step.seconds)
+                    step = steps.send(None)
+                else:
+                    step = steps.send(connection.send(step))
+        except StopIteration as end:
+            answer, data = end.value
+        finally:
+            connection.close()
+        return AgentAnswer(answer, agent_id=agent.id, protocol=target.protocol, endpoint=target.endpoint, data=data)
 
     # --- Reading -----------------------------------------------------------------------------------------------------
 

@@ -8,11 +8,78 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import httpx2
+import msgspec
 
-from waypost.client.http import LineDecoder, Retry, error_from_response, error_from_transport, pause, tls_context
+from waypost import limits
+from waypost.client.calls import AddressCheck, AgentRequest, AgentResponse, CallTarget, choose_address
+from waypost.client.http import (
+    LineDecoder,
+    Retry,
+    agent_unreachable,
+    error_from_response,
+    error_from_transport,
+    pause,
+    resolve,
+    tls_context,
+)
 from waypost.client.requests import AnswerT, ApiRequest, parse_answer
-from waypost.errors import WaypostError
+from waypost.errors import TooLarge, WaypostError
 from waypost.settings import ConnectionSettings, is_loopback
+
+
+class AgentConnection:
+    """Requests to one endpoint of an agent. It connects to the address that was checked, so that a name cannot be rebound."""
+
+    def __init__(self, target: CallTarget, check: AddressCheck, address: ConnectionSettings) -> None:
+        """Prepare requests.
+
+        Args:
+            target: The binding.
+            check: Raises an error for an address that must not be connected to.
+            address: Timeout and certificate authorities. No credential of the service is sent to an agent.
+        """
+        self._target = target
+        self._check = check
+        tls = msgspec.structs.replace(address, base_url=target.endpoint, cert=None, cert_key=None)
+        self._http = httpx2.Client(
+            headers={"User-Agent": "waypost"}, timeout=address.timeout, verify=tls_context(tls), trust_env=False
+        )
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._http.close()
+
+    def send(self, request: AgentRequest) -> AgentResponse:
+        """Send a request and read the answer. Redirects are not followed.
+
+        Args:
+            request: The request.
+        """
+        host, port = self._target.address
+        address = choose_address(host, port, resolve(host, port), self._check)
+        url = httpx2.URL(request.url)
+        sent = self._http.build_request(
+            request.method,
+            url.copy_with(host=address),
+            headers={**request.headers, "Host": url.netloc.decode("ascii")},
+            content=request.body or None,
+            extensions={"sni_hostname": url.host},
+        )
+        body = bytearray()
+        try:
+            response = self._http.send(sent, stream=True)
+            try:
+                for chunk in response.iter_bytes():
+                    body += chunk
+                    if len(body) > limits.CALL_BYTES:
+                        raise TooLarge(
+                            f"The answer of the agent has more than {limits.CALL_BYTES} bytes.", path="bindings"
+                        )
+            finally:
+                response.close()
+        except httpx2.HTTPError as error:
+            raise agent_unreachable(error, self._target.endpoint) from error
+        return AgentResponse(status=response.status_code, headers=dict(response.headers), body=bytes(body))
 
 
 class Connection:

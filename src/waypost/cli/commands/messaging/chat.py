@@ -63,12 +63,27 @@ def chat(
     Lines of a pipe are sent one by one. Answers go to stdout, all else to stderr. The agent's key comes from its domain,
     --fingerprint or the registry; your own key is created on first use and stored in the data folder.
     """
-    printer, connection = session.printer(), session.connection()
-    settings = session.settings()
+    printer = session.printer()
+    live = make_live_agent(session, lookup, speaker=speaker, key=key, news=ConnectionReporter(printer))
+    try:
+        asyncio.run(_converse(printer, live, session, agent, url, fingerprint))
+    except KeyboardInterrupt:
+        printer.note("")
+
+
+def make_live_agent(
+    session: Session,
+    lookup: LookupOptions,
+    *,
+    speaker: str | None = None,
+    key: Path | None = None,
+    news: Callable[[PeerConnectionEvent], None] | None = None,
+) -> LiveAgent:
+    """The user as an agent: with the given name and key, else with a key of the data folder, which is created on first use."""
+    connection, settings = session.connection(), session.settings()
     own = read_key(key) if key is not None else _own_key(settings.data)
-    name = speaker or f"agent:{_name_of(own)}"
-    live = LiveAgent(
-        name,
+    return LiveAgent(
+        speaker or f"agent:{_name_of(own)}",
         own,
         registry=connection.base_url,
         token=connection.token,
@@ -76,19 +91,15 @@ def chat(
         contacts=(
             DomainContacts(make_resolver(session, lookup), _address_check(lookup.allow_cidrs or settings.allow_cidrs)),
         ),
-        news=ConnectionReporter(printer),
+        news=news,
     )
-    try:
-        asyncio.run(_converse(printer, live, session, agent, url, fingerprint))
-    except KeyboardInterrupt:
-        printer.note("")
 
 
 async def _converse(
     printer: Printer, live: LiveAgent, session: Session, agent: str, url: str | None, fingerprint: str | None
 ) -> None:
     async with live:
-        peer = _agent_of(session, agent)
+        peer = find_agent_uri(session, agent)
         if url is not None or fingerprint is not None:
             live.knows(peer, url=url, fingerprint=fingerprint)
         await live.talk(peer)
@@ -204,7 +215,7 @@ def _value(message: ChatMessage) -> dict[str, object]:
     )
 
 
-def _agent_of(session: Session, agent: str) -> str:
+def find_agent_uri(session: Session, agent: str) -> str:
     """The Agent URI of an Agent URI, a domain, or the id of an agent in the registry."""
     if agent.startswith("agent:"):
         return agent
