@@ -16,6 +16,7 @@ from waypost.model.registration import Registration
 from waypost.registry.jobs.segment_process import SegmentProcess
 from waypost.search.index.document import prepare_documents
 from waypost.search.index.segment import build_segment
+from waypost.search.index.write_buffer import BufferedChange
 from waypost.search.ranker import HybridRanker
 
 PUBLIC = frozenset({"public"})
@@ -33,9 +34,13 @@ def some_agents(count: int) -> list[Registration]:
     return [some_agent(f"a{number}", dice) for number in range(count)]
 
 
+def changes_of(agents: list[Registration]) -> list[BufferedChange]:
+    return [BufferedChange.of(each) for each in agents]
+
+
 def test_a_segment_is_the_same_as_one_that_is_built_here(process: SegmentProcess) -> None:
     agents = some_agents(100)
-    built = process.build([*agents, agent("hidden", "Harps", visibility="private")])
+    built = process.build(changes_of([*agents, agent("hidden", "Harps", visibility="private")]))
     assert built is not None
     public, private = built
     expected = build_segment(prepare_documents(agents)).arrays
@@ -60,7 +65,7 @@ def test_a_bulk_load_is_found_after_the_process_built_it(process: SegmentProcess
 
 
 def test_a_bulk_load_goes_on_when_the_process_is_killed(process: SegmentProcess) -> None:
-    assert process.build(some_agents(3)) is not None
+    assert process.build(changes_of(some_agents(3))) is not None
     assert process.pid is not None
     os.kill(process.pid, signal.SIGKILL)
     ranker = HybridRanker(builder=process)
@@ -71,7 +76,7 @@ def test_a_bulk_load_goes_on_when_the_process_is_killed(process: SegmentProcess)
     assert ranker.unsaved == 0
     hits = ranker.rank(Query(text="xylophone"), PUBLIC, alive=lambda _: True, now=0.0).hits
     assert [hit.id for hit in hits] == ["meant"]
-    assert process.build(some_agents(3)) is not None, "it is started again"
+    assert process.build(changes_of(some_agents(3))) is not None, "it is started again"
 
 
 def test_nothing_is_started_before_a_bulk_load(process: SegmentProcess) -> None:

@@ -25,6 +25,7 @@ from waypost.model.principal import VISIBILITIES
 from waypost.model.registration import Registration
 from waypost.search.index.document import prepare_documents
 from waypost.search.index.segment import Segment, build_segment
+from waypost.search.index.write_buffer import BufferedChange
 
 log = logging.getLogger("waypost.registry")
 
@@ -56,14 +57,14 @@ class SegmentProcess:
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    def build(self, registrations: Sequence[Registration]) -> list[Segment] | None:
+    def build(self, changes: Sequence[BufferedChange]) -> list[Segment] | None:
         """One segment for each visibility; None if the process failed, and the caller has to build them."""
-        bare = [msgspec.structs.replace(each, sources=()) for each in registrations]
+        request = _encode([msgspec.Raw(change.data) for change in changes])
         with self._lock:
             if self._idle is not None:
                 self._idle.cancel()
             try:
-                answer = self._exchange(_encode(bare))
+                answer = self._exchange(request)
             except (OSError, EOFError, ValueError) as error:
                 log.warning("the process that builds search segments failed: %s", error)
                 self._end()

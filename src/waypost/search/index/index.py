@@ -39,7 +39,7 @@ from waypost.search.index.segment import (
     with_deletes,
 )
 from waypost.search.index.storage import DamagedFile, Manifest, SavedSegment, SegmentDirectory, SegmentFile
-from waypost.search.index.write_buffer import WriteBuffer
+from waypost.search.index.write_buffer import BufferedChange, WriteBuffer, scan
 from waypost.search.text import analyzer
 from waypost.search.vectors import Vectors, VectorSpace, vector_block
 from waypost.search.vectors.vector_block import VectorBlock
@@ -132,7 +132,7 @@ def never_yield() -> bool:
 class SegmentBuilder(Protocol):
     """Builds segments of many agents without vectors, outside of this interpreter."""
 
-    def build(self, registrations: Sequence[Registration]) -> list[Segment] | None:
+    def build(self, changes: Sequence[BufferedChange]) -> list[Segment] | None:
         """One segment for each visibility tier. None: the caller has to build them."""
         ...
 
@@ -157,7 +157,7 @@ class SearchIndex:
         self._buffer = WriteBuffer()
         self._replaced: dict[str, None] = {}  # ids whose older rows are not deleted yet
         self._embedding: set[str] = set()  # ids whose vectors are being made, and that did not change since
-        self._since: dict[str, tuple[int, Registration | None]] | None = (
+        self._since: dict[str, tuple[int, BufferedChange | None]] | None = (
             None  # a follower's changes that the leader has not saved yet
         )
         self._manifest: Manifest | None = None
@@ -200,8 +200,8 @@ class SearchIndex:
             self._since = None if self._since is None else later
             self._readers, self._manifest, self._replaced = readers, manifest, {}
             self._buffer.clear()
-            for agent_id, (_, registration) in later.items():
-                self._add(agent_id, registration)
+            for agent_id, (_, change) in later.items():
+                self._add(agent_id, change)
 
     def _open_segment(
         self,
@@ -244,19 +244,20 @@ class SearchIndex:
         self._note(agent_id, None, revision)
 
     def _note(self, agent_id: str, registration: Registration | None, revision: int) -> None:
+        change = None if registration is None else BufferedChange.of(registration)
         with self._lock:
-            self._versions.bump(registration.scopes if registration is not None else ())
-            self._add(agent_id, registration)
+            self._versions.bump(() if change is None else change.scopes)
+            self._add(agent_id, change)
             if self._since is not None:
-                self._since[agent_id] = (revision, registration)
+                self._since[agent_id] = (revision, change)
 
-    def _add(self, agent_id: str, registration: Registration | None) -> None:
+    def _add(self, agent_id: str, change: BufferedChange | None) -> None:
         self._replaced[agent_id] = None
         self._embedding.discard(agent_id)
-        if registration is None:
+        if change is None:
             self._buffer.drop(agent_id)
         else:
-            self._buffer.put(agent_id, registration)
+            self._buffer.put(change)
 
     @property
     def pending(self) -> int:
@@ -299,7 +300,7 @@ class SearchIndex:
         with self._lock:  # always, so that timing does not reveal hidden changes
             count = self._buffer.count_visible(audience)
             if 0 < count <= _MAX_PREPARED:
-                self._index_now(self._buffer.visible_ids(audience))
+                self._index_now(self._buffer.visible(audience))
                 count = 0
             else:
                 self._delete_replaced()
@@ -326,20 +327,21 @@ class SearchIndex:
         with self._lock:
             pending = self._buffer.visible(audience)
         limit = _MAX_FILTERED if query.constraints or query.statuses else _MAX_PREPARED
-        chosen = self._buffer.scan(pending, query, max(limit, 2 * query.limit))
+        by_id = {change.id: change for change in pending}
+        chosen = scan(pending, query, max(limit, 2 * query.limit))
         for first in range(0, len(chosen), _STEP):
             part = chosen[first : first + _STEP]
-            self._add_readers(part, self._build_readers(self._prepare(part)))
+            self._add_readers([by_id[each.id] for each in part], self._build_readers(self._prepare(part)))
 
-    def _index_now(self, ids: Sequence[str]) -> None:
-        """Build segments of these. Rows that any change replaces are deleted at once."""
+    def _index_now(self, changes: Sequence[BufferedChange]) -> None:
+        """Build segments of these, the newest first. Rows that any change replaces are deleted at once."""
         self._delete_replaced()
-        prepared = self._prepare([self._buffer[agent_id] for agent_id in reversed(ids)])
+        prepared = self._prepare([change.registration for change in reversed(changes)])
         for built in self._build_readers(prepared):
             self._readers = [*self._readers, built]
             self._merge_in_memory(built.segment.common_tier)
-        for agent_id in ids:  # only now: a concurrent reader must find them pending, and wait for the lock
-            self._buffer.drop(agent_id)
+        for change in changes:  # only now: a concurrent reader must find them pending, and wait for the lock
+            self._buffer.drop(change.id)
 
     def _prepare(self, registrations: Sequence[Registration]) -> list[IndexDocument]:
         return prepare_documents(registrations, with_texts=any(space.is_quick for space in self.spaces.values()))
@@ -412,20 +414,20 @@ class SearchIndex:
             part = pending[start : start + _SEGMENT_BATCH]
             self._add_readers(part, self._build_elsewhere(part) or self._build_in_steps(part, give_way))
 
-    def _build_elsewhere(self, registrations: Sequence[Registration]) -> list[SegmentReader]:
+    def _build_elsewhere(self, changes: Sequence[BufferedChange]) -> list[SegmentReader]:
         """Segments without vectors, which `embed` makes later."""
-        if self._builder is None or len(registrations) < _SEGMENT_BATCH:
+        if self._builder is None or len(changes) < _SEGMENT_BATCH:
             return []
-        return [SegmentReader(each) for each in self._builder.build(registrations) or ()]
+        return [SegmentReader(each) for each in self._builder.build(changes) or ()]
 
-    def _build_in_steps(self, registrations: Sequence[Registration], give_way: YieldControl) -> list[SegmentReader]:
+    def _build_in_steps(self, changes: Sequence[BufferedChange], give_way: YieldControl) -> list[SegmentReader]:
         prepared: list[IndexDocument] = []
-        for first in range(0, len(registrations), _STEP):
+        for first in range(0, len(changes), _STEP):
             give_way()
-            prepared += self._prepare(registrations[first : first + _STEP])
+            prepared += self._prepare([each.registration for each in changes[first : first + _STEP]])
         return self._build_readers(prepared)
 
-    def _add_readers(self, prepared: Sequence[Registration], built: Sequence[SegmentReader]) -> None:
+    def _add_readers(self, prepared: Sequence[BufferedChange], built: Sequence[SegmentReader]) -> None:
         """Add segments of pending agents. Rows that changed meanwhile, or that a query indexed, are deleted."""
         with self._lock:
             self._delete_replaced()
