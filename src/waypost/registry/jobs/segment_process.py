@@ -10,7 +10,6 @@ service. Without it (one processor, or it cannot be started) the service builds 
 from __future__ import annotations
 
 import logging
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -33,7 +32,6 @@ _MODULE: Final = "waypost.registry.jobs.segment_process"
 _LENGTH_BYTES: Final = 8
 _IDLE_SECONDS: Final = 10.0
 _BUILD_SECONDS: Final = 120.0  # a thousand agents take less than a second; a process that hangs is killed
-_NICE: Final = 5  # requests come first
 
 _Array = tuple[str, tuple[int, ...], bytes]  # dtype, shape, content
 _encode = msgspec.msgpack.Encoder().encode
@@ -145,7 +143,6 @@ def _build(registrations: Sequence[Registration]) -> list[Segment]:
 
 
 def main() -> None:
-    os.nice(_NICE)
     with suppress(EOFError, BrokenPipeError):
         while True:
             registrations = _registrations_decoder.decode(_read_message(sys.stdin.buffer))

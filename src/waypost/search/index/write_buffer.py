@@ -8,11 +8,11 @@ its words; the others wait for the compaction.
 from __future__ import annotations
 
 from collections.abc import Iterable, KeysView, Sequence
-from math import log
 from typing import Final
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from waypost.model.names import fold_tag
 from waypost.model.query import Query
@@ -21,7 +21,7 @@ from waypost.search.text.analyzer import query_terms
 from waypost.search.text.sanitize import sanitize_text
 
 _SAMPLE: Final = 400  # changes by which the rarest terms are chosen
-_SCANNED_TERMS: Final = 6  # the rarest ones: a common word distinguishes nothing
+_SCANNED_TERMS: Final = 4  # the rarest ones: a common word distinguishes nothing
 
 _encode = msgspec.msgpack.Encoder().encode
 _decoder = msgspec.msgpack.Decoder(Registration)
@@ -132,12 +132,9 @@ def scan(changes: Sequence[BufferedChange], query: Query, limit: int) -> list[Re
     if not terms or len(changes) <= limit:
         return [each.registration for each in changes[:limit]]
     texts = [each.data for each in changes]
-    scores = np.zeros(len(texts))
-    for spellings in _rarest(terms, texts):
-        has = _having(spellings, texts)
-        frequency = int(has.sum())
-        if frequency:
-            scores[has] += log(1 + len(texts) / frequency)
+    has = _find(_rarest(terms, texts), texts)
+    frequencies = has.sum(axis=0)
+    scores = has @ np.log(1 + len(texts) / np.maximum(frequencies, 1))
     best = np.argsort(-scores, kind="stable")[:limit]
     return [changes[at].registration for at in best.tolist() if scores[at] > 0]
 
@@ -149,23 +146,16 @@ def _passes(change: BufferedChange, query: Query) -> bool:
     return not query.protocols or not {each.protocol for each in record.bindings}.isdisjoint(query.protocols)
 
 
-_Spellings = tuple[bytes, ...]
+def _rarest(terms: Sequence[str], texts: Sequence[bytes]) -> list[bytes]:
+    """The beginnings of words to look for. A stem is one, except that y became i."""
+    starts = [term[:-1] if len(term) > 3 and term.endswith("i") else term for term in terms]
+    # `bytes.lower` leaves the capital letters of other scripts.
+    spelled = [each for start in starts for each in ((start,) if start.isascii() else (start, start.capitalize()))]
+    found = [each.encode() for each in dict.fromkeys(spelled)]
+    frequencies = _find(found, texts[:: max(1, len(texts) // _SAMPLE)]).sum(axis=0)
+    return [found[at] for at in np.argsort(frequencies, kind="stable")[:_SCANNED_TERMS].tolist()]
 
 
-def _rarest(terms: Sequence[str], texts: Sequence[bytes]) -> list[_Spellings]:
-    sample = texts[:: max(1, len(texts) // _SAMPLE)]
-    found = dict.fromkeys(map(_spell, terms))
-    return sorted(found, key=lambda spellings: int(_having(spellings, sample).sum()))[:_SCANNED_TERMS]
-
-
-def _spell(term: str) -> _Spellings:
-    """The beginning of a word as it may be written: api, Api, API. A stem is one, except that y became i."""
-    start = term[:-1] if len(term) > 3 and term.endswith("i") else term
-    return tuple(dict.fromkeys(each.encode() for each in (start, start.capitalize(), start.upper())))
-
-
-def _having(spellings: _Spellings, texts: Sequence[bytes]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    has = np.zeros(len(texts), dtype=np.bool_)
-    for spelling in spellings:
-        has |= np.fromiter((spelling in text for text in texts), dtype=np.bool_, count=len(texts))
-    return has
+def _find(parts: Sequence[bytes], texts: Sequence[bytes]) -> npt.NDArray[np.bool_]:
+    """[texts, parts]: whether a text contains a part, in any case."""
+    return np.array([[part in text for part in parts] for text in map(bytes.lower, texts)], dtype=np.bool_)
