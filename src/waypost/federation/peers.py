@@ -40,6 +40,10 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     key: str = ""  # the pinned public key, DER in base64
     paused: bool = False
 
+    @property
+    def has_feed(self) -> bool:
+        return self.kind == "waypost"
+
     def takes(self, agent_id: str) -> bool:
         return not self.namespaces or any(fnmatchcase(agent_id, pattern) for pattern in self.namespaces)
 

@@ -21,13 +21,14 @@ from waypost import limits
 from waypost.errors import InvalidKey, WaypostError
 from waypost.federation.feed import ServiceName, SetDigest, signed_bytes
 from waypost.federation.peers import Peer, PeerState, PeerStore
+from waypost.federation.sources import PeerProblem, PeerSource
 from waypost.model.federation import Federation, peer_subject
 from waypost.model.times import find_instant, rfc3339_or_none
 from waypost.protocols.codec import DecodeContext
 from waypost.protocols.dialects import decode_document
 from waypost.registry import mirror_rules
 from waypost.registry.mirror_rules import PEER_VIA, MirroredRecord, peer_principal
-from waypost.registry.ports import Command, OutboundSender
+from waypost.registry.ports import Command
 from waypost.registry.publication import Publication
 from waypost.registry.registry import Registry
 from waypost.responses.federation import FeedBookmark, FeedEntry, PeerView
@@ -36,67 +37,6 @@ from waypost.trust.keys.public_key import parse_base64_der
 log = logging.getLogger("waypost.peers")
 
 _GONE = ("withdrawn", "expired")
-_entry_decoder = msgspec.json.Decoder(FeedEntry)
-_bookmark_decoder = msgspec.json.Decoder(FeedBookmark)
-
-
-class PeerProblem(Exception):
-    """A peer that cannot be followed, in words for an operator."""
-
-
-class _Line(msgspec.Struct):
-    type: str = ""
-
-
-_line_decoder = msgspec.json.Decoder(_Line)
-
-
-class FeedPage(msgspec.Struct, frozen=True, kw_only=True):
-    entries: list[FeedEntry]
-    bookmark: FeedBookmark
-    bad: int  # lines that could not be read
-
-
-class WaypostFeed:
-    """Reads the feed of another Waypost registry."""
-
-    def __init__(self, sender: OutboundSender) -> None:
-        self._sender = sender
-
-    async def read(self, peer: Peer, cursor: str | None, *, wait_seconds: float, limit: int) -> FeedPage | None:
-        """One page; None if the cursor is no longer valid. Raises PeerProblem."""
-        query = f"wait={wait_seconds:g}&limit={limit}" + (f"&from={cursor}" if cursor else "")
-        headers = [("Authorization", f"Bearer {peer.token}")] if peer.token else []
-        try:
-            response = await self._sender.send(f"{peer.url}/api/v1/feed?{query}", "feed", method="GET", headers=headers)
-        except WaypostError as error:
-            raise PeerProblem(error.message) from None
-        if response.status == 410:
-            return None
-        if response.status in (401, 403):
-            raise PeerProblem(f"It refuses the token (status {response.status}): give it one with --token-file.")
-        if not response.is_success:
-            raise PeerProblem(f"It answered with status {response.status}.")
-        return parse_page(response.body)
-
-
-def parse_page(body: bytes) -> FeedPage:
-    lines = [line for line in body.split(b"\n") if line.strip()]
-    if not lines:
-        raise PeerProblem("It answered without a bookmark.")
-    try:
-        bookmark = _bookmark_decoder.decode(lines[-1])
-    except msgspec.MsgspecError:
-        raise PeerProblem("The last line of its answer is not a bookmark.") from None
-    if bookmark.type != "bookmark" or not bookmark.cursor:
-        raise PeerProblem("The last line of its answer is not a bookmark.")
-    entries, bad = [], 0
-    for line in lines[:-1]:
-        try:
-            entries.append(_entry_decoder.decode(line))
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            bad += 1  # the digest will not match, and says so
-    return FeedPage(entries=entries, bookmark=bookmark, bad=bad)
 
 
 def verify_bookmark(bookmark: FeedBookmark, pinned: str) -> None:
@@ -125,10 +65,10 @@ def key_fingerprint(key: str) -> str:
 class Puller:
     """Follows one peer."""
 
-    def __init__(self, registry: Registry, peers: PeerStore, feed: WaypostFeed, own: ServiceName, name: str) -> None:
+    def __init__(self, registry: Registry, peers: PeerStore, source: PeerSource, own: ServiceName, name: str) -> None:
         self._registry = registry
         self._peers = peers
-        self._feed = feed
+        self._source = source
         self._own = own
         self.name = name
         self.state = peers.state(name)
@@ -169,7 +109,7 @@ class Puller:
                 self._fail(f"Its records cannot be stored: {error.message}")
             else:
                 if not is_more:
-                    await self._pause(limits.PEER_PAGE_PAUSE_SECONDS)
+                    await self._pause(self._pause_seconds(peer))
                 continue
             await self._pause(backoff_seconds(self._failures))
 
@@ -177,6 +117,10 @@ class Puller:
     def _wait_seconds(self) -> float:
         """A mirror that differs looks again soon: it may only have seen a lease end a moment too early."""
         return limits.PEER_WAIT_SECONDS if self.is_complete else limits.PEER_DOUBT_SECONDS
+
+    def _pause_seconds(self, peer: Peer) -> float:
+        """Between two readings. A feed waits for changes itself."""
+        return limits.PEER_PAGE_PAUSE_SECONDS if peer.has_feed else peer.every_seconds or limits.PEER_EVERY_SECONDS
 
     def _fail(self, reason: str) -> None:
         self._failures += 1
@@ -213,42 +157,43 @@ class Puller:
         """Read and store one page. Returns whether more is waiting."""
         await self._load()
         peer, state = self.peer, self.state
-        page = await self._feed.read(peer, state.cursor, wait_seconds=wait_seconds, limit=limits.PEER_PAGE)
+        page = await self._source.read(peer, state.cursor, wait_seconds=wait_seconds, limit=limits.PEER_PAGE)
         if page is None:
             self._restart_snapshot()
             return True
-        bookmark = page.bookmark
-        verify_bookmark(bookmark, peer.key)
-        if bookmark.service_id == self._own.id:
+        if page.bookmark is not None:
+            verify_bookmark(page.bookmark, peer.key)
+        if page.service_id == self._own.id:
             raise PeerProblem("It is this registry itself.")
-        if state.service_id and bookmark.service_id != state.service_id:
+        if state.service_id and page.service_id != state.service_id:
             raise PeerProblem("Another registry answers at its address: remove the peer and add it again.")
-        if state.cursor is None:
+        if page.starts_over:
             self._seen = set()
-        if state.cursor == bookmark.cursor and page.entries:
+        if peer.has_feed and state.cursor == page.cursor and page.entries:
             raise PeerProblem("Its cursor does not move.")
         for start in range(0, len(page.entries), limits.PEER_CONCURRENCY):
             await self._apply(peer, page.entries[start : start + limits.PEER_CONCURRENCY])
         now = self._registry.clock.now()
-        is_caught_up = bookmark.digest is not None
-        if self._seen is not None and not bookmark.snapshot:
+        if self._seen is not None and page.ends_snapshot:
             await self._finish_snapshot(peer)
-        if is_caught_up:
-            self._compare(bookmark)
+            self.is_complete = page.bookmark is None  # without a digest, everything was read once
+        if page.bookmark is not None and page.is_last:
+            self._compare(page.bookmark)
+        is_doubtful = self._mismatches >= limits.PEER_MISMATCHES
         is_due = page.entries or now - (state.last_contact or 0) > limits.PEER_SAVE_SECONDS
         self.state = PeerState(
-            cursor=self.state.cursor if self._mismatches >= limits.PEER_MISMATCHES else bookmark.cursor,
+            cursor=None if is_doubtful else page.cursor,
             last_contact=now,
-            current_at=now if is_caught_up else state.current_at,
-            service_id=bookmark.service_id,
+            current_at=now if page.is_last else state.current_at,
+            service_id=page.service_id,
             parked=dict(self._parked),
         )
         if is_due:
             await self._peers.save_state(self.name, self.state)
-        self.error = f"{page.bad} lines of its feed could not be read." if page.bad else None
-        if self._mismatches >= limits.PEER_MISMATCHES:
+        self.error = f"{page.bad} of its entries could not be read." if page.bad else None
+        if is_doubtful:
             self._restart_snapshot()
-        return not is_caught_up
+        return is_doubtful or not page.is_last
 
     def _restart_snapshot(self) -> None:
         """Read everything again. Nothing is removed meanwhile."""
@@ -306,12 +251,13 @@ class Puller:
         if entry.type == "renewed" and not entry.documents:
             await self._renew(entry)
             return
+        if not peer.has_feed and self._known.get(entry.id) == entry.etag:
+            return  # read again, and unchanged
         if self._known.get(entry.id) is None and self._known.count >= peer.max_records:
             raise PeerProblem(f"It has more than {peer.max_records} records.")
-        outcome = await self._registry.mirror(self._decode(peer, entry))
+        await self._registry.mirror(self._decode(peer, entry))
         self._parked.pop(entry.id, None)
         self._known.put(entry.id, entry.etag)
-        del outcome
 
     def _decode(self, peer: Peer, entry: FeedEntry) -> MirroredRecord:
         origin, now = entry.origin, self._registry.clock.now()

@@ -10,7 +10,8 @@ import msgspec
 from waypost.errors import FetchFailed
 from waypost.federation.feed import Feed
 from waypost.federation.peers import Peer, PeerRequest, PeerStore
-from waypost.federation.pull import FeedPage, PeerProblem, Puller, WaypostFeed, key_fingerprint, verify_bookmark
+from waypost.federation.pull import Puller, key_fingerprint, verify_bookmark
+from waypost.federation.sources import PeerPage, PeerProblem, make_sources
 from waypost.model.principal import Principal
 from waypost.registry.jobs.periodic import cancel_all
 from waypost.registry.ports import OutboundSender
@@ -27,7 +28,7 @@ class PeerService:
         self._sender = sender
         self.store = PeerStore(registry)
         self.feed = make_feed(self.store.may_reexport)
-        self._source = WaypostFeed(sender)
+        self._sources = make_sources(sender, registry.clock)
         self._pullers: dict[str, Puller] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -44,7 +45,7 @@ class PeerService:
 
     async def _follow(self, peer: Peer) -> Puller:
         own = await self.feed.service_name()
-        puller = Puller(self._registry, self.store, self._source, own, peer.name)
+        puller = Puller(self._registry, self.store, self._sources[peer.kind], own, peer.name)
         self._pullers[peer.name] = puller
         if peer.pull:
             self._tasks[peer.name] = asyncio.create_task(puller.run(), name=f"peer {peer.name}")
@@ -65,7 +66,7 @@ class PeerService:
         peer = Peer(
             name=request.name or request.default_name(),
             url=request.url.rstrip("/"),
-            kind=request.kind or "waypost",
+            kind=request.kind or "",
             added_at=self._registry.clock.now(),
             added_by=principal.subject or "anonymous",
             pull=request.pull,
@@ -75,8 +76,10 @@ class PeerService:
             every_seconds=request.every_seconds,
             token=request.token or "",
         )
-        page = await self._probe(peer)
-        fingerprint = key_fingerprint(page.bookmark.key)
+        kind, page = await self._probe(peer)
+        peer = msgspec.structs.replace(peer, kind=kind)
+        key = "" if page.bookmark is None else page.bookmark.key
+        fingerprint = key_fingerprint(key) if key else ""
         if request.key is not None and request.key != fingerprint:
             raise FetchFailed(
                 f"The peer has the key {fingerprint}, not the one that was named.",
@@ -84,28 +87,37 @@ class PeerService:
                 hint="Ask its operator for the fingerprint of its key.",
                 details={"reason": "other_key"},
             )
-        peer = msgspec.structs.replace(peer, key=page.bookmark.key)
+        peer = msgspec.structs.replace(peer, key=key)
         if is_dry_run:
             return _preview(peer, page, fingerprint)
         await self.store.add(principal, peer)
         return (await self._follow(peer)).view()
 
-    async def _probe(self, peer: Peer) -> FeedPage:
-        self._sender.check(f"{peer.url}/api/v1/feed", "feed")
-        try:
-            page = await self._source.read(peer, None, wait_seconds=0, limit=1)
-            if page is None:
-                raise PeerProblem("It answered 410 without a cursor.")
+    async def _probe(self, peer: Peer) -> tuple[str, PeerPage]:
+        """The kind of a peer and its first page. Without a kind, each one is tried."""
+        self._sender.check(peer.url, "feed")
+        problems = []
+        for kind in (peer.kind,) if peer.kind else self._sources:
+            try:
+                return kind, await self._read_first(peer, kind)
+            except PeerProblem as problem:
+                problems.append(str(problem))
+        raise FetchFailed(
+            f"{peer.url} is not a registry that can be followed: {problems[0]}",
+            path="$.url",
+            hint="Name the base URL of a Waypost or MCP registry, or of an AI Catalog. "
+            "The setting allow_cidrs permits private networks.",
+            details={"reason": "not_a_peer"},
+        )
+
+    async def _read_first(self, peer: Peer, kind: str) -> PeerPage:
+        page = await self._sources[kind].read(peer, None, wait_seconds=0, limit=1)
+        if page is None:
+            raise PeerProblem("It answered 410 without a cursor.")
+        if page.bookmark is not None:
             verify_bookmark(page.bookmark, "")
-            if page.bookmark.service_id == (await self.feed.service_name()).id:
-                raise PeerProblem("It is this registry itself.")
-        except PeerProblem as problem:
-            raise FetchFailed(
-                f"{peer.url} is not a registry that can be followed: {problem}",
-                path="$.url",
-                hint="Name the base URL of a Waypost registry. The setting allow_cidrs permits private networks.",
-                details={"reason": "not_a_peer"},
-            ) from None
+        if page.service_id == (await self.feed.service_name()).id:
+            raise PeerProblem("It is this registry itself.")
         return page
 
     async def remove(self, principal: Principal, name: str, *, keep: bool = False) -> int:
@@ -139,7 +151,7 @@ class PeerService:
         return self._pullers[name].view()
 
 
-def _preview(peer: Peer, page: FeedPage, fingerprint: str) -> PeerView:
+def _preview(peer: Peer, page: PeerPage, fingerprint: str) -> PeerView:
     return PeerView(
         name=peer.name,
         url=peer.url,
@@ -147,7 +159,7 @@ def _preview(peer: Peer, page: FeedPage, fingerprint: str) -> PeerView:
         state="new",
         last_contact=None,
         lag_seconds=None,
-        records=page.bookmark.count,
+        records=len(page.entries) if page.count is None else page.count,
         error=None,
         pull=peer.pull,
         reexport=peer.reexport,

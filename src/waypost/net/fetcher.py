@@ -77,7 +77,7 @@ FETCH_LIMITS: Final[dict[FetchPurpose, FetchLimits]] = {
     "feed": FetchLimits(
         body_bytes=2 * limits.FETCH_PAGE_BYTES,
         plain_if_allowed=True,
-        accept="application/x-ndjson",
+        accept="application/x-ndjson, application/json;q=0.9, */*;q=0.5",
         total_seconds=limits.PEER_FETCH_SECONDS,
     ),
     "proof": FetchLimits(body_bytes=limits.FETCH_SMALL_BYTES, https_only=True, accept="text/plain"),

@@ -11,7 +11,7 @@ from waypost.model.times import to_rfc3339
 from waypost.responses.base import Answer, Count, Part, Timestamp, described, one_of
 
 FEED_CHANGES = ("registered", "updated", "renewed", "withdrawn", "expired")
-PEER_KINDS = ("waypost",)
+PEER_KINDS = ("waypost", "mcp", "catalog")
 PEER_STATES = ("new", "syncing", "current", "failing", "paused")
 
 

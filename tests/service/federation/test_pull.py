@@ -14,8 +14,9 @@ from support.service import Bench, profile, service
 from waypost import limits
 from waypost.errors import FetchFailed
 from waypost.federation.peers import PeerRequest
-from waypost.federation.pull import PeerProblem, Puller, backoff_seconds
+from waypost.federation.pull import Puller, backoff_seconds
 from waypost.federation.service import PeerService
+from waypost.federation.sources import PeerProblem
 from waypost.model.principal import Principal
 from waypost.registry.ports import FetchPurpose, FetchResponse
 
@@ -45,6 +46,8 @@ class InProcess:
         headers: Sequence[tuple[str, str]] = (),
     ) -> FetchResponse:
         self.requests.append(url)
+        if "/api/v1/feed" not in url:
+            return FetchResponse(url=url, status=404, headers={})
         if self.status is not None or self.body is not None:
             return FetchResponse(url=url, status=self.status or 200, headers={}, body=self.body or b"")
         path = "/" + url.split("/", 3)[3]

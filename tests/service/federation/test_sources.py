@@ -1,0 +1,266 @@
+"""Kinds of peers without a feed: MCP registries and AI Catalogs, also those that misbehave."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from support.service import Bench, service
+from waypost.errors import FetchFailed
+from waypost.federation.peers import PeerRequest
+from waypost.federation.pull import Puller
+from waypost.federation.service import PeerService
+from waypost.federation.sources import PeerProblem
+from waypost.model.principal import Principal
+from waypost.registry.ports import FetchPurpose, FetchResponse
+
+ADMIN = Principal(subject="admin", scopes=frozenset(("admin",)))
+URL = "https://registry.example"
+OFFICIAL = "io.modelcontextprotocol.registry/official"
+Answer = Callable[[str, dict[str, str], dict[str, str]], tuple[int, Any, dict[str, str]]]
+
+
+class FakeSite:
+    """Answers requests from a function of path, query and headers."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+        self.requests: list[str] = []
+
+    def check(self, url: str, purpose: FetchPurpose) -> None: ...
+
+    async def send(
+        self,
+        url: str,
+        purpose: FetchPurpose,
+        *,
+        method: str = "POST",
+        body: bytes = b"",
+        headers: Sequence[tuple[str, str]] = (),
+    ) -> FetchResponse:
+        self.requests.append(url)
+        parts = urlsplit(url)
+        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        status, content, given = self.answer(parts.path, query, dict(headers))
+        data = content if isinstance(content, bytes) else json.dumps(content).encode()
+        return FetchResponse(url=url, status=status, headers=given, body=data if status == 200 else b"")
+
+
+@asynccontextmanager
+async def follower(tmp_path: Path, site: FakeSite, **request: Any) -> AsyncIterator[tuple[Bench, Puller]]:
+    async with service(tmp_path, base_url="http://here.example") as here:
+        peers = PeerService(here.registry, site, lambda may_reexport: here.application.peers.feed)
+        await peers.add(ADMIN, PeerRequest(url=URL, name="other", **request))
+        await peers.stop()  # the test pulls itself
+        yield here, peers._pullers["other"]
+
+
+async def pull(puller: Puller) -> None:
+    for _ in range(50):
+        if not await puller.pull_once(wait_seconds=0):
+            return
+    raise AssertionError("it does not end")
+
+
+def versions_of(here: Bench) -> dict[str, str]:
+    return {entry.name: entry.id for entry in here.registry.entries}
+
+
+# --- MCP ------------------------------------------------------------------------------------------
+
+
+class McpFake:
+    """An MCP registry with several versions of each server."""
+
+    def __init__(self, servers: int) -> None:
+        self.entries = [
+            _server(number, f"1.{version}.0", is_latest=version == number % 3, at=f"2026-01-0{version + 1}T00:00:00Z")
+            for number in range(servers)
+            for version in range(3)
+        ]
+
+    def answer(self, path: str, query: dict[str, str], headers: dict[str, str]) -> tuple[int, Any, dict[str, str]]:
+        if path != "/v0.1/servers":
+            return 404, {}, {}
+        since = query.get("updated_since", "")
+        found = [each for each in self.entries if each["_meta"][OFFICIAL]["updatedAt"] >= since]
+        start, limit = int(query.get("cursor", 0)), int(query["limit"])
+        page: dict[str, Any] = {"servers": found[start : start + limit], "metadata": {"count": limit}}
+        if start + limit < len(found):
+            page["metadata"]["nextCursor"] = str(start + limit)
+        return 200, page, {}
+
+
+def _server(number: int, version: str, *, is_latest: bool, at: str, status: str = "active") -> dict[str, Any]:
+    return {
+        "server": {
+            "name": f"io.example/server-{number}",
+            "description": f"Server {number} of version {version}",
+            "version": version,
+            "remotes": [{"type": "streamable-http", "url": f"https://s{number}.example/mcp"}],
+        },
+        "_meta": {OFFICIAL: {"status": status, "publishedAt": at, "updatedAt": at, "isLatest": is_latest}},
+    }
+
+
+@pytest.mark.req("MCP-6")
+async def test_an_mcp_registry_is_read_page_by_page_at_the_latest_versions(tmp_path: Path) -> None:
+    fake = McpFake(80)
+    async with follower(tmp_path, FakeSite(fake.answer)) as (here, puller):
+        await pull(puller)
+        assert puller.peer.kind == "mcp"
+        found = await here.registry.registrations([entry.id for entry in here.registry.entries])
+        assert len(found) == 80
+        for registration in found:
+            number = int(registration.record.name.rsplit("-", 1)[1])
+            assert registration.record.version == f"1.{number % 3}.0"
+        view = puller.view()
+        assert (view.state, view.records, view.error) == ("current", 80, None)
+
+
+async def test_later_readings_ask_for_changes_only(tmp_path: Path) -> None:
+    fake = McpFake(5)
+    site = FakeSite(fake.answer)
+    async with follower(tmp_path, site) as (here, puller):
+        await pull(puller)
+        revision = here.registry.changes.revision
+        fake.entries.append(_server(0, "2.0.0", is_latest=True, at="2026-05-28T20:26:30Z"))
+        fake.entries.append(_server(1, "9.0.0", is_latest=True, at="2026-05-28T20:26:30Z", status="deleted"))
+        site.requests.clear()
+        await pull(puller)
+        assert all("updated_since=" in request for request in site.requests)
+        found = {
+            each.record.name: each for each in await here.registry.registrations([e.id for e in here.registry.entries])
+        }
+        assert found["io.example/server-0"].record.version == "2.0.0"
+        assert "io.example/server-1" not in found
+        assert here.registry.changes.revision - revision <= 4  # two changes, two notes at most
+
+
+async def test_an_unchanged_server_is_not_stored_again(tmp_path: Path) -> None:
+    fake = McpFake(5)
+    async with follower(tmp_path, FakeSite(fake.answer)) as (here, puller):
+        await pull(puller)
+        before = here.registry.changes.revision
+        puller._restart_snapshot()
+        await pull(puller)
+        assert here.registry.changes.revision == before
+
+
+async def test_bad_servers_hold_up_no_other(tmp_path: Path) -> None:
+    fake = McpFake(3)
+    fake.entries.insert(0, {"server": {"name": 7}, "_meta": {OFFICIAL: {"updatedAt": "2026-01-01T00:00:00Z"}}})
+    async with follower(tmp_path, FakeSite(fake.answer)) as (_, puller):
+        await pull(puller)
+        view = puller.view()
+        assert view.records == 3
+        assert view.error == "1 of its entries could not be read."
+
+
+@pytest.mark.parametrize(
+    ("page", "reason"),
+    [
+        ({"servers": [], "metadata": {"nextCursor": "again"}}, "cursor does not move"),
+        ({"agents": []}, "not a list of MCP servers"),
+        (b"<html>", "not a list of MCP servers"),
+        ([], "not a list of MCP servers"),
+    ],
+)
+async def test_an_mcp_registry_that_misbehaves_is_named(tmp_path: Path, page: Any, reason: str) -> None:
+    fake = McpFake(3)
+    site = FakeSite(fake.answer)
+    async with follower(tmp_path, site) as (here, puller):
+        await pull(puller)
+        site.answer = lambda path, query, headers: (200, page, {})
+        with pytest.raises(PeerProblem, match=reason):
+            await pull(puller)
+        assert len(here.registry.entries) == 3
+
+
+# --- AI Catalogs ----------------------------------------------------------------------------------
+
+
+def entry(name: str, **members: Any) -> dict[str, Any]:
+    return {
+        "identifier": f"urn:air:example.com:agent:{name}",
+        "displayName": name,
+        "type": "application/a2a-agent-card+json",
+        "url": f"https://example.com/{name}.json",
+        "description": f"The agent {name}",
+        **members,
+    }
+
+
+def nested(url: str) -> dict[str, Any]:
+    return entry(url, type="application/ai-catalog+json", url=url)
+
+
+class CatalogSite:
+    def __init__(self, catalogs: dict[str, list[dict[str, Any]]]) -> None:
+        self.catalogs = catalogs
+        self.etag = '"1"'
+
+    def answer(self, path: str, query: dict[str, str], headers: dict[str, str]) -> tuple[int, Any, dict[str, str]]:
+        if path not in self.catalogs:
+            return 404, {}, {}
+        if headers.get("If-None-Match") == self.etag:
+            return 304, b"", {"etag": self.etag}
+        return 200, {"specVersion": "1.0", "entries": self.catalogs[path]}, {"etag": self.etag}
+
+
+WELL_KNOWN = "/.well-known/ai-catalog.json"
+
+
+async def test_a_catalog_and_those_in_it_are_read(tmp_path: Path) -> None:
+    """Loops end, and depth is bounded."""
+    catalogs = {
+        WELL_KNOWN: [entry("a"), nested("/1.json"), nested(WELL_KNOWN), nested("/missing.json")],
+        "/1.json": [entry("b"), nested("/2.json")],
+        "/2.json": [entry("c"), nested("/3.json"), nested("/1.json")],
+        "/3.json": [entry("d"), nested("/4.json")],
+        "/4.json": [entry("too-deep")],
+    }
+    site = FakeSite(CatalogSite(catalogs).answer)
+    async with follower(tmp_path, site) as (here, puller):
+        await pull(puller)
+        assert puller.peer.kind == "catalog"
+        assert sorted(versions_of(here)) == ["a", "b", "c", "d"]
+
+
+async def test_an_unchanged_catalog_costs_one_request(tmp_path: Path) -> None:
+    fake = CatalogSite({WELL_KNOWN: [entry("a")]})
+    site = FakeSite(fake.answer)
+    async with follower(tmp_path, site) as (here, puller):
+        await pull(puller)
+        site.requests.clear()
+        await puller.pull_once(wait_seconds=0)
+        assert len(site.requests) == 1
+        assert len(here.registry.entries) == 1
+
+
+async def test_entries_go_after_two_readings_without_them(tmp_path: Path) -> None:
+    fake = CatalogSite({WELL_KNOWN: [entry("a"), entry("b")]})
+    async with follower(tmp_path, FakeSite(fake.answer)) as (here, puller):
+        await pull(puller)
+        fake.catalogs[WELL_KNOWN] = [entry("a", description="It does more.")]
+        fake.etag = '"2"'
+        await puller.pull_once(wait_seconds=0)
+        assert sorted(versions_of(here)) == ["a", "b"]
+        await pull(puller)
+        assert sorted(versions_of(here)) == ["a"]
+
+
+async def test_a_site_that_is_no_registry_is_refused(tmp_path: Path) -> None:
+    async with service(tmp_path) as here:
+        site = FakeSite(lambda path, query, headers: (404, {}, {}))
+        peers = PeerService(here.registry, site, lambda may_reexport: here.application.peers.feed)
+        with pytest.raises(FetchFailed, match="not a registry"):
+            await peers.add(ADMIN, PeerRequest(url=URL))
+        assert len(site.requests) <= 5
+        assert peers.list() == ()
