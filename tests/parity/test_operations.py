@@ -31,6 +31,7 @@ LOCAL = {
     "backup",
     "restore",
     "check",
+    "store",
     "validate",
     "call",
 }

@@ -108,11 +108,15 @@ def _digest(files: dict[str, bytes]) -> bytes:
     return hashlib.sha256(_encode(files)).digest()
 
 
+def make_shared_keys(settings: Settings) -> SharedKeyFiles:
+    backend = cast(ClusterBackend, get_backend(settings.store, settings.cluster_key_file))
+    return SharedKeyFiles(settings, backend.make_shared_secret(settings.data, _SECRET))
+
+
 async def join_cluster(settings: Settings) -> SharedKeyFiles | None:
     """Join the cluster of the settings, if they name one. Raises ConfigurationError if this node does not fit."""
     if not settings.is_cluster:
         return None
-    backend = cast(ClusterBackend, get_backend(settings.store, settings.cluster_key_file))
-    shared = SharedKeyFiles(settings, backend.make_shared_secret(settings.data, _SECRET))
+    shared = make_shared_keys(settings)
     await shared.join()
     return shared

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import msgspec
@@ -15,7 +16,7 @@ from waypost.app.outbound import Outbound
 from waypost.app.service_keys import read_admin_token, service_keys_of
 from waypost.model.principal import SCOPE_ADMIN, Principal
 from waypost.net.clock import SystemClock
-from waypost.registry.ports import Clock
+from waypost.registry.ports import Clock, KeyValueWrite
 from waypost.server.api.a2a.api import A2A_ROUTES, A2aApi
 from waypost.server.api.adp.agp.websocket import CHAT_PATH, AgpProxy, AgpWebSocketApp
 from waypost.server.api.agent_framework.api import AGENT_FRAMEWORK_ROUTES, AfHandler, AfOptions, AgentFrameworkApi
@@ -63,6 +64,9 @@ MOUNTED_ROUTES: list[Route] = [
     *AGENT_FRAMEWORK_ROUTES,
     *RTFS_ROUTES,
 ]
+
+
+_SIGN_IN_KIND = "sign-in code"
 
 
 # --- HTTP -----------------------------------------------------------------------------------------
@@ -157,6 +161,7 @@ def _make_doctor(context: AppContext, core: Core, security: Security) -> DoctorA
         context.settings,
         lambda: issuers.unavailable() if issuers is not None else (),
         core.models.are_available,
+        cast(ClusterStore, core.store).inspect_database if context.settings.is_cluster and context.writes else None,
     )
 
 
@@ -202,6 +207,7 @@ def _make_pages(
         base_url=context.base_url,
         open_access=context.settings.open,
         anonymous_read=context.settings.anonymous_read,
+        claim_code=_make_code_claim(core) if context.settings.is_cluster else None,
     )
     return WebPages(
         WebDependencies(
@@ -219,6 +225,16 @@ def _make_pages(
             origin=security.origin,
         )
     )
+
+
+def _make_code_claim(core: Core) -> Callable[[str, float], Awaitable[bool]]:
+    """In a cluster, a sign-in code is used once on all nodes."""
+
+    async def claim(code: str, until: float) -> bool:
+        write = KeyValueWrite(kind=_SIGN_IN_KIND, key=code, value=b"1", expires_at=until, expected=None)
+        return await core.key_value_store.commit([write], core.registry.clock.now())
+
+    return claim
 
 
 def sign_in_link(settings: Settings, base_url: str, *, clock: Clock | None = None) -> str | None:

@@ -88,6 +88,7 @@ COMMAND_GROUPS = {
             "service.recovery", "backup", "Write a backup of the data folder, also while the service runs."
         ),
         "restore": LazyCommand("service.recovery", "restore", "Restore a backup into an empty folder."),
+        "store": LazyCommand("service.store", "store", "Copy the records to another store: SQLite or PostgreSQL."),
         "check": LazyCommand("service.recovery", "check", "Check the integrity of every file of the data folder."),
         "mcp": LazyCommand("service.mcp", "mcp", "Run an MCP server on stdin and stdout."),
         "completion": LazyCommand("service.installation", "completion", "Print the completion script of a shell."),

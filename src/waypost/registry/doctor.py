@@ -40,6 +40,25 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     missing_kernels: tuple[str, ...] = ()  # search kernels whose Python fallback is in use
 
 
+class DatabaseFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The database that the nodes of a cluster share."""
+
+    is_away: bool = False
+    version: str = ""
+    fsync: bool = True
+    full_page_writes: bool = True
+    synchronous_commit: str = "on"
+    synchronous_standbys: str = ""  # the setting synchronous_standby_names
+    standbys: int = 0
+    max_connections: int = 0
+    connections: int = 0
+    is_remote: bool = False
+    tls: bool = False
+    hears: bool = True  # notifications arrive: there is no pool in transaction mode in between
+    nodes: int = 1
+    skew_seconds: float = 0.0  # how far the clock of this machine is ahead
+
+
 class RuntimeFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a running service."""
 
@@ -51,6 +70,7 @@ class RuntimeFacts(msgspec.Struct, frozen=True, kw_only=True):
     pending: int = 0  # changes
     asserted_domains: int = 0  # agents whose id names a domain that nothing proves
     asserted_examples: tuple[str, ...] = ()  # ids of some of them
+    database: DatabaseFacts | None = None  # of a cluster
 
 
 class Deployment(msgspec.Struct, frozen=True, kw_only=True):
@@ -387,6 +407,44 @@ def _durability(deployment: Deployment) -> Iterator[DoctorFinding]:
         yield _finding("durability", "ok", "Acknowledged writes survive a crash and a power failure.", "store")
 
 
+def _database(deployment: Deployment) -> Iterator[DoctorFinding]:
+    database = deployment.running.database if deployment.running is not None else None
+    if database is None:
+        return
+    layer, setting = "database", "store"
+    if database.is_away:
+        message = "The database is away: reads are stale, writes are refused."
+        yield _finding(layer, "danger", message, setting, "Start it; the nodes resume by themselves.")
+        return
+    yield _finding(
+        layer, "ok", f"PostgreSQL {database.version}; {database.nodes} nodes of the cluster are alive.", setting
+    )
+    if not database.fsync or not database.full_page_writes:
+        message = "fsync or full_page_writes is off: a power failure destroys the database."
+        yield _finding(layer, "danger", message, setting, "Turn both on in postgresql.conf.")
+    if database.standbys and not database.synchronous_standbys:
+        message = f"All {database.standbys} standbys are asynchronous: a failover loses acknowledged writes."
+        hint = "Set synchronous_standby_names, for example to 'ANY 1 (s1, s2)'."
+        yield _finding(layer, "warning", message, setting, hint)
+    elif not database.standbys:
+        message = "The database has no standby: while it is away, nothing can be written."
+        yield _finding(layer, "info", message, setting, "Add standbys, and name all servers in the URL.")
+    if database.is_remote and not database.tls:
+        message = "The connection to the database is not encrypted."
+        yield _finding(layer, "danger", message, setting, "Add ?sslmode=verify-full to the URL.")
+    if database.max_connections and database.connections > 0.8 * database.max_connections:
+        message = f"{database.connections} of {database.max_connections} connections of the database are in use."
+        yield _finding(layer, "warning", message, setting, "Raise max_connections, or use a pool.")
+    if not database.hears:
+        message = "Notifications do not arrive, as behind a pool in transaction mode: changes are noticed by polling."
+        yield _finding(layer, "info", message, setting, "Nothing needs to be done.")
+    if abs(database.skew_seconds) > limits.DOCTOR_SKEW_SECONDS:
+        message = f"The clocks of this machine and of the database differ by {abs(database.skew_seconds):.0f} s."
+        yield _finding(
+            "clock", "warning", message, None, "Synchronise both with NTP; the cluster uses that of the database."
+        )
+
+
 def _clock(deployment: Deployment) -> Iterator[DoctorFinding]:
     if deployment.now < limits.DOCTOR_EARLIEST:
         message = "The clock is years behind: tokens, leases and certificates are checked against a wrong time."
@@ -434,6 +492,7 @@ RULES: Final[tuple[Callable[[Deployment], Iterator[DoctorFinding]], ...]] = (
     _disk,
     _descriptors,
     _durability,
+    _database,
     _clock,
     _kernels,
     _general,

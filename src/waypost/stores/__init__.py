@@ -7,6 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
 
+from waypost.registry.doctor import DatabaseFacts
 from waypost.registry.ports import KeyValueStore, Store
 from waypost.settings.service import STORES, find_store
 
@@ -35,6 +36,10 @@ class ClusterStore(Store, Protocol):
 
     async def estimate_staleness(self) -> float | None:
         """The same without asking the database: None while this node follows the others in time."""
+        ...
+
+    async def inspect_database(self) -> DatabaseFacts:
+        """For `waypost doctor`."""
         ...
 
 

@@ -225,3 +225,21 @@ def test_chores_are_taken_over(start_nodes: StartNodes) -> None:
     )
     assert made.status_code == 201
     wait_for(lambda: get(nodes[1], "/api/v1/stats", headers).json()["revision"] == 2)
+
+
+def test_the_doctor_examines_the_database(start_nodes: StartNodes) -> None:
+    nodes = start_nodes(2)
+    findings = get(nodes[1], "/api/v1/doctor", nodes[0].headers).json()["findings"]
+    texts = {each["severity"]: each["message"] for each in findings if each["layer"] == "database"}
+    assert "2 nodes" in texts["ok"]
+    assert "fsync" in texts["danger"]  # off in tests
+    assert "no standby" in texts["info"]
+
+
+def test_a_sign_in_link_is_valid_once_on_all_nodes(cluster: Cluster) -> None:
+    first, second, third = cluster.start(), cluster.start(), cluster.start()
+    assert first.process.stdout is not None
+    link = first.process.stdout.readline().rpartition(" ")[2].strip()
+    query = link.partition("?")[2]
+    answers = [httpx2.get(f"{node.url}/?{query}", headers={"Accept": "text/html"}) for node in (second, first, third)]
+    assert ["set-cookie" in answer.headers for answer in answers] == [True, False, False]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -80,8 +80,11 @@ class WebSessions:
         base_url: str,
         open_access: bool,
         anonymous_read: bool,
+        claim_code: Callable[[str, float], Awaitable[bool]] | None = None,
     ) -> None:
-        """`mint` makes the token for a sign-in link."""
+        """`mint` makes the token for a sign-in link. `claim_code` gets the hash of a sign-in code and the time until which it
+        must be remembered, and returns whether it was not used before on any node; without it, this process remembers."""
+        self._claim_code = claim_code
         self.seal = seal
         self._authenticator = authenticator
         self._mint = mint
@@ -154,20 +157,33 @@ class WebSessions:
         await self._authenticator.authenticate(_with_token(request, token))
         return self._set_cookie(_SessionCookie(token, self._now(), False))
 
-    def redeem(self, code: str) -> bytes:
+    async def redeem(self, code: str) -> bytes:
         """The cookie for a sign-in code, which is valid once."""
         now = self._now()
-        self._used = {used: at for used, at in self._used.items() if now - at < limits.SIGN_IN_CODE_SECONDS}
+        if self._claim_code is None:
+            self._remember_code(code, now)
+        elif now - self._open_code(code) >= limits.SIGN_IN_CODE_SECONDS or not await self._claim_code(
+            hashlib.sha256(code.encode()).hexdigest(), now + 2 * limits.SIGN_IN_CODE_SECONDS
+        ):
+            raise _used_code_error()
+        return self._set_cookie(_SessionCookie(self._mint(), now, True))
+
+    def _open_code(self, code: str) -> float:
+        """When it was made."""
         try:
             (made_at,) = struct.unpack(">d", self.seal.open(_SIGN_IN_PURPOSE, code)[:8])
         except (InvalidCursor, struct.error):
             raise _used_code_error() from None
+        return float(made_at)
+
+    def _remember_code(self, code: str, now: float) -> None:
+        self._used = {used: at for used, at in self._used.items() if now - at < limits.SIGN_IN_CODE_SECONDS}
+        made_at = self._open_code(code)
         # Codes redeemed before this process started are not known, so older codes are refused.
         is_old = made_at < self._started_at - _CLOCK_SKEW_SECONDS or now - made_at >= limits.SIGN_IN_CODE_SECONDS
         if is_old or code in self._used or len(self._used) >= limits.SIGN_IN_CODES:
             raise _used_code_error()
         self._used[code] = now
-        return self._set_cookie(_SessionCookie(self._mint(), now, True))
 
     def _set_cookie(self, session: _SessionCookie) -> bytes:
         value = self.seal.seal(_COOKIE_PURPOSE, msgspec.msgpack.encode(session))

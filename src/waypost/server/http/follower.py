@@ -36,7 +36,9 @@ _RETRY_SECONDS = 1
 
 _READ_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 _DISCOVER_PATH = b"/profile/v1/discover"  # a read by POST
-_LEADER_PATHS = frozenset((b"/metrics", b"/readyz", b"/api/v1/stats"))  # about the service, not one of its processes
+_LEADER_PATHS = frozenset(
+    (b"/metrics", b"/readyz", b"/api/v1/stats", b"/api/v1/doctor")
+)  # about the service, not one of its processes
 
 _PEERS_PATH = b"/api/v1/peers"  # the leader follows them
 

@@ -195,7 +195,7 @@ class WebPages:
             return self._landing(call, alone)
         code = call.request.param(SIGN_IN_PARAMETER)
         if code is not None:
-            return see_other("/", self.sessions.redeem(code))
+            return see_other("/", await self.sessions.redeem(code))
         form = parse_search_form(call.request)
         found = await self._catalog.found(form, visitor)
         if call.request.param(_PART_PARAMETER) == "found":

@@ -20,6 +20,7 @@ from waypost.errors import ConfigurationError, StorageFull, StoreUnavailable, Wa
 OLDEST_SERVER: Final = 14
 CONNECT_SECONDS: Final = 2.0
 STATEMENT_SECONDS: Final = 2.0
+LONG_SECONDS: Final = 600.0  # for a statement at the start, or of a copy
 RETRY_SECONDS: Final = 1
 _POOL: Final = 4  # connections of a node, besides the one that listens; none in worker processes until they need one
 _NO_SYNC: Final = "WP001"  # raised by our functions
@@ -131,9 +132,10 @@ class Database:
         self._lock = asyncio.Lock()
         self._is_closed = False
 
-    async def connect(self) -> asyncpg.Connection:
-        """A connection of its own, for the caller to close. Of several hosts in the URL it is to one that accepts writes."""
-        return await asyncpg.connect(self.url, **_OPTIONS)
+    async def connect(self, seconds: float = STATEMENT_SECONDS) -> asyncpg.Connection:
+        """A connection of its own, for the caller to close; `seconds` limits each statement. Of several hosts in the URL it is
+        to one that accepts writes."""
+        return await asyncpg.connect(self.url, **{**_OPTIONS, "command_timeout": seconds})
 
     async def _get_pool(self) -> asyncpg.Pool:
         async with self._lock:

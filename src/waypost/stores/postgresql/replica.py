@@ -56,8 +56,11 @@ class LogRow(msgspec.Struct, frozen=True, gc=False):
 class Replica:
     """The writing connection. `position` and `checksum` are those of the last row of the log that it has."""
 
-    def __init__(self, folder: Path, failpoint: Failpoint) -> None:
-        self.folder = folder / REPLICA_FOLDER
+    def __init__(self, folder: Path, failpoint: Failpoint, *, subfolder: str = REPLICA_FOLDER) -> None:
+        """Without a `subfolder` the file is that of a new store, which is not removed if it cannot be opened."""
+        self._is_store = not subfolder
+        self._data = folder
+        self.folder = folder / subfolder
         self.path = self.folder / FILE_NAME
         self._failpoint = failpoint
         self._lock = FolderLock(folder)
@@ -70,11 +73,13 @@ class Replica:
     # --- Open and close --------------------------------------------------------------------------
 
     def open(self) -> None:
-        make_folder(self.folder.parent)
+        make_folder(self._data)
         self._lock.take()
         try:
             self._open()
         except (sqlite3.DatabaseError, DamagedStore):
+            if self._is_store:
+                raise
             self.clear()
 
     def _open(self) -> None:

@@ -26,11 +26,13 @@ import msgspec
 
 from waypost import __version__, limits
 from waypost.errors import InternalError, WaypostError
+from waypost.registry.doctor import DatabaseFacts
 from waypost.registry.ports import Command, CommandResult, CommittedChange, NoteListener
 from waypost.stores.commit import store_closed_error
 from waypost.stores.postgresql.cluster import ClusterCipher
 from waypost.stores.postgresql.database import (
     DATABASE_ERRORS,
+    LONG_SECONDS,
     LOST,
     STATEMENT_SECONDS,
     Database,
@@ -54,6 +56,7 @@ WRITE_SECONDS: Final = 1.8  # from the decision to an answer: a caller gets 503 
 READ_SECONDS: Final = 0.2  # how long a read waits for the head of the log, before it is answered as stale
 RECONNECT_SECONDS: Final = 0.25
 _BOUND_SECONDS: Final = 1.0  # a replica that did not see the head of the log for so long is stale
+_ECHO: Final = "0"
 _LISTEN_PROBE_SECONDS: Final = 1.0
 _FEED_ROWS: Final = 64
 _OPTIMISTIC_ATTEMPTS: Final = 3
@@ -61,6 +64,17 @@ _LOG_ROWS_KEPT: Final = 1000  # for nodes that were away for a moment, however f
 
 _HEAD = "SELECT position FROM waypost.log ORDER BY position DESC LIMIT 1"
 _CHECKSUM = "SELECT checksum FROM waypost.log WHERE position = $1"
+_FACTS = """SELECT current_setting('server_version') AS version, current_setting('fsync') = 'on' AS fsync,
+    current_setting('full_page_writes') = 'on' AS full_page_writes,
+    current_setting('synchronous_commit') AS synchronous_commit,
+    current_setting('synchronous_standby_names') AS synchronous_standbys,
+    (SELECT count(*) FROM pg_stat_replication) AS standbys,
+    current_setting('max_connections')::integer AS max_connections,
+    (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') AS connections,
+    coalesce(NOT inet_server_addr() <<= ANY (ARRAY['127.0.0.0/8', '::1/128']::inet[]), false) AS is_remote,
+    coalesce((SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()), false) AS tls,
+    (SELECT count(*) FROM waypost.nodes WHERE seen_at > clock_timestamp() - interval '15 seconds') AS nodes,
+    extract(epoch FROM clock_timestamp())::double precision AS time"""
 _TIME = "SELECT extract(epoch FROM clock_timestamp())::double precision"
 _ALIVE = """INSERT INTO waypost.nodes VALUES ($1, $2, clock_timestamp())
     ON CONFLICT (node) DO UPDATE SET seen_at = excluded.seen_at"""
@@ -125,6 +139,7 @@ class PostgresqlStore(SqliteReadStore):
         self._is_open = self._is_closing = False
         self._is_away = self._is_forked = False
         self._confirmed_at = time.monotonic()
+        self._hears = False
         self.races = 0
 
     # --- Lifecycle -------------------------------------------------------------------------------
@@ -154,7 +169,7 @@ class PostgresqlStore(SqliteReadStore):
     async def _load(self) -> None:
         """Bring the replica to the head of the log, before anybody reads it."""
         try:
-            connection = await self._database.connect()
+            connection = await self._database.connect(LONG_SECONDS)
         except (*DATABASE_ERRORS, ValueError) as error:
             raise start_error(error, self._database.url) from error
         try:
@@ -456,6 +471,7 @@ class PostgresqlStore(SqliteReadStore):
                 connection = await self._database.connect()
                 try:
                     await connection.add_listener(CHANNEL, self._hear)
+                    await connection.execute(f"NOTIFY {CHANNEL}, '{_ECHO}'")  # heard, unless there is a pool in between
                     while True:
                         await asyncio.sleep(_LISTEN_PROBE_SECONDS)
                         await connection.execute("SELECT 1")
@@ -464,6 +480,7 @@ class PostgresqlStore(SqliteReadStore):
             await asyncio.sleep(_LISTEN_PROBE_SECONDS)
 
     def _hear(self, *notification: Any) -> None:
+        self._hears = True
         if notification[-1].isdigit() and int(notification[-1]) > self._replica.position:
             self._wake.set()
 
@@ -544,6 +561,17 @@ class PostgresqlStore(SqliteReadStore):
         for future in readers:
             if not future.done():
                 future.set_result(is_current)
+
+    async def inspect_database(self) -> DatabaseFacts:
+        """For `waypost doctor`."""
+        try:
+            (row,) = await self._database.fetch(_FACTS)
+        except DATABASE_ERRORS:
+            return DatabaseFacts(is_away=True)
+        skew = time.time() - row["time"]
+        return DatabaseFacts(
+            **{name: value for name, value in row.items() if name != "time"}, hears=self._hears, skew_seconds=skew
+        )
 
     async def may_do(self, chore: str) -> bool:
         """Whether this node is to do a chore that one node of the cluster does."""

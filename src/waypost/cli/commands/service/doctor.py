@@ -90,7 +90,7 @@ def _local_diagnosis(session: Session) -> Diagnosis:
 def _find_damage(settings: Settings) -> DoctorFinding | None:
     """The state of the files of the data folder; None if it has no store yet. A start detects damage itself, so this is for
     a service that does not run."""
-    if not settings.is_durable or not (settings.data / DATABASES[0]).is_file():
+    if not settings.is_durable or settings.is_cluster or not (settings.data / DATABASES[0]).is_file():
         return None
     problems = check_data_folder(settings.data).problems
     if not problems:

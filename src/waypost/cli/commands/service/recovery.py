@@ -76,9 +76,15 @@ def check(session: Session) -> int:
 def _durable(settings: Settings) -> Settings:
     if not settings.is_durable:
         raise ConfigurationError(
-            f"The store {settings.store!r} keeps nothing: there is nothing to back up, restore or check.",
+            f"The store {settings.store_kind!r} keeps nothing: there is nothing to back up, restore or check.",
             path="store",
             hint="Use the store sqlite, which keeps its records in the data folder.",
+        )
+    if settings.is_cluster:
+        raise ConfigurationError(
+            "The records are in PostgreSQL, not in the data folder.",
+            path="store",
+            hint="Use the tools of the database (pg_dump), and keep the cluster key; or `waypost store copy` to a data folder.",
         )
     return settings
 

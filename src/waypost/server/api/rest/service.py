@@ -21,7 +21,7 @@ from waypost.model.names import domain_of
 from waypost.model.principal import SCOPE_ADMIN, SCOPES, audience
 from waypost.model.registration import parse_ttl
 from waypost.registry.audit_trail import audit_entry_by, audit_service_keys
-from waypost.registry.doctor import Deployment, HostFacts, RuntimeFacts, diagnose
+from waypost.registry.doctor import DatabaseFacts, Deployment, HostFacts, RuntimeFacts, diagnose
 from waypost.registry.ports import KeyValueStore
 from waypost.registry.registry import Registry
 from waypost.responses.service import (
@@ -284,8 +284,11 @@ class DoctorApi:
         settings: Settings,
         silent_issuers: Callable[[], tuple[str, ...]],
         has_embedder: Callable[[], bool],
+        inspect_database: Callable[[], Awaitable[DatabaseFacts]] | None = None,
     ) -> None:
-        """`silent_issuers` lists the key sets of outside issuers that could not be fetched."""
+        """`silent_issuers` lists the key sets of outside issuers that could not be fetched. `inspect_database` is for the one
+        of a cluster."""
+        self._inspect_database = inspect_database
         self._registry = registry
         self._settings = settings
         self._has_embedder = has_embedder
@@ -316,6 +319,7 @@ class DoctorApi:
         registry = self._registry
         asserted = await self._find_asserted_domains()
         return RuntimeFacts(
+            database=None if self._inspect_database is None else await self._inspect_database(),
             allow_rules=tuple(rule.rule for rule in await registry.trust.allow_rules()),
             silent_issuers=self._silent_issuers(),
             agents=len(registry.entries),
