@@ -97,16 +97,20 @@ class ServiceReplies:
 def _results_text(text: str, findings: DiscoverResult) -> str:
     if not findings.candidates:
         return "I know no agent for that. Try other words, or register one."
-    head = "This agent can help:" if len(findings.candidates) == 1 else "These agents can help, the best first:"
-    return "\n".join(
-        [head, *(f"{place}. {_candidate_text(each)}" for place, each in enumerate(findings.candidates, 1))]
-    )
+    fitting = [each for each in findings.candidates if each.match != "weak"]
+    candidates = fitting or findings.candidates
+    if not fitting:
+        head = "Nothing fits well. The nearest:"
+    else:
+        head = "This agent can help:" if len(fitting) == 1 else "These agents can help, the best first:"
+    return "\n".join([head, *(f"{place}. {_candidate_text(each)}" for place, each in enumerate(candidates, 1))])
 
 
 def _candidate_text(candidate: MatchedAgent) -> str:
     record = candidate.record
     level = BADGES.get(candidate.trust.level, "claimed")
-    return f"{record.name} — {_shorten(record.description)}\n   {record.id} · score {candidate.score:.2f} · {level}"
+    about = f"{record.name} — {_shorten(record.description)}"
+    return f"{about}\n   {record.id} · {candidate.match} match · {level}\n   {candidate.reason}"
 
 
 def _shorten(text: str) -> str:

@@ -372,7 +372,10 @@ def test_a_search_names_the_agent_and_the_reason(shell: Shell, agent: Document) 
     assert (match, name, agent_id) == ("strong", agent["name"], agent["id"])
     assert "invoice" in reason
     answer = shell("find", "translate an invoice", "--tag", tag, "-o", "json").json
-    assert answer["candidates"][0]["id"] == agent["id"]
+    (found,) = answer["candidates"]
+    assert found["id"] == agent["id"]
+    assert {"name", "score", "match", "reason", "tags", "protocols", "endpoint", "bindings", "trust"} <= set(found)
+    assert found["endpoint"] == found["bindings"][0]["endpoint"]
     assert shell("find", "translate", "--tag", tag, "-o", "jsonl").lines[0]["id"] == agent["id"]
     explained = shell("find", "translate an invoice to German", "--tag", tag, "--explain").out
     assert agent["name"] in explained

@@ -221,10 +221,13 @@ def describe_candidates(answer: Mapping[str, Any]) -> str:
         lines.append(
             f"{number}. {candidate.get('name') or candidate['id']}: {truncate_text(summary, _DESCRIPTION_CHARS)}"
         )
+        lines.append(f"   {candidate['match']} match: {candidate['reason']}")
         lines.append(f"   id: {candidate['id']}")
         lines += [f"   {binding['protocol']}: {binding['endpoint']}" for binding in candidate["bindings"]]
     if not lines:
         return "No agent fits."
+    if all(candidate["match"] == "weak" for candidate in answer["candidates"]):
+        lines.insert(0, "Nothing fits well. The nearest agents:")
     return "\n".join(lines)
 
 

@@ -259,13 +259,18 @@ def _constraint(text: str) -> tuple[str, Any]:
 
 def _show_result(printer: Printer, found: SearchResult, *, explain: bool, show_all: bool) -> None:
     if printer.output == "json":
-        printer.value(found.document)
+        printer.value({**found.document, "candidates": [*map(_candidate_value, found.candidates)]})
     elif printer.output == "jsonl":
-        printer.values(candidate.document for candidate in found.candidates)
+        printer.values(map(_candidate_value, found.candidates))
     elif not found.candidates:
         printer.note(_HINTS.get(found.empty.reason if found.empty else "", _HINTS["filtered"]))
     else:
         _show_candidates(printer, found.candidates, explain=explain, show_all=show_all)
+
+
+def _candidate_value(candidate: Candidate) -> dict[str, Any]:
+    """The candidate as the service sent it, with the members that the SDK derives from its bindings."""
+    return {**candidate.document, "protocols": list(candidate.protocols), "endpoint": candidate.endpoint}
 
 
 def _show_candidates(printer: Printer, candidates: Sequence[Candidate], *, explain: bool, show_all: bool) -> None:
