@@ -44,7 +44,7 @@ async def test_the_sdk_uses_every_tool(server: RunningServer, transport: str, mo
     name = f"by-{transport}-{mode}"
     async with Client(way, mode=mode) as client:
         listed = await client.list_tools()
-        assert [tool.name for tool in listed.tools] == ["find_agents", "get_agent", "register_agent"]
+        assert [tool.name for tool in listed.tools] == ["find_agents", "get_agent", "register_agent", "ard_search"]
         document = profile(name, description=f"Paints {name} in the manner of an old master.")
         made = await client.call_tool("register_agent", {"document": document})
         assert not made.is_error
@@ -54,5 +54,8 @@ async def test_the_sdk_uses_every_tool(server: RunningServer, transport: str, mo
         read = await client.call_tool("get_agent", {"id": name, "as": "a2a"})
         assert read.structured_content is not None
         assert read.structured_content["description"] == document["description"]
+        entries = await client.call_tool("ard_search", {"query": {"text": f"paint {name}"}})
+        assert entries.structured_content is not None
+        assert entries.structured_content["results"][0]["description"] == document["description"]
         missing = await client.call_tool("get_agent", {"id": "nobody"})
         assert missing.is_error

@@ -33,6 +33,25 @@ def python_packages(*requirements: str) -> Path:
     return folder
 
 
+def npm_packages(*packages: str) -> Path:
+    """The folder `node_modules` with packages of npm, made and kept in the same way."""
+    digest = hashlib.sha256("\n".join(("npm", *packages)).encode()).hexdigest()[:16]
+    folder = Path(sys.prefix) / "judges" / digest
+    if folder.is_dir():
+        return folder / "node_modules"
+    if shutil.which("npm") is None:
+        _refuse("npm is not installed")
+    folder.parent.mkdir(exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(dir=folder.parent))
+    command = ["npm", "install", "--prefix", str(fresh), "--no-audit", "--no-fund", "--silent", *packages]
+    installed = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False)
+    if installed.returncode:
+        shutil.rmtree(fresh, ignore_errors=True)
+        _refuse(f"{', '.join(packages)} cannot be installed: {installed.stderr[-300:]}")
+    _keep(fresh, folder)
+    return folder / "node_modules"
+
+
 def run_python(packages: Path, script: Path, *arguments: str) -> str:
     """The output of a script that uses the packages of a folder."""
     environment = {**os.environ, "PYTHONPATH": str(packages)}

@@ -127,7 +127,8 @@ def make_http_app(
         rates=security.rates,
         answer_rpc=rtfs.answer_calls,
     )
-    tools = make_tools(registry, DocumentReader(registry, core.renderer), apis.profile.find)
+    ard = ArdApi(registry, core.renderer)
+    tools = make_tools(registry, DocumentReader(registry, core.renderer), apis.profile.find, ard.search)
     mcp = McpApi(tools, anonymous_read=settings.anonymous_read, rates=security.rates)
     return HttpApp(
         routes,
@@ -135,7 +136,7 @@ def make_http_app(
             _make_agent_framework(context, core, apis),
             rtfs,
             announce,
-            ArdApi(registry, core.renderer),
+            ard,
             mcp,
             A2aApi(apis.profile.find),
             McpRegistryApi(registry, core.renderer),

@@ -8,6 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 import pytest_asyncio
+from jsonschema import Draft202012Validator
 
 from support.service import Bench, profile, service
 from waypost.protocols.mcp.messages import HANDSHAKE, MODERN, routing_headers
@@ -44,9 +45,13 @@ async def ask(caller: httpx2.AsyncClient, method: str, **params: Any) -> dict[st
     return result
 
 
-async def ask_modern(caller: httpx2.AsyncClient, method: str, **params: Any) -> dict[str, Any]:
+def modern_request(method: str, **params: Any) -> dict[str, Any]:
     said = message(method, _meta=META, **params)
-    answer = await caller.post("/mcp", json=said, headers=routing_headers(said))
+    return {"json": said, "headers": routing_headers(said)}
+
+
+async def ask_modern(caller: httpx2.AsyncClient, method: str, **params: Any) -> dict[str, Any]:
+    answer = await caller.post("/mcp", **modern_request(method, **params))
     assert answer.status_code == 200, answer.text
     result: dict[str, Any] = answer.json()["result"]
     assert result["resultType"] == "complete"
@@ -87,9 +92,9 @@ async def test_a_notification_is_taken_and_not_answered(caller: httpx2.AsyncClie
     assert (answer.status_code, answer.content) == (202, b"")
 
 
-async def test_the_tools_are_the_three_of_the_surface_in_both_eras(caller: httpx2.AsyncClient) -> None:
+async def test_the_tools_are_those_of_the_surface_in_both_eras(caller: httpx2.AsyncClient) -> None:
     old, new = await ask(caller, "tools/list"), await ask_modern(caller, "tools/list")
-    assert [tool["name"] for tool in old["tools"]] == ["find_agents", "get_agent", "register_agent"]
+    assert [tool["name"] for tool in old["tools"]] == ["find_agents", "get_agent", "register_agent", "ard_search"]
     assert new["tools"] == old["tools"]
     assert "resultType" not in old
     find = old["tools"][0]["inputSchema"]
@@ -99,7 +104,43 @@ async def test_the_tools_are_the_three_of_the_surface_in_both_eras(caller: httpx
     assert find["required"] == ["query"]
 
 
+async def test_ping_belongs_to_the_revisions_with_a_session(caller: httpx2.AsyncClient) -> None:
+    assert await ask(caller, "ping") == {}
+    answer = await caller.post("/mcp", **modern_request("ping"))
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, -32601)
+
+
+async def test_whitespace_around_a_header_is_not_part_of_its_value(caller: httpx2.AsyncClient) -> None:
+    request = modern_request("tools/call", name="find_agents", arguments={"query": "weather"})
+    request["headers"] = {name: f"\t {value} \t" for name, value in request["headers"].items()}
+    answer = await caller.post("/mcp", **request)
+    assert (answer.status_code, "result" in answer.json()) == (200, True)
+
+
 # --- The tools ------------------------------------------------------------------------------------
+
+
+async def test_structured_content_fits_the_output_schema_of_its_tool(caller: httpx2.AsyncClient) -> None:
+    """Also that of an error: some clients check it."""
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("find_agents", {"query": "weather"}),
+        ("find_agents", {"query": "weather", "include_evidence": True}),
+        ("find_agents", {"query": "weather", "min_match": "perfect"}),
+        ("get_agent", {"id": "rain"}),
+        ("get_agent", {"id": "rain", "as": "a2a"}),
+        ("get_agent", {"id": "nobody"}),
+        ("register_agent", {"document": profile("another")}),
+        ("register_agent", {"document": {}}),
+        ("ard_search", {"query": {"text": "weather"}}),
+        ("ard_search", {"query": {}}),
+    ]
+    tools = {tool["name"]: tool["outputSchema"] for tool in (await ask(caller, "tools/list"))["tools"]}
+    for schema in tools.values():
+        Draft202012Validator.check_schema(schema)
+        assert schema["type"] == "object"
+    for name, arguments in calls:
+        result = await ask(caller, "tools/call", name=name, arguments=arguments)
+        Draft202012Validator(tools[name]).validate(result["structuredContent"])
 
 
 async def test_finding_over_mcp_is_the_discovery_response(caller: httpx2.AsyncClient) -> None:

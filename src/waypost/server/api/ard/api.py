@@ -95,7 +95,11 @@ class ArdApi:
         return Response(error_codes(error).http, dump_json(body), content_type=_JSON, headers=problem_headers(error))
 
     async def _search(self, request: Request, principal: Principal) -> Response:
-        query = parse_search(await _read_body(request))
+        return json_response(await self.search(await _read_body(request), principal)).add(*_NO_STORE)
+
+    async def search(self, body: JsonObject, principal: Principal) -> JsonObject:
+        """The results of a search; `body` is that of `/ard/search`."""
+        query = parse_search(body)
         context = _token_context(principal, query.text, query.filter.values, query.federation)
         after: PagePosition | None = (
             self._open_token(_SEARCH_PURPOSE, query.page_token, context, PagePosition) if query.page_token else None
@@ -111,7 +115,7 @@ class ArdApi:
         if has_more:
             position = matches[-1].score, matches[-1].identifier
             response["pageToken"] = self._registry.cursors.seal_page(_SEARCH_PURPOSE, position, *context)
-        return json_response(response).add(*_NO_STORE)
+        return response
 
     def _results(self, matches: Sequence[ArdMatch], entries: Mapping[str, JsonObject]) -> list[JsonObject]:
         scores = {match.id: match.score for match in matches}
