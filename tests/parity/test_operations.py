@@ -33,6 +33,7 @@ LOCAL = {
     "check",
     "store",
     "validate",
+    "apply",
     "call",
 }
 # Methods of the clients that are no operation: another form of an operation's result, and closing the client.

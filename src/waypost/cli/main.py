@@ -57,6 +57,7 @@ COMMAND_GROUPS = {
     "Register agents": {
         "register": LazyCommand("agents.register", "register", "Register agents from documents of any dialect."),
         "validate": LazyCommand("agents.validate", "validate", "Check documents; nothing is sent."),
+        "apply": LazyCommand("agents.apply", "apply", "Make the registry agree with a folder of documents."),
         "renew": LazyCommand("agents.lifecycle", "renew", "Renew the lease of an agent."),
         "withdraw": LazyCommand("agents.lifecycle", "withdraw", "Remove agents."),
         "share": LazyCommand("agents.lifecycle", "share", "Share a private agent with other subjects."),

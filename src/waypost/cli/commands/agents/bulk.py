@@ -192,7 +192,7 @@ def import_agents(session: Session, sources: tuple[str, ...], visibility: str | 
     choice = FetchOptions(yes=yes, dry_run=dry_run, visibility=visibility, organisation=True)
     with session.client() as client:
         fetched = [*_import_urls(client, printer, addresses, choice)]
-        everything = chain(fetched, _import_results(client, documents, visibility))
+        everything = chain(fetched, register_documents(client, documents, visibility))
         results = show_progress(printer, "Importing", everything, total=len(documents) + len(fetched))
         values = (_show_result(printer, document, result) for document, result in results)
         if printer.is_human:
@@ -230,7 +230,7 @@ def _import_urls(
                 yield document, agent.receipt
 
 
-def _import_results(
+def register_documents(
     client: SyncClient, documents: list[ImportDocument], visibility: str | None
 ) -> Iterator[tuple[ImportDocument, Receipt | Failure]]:
     """Each document with its result, in order: JSON in batches, S-expressions one by one."""
@@ -269,10 +269,10 @@ def _show_result(printer: Printer, document: ImportDocument, result: Receipt | F
         return {"source": document.origin, **receipt_value(result)}
     if printer.is_human:
         report_error(result.error, document.origin)
-    return {"source": document.origin, "outcome": "failed", "error": _error_value(result.error)}
+    return {"source": document.origin, "outcome": "failed", "error": error_value(result.error)}
 
 
-def _error_value(error: WaypostError) -> dict[str, Any]:
+def error_value(error: WaypostError) -> dict[str, Any]:
     members = {"code": error.code, "message": error.message, "path": error.path, "hint": error.hint}
     return {name: value for name, value in members.items() if value is not None}
 
