@@ -63,6 +63,16 @@ class ReasonWriter:
             return None
         return next((self._words[term] for term in self._matched(record.name) if term in self._ruled_out), None)
 
+    def has_all_words(self, record: AgentRecord) -> bool:
+        """Whether the record has every word of the query; a single word counts in the name and the tags only."""
+        named = {*analyse(record.name).split(), *analyse(" ".join(record.tags)).split()}
+        missing = self._words.keys() - named
+        if len(self._words) > 1 and missing:
+            missing -= set(analyse(record.description).split())
+            for example in record.examples if missing else ():
+                missing -= set(analyse(example.text).split())
+        return bool(self._words) and not missing
+
     def _matched(self, text: str) -> list[str]:
         return [term for term in dict.fromkeys(analyse(text).split()) if term in self._words]
 

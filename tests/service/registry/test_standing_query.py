@@ -18,7 +18,12 @@ from waypost.registry.find.standing_query import StandingQuery
 PATH = "/api/v1/watch"
 WHALES = "count whales in satellite pictures"
 FITTING = {"name": "Whale Counter", "description": "Counts whales in satellite pictures of the ocean."}
+ALSO_FITTING = {
+    "name": "Satellite Watcher",
+    "description": "Finds and counts whales, in pictures that a satellite took.",
+}
 OTHER = {"name": "Bread Baker", "description": "Bakes bread at night."}
+FILLERS = ("invoices", "weather", "tides", "chess", "contracts", "payroll", "maps", "recipes")
 
 
 def bearer(token: str) -> list[tuple[bytes, bytes]]:
@@ -31,6 +36,12 @@ async def put(bench: Bench, agent_id: str, subject: str = "alice", visibility: s
     assert answer.status_code < 300, answer.text
 
 
+async def fill(bench: Bench) -> None:
+    """Other agents: a word that every agent has says nothing."""
+    for topic in FILLERS:
+        await put(bench, f"urn:x:{topic}", name=f"Agent for {topic}", description=f"Handles {topic} of all kinds.")
+
+
 async def read(stream: EventStream) -> tuple[str, str, str | None]:
     event = await stream.next()
     assert event is not None
@@ -40,12 +51,13 @@ async def read(stream: EventStream) -> tuple[str, str, str | None]:
 
 async def test_only_agents_that_fit_are_reported_with_their_match(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
+        await fill(bench)
         app, token = bench.application.http_app, bench.token("bob")
         async with open_stream(app, PATH, bearer(token), query=WHALES) as stream:
             await put(bench, "urn:x:bread", **OTHER)
             await put(bench, "urn:x:whales", **FITTING)
             assert await read(stream) == ("registered", "urn:x:whales", "strong")
-            await put(bench, "urn:x:bread", name="Whale Counter", description=FITTING["description"])  # now it fits
+            await put(bench, "urn:x:bread", **ALSO_FITTING)  # now it fits
             assert await read(stream) == ("updated", "urn:x:bread", "strong")
             await put(bench, "urn:x:never", **OTHER)
             for name in ("urn:x:never", "urn:x:whales"):
@@ -55,6 +67,7 @@ async def test_only_agents_that_fit_are_reported_with_their_match(tmp_path: Path
 
 async def test_min_match_chooses_what_is_reported(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
+        await fill(bench)
         app, token = bench.application.http_app, bench.token("bob")
         async with (
             open_stream(app, PATH, bearer(token), query=WHALES, min_match="weak") as every,
@@ -74,6 +87,7 @@ async def test_min_match_chooses_what_is_reported(tmp_path: Path) -> None:
 
 async def test_a_standing_query_resumes_after_its_cursor(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
+        await fill(bench)
         app, token = bench.application.http_app, bench.token("bob")
         for at in range(3):
             await put(bench, f"urn:x:bread{at}", **OTHER)
@@ -85,6 +99,7 @@ async def test_a_standing_query_resumes_after_its_cursor(tmp_path: Path) -> None
 
 async def test_a_hidden_agent_is_not_reported(tmp_path: Path) -> None:
     async with service(tmp_path, anonymous_read=True) as bench:
+        await fill(bench)
         app = bench.application.http_app
         async with (
             open_stream(app, PATH, bearer(bench.token("bob")), query=WHALES) as bob,

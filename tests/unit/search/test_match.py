@@ -74,7 +74,7 @@ def test_without_a_background_the_defaults_apply() -> None:
 
 
 def test_a_higher_background_raises_the_thresholds_within_bounds() -> None:
-    low, high = calibrate_thresholds([0.004] * 24, 1000), calibrate_thresholds([0.1] * 24, 1000)
+    low, high = (calibrate_thresholds([factor * DEFAULT_BACKGROUND] * 24, 1000) for factor in (0.5, 2.0))
     assert low.strong < DEFAULT_THRESHOLDS.strong < high.strong
     assert low.possible < DEFAULT_THRESHOLDS.possible < high.possible
     for best in (0.0, 0.3, 0.999, 1.0):
@@ -83,12 +83,12 @@ def test_a_higher_background_raises_the_thresholds_within_bounds() -> None:
 
 
 def test_a_few_agents_hardly_move_the_thresholds() -> None:
-    few, many = (calibrate_thresholds([0.2] * 24, agents) for agents in (5, 5000))
+    few, many = (calibrate_thresholds([2 * DEFAULT_BACKGROUND] * 24, agents) for agents in (5, 5000))
     assert few.strong - DEFAULT_THRESHOLDS.strong < 0.3 * (many.strong - DEFAULT_THRESHOLDS.strong)
 
 
 def test_a_minority_of_questions_that_fit_does_not_move_the_thresholds() -> None:
-    best_scores = [0.02] * 24
+    best_scores = [1.5 * DEFAULT_BACKGROUND] * 24
     fitting = [*best_scores[:-8], *[0.99] * 8]
     assert calibrate_thresholds(fitting, 1000) == calibrate_thresholds(best_scores, 1000)
     assert calibrate_thresholds(fitting[::-1], 1000) == calibrate_thresholds(fitting, 1000)

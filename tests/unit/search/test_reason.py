@@ -71,3 +71,20 @@ def test_a_signal_for_an_example_that_is_gone_quotes_nothing() -> None:
 
 def test_a_remark_is_part_of_the_sentence() -> None:
     assert add_remark("Tagged finance.", "it is deprecated") == "Tagged finance; it is deprecated."
+
+
+@pytest.mark.parametrize(
+    ("text", "has_all"),
+    [
+        ("spanish invoices in a table", True),  # in an example
+        ("translate the layout", True),
+        ("finance invoices", True),
+        ("invoice", True),
+        ("pdf", True),
+        ("layout", False),  # a single word of the description says little
+        ("translate a whale", False),
+        ("", False),
+    ],
+)
+def test_a_record_has_all_words_of_a_query(text: str, has_all: bool) -> None:
+    assert ReasonWriter(Query(text=text)).has_all_words(RECORD) is has_all

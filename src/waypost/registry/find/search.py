@@ -291,12 +291,15 @@ class AgentSearch:
         return self._exact_fields[registration.id]
 
     def _match(self, hit: Hit, registration: Registration) -> Match:
-        exact = self._exact_field(registration)
-        if exact is None and self._reasons.find_ruled_out(registration.record):
+        record, exact = registration.record, self._exact_field(registration)
+        if exact is None and self._reasons.find_ruled_out(record):
             return "weak"
-        if not self._has_words and hit.score < self._thresholds.possible:
-            return "possible"  # it has all that the caller named: tags, protocols
-        return match_of(hit.score, self._thresholds, exact)
+        match = match_of(hit.score, self._thresholds, exact)
+        if match != "weak":
+            return match
+        # Without words it has all that the caller named: tags, protocols.
+        has_all = not self._has_words or self._reasons.has_all_words(_without_private_examples(record))
+        return "possible" if has_all else "weak"
 
     def _reason(self, hit: Hit, registration: Registration) -> str:
         record = registration.record
