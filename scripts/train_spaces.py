@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Fit what ships with the default vectors: a projection from 512 to 256 dimensions and 2,048 landmarks for each space.
+"""Fit what ships with the default vectors: 2,048 landmarks for each space, and a projection from 512
+to 256 dimensions for the multilingual ones.
 
     scripts/train_spaces.py                 write src/waypost/embedders/data/*.npy
     scripts/train_spaces.py --check         say whether they are what would be written
@@ -27,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from waypost.embedders import use_model
+from waypost.embedders.english_encoder import ENGLISH, load_english
 from waypost.embedders.onnx import OnnxEncoder, open_onnx_folder
 from waypost.embedders.use_encoder import StaticEncoder, TokenEncoder, UseNetwork
 from waypost.embedders.use_model import (
@@ -115,7 +117,12 @@ def fitted_arrays(model: UseModel) -> dict[str, npt.NDArray[np.generic]]:
         carried = unit(encode(topics(tokenizer)) @ projection.astype(np.float32))
         made[f"{part}.projection.npy"] = projection
         made[f"{part}.landmarks.npy"] = train_quantizer(carried, LISTS, SEED).codes
-    return made
+    return {**made, f"{ENGLISH}.landmarks.npy": english_landmarks(tokenizer)}
+
+
+def english_landmarks(tokenizer: Tokenizer) -> npt.NDArray[np.int8]:
+    """The English model contains its projection: scripts/train_model.py."""
+    return train_quantizer(load_english()[ENGLISH](topics(tokenizer)), LISTS, SEED).codes
 
 
 def package() -> UsePackage:

@@ -243,6 +243,9 @@ BOUND_KEY_CACHE: Final = 1024  # rows of the trust store with parsed keys, about
 
 # --- Embedders -----------------------------------------------------------------------------------
 EMBEDDER_TOKENS: Final = 256  # of one text; more do not improve the vector of a sentence model
+EMBEDDER_ENGLISH_TOKENS: Final = (
+    64  # the same for the English model, which was trained with so many; its time grows with them
+)
 EMBEDDER_BATCH_TOKENS: Final = 1024  # encoded at once: about 30 ms, and the activations stay in the CPU cache
 EMBEDDER_TOKEN_CACHE: Final = 32  # tokenized texts: a query and its clauses are needed by both vector spaces
 EMBEDDER_VECTOR_CACHE: Final = 4096  # vectors of query texts, 1 KiB each

@@ -176,11 +176,7 @@ class Models:
 
 
 def has_sentence_model(settings: Settings) -> bool:
-    """Whether a sentence model is configured, or installed where `auto` looks for one."""
-    if settings.embedder == "auto":
-        from waypost.embedders.use_model import find_package
-
-        return find_package() is not None
+    """Whether a sentence model is configured. One ships with Waypost."""
     return settings.embedder != "none"
 
 

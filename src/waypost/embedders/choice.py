@@ -1,10 +1,12 @@
-"""The choice of vector spaces by the setting `embedder`: `auto`, `none`, `use`, or `onnx:FOLDER`."""
+"""The choice of vector spaces by the setting `embedder`: `auto`, `none`, `use`, `minilm`, or `onnx:FOLDER`."""
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from waypost.embedders.english_encoder import ENGLISH, VERSION, load_english
 from waypost.embedders.lazy_embedder import CachingEmbedder, LazyEmbedder, ModelLoader
 from waypost.embedders.onnx import OnnxEncoder, open_onnx_folder
 from waypost.embedders.use_encoder import load_encoders
@@ -24,11 +26,11 @@ from waypost.search.vectors import SpaceRole, VectorSpace
 AUTO: Final = "auto"
 NONE: Final = "none"
 USE: Final = "use"
+MINILM: Final = "minilm"
 ONNX: Final = "onnx:"
 
-NO_MODEL: Final = (
-    "No sentence model is installed: results are by words and tags only. "
-    "Install waypost with its default dependencies, or choose one with --embedder."
+NO_MULTILINGUAL_MODEL: Final = (
+    f"The package {DISTRIBUTION} is not installed: a query finds agents in other languages by words and tags only."
 )
 
 
@@ -55,18 +57,41 @@ def choose_embedder(setting: str, copies: Path | None) -> EmbedderChoice:
         return EmbedderChoice()
     if setting.startswith(ONNX):
         return _onnx(Path(setting.removeprefix(ONNX)).expanduser(), copies)
-    if setting not in (AUTO, USE):
+    if setting not in (AUTO, USE, MINILM):
         raise ConfigurationError(
-            f"{setting!r} is not an embedder.", path="embedder", hint="Use auto, none, use or onnx:FOLDER."
+            f"{setting!r} is not an embedder.", path="embedder", hint="Use auto, none, use, minilm or onnx:FOLDER."
         )
     package = find_package()
-    if package is not None:
-        return _use(package, copies, (NETWORK, STATIC))
-    if setting == USE:
+    if package is None and setting == USE:
         raise ConfigurationError(
             f"The package {DISTRIBUTION} is not installed.", path="embedder", hint=f"Install {DISTRIBUTION}."
         )
-    return EmbedderChoice(warnings=(NO_MODEL,))
+    if package is None:
+        return _join(_english(), EmbedderChoice(warnings=(NO_MULTILINGUAL_MODEL,)))
+    if setting == MINILM:
+        return _join(_english(), _use(package, copies, (STATIC,)))
+    use = _use(package, copies, (NETWORK, STATIC))
+    return use if setting == USE else _join(use, _english())
+
+
+def _join(*chosen: EmbedderChoice) -> EmbedderChoice:
+    spaces, warnings, loaders = (tuple(chain.from_iterable(parts)) for parts in zip(*chosen, strict=True))
+    return EmbedderChoice(spaces, warnings, loaders)
+
+
+def _english() -> EmbedderChoice:
+    """Vectors of descriptions alone: those of examples take three times as long, and hybrid results are as good without."""
+    loader = ModelLoader(load_english)
+    embedder = LazyEmbedder(f"{ENGLISH}-{VERSION}", DIMS, loader, ENGLISH)
+    space = VectorSpace(
+        CachingEmbedder(embedder),
+        load_quantizer(ENGLISH),
+        is_quick=False,
+        has_examples=False,
+        role=SpaceRole.ENGLISH,
+        is_centred=False,
+    )
+    return EmbedderChoice((space,), (), (loader,))
 
 
 def _use(package: UsePackage, copies: Path | None, parts: tuple[str, ...]) -> EmbedderChoice:
@@ -89,4 +114,4 @@ def _onnx(path: Path, copies: Path | None) -> EmbedderChoice:
     package = find_package()
     static = _use(package, copies, (STATIC,)) if package is not None else EmbedderChoice()
     space = VectorSpace(CachingEmbedder(embedder), folder.quantizer(), is_quick=False)
-    return EmbedderChoice((space, *static.spaces), (), (loader, *static.loaders))
+    return _join(EmbedderChoice((space,), (), (loader,)), static)

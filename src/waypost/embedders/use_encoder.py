@@ -163,13 +163,20 @@ class TokenEncoder:
     """`Embedder.encode` for a model that takes tokens."""
 
     def __init__(
-        self, tokenizer: TextTokenizer, model: _EncodeTokens, dims: int, runs: _EncodeRuns | None = None
+        self,
+        tokenizer: TextTokenizer,
+        model: _EncodeTokens,
+        dims: int,
+        runs: _EncodeRuns | None = None,
+        most: int = limits.EMBEDDER_TOKENS,
     ) -> None:
-        """`runs` encodes a list of tokens and runs of it; None: parts are encoded as separate texts."""
+        """`runs` encodes a list of tokens and runs of it; None: parts are encoded as separate texts. `most` limits the tokens of
+        a text, two of which mark its ends."""
         self._tokenizer = tokenizer
         self._model = model
         self._runs = runs
         self._dims: Final = dims
+        self._most: Final = most
 
     def __call__(self, texts: Sequence[str]) -> Vectors:
         tokens = [self._tokenize(text) for text in texts]
@@ -185,17 +192,16 @@ class TokenEncoder:
         if self._runs is None:
             return self((text, *parts))
         tokens = self._tokenize(text)
-        found = [_find_run(self._tokenize(part), tokens) for part in parts]
+        found = [_find_run(self._tokenize(part), tokens, self._most - 2) for part in parts]
         runs = [run for run in found if run is not None]
         return self._runs(tokens, runs) if len(runs) == len(parts) and tokens else self((text, *parts))
 
     def _tokenize(self, text: str) -> list[int]:
-        return self._tokenizer.encode(text, limits.EMBEDDER_TOKENS)
+        return self._tokenizer.encode(text, self._most - 2)
 
 
-def _find_run(part: Sequence[int], tokens: Sequence[int]) -> tuple[int, int] | None:
+def _find_run(part: Sequence[int], tokens: Sequence[int], most: int) -> tuple[int, int] | None:
     """The run of a part in the whole text, perhaps without its first or last token, which may differ next to punctuation."""
-    most = limits.EMBEDDER_TOKENS - 2
     for some in (part, part[:-1], part[1:], part[1:-1]):
         if (found := _find_exact_run(some, tokens, most)) is not None:
             return found

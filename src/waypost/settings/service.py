@@ -115,7 +115,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     embedder: Annotated[
         str,
         Row(
-            "The sentence model for vectors: `auto` (`use`, if its package is installed), `use`, `onnx:FOLDER` or `none`."
+            "The sentence models for vectors: `auto` (`use` and `minilm`), `use` (multilingual), `minilm` (English), "
+            "`onnx:FOLDER` or `none`."
         ),
     ] = "auto"
     open: Annotated[bool, Row("Turn authentication off. Only on a loopback address, for trials.")] = False

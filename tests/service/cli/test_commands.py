@@ -438,13 +438,6 @@ def test_many_agents_are_imported_and_exported(shell: Shell, agent: Document) ->
     assert all(exported[document["id"]] == document for document in documents)
 
 
-def test_an_import_waits_for_the_vectors(shell: Shell, server: RunningServer, agent: Document) -> None:
-    lines = b"".join(json.dumps({**agent, "id": f"{agent['id']}/{number}"}).encode() + b"\n" for number in range(50))
-    assert shell("import", shell.write("some.jsonl", lines), "--wait").out == "50 read: 50 created\n"
-    with SyncClient(server.url, token=server.admin_token) as client:
-        assert client.stats().indexing_pending == 0
-
-
 def test_an_export_may_go_to_a_file_or_be_one_array(shell: Shell, agent: Document) -> None:
     shell("register", shell.write("a.json", agent))
     ran = shell("export", "--to", "out.jsonl")

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from waypost import limits
-from waypost.embedders.choice import NO_MODEL, choose_embedder
+from waypost.embedders.choice import NO_MULTILINGUAL_MODEL, choose_embedder
 from waypost.embedders.lazy_embedder import CachingEmbedder, LazyEmbedder, ModelLoader
 from waypost.errors import ConfigurationError, Unavailable
-from waypost.search.vectors import Vectors
+from waypost.search.vectors import SpaceRole, Vectors
 
 
 class Counting:
@@ -34,14 +34,23 @@ def lazy(model: Counting) -> LazyEmbedder:
 # --- Choosing -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("setting", ["auto", "use"])
-def test_the_default_is_a_slow_space_and_a_quick_one_of_one_model(setting: str) -> None:
+_SLOW_AND_QUICK = [(SpaceRole.MULTILINGUAL, False), (SpaceRole.STATIC, True)]
+
+
+@pytest.mark.parametrize(
+    ("setting", "wanted"),
+    [
+        ("auto", [*_SLOW_AND_QUICK, (SpaceRole.ENGLISH, False)]),
+        ("use", _SLOW_AND_QUICK),
+        ("minilm", [(SpaceRole.ENGLISH, False), (SpaceRole.STATIC, True)]),
+    ],
+)
+def test_each_setting_has_its_spaces(setting: str, wanted: list[tuple[SpaceRole, bool]]) -> None:
     chosen = choose_embedder(setting, None)
-    assert [(space.embedder.dims, space.is_quick) for space in chosen.spaces] == [(256, False), (256, True)]
-    assert len({space.name for space in chosen.spaces}) == 2
+    assert [(space.role, space.is_quick) for space in chosen.spaces] == wanted
+    assert len({space.name for space in chosen.spaces}) == len(wanted)
     assert chosen.warnings == ()
-    slow, quick = (space.embedder.encode(["hello world"]) for space in chosen.spaces)
-    assert slow.shape == quick.shape == (1, 256)
+    assert [space.embedder.encode(["hello world"]).shape for space in chosen.spaces] == [(1, 256)] * len(wanted)
 
 
 def test_nothing_is_loaded_before_it_is_needed() -> None:
@@ -52,7 +61,8 @@ def test_nothing_is_loaded_before_it_is_needed() -> None:
 def test_loading_goes_on_in_the_background() -> None:
     chosen = choose_embedder("auto", None)
     chosen.load()
-    chosen.spaces[0].embedder.encode(["waits for it"])
+    for space in chosen.spaces:
+        space.embedder.encode(["waits for it"])
     assert all(loading.is_ready for loading in chosen.loaders)
     assert chosen.failures == ()
 
@@ -61,14 +71,19 @@ def test_none_means_none_and_no_warning() -> None:
     assert choose_embedder("none", None) == ((), (), ())
 
 
-def test_without_the_package_there_is_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_the_package_the_english_model_answers_with_a_warning(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr("sys.path", [str(tmp_path)])
-    assert choose_embedder("auto", None) == ((), (NO_MODEL,), ())
+    for setting in ("auto", "minilm"):
+        chosen = choose_embedder(setting, None)
+        assert [space.role for space in chosen.spaces] == [SpaceRole.ENGLISH]
+        assert chosen.warnings == (NO_MULTILINGUAL_MODEL,)
     with pytest.raises(ConfigurationError, match="not installed"):
         choose_embedder("use", None)
 
 
-@pytest.mark.parametrize("setting", ["", "USE", "minilm", "onnx"])
+@pytest.mark.parametrize("setting", ["", "USE", "mini", "onnx"])
 def test_an_unknown_embedder_is_refused_with_the_valid_values(setting: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
         choose_embedder(setting, None)

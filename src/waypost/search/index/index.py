@@ -74,12 +74,14 @@ class AudienceVersions:
 
 
 def encode_agents(space: VectorSpace, texts: Sequence[tuple[str, ...]], run_all: RunAll = map) -> list[Vectors]:
-    """The vectors of each agent: the centre (of description and examples) first, then each example. Agent by agent: batching
+    """The vectors of each agent: the centre (or the description) first, then each example. Agent by agent: batching
     changes the last digits of a float, which would reveal what else was in the batch."""
     return list(run_all(partial(_encode_agent, space), texts))
 
 
 def _encode_agent(space: VectorSpace, texts: tuple[str, ...]) -> Vectors:
+    if not space.is_centred:
+        return space.embedder.encode(texts if space.has_examples else texts[:1])
     return _with_centre(space.embedder.encode(texts), keeps_examples=space.has_examples)
 
 
@@ -261,23 +263,18 @@ class SearchIndex:
 
     @property
     def pending(self) -> int:
-        """Changes and agents that are not saved, or without vectors."""
-        return self._unsaved_changes + sum(map(self._count_pending, self._readers))
-
-    def _count_pending(self, reader: SegmentReader) -> int:
-        if not reader.is_saved:
-            return reader.count
-        return self._count_missing(reader) or min(1, reader.unsaved)  # vectors that are in memory are saved soon
+        """Unsaved changes, and agents whose vectors are missing."""
+        return self.unsaved + sum(map(self._count_missing, self._readers))
 
     @property
     def unsaved(self) -> int:
         """Unsaved changes, including vectors."""
-        return self._unsaved_changes + sum(reader.unsaved for reader in self._readers)
-
-    @property
-    def _unsaved_changes(self) -> int:
         has_deletes = any(not reader.is_dead_saved for reader in self._readers)
-        return len(self._replaced.keys() | self._buffer.ids()) + has_deletes
+        return (
+            len(self._replaced.keys() | self._buffer.ids())
+            + has_deletes
+            + sum(reader.unsaved for reader in self._readers)
+        )
 
     def is_fragmented(self, *, at_rest: bool = False) -> bool:
         """Whether `maintain` without load would merge saved data: segments of a bulk load, or vectors that were made after their

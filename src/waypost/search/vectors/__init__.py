@@ -63,6 +63,9 @@ class VectorSpace(NamedTuple):
     is_quick: bool = True  # vectors are made when an agent is indexed; else in the background
     has_examples: bool = True  # a vector for each example besides the centre
     role: SpaceRole = SpaceRole.MULTILINGUAL
+    is_centred: bool = (
+        True  # the first vector is the centre of description and examples; else that of the description alone
+    )
 
     @property
     def name(self) -> str:
