@@ -14,11 +14,12 @@ from waypost.model.query import EmptyResult, FilterEffect, Match, Query, Suggest
 from waypost.registry.catalog.catalog import Catalog
 from waypost.registry.find.filters import FilterSelection
 from waypost.search.index.tag_index import edit_distance
-from waypost.search.text.analyzer import analyse, split_words
+from waypost.search.text.analyzer import STOP_WORDS, analyse, split_words
 from waypost.search.text.sanitize import sanitize_text
 
 _PREFIX_TAGS: Final = 20  # tags with a common prefix that are compared
-SPELLED_CHARS: Final = 4  # every shorter word is similar to others
+SPELLED_CHARS: Final = 5  # a shorter word of a query is similar to too many others
+_KNOWN_CHARS: Final = 4
 _SHORT_WORD: Final = 5  # a word up to this length allows one edit, a longer one two
 
 
@@ -86,7 +87,7 @@ def find_similar_tags(
 
 def _words_in(texts: Iterable[str]) -> list[str]:
     words = (word for text in texts for word in split_words(fold(sanitize_text(text))))
-    return list(dict.fromkeys(word for word in words if len(word) >= SPELLED_CHARS))
+    return list(dict.fromkeys(word for word in words if len(word) >= _KNOWN_CHARS and word not in STOP_WORDS))
 
 
 def spelling_warnings(spelling: Suggestions) -> Iterator[str]:
