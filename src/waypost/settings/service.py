@@ -410,7 +410,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...],
         Row(
             "The interfaces for mDNS: names or addresses.",
-            default="the one with the default route",
+            default="all that are up and can multicast",
             metavar="NAME|ADDRESS",
         ),
     ] = ()

@@ -5,6 +5,7 @@ Transports of extras are imported when they are made.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from importlib.util import find_spec
 
@@ -12,8 +13,10 @@ import msgspec
 
 from waypost.settings import Settings
 from waypost.transports.directory import AgentDirectory
-from waypost.transports.interfaces import find_outbound_address
+from waypost.transports.interfaces import find_multicast_interfaces, find_outbound_address
 from waypost.transports.port import Transport, TransportClock
+
+log = logging.getLogger("waypost.lan")
 
 
 class TransportContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,8 +44,10 @@ class TransportType(msgspec.Struct, frozen=True, kw_only=True):
 def _make_mdns(settings: Settings, context: TransportContext) -> Transport:
     from waypost.transports.mdns.transport import MdnsTransport
 
+    interfaces = settings.mdns_interfaces or find_multicast_interfaces()
+    log.info("mDNS uses %s", ", ".join(interfaces))
     return MdnsTransport(
-        settings.mdns_interfaces or [find_outbound_address()],
+        interfaces,
         context.clock,
         pointer=context.pointer,
         fetch=context.fetch,

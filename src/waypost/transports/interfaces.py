@@ -1,4 +1,4 @@
-"""Network interfaces of LAN transports. Only named interfaces are used, never all of the machine."""
+"""Network interfaces of LAN transports: those that are named, else those that are up and can multicast."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ except ImportError:  # not on Windows: interfaces are named by address and prefi
 
 _SIOCGIFFLAGS, _SIOCGIFADDR, _SIOCGIFNETMASK = 0x8913, 0x8915, 0x891B
 _UP_AND_RUNNING = 0x01 | 0x40
+_LOOPBACK, _MULTICAST = 0x08, 0x1000
 _NAME_BYTES = 15
 _IF_INET6 = Path("/proc/net/if_inet6")
 
@@ -39,13 +40,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the link is up and has a carrier, read through any open socket. True if the system does not say."""
         if fcntl is None or sys.platform != "linux" or not self.name:
             return True
-        request = struct.pack("256s", self.name.encode()[:_NAME_BYTES])
-        try:
-            answer = fcntl.ioctl(descriptor, _SIOCGIFFLAGS, request)
-        except OSError:  # the interface is gone
-            return False
-        (flags,) = struct.unpack("H", answer[16:18])
-        return bool(flags & _UP_AND_RUNNING == _UP_AND_RUNNING)
+        return _read_flags(self.name, descriptor) & _UP_AND_RUNNING == _UP_AND_RUNNING
 
     def is_on_link(self, address: str) -> bool:
         """Whether a source address is on this link (THREATS L2)."""
@@ -73,6 +68,26 @@ def find_interface(text: str) -> Interface:
     if "/" in text:
         return Interface(name="", address=given.ip, network=given.network)
     raise _unknown(text)
+
+
+def find_multicast_interfaces() -> tuple[str, ...]:
+    """The names of all interfaces that are up, can multicast and have an IPv4 address, without loopback; if there is none, or
+    the system does not say, the address of the default route."""
+    names = _names() if fcntl is not None and sys.platform == "linux" else []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        flags = {name: _read_flags(name, sock.fileno()) for name in names}
+    wanted = _UP_AND_RUNNING | _MULTICAST
+    found = (name for name in names if flags[name] & (wanted | _LOOPBACK) == wanted and _find(name) is not None)
+    return tuple(found) or (find_outbound_address(),)
+
+
+def _read_flags(name: str, descriptor: int) -> int:
+    """The flags of an interface, read through any open socket; 0 if it is gone."""
+    try:
+        answer = fcntl.ioctl(descriptor, _SIOCGIFFLAGS, struct.pack("256s", name.encode()[:_NAME_BYTES]))
+    except OSError:
+        return 0
+    return int(struct.unpack("H", answer[16:18])[0])
 
 
 def find_outbound_address() -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+import subprocess
 
 import msgspec
 import pytest
 
 from support.netns import INTERFACE, lan
 from waypost.errors import ConfigurationError
-from waypost.transports.interfaces import Interface, find_interface, find_interfaces
+from waypost.transports.interfaces import Interface, find_interface, find_interfaces, find_multicast_interfaces
 
 ETH = Interface(
     name="eth0",
@@ -77,3 +78,13 @@ def test_a_link_that_is_up_carries_and_one_that_is_gone_does_not() -> None:
         assert loopback.is_up(asked.fileno())
         assert not msgspec.structs.replace(loopback, name="gone0").is_up(asked.fileno())
         assert msgspec.structs.replace(loopback, name="").is_up(asked.fileno()), "nobody can tell"
+
+
+def test_all_interfaces_that_are_up_and_can_multicast_are_used_by_default() -> None:
+    with lan(1, backbone=True) as net, net.entered(0):
+        assert find_multicast_interfaces() == ("eth0", "eth1")
+        subprocess.run(["ip", "link", "set", "eth1", "multicast", "off"], check=True, timeout=60)
+        assert find_multicast_interfaces() == ("eth0",)
+        subprocess.run(["ip", "link", "set", "eth0", "down"], check=True, timeout=60)
+        assert len(find_multicast_interfaces()) == 1  # of the default route, if there is one
+        assert "/" in find_multicast_interfaces()[0]

@@ -15,6 +15,7 @@ import msgspec
 from waypost.cli.commands.network.transports import (
     TransportFactory,
     TransportOptions,
+    note_interfaces,
     transport_options,
     uses_mdns_by_default,
 )
@@ -103,6 +104,7 @@ def announce(
             path="--mdns",
             hint="Use --udp or --registry, or install `waypost[lan]`.",
         )
+    note_interfaces(session.printer(), chosen, transports)
     file_version = _file_version(Path(file))  # before it is read: a later write is a change
     plan = AnnounceOptions(
         file=file,

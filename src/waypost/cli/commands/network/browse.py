@@ -13,7 +13,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from waypost.cli.commands.network.transports import TransportFactory, TransportOptions, transport_options
+from waypost.cli.commands.network.transports import (
+    TransportFactory,
+    TransportOptions,
+    note_interfaces,
+    transport_options,
+)
 from waypost.cli.options import example
 from waypost.cli.output import Printer, count_noun, sanitize, truncate, without_none
 from waypost.cli.session import Session, with_session
@@ -51,6 +56,7 @@ def browse(session: Session, **given: Any) -> None:
     transports = factory.transports(
         mdns=not chosen.is_named and TRANSPORTS["mdns"].is_installed, udp=not chosen.is_named
     )
+    note_interfaces(session.printer(), chosen, transports)
     asyncio.run(_browse(session.printer(), transports, trust, session.timeout))
 
 

@@ -10,6 +10,7 @@ import httpx2
 import msgspec
 
 from waypost import limits
+from waypost.cli.output import Printer
 from waypost.cli.session import Session
 from waypost.client.http import tls_context
 from waypost.client.identity import TrustFile
@@ -20,6 +21,7 @@ from waypost.protocols.announce.messages import TOPIC
 from waypost.settings import ConnectionSettings, Settings
 from waypost.transports.directory import AgentDirectory
 from waypost.transports.factory import TRANSPORTS, TransportContext
+from waypost.transports.interfaces import find_multicast_interfaces
 from waypost.transports.port import Transport, TransportClock
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -50,6 +52,12 @@ class TransportOptions(msgspec.Struct, frozen=True, kw_only=True):
         if address.named or (not self.is_named and _answers(address)):
             return [(address, False)]
         return []
+
+
+def note_interfaces(printer: Printer, options: TransportOptions, transports: list[Transport]) -> None:
+    """Say which interfaces mDNS uses if the user named none."""
+    if not options.interface and any(transport.name == "mdns" for transport in transports):
+        printer.note(f"mDNS on {', '.join(find_multicast_interfaces())}")
 
 
 class TransportFactory(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +122,7 @@ def transport_options(function: Function) -> Function:
             "--interface",
             multiple=True,
             metavar="NAME|ADDRESS",
-            help="The interface for both. Repeatable.  [default: the one with the default route]",
+            help="The interface for both. Repeatable.  [default: for mDNS all that can multicast, for UDP the default route]",
         ),
         click.option(
             "--udp-port",
