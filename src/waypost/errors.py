@@ -71,7 +71,14 @@ from typing import Any, ClassVar
 
 
 class WaypostError(Exception):
-    """The root of the tree. Raise a leaf, catch a branch."""
+    """The root of the tree. Raise a leaf, catch a branch.
+
+    Example:
+        try:
+            client.get("invoice-translator")
+        except WaypostError as error:
+            print(error.code, error.message, error.hint)
+    """
 
     code: ClassVar[str] = "internal"
 

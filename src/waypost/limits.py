@@ -276,6 +276,7 @@ CALL_POLL_SECONDS: Final = 0.5
 CALL_TOOL_PAGES: Final = 10  # of the tools of an MCP server
 CALL_TOOLS_SHOWN: Final = 5  # in an error
 CALL_ERROR_CHARS: Final = 200  # of an error that an agent answers
+ANNOUNCE_START_SECONDS: Final = 5.0  # that the start of an announcer waits for the first announcements
 KEEP_TTL_SECONDS: Final = 60  # the lease of an agent that a program keeps registered: so long it outlives a crash
 KEEP_RENEWALS_PER_LEASE: Final = 3  # two may fail
 CLIENT_ATTEMPTS: Final = 4  # with the back-off below, an unreachable service is reported within a second

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import random as randomness
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +18,8 @@ from typing import Any, Literal, Self, TypeAlias
 import msgspec
 
 from waypost import limits
+from waypost.client.clock import WallClock
+from waypost.client.default_transports import default_transports
 from waypost.client.identity import Identity, MemorySequence, SequenceSource, load_identity
 from waypost.errors import TooLarge, WaypostError
 from waypost.model.json import JsonObject, dump_json
@@ -40,14 +41,6 @@ _DESCRIPTION_CHARS = 200
 _REUSE_SHARE = 0.8  # of the time between two signatures: the next announcement may be a little late
 _JITTER = (1 - limits.ANNOUNCE_JITTER, 1 + limits.ANNOUNCE_JITTER)
 _MAX_DOUBLINGS = 8
-
-
-class WallClock:
-    """The time of the system."""
-
-    def now(self) -> float:
-        """Seconds since the epoch."""
-        return time.time()
 
 
 class _SignedMessage(msgspec.Struct, frozen=True):
@@ -181,7 +174,19 @@ class TransportState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Announcer:
-    """Announces an agent on transports. Use it with `async with`; leaving the block withdraws the agent."""
+    """Announces an agent on transports. Use it with `async with`; leaving the block withdraws the agent.
+
+    Attributes:
+        states: The state on each transport: `waiting` until the first announcement was sent, then `announced`, `failed` (with a
+            `reason`; it is tried again) or `withdrawn`.
+        rollback: Whether LAN or registry is used at the moment.
+
+    Example:
+        async with Announcer.load(Path("agent.json")) as announcer:
+            for name, state in announcer.states.items():
+                print(name, state.state, state.reason)
+            await asyncio.sleep(3600)
+    """
 
     def __init__(
         self,
@@ -230,6 +235,8 @@ class Announcer:
             legacy_salt=legacy_salt,
         )
         self._runs = _make_runs(transports, ttl)
+        now = self._clock.now()
+        self.states |= {run.name: TransportState(transport=run.name, state="waiting", at=now) for run in self._runs}
         self._has_rollback = {run.is_lan for run in self._runs} == {True, False}
         # Echoes on this transport show whether the LAN works.
         self._echo_run = next((run for run in self._runs if run.transport.name == "mdns"), None) or next(
@@ -241,7 +248,7 @@ class Announcer:
     def load(
         cls,
         document: Mapping[str, Any] | bytes | Path,
-        transports: Sequence[Transport],
+        transports: Sequence[Transport] | None = None,
         *,
         data: Path | None = None,
         key: Path | None = None,
@@ -251,7 +258,8 @@ class Announcer:
 
         Args:
             document: A document of any dialect: a mapping, bytes, or the path of a file.
-            transports: Where to announce it.
+            transports: Where to announce it. Default: mDNS, if the extra `lan` is installed, and the registry that the
+                command would use.
             data: The data folder.
             key: The file of the key. Default: a key in the data folder.
             **options: Further arguments of `Announcer`.
@@ -260,7 +268,9 @@ class Announcer:
             content = document.read_bytes()
         else:
             content = document if isinstance(document, bytes) else dump_json(dict(document))
-        return cls.of(load_identity(content, data or data_folder(), key=key), transports, **options)
+        folder = data or data_folder()
+        chosen = default_transports(folder) if transports is None else transports
+        return cls.of(load_identity(content, folder, key=key), chosen, **options)
 
     @classmethod
     def of(cls, identity: Identity, transports: Sequence[Transport], **options: Any) -> Self:
@@ -297,9 +307,18 @@ class Announcer:
         return self._signer.agent_id
 
     async def start(self) -> None:
-        """Announce on every transport, and repeat it in the background."""
+        """Announce on every transport, and repeat it in the background.
+
+        Returns when each transport was tried once, so that `states` says whether the agent is announced; a transport that takes
+        longer than a few seconds stays `waiting`.
+        """
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._repeat(run), name=f"announce {run.name}") for run in self._runs]
+        tried = [loop.create_task(run.tried.wait()) for run in self._runs]
+        if tried:
+            _, waiting = await asyncio.wait(tried, timeout=limits.ANNOUNCE_START_SECONDS)
+            for each in waiting:
+                each.cancel()
 
     async def stop(self) -> None:
         """Withdraw the agent everywhere, and close the transports."""
@@ -380,7 +399,7 @@ class Announcer:
     async def _say_goodbye(self, run: _TransportRun) -> None:
         """A signed goodbye, which receivers accept at once; then the withdrawal of the transport itself."""
         state = self.states.get(run.name)
-        if state is None or state.state == "withdrawn":
+        if state is None or state.state in ("waiting", "withdrawn"):
             return
         ack = await run.transport.announce(self._signer.goodbye(self._clock.now()), run.ttl)
         if run.is_lan or not ack.accepted:
@@ -446,6 +465,7 @@ class Announcer:
             reason=ack.reason,
         )
         self.states[run.name] = state
+        run.tried.set()
         is_changed = before is None or (before.state, before.reason) != (state.state, state.reason)
         if is_changed and self._on_state is not None:
             self._on_state(state)
@@ -461,6 +481,7 @@ class _TransportRun:
         self.ttl = ttl or (limits.MDNS_TTL_SECONDS if self.is_lan else limits.LAN_TTL_SECONDS)
         self.period = min(self.ttl / 2, float(limits.RESIGN_SECONDS))
         self.wake = asyncio.Event()
+        self.tried = asyncio.Event()  # set when the first announcement has succeeded or failed
         self.is_open = False
         self.failures = 0
         self.announcements = 0  # since the last change

@@ -25,7 +25,12 @@ _LOCAL_NAMES: Final = ("localhost", ".localhost", ".local", ".internal", ".home.
 
 
 class BindingPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """Which bindings a client may use. By default: encrypted, public, and of an agent that failed no check."""
+    """Which bindings a client may use. By default: encrypted, public, and of an agent that failed no check.
+
+    Example:
+        policy = BindingPolicy(hosts=("*.example.com",), least_trust="verified")
+        binding = policy.choose(candidate)
+    """
 
     protocols: tuple[str, ...] = ()  # empty: any
     schemes: tuple[str, ...] = ("https", "wss")

@@ -15,7 +15,13 @@ from waypost.protocols.adp.agp.messages import PLAIN, MessageContent
 
 
 class ChatMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A message of another agent."""
+    """A message of another agent.
+
+    Example:
+        @agent.on_chat
+        async def answer(message: ChatMessage) -> str:
+            return f"{message.sender} said {message.text}"
+    """
 
     id: str
     sender: str
@@ -29,7 +35,12 @@ class ChatMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """The reply to a message: its text, the parts that it arrived in, and the verification of the peer."""
+    """The reply to a message: its text, the parts that it arrived in, and the verification of the peer.
+
+    Example:
+        reply = await agent.chat("agent:bob.example.com", "Hello")
+        print(reply.text, reply.verdict)
+    """
 
     text: str
     parts: tuple[ChatMessage, ...]

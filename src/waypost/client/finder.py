@@ -16,7 +16,7 @@ from typing import Literal, Self
 import msgspec
 
 from waypost import limits
-from waypost.client.announcer import WallClock
+from waypost.client.clock import WallClock
 from waypost.client.identity import TrustFile
 from waypost.errors import Unavailable, WaypostError
 from waypost.model.json import JsonObject
@@ -31,7 +31,11 @@ log = logging.getLogger("waypost.finder")
 
 
 class FoundAgent(msgspec.Struct, frozen=True, kw_only=True):
-    """One agent, by its newest accepted message."""
+    """One agent, by its newest accepted message.
+
+    Example:
+        print(agent.agent["agent_name"], agent.trust, agent.transports)
+    """
 
     agent_id: str
     agent: JsonObject
@@ -49,7 +53,13 @@ class _TransportAnswer(msgspec.Struct, frozen=True):
 
 
 class Finder:
-    """Finds agents on transports. Use it with `async with`."""
+    """Finds agents on transports. Use it with `async with`.
+
+    Example:
+        async with Finder([registry_transport()]) as finder:
+            for agent in await finder.find():
+                print(agent.agent_id, agent.trust)
+    """
 
     def __init__(
         self, transports: Sequence[Transport], *, trust: Path | None = None, clock: TransportClock | None = None

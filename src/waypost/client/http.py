@@ -275,7 +275,11 @@ def _text(value: Any) -> str | None:
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
-    """When to repeat a failed request: exponential backoff with full jitter, so that many clients do not return at once."""
+    """When to repeat a failed request: exponential backoff with full jitter, so that many clients do not return at once.
+
+    Example:
+        client = Client(retry=Retry(attempts=10, most_seconds=30.0))
+    """
 
     attempts: int = limits.CLIENT_ATTEMPTS
     base_seconds: float = limits.CLIENT_BACKOFF_SECONDS

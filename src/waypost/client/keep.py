@@ -30,6 +30,10 @@ class KeptAgent:
         receipt: The receipt of the last registration or renewal.
         error: Why the last renewal failed; None if it succeeded.
         is_lost: Whether `keep` has given up, because the service refuses the agent for good.
+
+    Example:
+        with SyncClient() as wp, wp.keep(Path("agent.json"), on_change=print) as agent:
+            print(agent.id, agent.receipt.expires_at, agent.error)
     """
 
     def __init__(self, receipt: Receipt, ttl_seconds: int, on_change: Callable[[KeptAgent], None] | None) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx2
 
 from waypost import limits
-from waypost.client.announcer import WallClock
+from waypost.client.clock import WallClock
 from waypost.client.http import tls_context
 from waypost.errors import TooLarge, Unavailable
 from waypost.settings import ConnectionSettings, is_loopback, load_connection_settings

@@ -55,7 +55,13 @@ AnswerT = TypeVar("AnswerT", bound=msgspec.Struct)
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """A document of a batch that was refused. The other documents are not affected."""
+    """A document of a batch that was refused. The other documents are not affected.
+
+    Example:
+        for result in client.register_many(documents):
+            if isinstance(result, Failure):
+                print(result.error)
+    """
 
     error: WaypostError
 
@@ -66,7 +72,12 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent in one dialect: `content` are the bytes as received, `body` is the JSON in them (empty for a text)."""
+    """An agent in one dialect: `content` are the bytes as received, `body` is the JSON in them (empty for a text).
+
+    Example:
+        card = client.document("invoice-translator", "a2a")
+        Path("agent-card.json").write_bytes(card.content)
+    """
 
     dialect: str
     content: bytes
@@ -76,6 +87,9 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     losses: tuple[MappingLoss, ...] = ()
     trust: str | None = None  # verified, self_asserted or failed
     health: str | None = None  # healthy, suspect or unhealthy, if the service checks the endpoint
+
+    def __repr__(self) -> str:
+        return f"<Document {self.dialect} {len(self.content)} bytes etag={self.etag!r}>"
 
 
 class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -31,7 +31,13 @@ class DocumentProblem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ValidationReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What `validate` found. `dialect` is the nearest one if none recognises the document, or None."""
+    """What `validate` found. `dialect` is the nearest one if none recognises the document, or None.
+
+    Example:
+        report = validate(Path("agent-card.json"))
+        for problem in report.problems:
+            print(problem.path, problem.message)
+    """
 
     valid: bool
     dialect: str | None = None

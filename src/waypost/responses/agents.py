@@ -212,7 +212,12 @@ class PendingChangeView(Answer, frozen=True, kw_only=True):
 
 
 class Receipt(Answer, frozen=True, kw_only=True):
-    """The answer to a write."""
+    """The answer to a write.
+
+    Example:
+        receipt = client.register(Path("agent.json"))
+        print(receipt.id, receipt.outcome, receipt.warnings)
+    """
 
     id: str
     aliases: tuple[str, ...]
@@ -226,6 +231,9 @@ class Receipt(Answer, frozen=True, kw_only=True):
     expires_at: Timestamp | None = None
     ttl_seconds: int | None = None
     invitees: Annotated[tuple[str, ...], described("who sees a private agent; in the answer to `:share`")] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Receipt {self.outcome} {self.id!r} {self.dialect}>"
 
 
 class BatchLine(Answer, frozen=True, kw_only=True):
@@ -306,7 +314,12 @@ class AgentHealth(Answer, frozen=True, kw_only=True):
 
 
 class Page(Answer, frozen=True, kw_only=True):
-    """One page of a list of agents."""
+    """One page of a list of agents.
+
+    Example:
+        page = client.page(limit=50)
+        following = client.page(limit=50, cursor=page.next_cursor)
+    """
 
     agents: tuple[AgentDocument, ...]
     next_cursor: Annotated[str, described("the cursor of the next page; absent on the last one")] | None = None
@@ -357,7 +370,12 @@ class DiffResult(Answer, frozen=True, kw_only=True):
 
 
 class Change(Answer, frozen=True, kw_only=True):
-    """One change of the registry."""
+    """One change of the registry.
+
+    Example:
+        for change in client.watch():
+            print(change.type, change.id)
+    """
 
     type: Annotated[str, one_of("registered", "updated", "renewed", "withdrawn", "expired")]
     id: str

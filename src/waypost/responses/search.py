@@ -55,7 +55,12 @@ class CandidateHealth(Part, frozen=True, kw_only=True):
 
 
 class Candidate(Answer, frozen=True, kw_only=True):
-    """One agent that a search found. Services of a lower level of the profile send fewer members (PRO-6)."""
+    """One agent that a search found. Services of a lower level of the profile send fewer members (PRO-6).
+
+    Example:
+        best = client.find("translate an invoice").candidates[0]
+        print(best.name, best.match, best.reason, best.endpoint)
+    """
 
     id: str
     name: str = ""
@@ -119,7 +124,12 @@ class ExplainedCandidate(RankedCandidate, frozen=True, kw_only=True):
 
 
 class SearchResult(Answer, frozen=True, kw_only=True):
-    """The candidates of a search, best first, and how the query was understood."""
+    """The candidates of a search, best first, and how the query was understood.
+
+    Example:
+        result = client.find("translate an invoice", tags=["finance"])
+        print([candidate.id for candidate in result.candidates], result.warnings)
+    """
 
     request_id: str | None = None
     generated_at: Timestamp | None = None

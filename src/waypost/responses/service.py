@@ -20,7 +20,11 @@ class WorkerStats(Part, frozen=True, kw_only=True):
 
 
 class Stats(Answer, frozen=True, kw_only=True):
-    """Counts of the agents that the caller may see; for an admin, the state of the service too."""
+    """Counts of the agents that the caller may see; for an admin, the state of the service too.
+
+    Example:
+        print(client.stats().agents)
+    """
 
     agents: int
     by_status: dict[str, int]

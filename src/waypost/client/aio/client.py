@@ -146,6 +146,11 @@ class Client:
     """A client of a Waypost service. Without arguments it uses the service and the token that the command would use.
 
     Every method raises a subclass of `WaypostError` when the service refuses the request or cannot be reached.
+
+    Example:
+        async with Client("http://127.0.0.1:8440") as wp:
+            for candidate in (await wp.find("translate an invoice")).candidates:
+                print(candidate.name, candidate.endpoint)
     """
 
     def __init__(
@@ -226,6 +231,10 @@ class Client:
                 lost can be repeated.
             base: The origin of relative references in the document.
             fetched_from: Where the document is published.
+
+        Example:
+            receipt = await wp.register(Path("agent-card.json"), visibility="internal")
+            print(receipt.id)
         """
         options = WriteOptions(
             dialect=dialect,
@@ -512,6 +521,10 @@ class Client:
             limit: The size of the page.
             cursor: `next_cursor` of the page before.
             as_: The dialect of the documents.
+
+        Example:
+            agent = await wp.get("invoice-translator")
+            print(agent.name, agent.endpoint)
         """
         request = get_request(
             AGENTS,
@@ -542,6 +555,10 @@ class Client:
             status: List only agents with this status.
             owner: List only agents of this subject.
             as_: The dialect of the documents.
+
+        Example:
+            async for agent in wp.list(tags=["finance"]):
+                print(agent.id, agent.name)
         """
         tags = tuple(tags)
         cursor: str | None = None
@@ -599,6 +616,11 @@ class Client:
             context: locale, language, domain and region of the caller; they order near-ties.
             facets: Count all agents that pass the filters by tag, protocol, status or owner.
             diversity: Limit near duplicates to two in each ten candidates.
+
+        Example:
+            result = await wp.find("translate an invoice", tags=["finance"], limit=5)
+            for candidate in result.candidates:
+                print(candidate.id, candidate.match)
         """
         request = {
             "query": text,
@@ -698,6 +720,10 @@ class Client:
             min_match: With a query, the weakest match: strong, possible (default) or weak.
             renewals: Include renewed leases.
             include_agent: Include the agent in each change.
+
+        Example:
+            async for change in wp.watch():
+                print(change.type, change.id)
         """
         params = query_params(
             query=query, min_match=min_match, renewals=renewals or None, include="agent" if include_agent else None

@@ -49,6 +49,7 @@ def served_schema(dialect: str | None = None) -> JsonObject:
 def answer_schema(kind: type[msgspec.Struct]) -> JsonObject:
     """The schema of a response type, complete in itself. A member with a default is absent when it has that value."""
     _, definitions = msgspec.json.schema_components((kind,), ref_template="#/$defs/{name}")
+    definitions = _without_examples(definitions)
     schema = definitions.pop(kind.__name__)
     return {**schema, "$defs": definitions} if definitions else schema
 
@@ -86,7 +87,17 @@ def _response_schemas(routes: Iterable[Route]) -> JsonObject:
     types = {_body(answer).type for route in routes for answer in route.answers.values()} - {None}
     named = sorted((Problem, *types), key=lambda kind: kind.__name__)  # type: ignore[union-attr]
     _, schemas = msgspec.json.schema_components(named, ref_template=f"{_COMPONENTS}{{name}}")
-    return schemas
+    return _without_examples(schemas)
+
+
+def _without_examples(schemas: JsonObject) -> JsonObject:
+    """Descriptions come from docstrings, whose examples in Python are for users of the SDK."""
+    return {name: {**schema, **_description_of(schema)} for name, schema in schemas.items()}
+
+
+def _description_of(schema: JsonObject) -> JsonObject:
+    text, mark, _ = str(schema.get("description", "")).partition("\n\nExample:")
+    return {"description": text} if mark else {}
 
 
 def _dialect_schemas() -> JsonObject:

@@ -22,7 +22,8 @@ from waypost.cli.commands.network.transports import (
 from waypost.cli.options import example, parse_duration_option
 from waypost.cli.output import Printer, report_error, sanitize, without_none
 from waypost.cli.session import Session, with_session
-from waypost.client.announcer import Announcer, TransportState, WallClock
+from waypost.client.announcer import Announcer, TransportState
+from waypost.client.clock import WallClock
 from waypost.client.identity import ANNOUNCED_FOLDER, IDS_FILE, KEY_FILE, Identity, load_identity, read_agent
 from waypost.errors import InvalidParameter, InvalidRequest, WaypostError
 from waypost.model.times import to_rfc3339

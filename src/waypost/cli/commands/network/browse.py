@@ -23,7 +23,7 @@ from waypost.cli.options import example
 from waypost.cli.output import Printer, count_noun, sanitize, truncate, without_none
 from waypost.cli.session import Session, with_session
 from waypost.cli.views import trust_badge, trust_word
-from waypost.client.announcer import WallClock
+from waypost.client.clock import WallClock
 from waypost.client.identity import TrustFile
 from waypost.errors import InvalidParameter, WaypostError
 from waypost.model.json import JsonObject

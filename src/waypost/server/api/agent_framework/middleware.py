@@ -54,7 +54,11 @@ class DiscoveryOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Discovery:
-    """An ASGI 3 application, or middleware around one: `app.add_middleware(Discovery, agents=[…])`."""
+    """An ASGI 3 application, or middleware around one: `app.add_middleware(Discovery, agents=[…])`.
+
+    Example:
+        app.mount("/", Discovery(agents=[agent]))
+    """
 
     def __init__(
         self,
