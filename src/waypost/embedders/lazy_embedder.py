@@ -38,8 +38,8 @@ class ModelLoader:
         return None if self._failure is None else str(self._failure)
 
     def start(self) -> None:
-        """Load in a daemon thread, which does not delay the end of the process."""
-        threading.Thread(target=self._try, name="waypost-embedder", daemon=True).start()
+        """Load in a thread. The process ends after it: onnxruntime aborts if the interpreter ends during its calls."""
+        threading.Thread(target=self._try, name="waypost-embedder").start()
 
     def get(self) -> Mapping[str, Encode]:
         """Raises Unavailable if the model could not be loaded; there is no second attempt."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -130,6 +132,29 @@ def test_a_model_that_cannot_be_loaded_raises_its_reason_each_time(caplog: pytes
     assert not embedder.is_ready
     assert "The disk is gone. Find it." in (loading.failure or "")
     assert len(caplog.records) == 1
+
+
+_EXIT_WHILE_LOADING = """
+import threading
+from waypost.embedders.english_encoder import load_english
+from waypost.embedders.lazy_embedder import ModelLoader
+
+inside = threading.Event()
+def load():
+    loaded = load_english()
+    inside.set()
+    for _ in range(100):
+        loaded["english"](["agent " * 100])
+    return loaded
+ModelLoader(load).start()
+assert inside.wait(120)
+"""
+
+
+def test_a_process_that_ends_while_a_model_runs_ends_cleanly() -> None:
+    command = [sys.executable, "-c", _EXIT_WHILE_LOADING]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 # --- Remembering ----------------------------------------------------------------------------------
