@@ -189,7 +189,8 @@ class SearchIndex:
         if manifest is not None and manifest.format == _FORMAT and manifest != self._manifest:
             with suppress(DamagedFile):
                 self._load(manifest)
-        self._prepare_all()
+        if len(self._buffer) < _SEGMENT_BATCH:  # in a bulk load, queries scan the buffer until the leader saves it
+            self._prepare_all()
         return self._manifest.revision if self._manifest else 0
 
     def _load(self, manifest: Manifest) -> None:
