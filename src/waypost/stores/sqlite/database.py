@@ -137,7 +137,7 @@ _WRITER_CACHE_KIB = 16 * 1024
 
 _READER_CACHE_KIB = 16 * 1024  # the page cache of this process; the kernel caches the file too
 
-_MAPPED_BYTES = 1024 * 1024 * 1024  # memory-mapped part of the file, reclaimable by the kernel
+_MAPPED_BYTES = 128 * 1024 * 1024  # of the file: mapped pages count as memory of the process; others take a system call
 
 _LOG_KEPT_BYTES = 48 * 1024 * 1024  # a WAL that grew beyond this in a burst is truncated
 
