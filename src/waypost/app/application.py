@@ -90,7 +90,7 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
 
     def warm_up(self) -> None:
         """Load models and read files ahead in threads; requests are answered meanwhile."""
-        threading.Thread(target=self.models.load, name="waypost-models", daemon=True).start()
+        threading.Thread(target=self.models.load, name="waypost-models").start()
         if self.follower is None and self.settings.is_durable:
             threading.Thread(target=self._read_ahead, name="waypost-read-ahead", daemon=True).start()
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from waypost import limits
-from waypost.embedders.lazy_embedder import Encode
+from waypost.embedders.lazy_embedder import Encode, stop_at_exit
 from waypost.embedders.session import ModelSession
 from waypost.embedders.use_encoder import TokenEncoder
 from waypost.embedders.use_model import DIMS, Tokenizer
@@ -55,6 +55,7 @@ class EnglishNetwork:
 @cache
 def load_english() -> dict[str, Encode]:
     """The encoder; services in one process share it. Raises Unavailable."""
+    stop_at_exit()
     folder = files(__package__) / "data" / ENGLISH
     try:
         with as_file(folder / "tokenizer.model") as path:

@@ -19,6 +19,17 @@ log = logging.getLogger("waypost.embedders")
 Encode = Callable[[Sequence[str]], Vectors]
 
 
+def is_ending() -> bool:
+    """Whether the process waits for its last threads."""
+    return not threading.main_thread().is_alive()
+
+
+def stop_at_exit() -> None:
+    """Called between the steps of a load, so that the end of the process need not wait for all of them. Raises Unavailable."""
+    if is_ending():
+        raise Unavailable("The process ends.")
+
+
 class ModelLoader:
     """Loads encoders by name, once; one model may serve several spaces."""
 
@@ -38,8 +49,8 @@ class ModelLoader:
         return None if self._failure is None else str(self._failure)
 
     def start(self) -> None:
-        """Load in a thread. The process ends after it: onnxruntime aborts if the interpreter ends during its calls."""
-        threading.Thread(target=self._try, name="waypost-embedder").start()
+        """Load in a thread. The process ends after it: onnxruntime aborts if the interpreter ends during one of its calls."""
+        threading.Thread(target=self._try, name="waypost-embedder", daemon=False).start()
 
     def get(self) -> Mapping[str, Encode]:
         """Raises Unavailable if the model could not be loaded; there is no second attempt."""
@@ -52,7 +63,8 @@ class ModelLoader:
                     self._loaded = self._load()
                 except WaypostError as error:
                     self._failure = error
-                    log.warning("results are by words and tags only: %s", error)
+                    if not is_ending():
+                        log.warning("results are by words and tags only: %s", error)
             return self._loaded
 
     def _refuse(self) -> Mapping[str, Encode]:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from waypost import limits
-from waypost.embedders.lazy_embedder import Encode
+from waypost.embedders.lazy_embedder import Encode, stop_at_exit
 from waypost.embedders.session import ModelSession
 from waypost.embedders.use_model import (
     BEGIN,
@@ -227,6 +227,7 @@ def load_encoders(package: UsePackage, copies: Path | None) -> dict[str, Encode]
 
 def _load(package: UsePackage, copies: Path | None) -> dict[str, Encode]:
     model = load_model(package, copies)
+    stop_at_exit()
     tokenizer = _TokenCache(load_tokenizer(package))
     static, network = StaticEncoder(model.static_codes, model.static_scales), UseNetwork(model)
     encoders: dict[str, Encode] = {

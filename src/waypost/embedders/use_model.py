@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from sentencepiece import SentencePieceProcessor
 
+from waypost.embedders.lazy_embedder import stop_at_exit
 from waypost.errors import Unavailable
 from waypost.files import make_folder
 from waypost.search.index.storage import Array, DamagedFile, read_arrays, write_arrays
@@ -205,6 +206,7 @@ def _decode(package: UsePackage) -> Arrays:
         small = {name: np.asarray(file[name], np.float32) for name in file.files if not name.startswith("q")}
         codes = np.empty((TOKENS, WIDTH), np.uint8)
         for shard in range(SHARDS):
+            stop_at_exit()
             codes[shard::SHARDS] = file[f"q{shard + 1}"]
     if not 0 <= len(codes) - len(scores) < SHARDS:
         raise ValueError("the numbers of tokens and of vectors differ")
@@ -241,6 +243,7 @@ def condense_table(scores: F32, table: TokenTable, projection: F32) -> tuple[npt
     codes = np.empty((count, projection.shape[1]), np.int8)
     scales = np.empty(count, np.float32)
     for start in range(0, count, _STEP):
+        stop_at_exit()
         tokens = np.arange(start, min(start + _STEP, count))
         vectors = (table.embed(tokens) - mean) @ projection * factors[tokens, None]
         scales[tokens] = np.maximum(np.abs(vectors).max(1), 1e-12) / 127

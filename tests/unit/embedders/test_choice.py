@@ -146,7 +146,7 @@ def load():
     for _ in range(100):
         loaded["english"](["agent " * 100])
     return loaded
-ModelLoader(load).start()
+threading.Thread(target=ModelLoader(load).start, daemon=True).start()
 assert inside.wait(120)
 """
 
