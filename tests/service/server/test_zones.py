@@ -87,7 +87,7 @@ async def test_the_index_of_an_organisation_lists_its_public_agents(bench: Bench
     )
     zone = await _zone(bench, org="example.com")
     assert _data(zone, "_agents.example.com", "SVCB") == ["0 bob.example.com.", "0 desk.example.com."]
-    assert _data(zone, "_index._agents.example.com", "TXT") == ['"agents=bob:a2a,desk:a2a"']
+    assert _data(zone, "_index._agents.example.com", "TXT") == ['"agents=bob:https,desk:https"']
     assert _data(zone, "_index._agents.example.com", "SVCB")[0].startswith("1 registry.example.com. ")
 
 
@@ -155,3 +155,33 @@ async def test_the_client_gives_the_same_answer(bench: Bench) -> None:
     assert zone.document == await _zone(bench, **params)
     assert {line.ttl for line in zone.records} == {60}
     assert "key654" not in zone.text
+
+
+_AT_HOME = "https://desk.example.com/x"
+
+
+@pytest.mark.parametrize(
+    ("bindings", "labels"),
+    [
+        ([("https", "https://other.example/x")], ["https desk.example.com."]),
+        ([("mcp", "https://desk.example.com/mcp")], ["mcp desk.example.com."]),
+        ([("a2a+jsonrpc", _AT_HOME), ("mcp", "https://m.example/mcp")], ["a2a desk.example.com.", "mcp m.example."]),
+        ([("mcp", _AT_HOME), ("a2a", _AT_HOME)], ["mcp desk.example.com.", "a2a desk.example.com."]),
+        ([("mcp", "https://m.example:8443/mcp")], ["https desk.example.com.", "mcp m.example."]),
+        ([("agp", "wss://desk.example.com/agent/chat")], ["a2a desk.example.com."]),
+        ([("tcp", "10.0.0.1:9000")], ["https desk.example.com."]),
+    ],
+)
+async def test_labels_name_the_protocols_that_the_agent_itself_speaks(
+    bench: Bench, bindings: list[tuple[str, str]], labels: list[str]
+) -> None:
+    """Conversations that this service relays do not count."""
+    listed = [{"protocol": protocol, "endpoint": endpoint} for protocol, endpoint in bindings]
+    await bench.admin().post("/api/v1/agents", json=profile("urn:agent:desk", name="Desk", bindings=listed))
+    zone = await _zone(bench)
+    found = [data.split() for data in _data(zone, DESK, "SVCB")]
+    shown = [
+        f"{next(word for word in words if word.startswith('alpn=')).split(chr(34))[1].split(',')[0]} {words[1]}"
+        for words in sorted(found)
+    ]
+    assert shown == labels

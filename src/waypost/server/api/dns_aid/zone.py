@@ -4,7 +4,7 @@ no DNS lookups."""
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -29,6 +29,7 @@ from waypost.model.names import domain_of, parse_domain
 from waypost.model.principal import PUBLIC, Principal
 from waypost.model.record import AgentRecord
 from waypost.model.registration import Registration
+from waypost.protocols.codec import sort_by_priority
 from waypost.protocols.dns_rdata import DANE_EE, SHA256, SPKI, TlsaRecord, is_hostname, tlsa_of
 from waypost.registry.registry import Registry
 from waypost.responses.agents import AgentZone, AgentZoneRecord
@@ -48,7 +49,8 @@ from waypost.server.http.routing import ParameterSpec, RequestContext, Route
 
 CertificateSource = Callable[[], bytes | None]  # DER certificate of this service, if it has one
 _PREFIX = "/.well-known/"
-_FURTHER_PROTOCOLS = ("mcp",)  # protocols with a record of their own; ADP's is the first
+_LABELS = {"mcp": "mcp", "https": "https", "agp": "a2a"}  # by protocol of a binding; `a2a+jsonrpc` and the like are a2a
+_DOCUMENTS = "https"  # the label of a host that only serves the documents of the agent
 
 
 class ZoneRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +106,7 @@ class ZoneApi:
                 path="visibility",
                 hint="Register it with the header Waypost-Visibility: public, or use invitations.",
             )
-        zone = make_zone(self._plan(registration, wishes), private_keys=wishes.form not in PLAIN_FORMATS)
+        zone = make_zone(await self._plan(registration, wishes), private_keys=wishes.form not in PLAIN_FORMATS)
         records = tuple(
             AgentZoneRecord(name=record.name, type=record.type, ttl=record.ttl, data=record.text)
             for record in zone.records
@@ -133,18 +135,18 @@ class ZoneApi:
                 raise
         return await self._registry.get(principal, f"agent:{name.lower().rstrip('.')}")
 
-    def _plan(self, registration: Registration, wishes: ZoneRequest) -> ZonePlan:
+    async def _plan(self, registration: Registration, wishes: ZoneRequest) -> ZonePlan:
         hosted = registration is self._service.registration or registration.hosted is not None
         plan = self._hosted_plan(registration, wishes) if hosted else _plan_elsewhere(registration, wishes)
+        plan = _with_protocols(plan, self._spoken(registration.record))
         org = wishes.organisation
         return msgspec.structs.replace(
             plan,
             ttl=wishes.ttl,
             addresses=wishes.addresses,
             certificates=self._certificates(wishes, hosted),
-            extra_protocols=_further(registration.record),
             organisation=org,
-            index=self._index(org, plan) if org is not None else (),
+            index=await self._index(org, plan) if org is not None else (),
             index_host=self._index_host(org) if org is not None else None,
         )
 
@@ -181,11 +183,23 @@ class ZoneApi:
         own = self._certificate() if hosted else None
         return () if own is None else (tlsa_of(own),)
 
-    def _index(self, organisation: str, plan: ZonePlan) -> tuple[ZoneIndexEntry, ...]:
-        """All public agents hosted below the organisation: the index is one record set."""
+    async def _index(self, organisation: str, plan: ZonePlan) -> tuple[ZoneIndexEntry, ...]:
+        """All public agents hosted below the organisation, each with its own label: the index is one record set."""
         domains = {plan.domain, *self._registry.hosted_below(organisation)}
         below = sorted(name for name in domains if name == organisation or name.endswith(f".{organisation}"))
-        return tuple(ZoneIndexEntry(domain=name, protocol=plan.protocol) for name in below[: limits.ZONE_AGENTS])
+        below = below[: limits.ZONE_AGENTS]
+        entries = {name: entry for name in below if (entry := self._registry.hosted(name)) is not None}
+        found = await self._registry.registrations([entry.id for entry in entries.values()])
+        records = {registration.id: registration.record for registration in found}
+        labels = {plan.domain: plan.protocol}
+        for name, entry in entries.items():
+            if name not in labels and entry.id in records:
+                other = ZonePlan(domain=name, metadata_url="")
+                labels[name] = _with_protocols(other, self._spoken(records[entry.id])).protocol
+        return tuple(ZoneIndexEntry(domain=name, protocol=labels.get(name, _DOCUMENTS)) for name in below)
+
+    def _spoken(self, record: AgentRecord) -> tuple[ExtraProtocol, ...]:
+        return _spoken_protocols(record, self._hosting.own_domain)
 
     def _index_host(self, organisation: str) -> str | None:
         """The host of the index: this service if it belongs to the organisation (AID-25); other hosts list only themselves."""
@@ -243,20 +257,28 @@ def _fingerprint(document: JsonObject) -> str | None:
     return str(key["fingerprint"]) if isinstance(key, dict) else None
 
 
-def _further(record: AgentRecord) -> tuple[ExtraProtocol, ...]:
+def _spoken_protocols(record: AgentRecord, relay: str) -> tuple[ExtraProtocol, ...]:
+    """The protocols that the agent itself speaks, each at the host of its first binding. `relay` is the host of this service:
+    conversations that it relays do not make it a speaker of A2A."""
     found: dict[str, ExtraProtocol] = {}
-    for binding in record.bindings:
+    for binding in sort_by_priority(record.bindings):
+        label = "a2a" if binding.protocol.startswith("a2a") else _LABELS.get(binding.protocol)
         where = urlsplit(binding.endpoint)
-        host = where.hostname or ""
-        if (
-            binding.protocol in _FURTHER_PROTOCOLS
-            and where.scheme == "https"
-            and is_hostname(host)
-            and not _is_address(host)
-        ):
-            further = ExtraProtocol(protocol=binding.protocol, host=host, port=where.port or DEFAULT_PORT)
-            found.setdefault(binding.protocol, further)
+        host = (where.hostname or "").lower()
+        if label is None or where.scheme not in ("https", "wss") or not is_hostname(host) or _is_address(host):
+            continue
+        if binding.protocol == "agp" and host == relay and domain_of(record.id) != relay:
+            continue
+        found.setdefault(label, ExtraProtocol(protocol=label, host=host, port=where.port or DEFAULT_PORT))
     return tuple(found.values())
+
+
+def _with_protocols(plan: ZonePlan, spoken: Sequence[ExtraProtocol]) -> ZonePlan:
+    """The plan with the label of its own host, where the documents are, and with records for protocols at other hosts."""
+    here = [each for each in spoken if each.host == plan.host and each.port == plan.port]
+    protocol = here[0].protocol if here else _DOCUMENTS
+    others = tuple(each for each in spoken if each.protocol != protocol)
+    return msgspec.structs.replace(plan, protocol=protocol, extra_protocols=others)
 
 
 def _no_domain(name: str) -> Conflict:
