@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 _SETTINGS: Final = {
     "listen_addresses": "'127.0.0.1'",
@@ -44,14 +44,17 @@ class PostgresqlServer:
         if self._user is not None:
             os.chown(folder, self._user.pw_uid, self._user.pw_gid)
 
+    def owner(self) -> dict[str, Any]:
+        """The arguments of `subprocess` for a process of the user of the server."""
+        if self._user is None:
+            return {}
+        return {"user": self._user.pw_uid, "group": self._user.pw_gid, "extra_groups": []}
+
     def run(self, program: str, *arguments: str) -> str:
         """Run a program of PostgreSQL as the user of the server."""
-        owner = (
-            {} if self._user is None else {"user": self._user.pw_uid, "group": self._user.pw_gid, "extra_groups": []}
-        )
         command = [str(self._binaries / program), *arguments]
         with tempfile.TemporaryFile() as output:  # a pipe would stay open as long as the server runs
-            done = subprocess.run(  # type: ignore[call-overload]
+            done = subprocess.run(
                 command,
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
@@ -60,7 +63,7 @@ class PostgresqlServer:
                 timeout=60,
                 check=False,
                 env={"PATH": os.environ["PATH"], "LC_ALL": "C", "HOME": str(self.folder), "TZ": "UTC"},
-                **owner,
+                **self.owner(),
             )
             output.seek(0)
             text = output.read().decode()
@@ -82,6 +85,19 @@ class PostgresqlServer:
 
     def stop(self, mode: str = "immediate") -> None:
         self.run("pg_ctl", "-D", str(self.data), "-w", "-m", mode, "stop")
+
+    def clone(self, folder: Path, port: int) -> PostgresqlServer:
+        """Start a standby that follows this server."""
+        standby = PostgresqlServer(folder, self._binaries, port)
+        source = self.url().replace("/postgres", "/")
+        self.run(
+            "pg_basebackup", "-d", source, "-D", str(standby.data), "-R", "-X", "stream", "-c", "fast", "--no-sync"
+        )
+        standby.start()
+        return standby
+
+    def promote(self) -> None:
+        self.run("pg_ctl", "-D", str(self.data), "-w", "promote")
 
     def stop_if_running(self) -> None:
         if (self.data / "postmaster.pid").exists():

@@ -13,6 +13,9 @@ from support import toy_store
 from support.postgresql import DEBIAN_BINARIES, PostgresqlServer, embedded_binaries, running_postgresql
 from waypost.settings.service import STORES
 from waypost.stores import StoreBackend, get_backend
+from waypost.stores.postgresql import PostgresqlBackend
+
+_WRITE_SECONDS = 60.0  # on a machine with much else to do
 
 _SERVERS = {"postgresql-18": embedded_binaries(), "postgresql-15": DEBIAN_BINARIES}
 _ROWS = {
@@ -34,7 +37,8 @@ def _make_backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     if name in _SERVERS:
         if not _SERVERS[name].is_dir() and "CI" not in os.environ:
             pytest.skip(f"{_SERVERS[name]} is not installed")
-        return get_backend(request.getfixturevalue("postgresql_servers")(name).create_database())
+        url = request.getfixturevalue("postgresql_servers")(name).create_database()
+        return PostgresqlBackend(url, write_seconds=_WRITE_SECONDS)
     monkeypatch.setitem(STORES, name, _ROWS[name])
     return get_backend(name)
 

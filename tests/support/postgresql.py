@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
+import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,3 +37,59 @@ def running_postgresql(
     finally:
         server.stop_if_running()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def running_replication() -> Iterator[tuple[PostgresqlServer, PostgresqlServer]]:
+    """A primary, and a synchronous standby of it."""
+    settings = ("wal_level = replica", "max_wal_senders = 4", "hot_standby = on")
+    with running_postgresql(settings=settings) as primary:
+        standby = primary.clone(primary.folder / "standby", free_port())
+        primary.sql("ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (*)'", "SELECT pg_reload_conf()")
+        try:
+            yield primary, standby
+        finally:
+            standby.stop_if_running()
+
+
+PGBOUNCER: Final = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+
+
+@contextmanager
+def running_pgbouncer(server: PostgresqlServer, folder: Path) -> Iterator[int]:
+    """A pool in transaction mode in front of a server; gives its port."""
+    assert PGBOUNCER is not None
+    port = free_port()
+    place = Path(tempfile.mkdtemp(prefix="waypost-pool-"))
+    place.chmod(0o755)
+    (place / "pgbouncer.ini").write_text(
+        f"[databases]\n* = host=127.0.0.1 port={server.port} user=waypost\n[pgbouncer]\nlisten_addr = 127.0.0.1\n"
+        f"listen_port = {port}\nunix_socket_dir =\nauth_type = any\npool_mode = transaction\nmax_client_conn = 200\n"
+        "default_pool_size = 8\n"
+    )
+    process = subprocess.Popen(
+        [PGBOUNCER, str(place / "pgbouncer.ini")],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        **server.owner(),
+    )
+    try:
+        _wait_for_port(port)
+        yield port
+    finally:
+        process.kill()
+        process.wait(20)
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _wait_for_port(port: int) -> None:
+    ends_at = time.monotonic() + 30
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        except OSError:
+            if time.monotonic() > ends_at:
+                raise
+            time.sleep(0.05)
+        else:
+            return

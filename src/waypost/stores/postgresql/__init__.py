@@ -17,17 +17,18 @@ except ImportError as error:
     ) from error
 
 from waypost.stores.postgresql.cluster import CLUSTER_KEY_FILE, ClusterCipher, SharedSecret
-from waypost.stores.postgresql.database import Database
+from waypost.stores.postgresql.database import STATEMENT_SECONDS
 from waypost.stores.postgresql.key_value import PostgresqlKeyValueStore
 from waypost.stores.postgresql.replica import REPLICA_FOLDER
-from waypost.stores.postgresql.store import PostgresqlStore
+from waypost.stores.postgresql.store import WRITE_SECONDS, PostgresqlStore
 from waypost.stores.sqlite.store import SqliteFollowerStore
 
 
 class PostgresqlBackend:
-    def __init__(self, url: str, key_file: Path | None = None) -> None:
-        """`key_file`: by default in the data folder."""
+    def __init__(self, url: str, key_file: Path | None = None, write_seconds: float = WRITE_SECONDS) -> None:
+        """`key_file`: by default in the data folder. `write_seconds`: how long a write may take."""
         self.url = url
+        self._write_seconds = write_seconds
         self._key_file = key_file
 
     def make_store(
@@ -36,10 +37,12 @@ class PostgresqlBackend:
         """`on_time` gets the time of the database, first before the store is open."""
         if read_only:  # a worker process follows the replica
             return SqliteFollowerStore(folder / REPLICA_FOLDER)
-        return PostgresqlStore(self.url, folder, self._make_cipher(folder), on_time=on_time)
+        return PostgresqlStore(
+            self.url, folder, self._make_cipher(folder), on_time=on_time, write_seconds=self._write_seconds
+        )
 
     def make_key_value_store(self, folder: Path) -> PostgresqlKeyValueStore:
-        return PostgresqlKeyValueStore(Database(self.url))
+        return PostgresqlKeyValueStore(self.url, max(STATEMENT_SECONDS, self._write_seconds))
 
     def make_shared_secret(self, folder: Path, name: str) -> SharedSecret:
         return SharedSecret(self.url, self._make_cipher(folder), name)

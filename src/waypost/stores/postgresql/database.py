@@ -126,16 +126,18 @@ def hide_password(url: str) -> str:
 class Database:
     """A lazy pool: it connects with the first statement."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, statement_seconds: float = STATEMENT_SECONDS) -> None:
         self.url = url
+        self._seconds = statement_seconds
+        self._options = {**_OPTIONS, "command_timeout": statement_seconds}
         self._pool: asyncpg.Pool | None = None
         self._lock = asyncio.Lock()
         self._is_closed = False
 
-    async def connect(self, seconds: float = STATEMENT_SECONDS) -> asyncpg.Connection:
+    async def connect(self, seconds: float | None = None) -> asyncpg.Connection:
         """A connection of its own, for the caller to close; `seconds` limits each statement. Of several hosts in the URL it is
         to one that accepts writes."""
-        return await asyncpg.connect(self.url, **{**_OPTIONS, "command_timeout": seconds})
+        return await asyncpg.connect(self.url, **{**self._options, "command_timeout": seconds or self._seconds})
 
     async def _get_pool(self) -> asyncpg.Pool:
         async with self._lock:
@@ -143,18 +145,24 @@ class Database:
                 if self._is_closed:
                     raise StoreUnavailable("The store is closed.", retry_after=RETRY_SECONDS)
                 self._pool = await asyncpg.create_pool(
-                    self.url, min_size=0, max_size=_POOL, reset=_keep_session, **_OPTIONS
+                    self.url, min_size=0, max_size=_POOL, reset=_keep_session, **self._options
                 )
             return self._pool
 
     @asynccontextmanager
-    async def acquire(self, seconds: float = STATEMENT_SECONDS) -> AsyncIterator[asyncpg.Connection]:
+    async def acquire(self) -> AsyncIterator[asyncpg.Connection]:
         pool = await self._get_pool()
-        async with pool.acquire(timeout=seconds) as connection:
+        connection = await pool.acquire(timeout=self._seconds)
+        try:
             yield connection
+        except (*LOST, asyncio.CancelledError):
+            connection.terminate()  # asyncpg would wait for the server to cancel the statement
+            raise
+        finally:
+            await pool.release(connection)
 
-    async def fetch(self, statement: str, *values: Any, seconds: float = STATEMENT_SECONDS) -> list[asyncpg.Record]:
-        async with asyncio.timeout(seconds), self.acquire(seconds) as connection:
+    async def fetch(self, statement: str, *values: Any) -> list[asyncpg.Record]:
+        async with asyncio.timeout(self._seconds), self.acquire() as connection:
             return list(await connection.fetch(statement, *values))
 
     async def forget_connections(self) -> None:
@@ -181,7 +189,6 @@ async def _keep_session(_: asyncpg.Connection) -> None:
 _OPTIONS: Final[dict[str, Any]] = {
     "statement_cache_size": 0,
     "timeout": CONNECT_SECONDS,
-    "command_timeout": STATEMENT_SECONDS,
     "target_session_attrs": "read-write",
 }
 

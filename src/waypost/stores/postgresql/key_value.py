@@ -62,8 +62,9 @@ def _arguments(writes: Sequence[KeyValueWrite], now: float) -> tuple[Any, ...]:
 
 
 class PostgresqlKeyValueStore:
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, url: str, statement_seconds: float = STATEMENT_SECONDS) -> None:
+        self._statement_seconds = statement_seconds
+        self._database = Database(url, statement_seconds)
         self._is_open = False
         self._waiting: deque[_CommitRequest] = deque()
         self._writer: asyncio.Task[None] | None = None
@@ -103,7 +104,7 @@ class PostgresqlKeyValueStore:
         while self._waiting:
             group = [self._waiting.popleft() for _ in range(min(len(self._waiting), limits.GROUP_COMMIT_MAX))]
             try:
-                async with asyncio.timeout(STATEMENT_SECONDS), self._database.acquire() as connection:
+                async with asyncio.timeout(self._statement_seconds), self._database.acquire() as connection:
                     rows = await connection.fetchmany(_COMMIT, [request.arguments for request in group])
             except DATABASE_ERRORS as error:
                 for request in group:

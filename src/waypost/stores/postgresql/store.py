@@ -52,7 +52,7 @@ from waypost.stores.sqlite.reads import SqliteReadStore
 log = logging.getLogger("waypost.cluster")
 
 POLL_SECONDS: Final = 0.05  # without notifications, a change is seen elsewhere after half of this on average
-WRITE_SECONDS: Final = 1.8  # from the decision to an answer: a caller gets 503 within 2 s
+WRITE_SECONDS: Final = 1.5  # from the decision to an answer: a caller gets 503 within 2 s, with the check of the head
 READ_SECONDS: Final = 0.2  # how long a read waits for the head of the log, before it is answered as stale
 RECONNECT_SECONDS: Final = 0.25
 _BOUND_SECONDS: Final = 1.0  # a replica that did not see the head of the log for so long is stale
@@ -115,11 +115,14 @@ class PostgresqlStore(SqliteReadStore):
         failpoint: Failpoint = _nothing,
         on_history_change: Callable[[], None] = _end_process,
         on_time: Callable[[float], None] = lambda seconds: None,
+        write_seconds: float = WRITE_SECONDS,
     ) -> None:
         """`on_time` gets the time of the database every few seconds, first before the store is open."""
         super().__init__()
         self.node = uuid.uuid4()
-        self._database = Database(url)
+        self._write_seconds = write_seconds
+        self._statement_seconds = max(STATEMENT_SECONDS, write_seconds)
+        self._database = Database(url, self._statement_seconds)
         self._cipher = cipher
         self._failpoint = failpoint
         self._on_history_change = on_history_change
@@ -140,6 +143,7 @@ class PostgresqlStore(SqliteReadStore):
         self._is_away = self._is_forked = False
         self._confirmed_at = time.monotonic()
         self._hears = False
+        self._probe: asyncpg.Connection | None = None
         self.races = 0
 
     # --- Lifecycle -------------------------------------------------------------------------------
@@ -206,6 +210,8 @@ class PostgresqlStore(SqliteReadStore):
         await asyncio.gather(*self._tasks[1:], return_exceptions=True)
         self._answer_readers(is_current=False)
         await self.leases.release()
+        if self._probe is not None:
+            self._probe.terminate()
         async with self._thread_read_lock.alone:
             for connection in self._take_readers():
                 connection.close()
@@ -287,7 +293,7 @@ class PostgresqlStore(SqliteReadStore):
             while not await self._try_group(group, started_at, first_lock=attempt >= _OPTIMISTIC_ATTEMPTS):
                 attempt += 1
                 self.races += 1
-                if time.monotonic() - started_at > WRITE_SECONDS:
+                if time.monotonic() - started_at > self._write_seconds:
                     raise TimeoutError("other nodes kept changing the same agents")
                 await self._advance()
         except BaseException as error:
@@ -333,13 +339,13 @@ class PostgresqlStore(SqliteReadStore):
         """Call `put_group`. A lost answer is asked for again under the same number, never guessed."""
         arguments = self._arguments(group)
         while True:
-            left = WRITE_SECONDS - (time.monotonic() - started_at)
+            left = self._write_seconds - (time.monotonic() - started_at)
             try:
                 async with asyncio.timeout(max(left, 0.1)), self._database.acquire() as connection:
                     return await self._call(connection, arguments)
             except LOST:
                 await self._database.forget_connections()
-                if time.monotonic() - started_at + RECONNECT_SECONDS > WRITE_SECONDS:
+                if time.monotonic() - started_at + RECONNECT_SECONDS > self._write_seconds:
                     raise
                 await asyncio.sleep(RECONNECT_SECONDS)
 
@@ -414,7 +420,7 @@ class PostgresqlStore(SqliteReadStore):
     # --- Following the log -----------------------------------------------------------------------
 
     async def _follow(self) -> None:
-        async with asyncio.timeout(STATEMENT_SECONDS), self._database.acquire() as connection:
+        async with asyncio.timeout(self._statement_seconds), self._database.acquire() as connection:
             if self._is_away and not self._is_forked:
                 await self._return_to(connection)
             await self._advance(connection)
@@ -538,8 +544,7 @@ class PostgresqlStore(SqliteReadStore):
             readers, self._readers = self._readers, []
             asked_at = time.monotonic()
             try:
-                ((head,),) = await self._database.fetch(_HEAD)
-                await self._reach(head)
+                await self._compare_with_head()
                 self._confirmed_at = max(asked_at, self._confirmed_at)
                 is_current = True
             except (*DATABASE_ERRORS, WaypostError):
@@ -549,8 +554,22 @@ class PostgresqlStore(SqliteReadStore):
                 if not future.done():
                     future.set_result(is_current)
 
+    async def _compare_with_head(self) -> None:
+        """On a connection of its own, and without a result that must be decoded: every read waits for this."""
+        try:
+            if self._probe is None:
+                self._probe = await self._database.connect()
+            behind = f"SELECT FROM waypost.log WHERE position > {self._replica.position:d} LIMIT 1"
+            if await self._probe.execute(behind) != "SELECT 0":
+                await self._reach(await self._probe.fetchval(_HEAD))
+        except BaseException:
+            if self._probe is not None:
+                self._probe.terminate()
+                self._probe = None
+            raise
+
     async def _reach(self, head: int) -> None:
-        async with asyncio.timeout(STATEMENT_SECONDS):
+        async with asyncio.timeout(self._statement_seconds):
             while self._replica.position < head:
                 advanced = self._advanced
                 self._wake.set()
