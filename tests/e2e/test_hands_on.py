@@ -108,9 +108,12 @@ def test_a_member_of_the_wrong_type_is_named(admin: httpx2.Client, members: dict
     assert told["path"] == path
 
 
-def test_an_unrecognised_document_gets_a_hint_that_describes_every_dialect(admin: httpx2.Client) -> None:
+def test_an_unrecognised_document_is_answered_with_the_nearest_dialect(admin: httpx2.Client) -> None:
     told = problem(admin.post("/api/v1/agents", json={"kind": "Deployment"}), 400, "invalid_request")
-    assert all(dialect in told["hint"] for dialect in ("profile", "a2a", "mcp", "rtfs"))
+    assert "id, name, description and bindings" in told["hint"]
+    card = {"name": "Echo", "description": "Echo.", "version": "1", "url": "https://a.example/", "skills": []}
+    told = problem(admin.post("/api/v1/agents", json=card), 400, "invalid_request")
+    assert "looks like an A2A card: add `capabilities`" in told["message"]
 
 
 def test_a_dialect_that_does_not_exist_is_answered_with_the_nearest(admin: httpx2.Client) -> None:

@@ -30,7 +30,7 @@ from waypost.errors import (
     Unavailable,
     WaypostError,
 )
-from waypost.settings import ConnectionSettings
+from waypost.settings import ConnectionSettings, is_loopback
 
 # scripts/unasync.py replaces the first name by the second in the sync client.
 async_pause = asyncio.sleep
@@ -216,6 +216,8 @@ def error_from_transport(error: httpx2.HTTPError, base_url: str) -> WaypostError
     reason = str(error) or type(error).__name__
     problem = "The connection was lost" if sent else "Cannot connect"
     hint = "Is the service running, and is this its address?"
+    if is_loopback(httpx2.URL(base_url).host):
+        hint += " `waypost serve` starts one, `waypost demo` one to try."
     if base_url.startswith("https:") and "SSL" in reason:
         hint = f"If the service has no TLS, its address is http{base_url.removeprefix('https')}."
     return Unavailable(

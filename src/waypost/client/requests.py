@@ -196,7 +196,13 @@ def _read_file(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise InvalidRequest(f"The file {path} cannot be read: {error.strerror}.", path=str(path)) from None
+        raise InvalidRequest(
+            f"The file {path} cannot be read: {error.strerror}.",
+            path=str(path),
+            hint=f"Is the path right? It is relative to {Path.cwd()}."
+            if not path.is_absolute()
+            else "Is the path right?",
+        ) from None
 
 
 def media_type(content: bytes) -> str:

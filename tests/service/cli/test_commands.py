@@ -457,8 +457,10 @@ def test_an_export_counts_agents_without_a_document_of_the_dialect(shell: Shell,
     shell("register", shell.write("a.json", agent))
     shell("register", shell.write("b.json", unreachable))
     ran = shell("export")
-    assert unreachable["id"] not in [item["id"] for item in ran.lines]
-    assert (ran.code, "1 agent has no profile document" in ran.err) == (0, True)
+    assert [item["bindings"] for item in ran.lines if item["id"] == unreachable["id"]] == [[]]
+    cards = shell("export", "--as", "a2a")
+    assert (cards.code, "1 agent has no a2a document" in cards.err) == (0, True)
+    assert len(cards.lines) == len(ran.lines) - 1
     whole = shell("export", "--as", "source")
     assert unreachable in whole.lines
     assert "document" not in whole.err

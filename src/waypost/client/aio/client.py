@@ -483,7 +483,7 @@ class Client:
         """One agent as a profile document.
 
         Args:
-            id: An id or alias of the agent.
+            id: An id, an alias or a short name of the agent.
         """
         return Agent.from_document((await self.document(id)).body)
 
@@ -491,7 +491,7 @@ class Client:
         """One agent in a dialect.
 
         Args:
-            id: An id or alias of the agent.
+            id: An id, an alias or a short name of the agent.
             as_: profile, af, rtfs, announce, adp, a2a, ard, mcp or oasf.
             form: `profile` with `as_="rtfs"`: `content` is the `(agent-profile …)` text. `current` with `as_="a2a"`
                 or `"mcp"`: the current form of the format, whatever was registered. `0.3` with `as_="a2a"`: the form of

@@ -44,6 +44,8 @@ from waypost.responses.agents import Receipt
 
 Item = TypeVar("Item")
 
+_JSON_HINT = "A checker such as `python -m json.tool` shows the place."
+
 
 def show_progress(
     printer: Printer, label: str, items: Iterable[Item], *, total: int | None = None, visible: bool = True
@@ -104,7 +106,13 @@ def _read_file(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(limits.BATCH_BYTES + 1)
     except OSError as error:
-        raise InvalidRequest(f"{path} cannot be read: {error.strerror}.", path=str(path)) from None
+        raise InvalidRequest(
+            f"{path} cannot be read: {error.strerror}.",
+            path=str(path),
+            hint=f"Is the path right? It is relative to {Path.cwd()}."
+            if not path.is_absolute()
+            else "Is the path right?",
+        ) from None
 
 
 def _unpack(origin: str, content: bytes, suffix: str) -> Iterator[ImportDocument]:
@@ -136,7 +144,7 @@ def _split_json(origin: str, content: bytes) -> Iterator[ImportDocument]:
         if len(lines) > 1 and all(line.lstrip().startswith(b"{") for line in lines):
             yield from _split_lines(origin, content)
         else:
-            yield ImportDocument(origin=origin, error=MalformedJson(f"Not JSON: {error}."))
+            yield ImportDocument(origin=origin, error=MalformedJson(f"Not JSON: {error}.", hint=_JSON_HINT))
         return
     except InvalidDocument as error:
         yield ImportDocument(origin=origin, error=error)
