@@ -1,6 +1,6 @@
 """A cache of vectors on disk for benchmarks: a text is embedded once per model, whatever is measured with it.
 
-The folder is outside the repository: `WAYPOST_BENCH_CACHE`, by default `waypost-bench` among the temporary files.
+The folder is outside the repository: `BENCH_CACHE`, by default `waypost-bench` among the temporary files.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from waypost.search.vectors import Embedder, Vectors, find_parts_embedder
 
 
 def cache_folder() -> Path:
-    folder = Path(os.environ.get("WAYPOST_BENCH_CACHE") or Path(tempfile.gettempdir()) / "waypost-bench")
+    folder = Path(os.environ.get("BENCH_CACHE") or Path(tempfile.gettempdir()) / "waypost-bench")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
 

@@ -79,16 +79,25 @@ def _without(**off: float) -> MakeRanker:
     return lambda: HybridRanker(None, cached_spaces(), SignalWeights()._replace(**off))
 
 
+def _only(**on: float) -> MakeRanker:
+    nothing = SignalWeights(*(0.0 for _ in SignalWeights._fields))
+    return lambda: HybridRanker(None, cached_spaces(), nothing._replace(examples=1.0, clauses=1.0, **on))
+
+
 SIGNALS: tuple[Ablation, ...] = (
-    Ablation("without words", _without(lexical=0.0, coverage=0.0)),
+    Ablation("words alone", _only(words=1.0)),
+    Ablation("spelling alone", _only(spelling=1.0)),
+    Ablation("coverage alone", _only(coverage=1.0)),
+    Ablation("name alone", _only(name=1.0)),
+    Ablation("meaning alone", _only(meaning=1.0)),
+    Ablation("without words", _without(words=0.0)),
+    Ablation("without spelling", _without(spelling=0.0)),
     Ablation("without coverage", _without(coverage=0.0)),
-    Ablation("without sentence vectors", _without(network=0.0)),
-    Ablation("without word vectors", _without(static=0.0)),
-    Ablation("without vectors", _without(network=0.0, static=0.0)),
-    Ablation("without example vectors", _without(example=0.0, skills=0.0)),
-    Ablation("without skills", _without(skills=0.0)),
+    Ablation("without name", _without(name=0.0)),
+    Ablation("without meaning", _without(meaning=0.0)),
+    Ablation("without freshness", _without(freshness=0.0)),
+    Ablation("without example vectors", _without(examples=0.0)),
     Ablation("without clauses", _without(clauses=0.0)),
-    Ablation("without tags read from the words", _without(tags=0.0)),
 )
 PARTS: tuple[Ablation, ...] = (
     Ablation("records without examples", hidden={"examples": ()}),

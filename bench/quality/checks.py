@@ -17,7 +17,7 @@ from bench.corpus import documents
 from bench.measures import auc, mean, ndcg, reciprocal_rank
 from bench.quality import attacks
 from bench.quality.retrieval import tasks
-from bench.searchers import NOW, InProcess, MakeRanker, OverHttp, settle
+from bench.searchers import InProcess, MakeRanker, OverHttp, settle
 from bench.sets import (
     DATA,
     Question,
@@ -182,7 +182,7 @@ def many_skills(make: MakeRanker, agents: Sequence[Registration]) -> Figures:
 
 def _tells(agent: Registration, example: str, query: Query, hits: Sequence[Hit]) -> bool:
     near = [hit.near for hit in hits if hit.id == agent.id]
-    told = explain(query, agent.record, NOW, near[0]).matched_examples if near else ()
+    told = explain(query, agent.record, near[0]).matched_examples if near else ()
     return bool(told) and told[0].text == example
 
 

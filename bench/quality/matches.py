@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from bench.corpus import read_json_lines
 from bench.measures import mean
-from bench.rankers import default_ranker
+from bench.rankers import quality_ranker
 from bench.searchers import InProcess
 from bench.sets import public_set, sampled
 from support.shared import shared_path
@@ -53,7 +53,7 @@ def _share(scores: Sequence[float], least: float) -> str:
 
 
 def measure(name: str, questions: int) -> Measured:
-    data, searcher = public_set(name), InProcess(default_ranker)
+    data, searcher = public_set(name), InProcess(quality_ranker)
     try:
         searcher.fill(data.agents)
         background = [_best(searcher, text) for text in BACKGROUND_QUESTIONS]

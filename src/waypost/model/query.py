@@ -41,6 +41,22 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     min_match: Match = "weak"  # candidates with a weaker match are left out
 
 
+# The parts of a score, which add up to it. `filter` is the score of an agent that only passes the filters.
+SCORE_COMPONENTS = (
+    "words",
+    "spelling",
+    "coverage",
+    "name",
+    "context",
+    "example",
+    "freshness",
+    "tag",
+    "filter",
+    "policy",
+    "preference",
+)
+
+
 class ExampleMatch(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     score: float
@@ -65,6 +81,7 @@ class MatchSignals(msgspec.Struct, frozen=True, kw_only=True):
     context: float | None = None  # similarity of the sentence vector of the whole agent; None without vectors
     example: float | None = None  # similarity of its nearest example
     place: int = 0  # number of that example, from 1
+    components: dict[str, float] = msgspec.field(default_factory=dict)  # the parts of the score, which add up to it
 
 
 class Hit(msgspec.Struct, frozen=True, gc=False):

@@ -1,14 +1,7 @@
 """Evidence: why a record matches a query, from the record's own text, for the returned candidates only.
 
 Pure and independent of the corpus: evidence reveals nothing but its record (PRO-38), so pass records that the caller may see.
-Components are in 0..1:
-
-    words      share of the query's weight (Σ idf²) in the record's words
-    context    similarity of name and description (without sentence vectors: share of the query terms in them)
-    example    similarity of the best example
-    tag        share of the requested tags
-    protocol   share of the accepted protocols
-    freshness  halved by each half year since the last update
+Components are the parts of the score, which add up to it (see `ranking/scoring`). They need the signals of the hit.
 """
 
 from __future__ import annotations
@@ -18,13 +11,12 @@ from collections.abc import Iterable
 from typing import Final
 
 from waypost import limits
-from waypost.model.names import fold, fold_tag
+from waypost.model.names import fold_tag
 from waypost.model.query import Evidence, ExampleMatch, MatchSignals, Query
 from waypost.model.record import AgentRecord
-from waypost.model.times import find_instant
 from waypost.search.text.analyzer import analyse, analyze_query
 from waypost.search.text.spam import lint_flags
-from waypost.search.text.taxonomy import TagMatch, TagQuery, standard_taxonomy
+from waypost.search.text.taxonomy import TagQuery, standard_taxonomy
 
 _EXAMPLES: Final = 3
 _SNIPPETS: Final = 2
@@ -34,50 +26,20 @@ _DECIMALS: Final = 4
 _SENTENCE: Final = re.compile(r"[^.!?。！？\n]+[.!?。！？]*")
 
 
-def explain(query: Query, record: AgentRecord, now: float | None = None, near: MatchSignals | None = None) -> Evidence:
-    """The evidence for one candidate. Without `now` there is no freshness; `near` are its measured signals."""
+def explain(query: Query, record: AgentRecord, near: MatchSignals | None = None) -> Evidence:
+    """The evidence for one candidate; `near` are its measured signals."""
     terms = frozenset(analyze_query(query.text[: limits.QUERY_CHARS]).terms)
     requested = tuple(dict.fromkeys(map(fold_tag, (*query.required_tags, *query.preferred_tags))))
     tags = TagQuery(query.text, requested, standard_taxonomy()).match_tags(record.tags)
     examples = _examples(record, terms, near)
     return Evidence(
-        components=_components(query, record, terms, tags, examples, now, near),
+        components={name: round(part, _DECIMALS) for name, part in near.components.items()} if near is not None else {},
         matched_tags=tags.direct,
         expanded_tags=tuple(each.tag for each in tags.expanded),
         matched_examples=examples,
         snippets=_snippets(record.description, terms),
         flags=lint_flags(record),
     )
-
-
-def _components(
-    query: Query,
-    record: AgentRecord,
-    terms: frozenset[str],
-    tags: TagMatch,
-    examples: tuple[ExampleMatch, ...],
-    now: float | None,
-    near: MatchSignals | None,
-) -> dict[str, float]:
-    """Only the components that the query and the record have."""
-    components: dict[str, float] = {}
-    if query.required_tags or query.preferred_tags:
-        components["tag"] = round(tags.share, _DECIMALS)
-    if near is not None:
-        components["words"] = round(near.words, _DECIMALS)
-    if terms:
-        coverage = _coverage(f"{record.name} {record.description}", terms)
-        components["context"] = coverage if near is None or near.context is None else round(near.context, _DECIMALS)
-        if record.examples:
-            components["example"] = examples[0].score if examples else 0.0
-    if query.protocols:
-        spoken = {fold(binding.protocol) for binding in record.bindings}
-        accepted = set(map(fold, query.protocols))
-        components["protocol"] = _share(len(spoken & accepted), len(accepted))
-    updated_at = find_instant(record.updated_at)
-    if updated_at is not None and now is not None:
-        components["freshness"] = round(0.5 ** (max(0.0, now - updated_at) / _HALF_LIFE_SECONDS), _DECIMALS)
-    return components
 
 
 def _examples(record: AgentRecord, terms: frozenset[str], near: MatchSignals | None) -> tuple[ExampleMatch, ...]:

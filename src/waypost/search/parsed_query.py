@@ -16,11 +16,11 @@ from waypost import limits
 from waypost.model.names import fold, fold_tag
 from waypost.model.principal import VISIBILITIES
 from waypost.model.query import Query
-from waypost.search.index.document import hash_of, spelling_key
+from waypost.search.index.document import exact_key, hash_of, spelling_key
 from waypost.search.index.segment import AUDIENCE_CACHE, Rows, SegmentReader
-from waypost.search.text.analyzer import AnalyzedQuery, analyze_query
+from waypost.search.text.analyzer import analyze_query, grams_of, without_terms
 from waypost.search.text.sanitize import sanitize_text
-from waypost.search.text.taxonomy import Taxonomy, find_tag_names
+from waypost.search.text.taxonomy import Taxonomy
 
 
 class SearchFilters(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +63,10 @@ def _storable(key: str) -> str:
     return key if key.isascii() else key.encode("utf-8", "replace").decode()
 
 
+GRAM_IDF_STEPS: Final = 4096.0
+
+_MIN_DOCS: Final = 100  # a smaller catalogue is weighted as one of so many: in few records every word is common
+
 _ENOUGH_WEIGHT: Final = 0.9  # of the query's weight, in the selective terms
 
 _MIN_TERMS: Final = 4
@@ -73,8 +77,6 @@ _MAX_POSTINGS_READ: Final = 100_000  # of the selective terms: some milliseconds
 
 _SAME_WEIGHT_TOLERANCE: Final = 0.02  # of a term's weight
 
-_QUOTED_SHARE: Final = 0.25  # of the weight of a quoted term
-
 _TAG_CACHE: Final = 4096
 
 _MAX_NAME_WORDS: Final = 2  # so few words in capitals are a name
@@ -83,34 +85,36 @@ _MAX_SPELLINGS: Final = 6  # looked up for one tag; the others are only distantl
 
 Flags = npt.NDArray[np.float32]
 
-_WHOLE: Final[Flags] = np.ones((limits.QUERY_TERMS, 1), dtype=np.float32)  # flags of a query without clauses
-
 
 class WishedTag(NamedTuple):
-    """A preferred tag: its spellings with their weights."""
+    """A tag that the caller prefers: its spellings with their weights."""
 
     keys: tuple[tuple[int, float], ...]
-    is_explicit: bool  # named by the caller, not found in the query text
+    is_explicit: bool = True
 
 
 class ParsedQuery(NamedTuple):
     units: tuple[str, ...]  # the whole text, then its clauses
     terms: tuple[int, ...]  # of the whole text
-    shares: tuple[float, ...]  # of each term's weight that counts (quoted terms count less)
-    has: Flags  # [terms, units]: 1 if the unit has the term
+    counts: tuple[int, ...]  # how often each term occurs
+    counted: Flags  # [terms, 1]: 1, or 0 if the text rules the term out
+    grams: npt.NDArray[np.uint16]  # of the counted words
+    exact: int  # the key of an agent whose name, id or tag is the whole text
     wishes: tuple[WishedTag, ...]
 
 
 def parse_query(query: Query, preferred: Sequence[str], taxonomy: Taxonomy) -> ParsedQuery:
     text = _lower_shouting(sanitize_text(query.text[: limits.QUERY_CHARS]))
-    analyzed = analyze_query(text)
-    words, quoted, parts, _ = analyzed
+    words, counts, ruled_out, parts = analyze_query(text)
+    grams = grams_of((without_terms(text, ruled_out) if ruled_out else text,))
     return ParsedQuery(
         units=(text, *parts),
         terms=tuple(map(hash_of, words)),
-        shares=tuple([_QUOTED_SHARE if word in quoted else 1.0 for word in words]) if quoted else (1.0,) * len(words),
-        has=_flags_of(analyzed),
-        wishes=_wished_tags(words, preferred, taxonomy),
+        counts=counts,
+        counted=np.array([[float(word not in ruled_out)] for word in words], dtype=np.float32).reshape(-1, 1),
+        grams=np.fromiter(sorted(grams), dtype=np.uint16, count=len(grams)),
+        exact=exact_key(text),
+        wishes=tuple([_wished_tag(taxonomy, tag) for tag in preferred]),
     )
 
 
@@ -119,26 +123,10 @@ def _lower_shouting(text: str) -> str:
     return text.lower() if text.isupper() and len(text.split()) > _MAX_NAME_WORDS else text
 
 
-def _flags_of(analyzed: AnalyzedQuery) -> Flags:
-    if analyzed.has is None:
-        return _WHOLE[: len(analyzed.terms)]
-    return np.frombuffer(analyzed.has, dtype=np.float32).reshape(len(analyzed.terms), len(analyzed.parts) + 1)
-
-
-def _wished_tags(words: Sequence[str], preferred: Sequence[str], taxonomy: Taxonomy) -> tuple[WishedTag, ...]:
-    tags = [_wished_tag(taxonomy, tag, 1.0, True) for tag in preferred]
-    tags += [
-        _wished_tag(taxonomy, tag, confidence, False) for tag, confidence in find_tag_names(words, taxonomy).items()
-    ]
-    return tuple(tags)
-
-
 @lru_cache(maxsize=_TAG_CACHE)
-def _wished_tag(taxonomy: Taxonomy, tag: str, confidence: float, is_explicit: bool) -> WishedTag:
+def _wished_tag(taxonomy: Taxonomy, tag: str) -> WishedTag:
     keys = sorted(taxonomy.keys_of(tag).items(), key=lambda item: -item[1].weight)[:_MAX_SPELLINGS]
-    return WishedTag(
-        tuple((spelling_key(spelling), confidence * expansion.weight) for spelling, expansion in keys), is_explicit
-    )
+    return WishedTag(tuple((spelling_key(spelling), expansion.weight) for spelling, expansion in keys))
 
 
 class TermWeights:
@@ -164,12 +152,14 @@ class TermWeights:
             containing = [
                 count - max(0, copied_count - 1) for count, copied_count in zip(containing, copied, strict=True)
             ]
-        self.weights = [
-            share * _squared_idf(docs, count) for share, count in zip(query.shares, containing, strict=True)
-        ]
+        docs = max(docs, _MIN_DOCS)
+        rarity = [_idf(docs, count) for count in containing]
+        self.total = sum(idf * 2 * count / (1 + count) for idf, count in zip(rarity, query.counts, strict=True))
+        self.idf = [idf * counted for idf, counted in zip(rarity, query.counted[:, 0].tolist(), strict=True)]
+        self.weights = [idf * 2 * count / (1 + count) for idf, count in zip(self.idf, query.counts, strict=True)]
+        self.gram_idf = _gram_idf(readers, tiers, docs, query.grams)
         self.known = len(containing) - containing.count(0)  # terms that occur in any record
         self.selective = _selective_terms(self.weights, containing)
-        self.total = sum(self.weights)
 
     def is_close_to(self, other: TermWeights) -> bool:
         """Whether the weights are nearly equal: a few copies among many records change nothing visible."""
@@ -200,11 +190,22 @@ def _sum_counts(counts: Sequence[Sequence[int]], terms: int) -> list[int]:
     return [*map(sum, zip(*counts, strict=True))] if counts else [0] * terms
 
 
-def _squared_idf(docs: int, containing: int) -> float:
-    """Squared, as in a product of two tf·idf vectors. A document frequency of 0 is weighted as 1."""
+def _idf(docs: int, containing: int) -> float:
+    """A document frequency of 0 is weighted as 1: what no record has tells no more than what one has."""
     frequency = max(containing, 1)
-    idf = log1p((docs - frequency + 0.5) / (frequency + 0.5))
-    return idf * idf
+    return log1p((docs - frequency + 0.5) / (frequency + 0.5))
+
+
+def _gram_idf(
+    readers: Sequence[SegmentReader], tiers: Sequence[int], docs: int, grams: npt.NDArray[np.uint16]
+) -> npt.NDArray[np.int64]:
+    """The idf of each gram in steps of 1/4096: integers add up to the same in any order."""
+    counts = np.zeros(len(grams), dtype=np.int64)
+    for reader in readers:
+        if reader.segment.common_tier in tiers:
+            counts += reader.gram_counts.take(grams)
+    counts = np.clip(counts, 1, max(docs, 1))
+    return np.rint(np.log1p((docs - counts + 0.5) / (counts + 0.5)) * GRAM_IDF_STEPS).astype(np.int64)
 
 
 def _selective_terms(weights: Sequence[float], containing: Sequence[int]) -> Container[int]:

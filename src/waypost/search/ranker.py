@@ -1,4 +1,4 @@
-"""The ranker: filters, candidates, signals, fusion, calibration, diversity. It implements `registry.ports.Ranker`.
+"""The ranker: filters, candidates, signals, scores, diversity. It implements `registry.ports.Ranker`.
 
 Results are ordered by score; ties always have the same order. A deprecated agent keeps half of its score, a stuffed one what
 `spam` leaves. Near duplicates and floods of one owner are bounded in each window of results (see `diversity`).
@@ -25,8 +25,8 @@ from waypost.search.index.document import hash_of
 from waypost.search.index.index import RunAll, SearchIndex, SegmentBuilder, YieldControl, never_yield
 from waypost.search.index.segment import Array, Mask, Rows, SegmentReader, id_keys
 from waypost.search.kernels.ivf_index_fallback import QUERY_GRID
-from waypost.search.kernels.scoring_fallback import round_scores
 from waypost.search.parsed_query import (
+    GRAM_IDF_STEPS,
     ParsedQuery,
     SearchFilters,
     TermWeights,
@@ -36,7 +36,6 @@ from waypost.search.parsed_query import (
 )
 from waypost.search.ranking import scoring
 from waypost.search.ranking.candidates import (
-    F64,
     RetrievalDepth,
     SegmentHits,
     Signals,
@@ -58,18 +57,15 @@ from waypost.search.ranking.near_duplicates import (
     is_flooded,
     near_duplicate_rows,
 )
-from waypost.search.ranking.scoring import SignalWeights, SpaceNames
+from waypost.search.ranking.scoring import QueryMass, Scores, SignalWeights, Spaces
 from waypost.search.text.analyzer import ENGLISH, UNKNOWN, analyse, detect_language, is_not_english
 from waypost.search.text.taxonomy import Taxonomy, standard_taxonomy
-from waypost.search.vectors import Embedder, Vectors, VectorSpace, find_parts_embedder
+from waypost.search.vectors import Embedder, SpaceRole, Vectors, VectorSpace, find_parts_embedder
 
 try:
     from waypost.search.kernels.duplicates import diversify_rows
-    from waypost.search.kernels.scoring import rank_by_scores, rank_candidates, read_ids
 except ImportError:
     from waypost.search.kernels.duplicates_fallback import diversify_rows
-    from waypost.search.kernels.scoring_fallback import read_ids
-    from waypost.search.ranking.scoring import rank_by_scores, rank_candidates
 
 HOUR_SECONDS: Final = 3600.0
 
@@ -112,7 +108,6 @@ def cache_key(
 
 _SCORE_DECIMALS: Final = 4
 
-_SCORE_STEPS: Final = 10.0**_SCORE_DECIMALS
 # Agents of these subjects come from many: imports by the operator, an open service, the LAN. They are not one owner's.
 _SHARED_OWNERS: Final = np.array([*map(hash_of, (*sorted(RESERVED_SUBJECTS), LAN_SUBJECT))], dtype=np.uint64)
 
@@ -120,11 +115,11 @@ _DIVERSIFIED: Final = 100  # of the best candidates
 
 _SPARE: Final = 24  # candidates beyond the limit, in place of dead agents
 
-_NO_NAMES: Final = SpaceNames()
+_NO_WORD: Final = "The query contains no word to search for."
 
 _KNOWN_SHARE: Final = 0.25  # of the query terms: with fewer in the index, words say nothing
 
-_NOISE_SCORE: Final = 0.003  # below it, an agent without a matching word or tag is noise
+_NOISE_SCORE: Final = 0.1  # below it, an agent without a matching word or tag is noise
 
 
 class HybridRanker:
@@ -234,8 +229,9 @@ class HybridRanker:
     ) -> tuple[Ranking, bool]:
         """The ranking, and whether it is complete: no recent change was left out."""
         filters = parse_filters(query, audience)
-        if not (filters.terms or filters.required or filters.preferred or filters.protocols):
-            return Ranking(hits=(), warnings=("The query contains no word to search for.",)), True
+        is_empty = not (filters.terms or filters.required or filters.preferred or filters.protocols)
+        if is_empty and not query.text.strip():
+            return Ranking(hits=(), warnings=(_NO_WORD,)), True
         readers, skipped = self.index.look(audience)
         context = self._evaluate(readers, query, filters, None if among is None else id_keys(among))
         order = _CandidateOrder(context, now)
@@ -245,6 +241,8 @@ class HybridRanker:
         if filters.selects and len(hits) < query.limit:
             hits += _filter_only_hits(context, hits, query.limit, alive)
         warnings = (*self._warnings, *self._loading(), *_unindexed_warning(skipped))
+        if is_empty and not hits:
+            warnings = (_NO_WORD, *warnings)  # function words may be the name or tag of an agent, but here they are not
         return Ranking(hits=tuple(hits), warnings=warnings), not skipped
 
     @property
@@ -263,14 +261,15 @@ class HybridRanker:
         weights = TermWeights(readers, filters.audience, parsed)
         masks = [apply_filters(reader, filters, among) for reader in readers]
         visible = sum([reader.visible(filters.audience)[1] for reader in readers])
-        vectors = self._vectors(parsed) if parsed.terms else {}
+        spaces = self._spaces()
+        vectors = self._vectors(parsed, spaces) if parsed.terms else {}
         wanted = query.limit + _SPARE
         depth = deep = retrieval_depth(parsed, vectors, wanted)
         words = _weighted_terms(readers, weights)
 
         def find(depth: RetrievalDepth) -> list[SegmentHits]:
             return [
-                find_candidates(reader, parsed, words[place], vectors, mask, count, visible, depth)
+                find_candidates(reader, parsed, words[place], vectors, spaces.stand_in, mask, count, visible, depth)
                 for place, (reader, (mask, count)) in enumerate(zip(readers, masks, strict=True))
             ]
 
@@ -292,30 +291,26 @@ class HybridRanker:
                 duplicates = near_duplicate_rows(hits, samples)
             selected = select_rows(cap_duplicates(hits, duplicates, wanted), depth)
         parts = [
-            measure_signals(place, readers[place], parsed, words[place], vectors, rows)
+            measure_signals(place, readers[place], parsed, words[place], weights, vectors, rows)
             for place, rows in enumerate(selected)
             if len(rows)
         ]
         signals = concatenate_signals(parts) if parts else None
-        names = self._names(vectors)
-        return _QueryContext(readers, masks, parsed, vectors, signals, names, self._weights, weights, self._is_loading)
+        return _QueryContext(readers, masks, parsed, vectors, signals, spaces, self._weights, weights, self._is_loading)
 
-    def _vectors(self, query: ParsedQuery) -> Mapping[str, Vectors]:
+    def _vectors(self, query: ParsedQuery, spaces: Spaces) -> Mapping[str, Vectors]:
         return {
-            name: _encode_query(space.embedder, query.units)
-            for name, space in self.index.spaces.items()
-            if self._weight_of(space) > 0 and space.embedder.is_ready
+            name: _encode_query(self.index.spaces[name].embedder, query.units)
+            for name in dict.fromkeys((*spaces.sentence.values(), *spaces.names.values()))
         }
 
-    def _weight_of(self, space: VectorSpace) -> float:
-        return self._weights.network if space.has_examples else self._weights.static
-
-    def _names(self, vectors: Mapping[str, Vectors]) -> SpaceNames:
-        if not vectors:
-            return _NO_NAMES
-        network = [name for name in vectors if self.index.spaces[name].has_examples]
-        static = [name for name in vectors if not self.index.spaces[name].has_examples]
-        return SpaceNames(network=network[0] if network else None, static=static[0] if static else None)
+    def _spaces(self) -> Spaces:
+        """The first space of each role that is ready."""
+        names: dict[SpaceRole, str] = {}
+        for name, space in self.index.spaces.items():
+            if space.embedder.is_ready and self._weights.meaning > 0:
+                names.setdefault(space.role, name)
+        return Spaces(names)
 
 
 def _weighted_terms(readers: Sequence[SegmentReader], terms: TermWeights) -> list[WeightedTerms]:
@@ -341,7 +336,7 @@ class _QueryContext(NamedTuple):
     query: ParsedQuery
     vectors: Mapping[str, Vectors]
     signals: Signals | None
-    names: SpaceNames
+    spaces: Spaces
     weights: SignalWeights
     terms: TermWeights
     is_loading: bool  # a sentence model is configured, but not loaded yet
@@ -355,43 +350,39 @@ class _CandidateOrder:
         self._signals = signals = context.signals
         if signals is None:
             return
-        places, figures, rows = self._rank(signals, now)
-        self._places = memoryview(places).cast("q")
-        self._rows: Rows = np.frombuffer(rows, dtype=np.uint32)
-        self.scores: F64 = np.frombuffer(figures, dtype=np.float64)
+        found = self._score(signals, now)
+        self._places = found.order(signals.mark)
+        self._rows: Rows = signals.rows[self._places]
+        self._components = found.components
+        self.scores = found.total[self._places]
 
-    def _rank(self, signals: Signals, now: float) -> tuple[bytes, bytes, bytes]:
-        context, rules = self._context, scoring.curve_for(self._context.names)
+    def _score(self, signals: Signals, now: float) -> Scores:
+        context = self._context
         if not context.query.terms:
-            return rank_by_scores(scoring.score_by_tags(signals.preferred), signals, rules)
-        foreign, doubtful = self._foreign(signals)
-        return rank_candidates(
-            signals, context.names, context.weights, context.terms.total, foreign, doubtful, now, rules
-        )
+            return scoring.score_by_tags(signals)
+        terms = context.terms
+        mass = QueryMass(terms.total, float(terms.gram_idf.sum()) / GRAM_IDF_STEPS)
+        return scoring.score_candidates(signals, mass, context.spaces, self._foreign(signals), now, context.weights)
 
-    def _foreign(self, signals: Signals) -> tuple[Mask | None, Mask | None]:
-        """Candidates for which words say nothing: those in another language, or all if the index knows too few of the terms.
-        And those for which this is uncertain, because the language of the query or the agent is unknown."""
-        if self._context.names.network is None:
-            return None, None
-        theirs = signals.language
-        if self._context.terms.known < _KNOWN_SHARE * len(self._context.query.terms):
-            return np.ones(len(theirs), dtype=np.bool_), None
-        text = self._context.query.units[0]
+    def _foreign(self, signals: Signals) -> Mask:
+        """Candidates that are compared in another language than English: because of the query (or if the index knows too few
+        of its terms), or because of the record."""
+        terms, text = self._context.terms, self._context.query.units[0]
         own = detect_language(text)
-        if own == UNKNOWN:
-            if is_not_english(text):
-                return None, np.ones(len(theirs), dtype=np.bool_)
-            return None, (theirs != UNKNOWN) & (theirs != ENGLISH)
-        return (theirs != own) & (theirs != UNKNOWN), None if own == ENGLISH else theirs == UNKNOWN
+        is_foreign = is_not_english(text) if own == UNKNOWN else own != ENGLISH
+        if is_foreign or terms.known < _KNOWN_SHARE * len(self._context.query.terms):
+            return np.ones(len(signals.rows), dtype=np.bool_)
+        foreign: Mask = (signals.language != UNKNOWN) & (signals.language != ENGLISH)
+        return foreign
 
     def hits(self, limit: int, alive: Callable[[str], bool], *, is_diverse: bool, with_signals: bool) -> list[Hit]:
         if self._signals is None or limit < 1:
             return []
         found: list[Hit] = []
         for some in self._diversify(limit) if is_diverse else self._in_order(limit, frozenset()):
-            for at, agent_id, score in zip(some, *self._ids_and_scores(some), strict=True):
-                if (score >= _NOISE_SCORE or self._has_match(at)) and alive(agent_id):
+            for at in some:
+                score = round(float(self.scores[at]), _SCORE_DECIMALS)
+                if (score >= _NOISE_SCORE or self._has_match(at)) and alive(agent_id := self._id_of(at)):
                     signals = self._match_signals(at) if with_signals else None
                     found.append(Hit(agent_id, score, signals, self._is_provisional(at)))
                     if len(found) == limit:
@@ -399,42 +390,38 @@ class _CandidateOrder:
         return found
 
     def _match_signals(self, at: int) -> MatchSignals | None:
-        """The signals of one candidate, by the unit of the query that fits best."""
-        signals, context, at = self._signals, self._context, self._places[at]
-        if signals is None or not context.query.terms:
+        """The parts of one candidate's score, and its nearest example."""
+        signals, context, at = self._signals, self._context, int(self._places[at])
+        if signals is None:
             return None
-        words = float(signals.lexical[at].max()) / max(context.terms.total, 1e-6)
-        name = context.names.network
-        if name is None or not signals.covered[name][at]:
-            return MatchSignals(words=min(1.0, words))
+        components = {name: float(part[at]) for name, part in self._components.items()}
+        if not context.query.terms:
+            return MatchSignals(words=0.0, components=components)
+        words = float(signals.words[at]) / max(context.terms.total, 1e-6)
+        name = next((name for name in context.spaces.sentence.values() if signals.covered[name][at]), None)
+        if name is None:
+            return MatchSignals(words=min(1.0, words), components=components)
         reader, row = context.readers[int(signals.place[at])], int(signals.rows[at])
         example, place = nearest_example(reader, name, row, context.vectors[name])
         centre = float(np.clip(signals.centres[name][at].max(), 0, 1))
-        return MatchSignals(words=min(1.0, words), context=centre, example=example, place=place)
+        return MatchSignals(words=min(1.0, words), context=centre, example=example, place=place, components=components)
 
     def _is_provisional(self, at: int) -> bool:
         """Whether the sentence vectors of a candidate, or the model for those of the query, are not there yet."""
-        signals, name = self._signals, self._context.names.network
+        signals, names = self._signals, self._context.spaces.sentence.values()
         if signals is None or not self._context.query.terms:
             return False
-        return self._context.is_loading if name is None else not signals.covered[name][self._places[at]]
+        return self._context.is_loading or not all(signals.covered[name][self._places[at]] for name in names)
 
     def _has_match(self, at: int) -> bool:
         """Whether a word or preferred tag of the query is in the record: then a low score is not noise."""
         signals, at = self._signals, self._places[at]
-        return signals is not None and bool(signals.lexical[at, 0] > 0 or signals.preferred[at] > 0)
+        return signals is not None and bool(signals.words[at] > 0 or signals.preferred[at] > 0 or signals.exact[at])
 
-    def _ids_and_scores(self, some: Sequence[int]) -> tuple[list[str], list[float]]:
-        """The ids of these places, and their rounded scores."""
-        signals, readers = self._signals, self._context.readers
-        if not some or signals is None:
-            return [], []
-        if len(readers) == 1:
-            arrays = readers[0].segment.arrays
-            return read_ids(arrays["id_bytes"], arrays["id_starts"], self._rows, self.scores, some, _SCORE_STEPS)
-        segments = [readers[int(signals.place[self._places[at]])].segment for at in some]
-        ids = [segment.id_of(int(self._rows[at])) for segment, at in zip(segments, some, strict=True)]
-        return ids, round_scores(self.scores[list(some)], _SCORE_STEPS)
+    def _id_of(self, at: int) -> str:
+        signals = self._signals
+        place = 0 if signals is None else int(signals.place[self._places[at]])
+        return self._context.readers[place].segment.id_of(int(self._rows[at]))
 
     def _diversify(self, limit: int) -> Iterator[Sequence[int]]:
         """Positions in diversified order; beyond the results the ranked order."""
@@ -464,7 +451,7 @@ class _CandidateOrder:
         segments = [reader.segment.arrays for reader in self._context.readers]
         if len(segments) == 1 or self._signals is None:
             return rows, [segments[0][name] for name in names]
-        segment = self._signals.place.take(np.frombuffer(self._places, dtype=np.int64)[: len(rows)])
+        segment = self._signals.place.take(self._places[: len(rows)])
         here = [np.flatnonzero(segment == place) for place in range(len(segments))]
         found = []
         for name in names:
@@ -491,7 +478,8 @@ def _filter_only_hits(
             )
         ]
         shown = round(score * scoring.DEPRECATED_FACTOR if is_deprecated else score, _SCORE_DECIMALS)
-        found += [Hit(agent_id, shown) for agent_id in sorted(ids) if agent_id not in seen and alive(agent_id)]
+        signals = MatchSignals(words=0.0, components={"filter": shown})
+        found += [Hit(agent_id, shown, signals) for agent_id in sorted(ids) if agent_id not in seen and alive(agent_id)]
         if len(hits) + len(found) >= limit:
             break
     return found[: limit - len(hits)]

@@ -6,9 +6,7 @@ nothing but its record, and it costs some microseconds each.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from typing import Final
 
 from waypost import limits
@@ -16,7 +14,7 @@ from waypost.model.names import fold_tag
 from waypost.model.query import MatchSignals, Query
 from waypost.model.record import AgentRecord
 from waypost.search.ranking.match import ExactField
-from waypost.search.text.analyzer import analyse, split_words
+from waypost.search.text.analyzer import analyse, ruled_out_terms, split_words
 from waypost.search.text.sanitize import sanitize_text
 
 _QUOTE_CHARS: Final = 80
@@ -24,11 +22,6 @@ _WORDS_NAMED: Final = 3
 _TAGS_NAMED: Final = 2
 _MIN_SHARE: Final = 0.34  # of the query's terms: with fewer in a field, similarity in meaning says more
 _GOOD_SHARE: Final = 0.5  # of the query's terms: an example with so many matches
-_NEGATION: Final = re.compile(
-    r"\b(?:but not|not|no|without|except(?: for)?|excluding|other than|instead of|rather than|anything but)\s+"
-    r"(?:(?:with|using|use|by|in|on|for|from|the|a|an|any)\s+){0,3}([\w.+#-]+)",
-    re.IGNORECASE,
-)
 
 
 class ReasonWriter:
@@ -41,7 +34,7 @@ class ReasonWriter:
             for term in analyse(word).split():
                 self._words.setdefault(term, word)
         self._preferred = frozenset(map(fold_tag, (*query.required_tags, *query.preferred_tags)))
-        self._ruled_out = _find_ruled_out(text)
+        self._ruled_out = ruled_out_terms(text)
 
     def write(self, record: AgentRecord, near: MatchSignals | None = None, exact: ExactField | None = None) -> str:
         """The sentence for one candidate. `record` has no private examples; `near` counts its examples without them."""
@@ -66,15 +59,16 @@ class ReasonWriter:
 
     def has_all_words(self, record: AgentRecord) -> bool:
         """Whether the record has every word of the query; a single word counts in the name and the tags only."""
-        missing = self._words.keys() - {*_terms_of(record.name), *_terms_of(" ".join(record.tags))}
+        named = {*analyse(record.name).split(), *analyse(" ".join(record.tags)).split()}
+        missing = self._words.keys() - named
         if len(self._words) > 1 and missing:
-            missing -= set(_terms_of(record.description))
+            missing -= set(analyse(record.description).split())
             for example in record.examples if missing else ():
-                missing -= set(_terms_of(example.text))
+                missing -= set(analyse(example.text).split())
         return bool(self._words) and not missing
 
     def _matched(self, text: str) -> list[str]:
-        return [term for term in _terms_of(text) if term in self._words]
+        return [term for term in dict.fromkeys(analyse(text).split()) if term in self._words]
 
     def _tag_reason(self, tags: Sequence[str], exact: ExactField | None) -> str:
         """The tags, if the caller named them or typed nothing else."""
@@ -86,7 +80,7 @@ class ReasonWriter:
         return f"Tagged {_join(_quote(tag) for tag in named[:_TAGS_NAMED])}."
 
     def _is_covered(self, tag: str) -> bool:
-        terms = _terms_of(tag)
+        terms = analyse(tag).split()
         return bool(terms) and all(term in self._words for term in terms)
 
     def _text_reason(self, record: AgentRecord, name_terms: list[str], near: MatchSignals | None) -> str:
@@ -134,25 +128,9 @@ class ReasonWriter:
         return f"the word {words[0]}" if len(words) == 1 else f"the words {_join(words)}"
 
 
-@lru_cache(maxsize=limits.REASON_TEXTS)
-def _terms_of(text: str) -> tuple[str, ...]:
-    """The terms of a text, each once. Popular agents are returned again and again: analysing their texts each time would take
-    longer than ranking them."""
-    return tuple(dict.fromkeys(analyse(text).split()))
-
-
 def add_remark(reason: str, remark: str) -> str:
     """The sentence with a remark at its end."""
     return f"{reason.removesuffix('.')}; {remark}."
-
-
-def _find_ruled_out(text: str) -> frozenset[str]:
-    """The terms after a negation that the text does not have elsewhere."""
-    spans = _NEGATION.findall(text)
-    if not spans:
-        return frozenset()
-    rest = frozenset(analyse(_NEGATION.sub(" ", text)).split())
-    return frozenset(term for span in spans for term in analyse(span).split()).difference(rest)
 
 
 def _quote(text: str) -> str:

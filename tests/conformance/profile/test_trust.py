@@ -308,7 +308,8 @@ async def test_trust_raises_verified_agents_slightly_and_lowers_failed_ones(tmp_
         (best,) = (await discover(bench, diversity=False, limit=1))["candidates"]
     assert [each["id"] for each in candidates] == ["c-verified", "b-claimed", "a-failed"]
     assert best["id"] == "c-verified"
-    assert [each["score_components"]["policy"] for each in candidates] == [1.0, 0.5, 0.0]
+    verified, claimed, failed = (each["score_components"]["policy"] for each in candidates)
+    assert verified > claimed == 0 > failed
     verified, claimed, failed = (each["score"] for each in candidates)
     assert verified == pytest.approx(min(1.0, claimed * 1.02), abs=0.001)
     assert failed == pytest.approx(claimed * 0.7, abs=0.001)
@@ -371,7 +372,7 @@ async def test_a_name_confusable_with_a_verified_agent_is_flagged_and_ranked_low
     assert any("confusable_name" in warning for warning in answer.json()["warnings"])
     imposter = next(each for each in candidates if each["id"] == "urn:x:imposter")
     assert "confusable_name" in imposter["flags"]
-    assert imposter["score_components"]["policy"] == 0.25
+    assert imposter["score_components"]["policy"] < 0
     assert candidates[0]["id"] == ID
     assert not any("confusable_name" in warning for warning in same_owner["warnings"])
 

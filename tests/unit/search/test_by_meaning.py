@@ -92,7 +92,7 @@ def test_an_agent_in_the_language_of_a_short_question_takes_nothing_from_english
         ask(english_and_spanish(spaces, with_spanish=with_spanish), text)[0] for with_spanish in (False, True)
     )
     assert alone.id == beside.id == agent_id("made", wanted)
-    assert beside.score >= alone.score > 0.5
+    assert beside.score >= alone.score > 0.3
 
 
 @pytest.mark.parametrize("language", ["zh", "es", "de"])

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from waypost.model.query import Evidence, Query
+from waypost.model.query import Evidence, MatchSignals, Query
 from waypost.model.record import AgentRecord, Binding, Example
 from waypost.search.evidence import explain
 
@@ -19,11 +19,10 @@ RECORD = AgentRecord(
     bindings=(Binding(protocol="https", endpoint="https://a.example"), Binding(protocol="MCP", endpoint="stdio")),
     updated_at="2026-05-08T00:00:00Z",
 )
-UPDATED_AT = 1_778_198_400.0
 
 
-def evidence(text: str = "", now: float | None = None, **members: Any) -> Evidence:
-    return explain(Query(text=text, **members), RECORD, now)
+def evidence(text: str = "", **members: Any) -> Evidence:
+    return explain(Query(text=text, **members), RECORD)
 
 
 def test_requested_and_typed_tags_are_direct_matches() -> None:
@@ -49,20 +48,10 @@ def test_snippets_are_the_sentences_that_match() -> None:
     assert evidence("zebra").snippets == ()
 
 
-def test_components_are_shares_of_the_query() -> None:
-    found = evidence("HR onboarding zebra", required_tags=("hr",), preferred_tags=("other",), protocols=("mcp",))
-    assert found.components == {"tag": 0.5, "context": 0.6667, "example": 0.3333, "protocol": 1.0}
-
-
-def test_only_parts_of_the_query_have_a_component() -> None:
-    assert evidence("").components == {}
-    assert evidence("zebra").components == {"context": 0.0, "example": 0.0}
-
-
-def test_freshness_halves_in_half_a_year() -> None:
-    assert evidence("", UPDATED_AT).components == {"freshness": 1.0}
-    assert evidence("", UPDATED_AT + 182 * 86_400).components == {"freshness": 0.5}
-    assert evidence("", UPDATED_AT - 60).components == {"freshness": 1.0}
+def test_components_are_the_parts_of_the_score_of_the_hit() -> None:
+    near = MatchSignals(words=0.5, components={"words": 0.25, "context": 0.123456})
+    assert explain(Query(text="zebra"), RECORD, near).components == {"words": 0.25, "context": 0.1235}
+    assert evidence("zebra").components == {}
 
 
 def test_a_long_sentence_is_shortened() -> None:

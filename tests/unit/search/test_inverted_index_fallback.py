@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from waypost.search.index.document import IN_DESCRIPTION, IndexDocument
+from waypost.search.index.document import IN_NAME, IndexDocument
 from waypost.search.index.segment import Array, Segment, SegmentReader, build_segment
 from waypost.search.kernels import inverted_index_fallback
 from waypost.search.ranking.candidates import (
@@ -31,7 +31,7 @@ def made(count: int, seed: int) -> Segment:
     documents = []
     for number in range(count):
         terms = {min(int(dice.paretovariate(0.4)), TERMS) * 7919 << 40 for _ in range(dice.randint(0, 30))}
-        impacts = {term: dice.choice((1, 90, 90, 255)) + dice.choice((0, IN_DESCRIPTION)) for term in sorted(terms)}
+        impacts = {term: dice.choice((1, 90, 90, 255)) + dice.choice((0, IN_NAME)) for term in sorted(terms)}
         documents.append(
             IndexDocument(
                 id=f"agent-{seed}-{number}",
@@ -41,7 +41,8 @@ def made(count: int, seed: int) -> Segment:
                 since=float(number),
                 updated=float(number) / 3,
                 impacts=impacts,
-                said=dice.choice((0, 3, 9, 70_000)),
+                name_terms=dice.choice((0, 3, 9, 70_000)),
+                grams=np.zeros(0, dtype=np.uint16),
                 keys=tuple({dice.randint(1, KEYS) << 55 for _ in range(dice.randint(0, 6))}),
                 texts=(),
                 worth=dice.random(),
@@ -54,7 +55,7 @@ def made(count: int, seed: int) -> Segment:
 
 def tables(arrays: dict[str, Array], **costs: int) -> tuple[Any, Any]:
     """The kernel and its fallback, for which few rows are many."""
-    given = {"said": IN_DESCRIPTION, "gather": 400, "prune_from": 200, "look_up": 2, **costs}
+    given = {"said": IN_NAME, "gather": 400, "prune_from": 200, "look_up": 2, **costs}
     return inverted_index.InvertedIndex(arrays, unit=UNIT, **given), inverted_index_fallback.InvertedIndex(
         arrays, unit=UNIT, **given
     )
@@ -212,7 +213,8 @@ def _saying(number: int, *, is_deprecated: bool) -> IndexDocument:
         since=0.0,
         updated=0.0,
         impacts={7: 200 if is_deprecated else 90},
-        said=1,
+        name_terms=1,
+        grams=np.zeros(0, dtype=np.uint16),
         keys=(),
         texts=(),
         worth=1.0,

@@ -66,11 +66,9 @@ def check(text: str) -> None:
     read = analyzer.analyze_query(text)
     assert read.terms == query_terms(text)
     assert len(read.terms) == len(set(read.terms)) <= limits.QUERY_TERMS
-    assert read.quoted == analyzer.quoted_terms(text)
+    assert len(read.counts) == len(read.terms)
+    assert all(count > 0 for count in read.counts)
     assert read.parts == analyzer.split_clauses(text)
-    assert (read.has is None) is (not read.parts)
-    if read.has is not None:
-        assert len(read.has) == 4 * len(read.terms) * (1 + len(read.parts))
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -91,6 +89,27 @@ def test_any_text_is_read_within_bounds(text: str) -> None:
 )
 def test_unused_tags_do_not_change_the_taxonomy_matches(terms: list[str]) -> None:
     assert dict(find_tag_names(terms, TAXONOMY)) == dict(find_tag_names(terms, TAXONOMY, lambda _: False))
+
+
+@pytest.mark.parametrize(
+    ("text", "ruled_out"),
+    [
+        ("a database, but not postgres", {"postgr"}),
+        ("search the web without using Google", {"googl"}),
+        ("anything but jira for tickets", {"jira", "ticket"}),
+        ("postgres, not the postgres of aws", {"aw"}),
+        ("a database", set()),
+    ],
+)
+def test_what_follows_a_negation_is_ruled_out(text: str, ruled_out: set[str]) -> None:
+    assert analyzer.analyze_query(text).ruled_out == ruled_out
+
+
+def test_a_misspelled_word_shares_most_of_its_grams() -> None:
+    right, wrong, other = (analyzer.grams_of((word,)) for word in ("translation", "translatoin", "weather"))
+    assert len(right & wrong) >= 4
+    assert not right & other
+    assert len(analyzer.grams_of(("CSV",))) == 1
 
 
 def test_fifty_kilobytes_made_to_be_slow_are_read() -> None:

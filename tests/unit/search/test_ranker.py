@@ -42,11 +42,11 @@ def test_scores_lie_between_0_and_1_and_fall(ranker: HybridRanker) -> None:
 def test_a_query_of_words_that_barely_occur_scores_low_even_at_the_top(ranker: HybridRanker) -> None:
     good = ask(ranker, "weather forecast")[0].score
     poor = ask(ranker, "city zebra quantum haiku obsidian")[0].score
-    assert poor < 0.2 < 0.5 < good
+    assert poor < 0.15 < 0.3 < good
 
 
 def test_required_tags_must_all_be_present(ranker: HybridRanker) -> None:
-    assert ids(ask(ranker, "city", required_tags=("Forecast",))) == ["travel", "weather"]
+    assert ids(ask(ranker, "city", required_tags=("Forecast",))) == ["weather", "travel"]
     assert ids(ask(ranker, "city", required_tags=("forecast", "travel"))) == ["travel"]
     assert ask(ranker, "city", required_tags=("forecast", "unknown")) == ()
 
@@ -83,7 +83,7 @@ def test_required_tags_without_a_matching_word_answer_with_low_scores(ranker: Hy
 def test_matching_words_come_before_the_rest_of_the_filtered(ranker: HybridRanker) -> None:
     hits = ask(ranker, "storm", required_tags=("forecast",))
     assert ids(hits) == ["weather", "travel"]
-    assert hits[0].score > 0.3 > hits[1].score
+    assert hits[0].score > 0.2 > hits[1].score
 
 
 def test_protocols_alone_answer_by_id(ranker: HybridRanker) -> None:

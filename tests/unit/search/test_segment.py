@@ -11,17 +11,20 @@ from hypothesis import strategies as st
 from waypost.search.index.document import IndexDocument, hash_of, term_impacts
 from waypost.search.index.segment import DROPPED_ROW, build_segment, merge_segments
 from waypost.search.ranking.candidates import WeightedTerms
+from waypost.search.text.analyzer import grams_of
 from waypost.search.text.spam import AnalyzedFields, SpamDamping
 
 WORDS = [f"word{number}" for number in range(12)]
 
 
 def _said(text: str) -> dict[str, Any]:
-    fields = AnalyzedFields("", text, (), (text,), len(text.split()))
-    impacts, said = term_impacts(fields, SpamDamping())
+    fields = AnalyzedFields(text, text, (), (text,), len(text.split()))
+    impacts, name_terms = term_impacts(fields, SpamDamping())
+    grams = grams_of((text,))
     return {
         "impacts": impacts,
-        "said": said,
+        "name_terms": name_terms,
+        "grams": np.fromiter(sorted(grams), dtype=np.uint16, count=len(grams)),
         "worth": 1.0,
         "language": 0,
         "fingerprint": np.arange(4, dtype=np.uint64),

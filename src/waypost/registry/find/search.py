@@ -335,11 +335,14 @@ class AgentSearch:
         return _SELF_ASSERTED if entry is None else TrustSummary(level=entry.trust)
 
     def _evidence(self, hit: Hit, share: float, record: AgentRecord) -> Evidence:
-        evidence = explain(self._query, _without_private_examples(record), self._now, _public_signals(hit.near, record))
+        evidence = explain(self._query, _without_private_examples(record), _public_signals(hit.near, record))
         policy = self._policies.get(hit.id, CLAIMED)
-        components = {**evidence.components, "policy": policy}
+        components = dict(evidence.components)
+        ranked = sum(components.values())  # trust and preferences add the rest of the score
+        trusted = apply_policy(ranked, policy)
+        components["policy"] = round(trusted - ranked, _SCORE_DECIMALS)
         if self._preferences:
-            components["preference"] = round(share, _SCORE_DECIMALS)
+            components["preference"] = round(apply_preference(trusted, share) - trusted, _SCORE_DECIMALS)
         flags = (*evidence.flags, CONFUSABLE_NAME) if policy == CONFUSABLE else evidence.flags
         return msgspec.structs.replace(evidence, components=components, flags=flags)
 

@@ -23,13 +23,13 @@ import numpy as np
 import numpy.typing as npt
 
 from waypost import limits
-from waypost.model.names import fold_tag
+from waypost.model.names import fold, fold_tag
 from waypost.model.principal import VISIBILITIES, record_scopes
 from waypost.model.record import AgentRecord, protocols_of
 from waypost.model.registration import Registration
 from waypost.model.times import find_instant
 from waypost.search.index.simhash import simhashes
-from waypost.search.text.analyzer import analyse, detect_language, split_identifier
+from waypost.search.text.analyzer import analyse, detect_language, grams_of, split_identifier, split_words
 from waypost.search.text.spam import (
     AnalyzedFields,
     SpamDamping,
@@ -45,7 +45,7 @@ from waypost.search.text.spam import (
 from waypost.search.text.taxonomy import spellings
 
 RANKED_STATUSES = ("active", "testing", "deprecated")  # others are never a result
-VERSION: Final = 7  # raise it when the same record gives other numbers: saved segments are then rebuilt
+VERSION: Final = 8  # raise it when the same record gives other numbers: saved segments are then rebuilt
 
 NAME: Final = (2.0, 3.0)  # weight and reference length: a name says most in the fewest words
 DESCRIPTION: Final = (1.0, 10.0)
@@ -53,7 +53,7 @@ TAGS: Final = (0.5, 4.0)  # tags cost nothing to write
 EXAMPLES: Final = (6.0, 10.0)
 EXAMPLE_SHRINKAGE: Final = 4.0
 K1: Final = 2.0
-IN_DESCRIPTION: Final = 256  # added to the impact of a term in the description
+IN_NAME: Final = 256  # added to the impact of a term in the name
 
 _HASH_CACHE: Final = 262_144
 
@@ -92,10 +92,15 @@ def spelling_key(spelling: str) -> int:
     return hash_of("alike\0" + spelling)
 
 
+def exact_key(text: str) -> int:
+    """Of a name, id or tag, without separators: `invoice-translator` is `Invoice Translator`."""
+    return id_key("exact\0" + "".join(split_words(fold(text))))
+
+
 @lru_cache(maxsize=limits.TERM_CACHE)
 def _tag_keys(tag: str) -> tuple[int, ...]:
-    """The key of a tag as written, then those of its spellings."""
-    return (tag_key(fold_tag(tag)), *map(spelling_key, spellings(tag)))
+    """The key of a tag as written, then those of its spellings, and its exact key."""
+    return (tag_key(fold_tag(tag)), *map(spelling_key, spellings(tag)), exact_key(tag))
 
 
 class IndexDocument(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -107,8 +112,9 @@ class IndexDocument(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     is_deprecated: bool
     since: float  # when it was registered
     updated: float  # as it declares, else when it was changed here
-    impacts: dict[int, int]  # term → 1..255, plus IN_DESCRIPTION
-    said: int  # distinct terms of the description
+    impacts: dict[int, int]  # term → 1..255, plus IN_NAME
+    name_terms: int  # distinct terms of the name
+    grams: npt.NDArray[np.uint16]  # distinct grams of all texts
     keys: tuple[int, ...]  # of tags, their spellings, protocols and private scopes
     texts: tuple[str, ...]  # to embed: the description, then each example
     worth: float  # factor of the score, below 1 for spam
@@ -140,7 +146,8 @@ def _prepare_document(
     record = registration.record
     updated = find_instant(record.updated_at)
     damped = spam_damping(fields)
-    impacts, said = term_impacts(fields, damped)
+    impacts, name_terms = term_impacts(fields, damped)
+    has_tags = damped.tags > 0
     return IndexDocument(
         id=record.id,
         tier=VISIBILITIES.index(registration.visibility),
@@ -149,8 +156,9 @@ def _prepare_document(
         since=registration.created_at,
         updated=registration.changed_at if updated is None else updated,
         impacts=impacts,
-        said=said,
-        keys=_keys(registration, has_tags=damped.tags > 0),
+        name_terms=name_terms,
+        grams=_grams(record, visible, has_tags=has_tags),
+        keys=_keys(registration, has_tags=has_tags),
         texts=_texts(visible, fields.shared) if with_texts else (),
         worth=damped.whole,
         language=detect_language(" ".join((visible.name, visible.description, *visible.examples))),
@@ -159,11 +167,13 @@ def _prepare_document(
 
 
 def _keys(registration: Registration, *, has_tags: bool) -> tuple[int, ...]:
-    """Keys for hard filters, as written; and spellings of tags, for preferred tags."""
+    """Keys for hard filters, as written; spellings of tags, for preferred tags; and what names the agent exactly."""
     record = registration.record
     scopes = record_scopes(registration.owner, registration.visibility, registration.invitees)
     keys = {key for tag in record.tags for key in (_tag_keys(tag) if has_tags else _tag_keys(tag)[:1])}
     keys.update(map(protocol_key, protocols_of(record)))
+    short_id = record.id.replace(":", "/").rstrip("/").rpartition("/")[2]
+    keys.update(map(exact_key, (record.id, *registration.aliases, short_id, record.name)))
     keys.update(scope_key(scope) for scope in scopes if scope not in VISIBILITIES)
     return tuple(keys)
 
@@ -182,20 +192,23 @@ def _texts(visible: VisibleTexts, shared: frozenset[str]) -> tuple[str, ...]:
 
 
 def term_impacts(fields: AnalyzedFields, damped: SpamDamping) -> tuple[dict[int, int], int]:
-    """The impact of each term, and how many distinct terms the description has."""
+    """The impact of each term, and how many distinct terms the name has."""
     found: dict[str, float] = {}
-    _add(found, fields.name.split(), NAME, damped.name)
-    description = fields.description.split()
-    _add(found, description, DESCRIPTION, damped.description)
+    name = fields.name.split()
+    _add(found, name, NAME, damped.name)
+    _add(found, fields.description.split(), DESCRIPTION, damped.description)
     _add(found, " ".join(fields.tags).split(), TAGS, damped.tags)
     _add_examples(found, drop_repeated_shared(fields.examples, fields.shared), damped.examples)
-    said = set(description)
+    named = set(name)
     impacts = {tf: max(1, round(255 * tf / (K1 + tf))) for tf in set(found.values())}  # many terms, few distinct values
     return {
-        hash_of(term): impacts[tf] + IN_DESCRIPTION if term in said else impacts[tf]
-        for term, tf in found.items()
-        if tf > 0
-    }, len(said)
+        hash_of(term): impacts[tf] + IN_NAME if term in named else impacts[tf] for term, tf in found.items() if tf > 0
+    }, len(named)
+
+
+def _grams(record: AgentRecord, visible: VisibleTexts, *, has_tags: bool) -> npt.NDArray[np.uint16]:
+    grams = grams_of((visible.name, visible.description, *visible.examples, *(record.tags if has_tags else ())))
+    return np.sort(np.fromiter(grams, dtype=np.uint16, count=len(grams)))  # the same bytes in every process
 
 
 def _add(found: dict[str, float], terms: list[str], field: tuple[float, float], damped: float) -> None:

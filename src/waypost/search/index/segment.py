@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from waypost.model.principal import VISIBILITIES
-from waypost.search.index.document import IN_DESCRIPTION, IndexDocument, id_key, scope_key
+from waypost.search.index.document import IN_NAME, IndexDocument, id_key, scope_key
 from waypost.search.index.simhash import SIMHASH_WORDS
 from waypost.search.index.storage import SavedSegment, SegmentFile, sorted_unique
+from waypost.search.text.analyzer import GRAMS
 from waypost.search.vectors.vector_block import VectorBlock
 
 try:
@@ -28,7 +29,7 @@ Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.uint32]
 Mask = npt.NDArray[np.bool_]
 
-VERSION: Final = 3  # raise it when the arrays change: saved segments are then rebuilt
+VERSION: Final = 4  # raise it when the arrays change: saved segments are then rebuilt
 
 _IMPACT_UNIT: Final = float(np.float32(1 / 255))
 _GATHER: Final = 4_000  # with fewer admitted rows, each is scored by itself
@@ -36,6 +37,8 @@ _PRUNE_FROM: Final = 20_000  # with fewer postings left, adding them all is quic
 _LOOK_UP: Final = 20  # the cost of looking up one row in a term, in postings
 
 DROPPED_ROW: Final = np.uint32(0xFFFFFFFF)  # in a renumbering: the row was dropped
+
+_NO_GRAMS: Final = np.zeros(0, dtype=np.uint16)
 
 _COLUMNS: Final = {
     "tier": np.uint8,
@@ -114,6 +117,12 @@ class Segment:
         found: Array = self.arrays["row_terms"][int(starts[row]) : int(starts[row + 1])]
         return found
 
+    def grams_of(self, rows: Rows) -> tuple[Array, Array]:
+        """The grams of these rows, one row after the other, and how many each has."""
+        first = self.arrays["gram_starts"].take(rows)
+        sizes = self.arrays["gram_starts"].take(rows.astype(np.intp) + 1) - first
+        return self.arrays["grams"].take(_targets(first, sizes)), sizes
+
     @cached_property
     def containing(self) -> Array:
         """Document frequencies: [tier, term]."""
@@ -124,7 +133,7 @@ class Segment:
         """The inverted index, made by the first query: an unused segment is not even read."""
         return InvertedIndex(
             self.arrays,
-            said=IN_DESCRIPTION,
+            said=IN_NAME,
             unit=_IMPACT_UNIT,
             gather=_GATHER,
             prune_from=_PRUNE_FROM,
@@ -144,7 +153,7 @@ def build_segment(documents: Sequence[IndexDocument]) -> Segment:
         "deprecated": [document.is_deprecated for document in documents],
         "since": [document.since for document in documents],
         "updated": [document.updated for document in documents],
-        "said": [min(document.said, 0xFFFF) for document in documents],
+        "said": [min(document.name_terms, 0xFFFF) for document in documents],
         "worth": [document.worth for document in documents],
         "language": [document.language for document in documents],
         "fingerprint": np.array([document.fingerprint for document in documents]).reshape(count, SIMHASH_WORDS),
@@ -156,6 +165,8 @@ def build_segment(documents: Sequence[IndexDocument]) -> Segment:
     impacts = np.fromiter(
         (impact for document in documents for impact in document.impacts.values()), dtype=np.uint16, count=total
     )
+    gram_sizes = np.fromiter((len(document.grams) for document in documents), dtype=np.int64, count=count)
+    arrays |= _grams(np.concatenate([_NO_GRAMS, *(document.grams for document in documents)]), gram_sizes)
     key_sizes = np.fromiter((len(document.keys) for document in documents), dtype=np.int64, count=count)
     keys = np.fromiter((key for d in documents for key in d.keys), dtype=np.uint64, count=int(key_sizes.sum()))
     arrays |= _ids([document.id for document in documents])
@@ -163,6 +174,14 @@ def build_segment(documents: Sequence[IndexDocument]) -> Segment:
     rows = np.repeat(np.arange(count, dtype=np.uint32), sizes)
     arrays |= _terms(terms, rows, impacts, arrays["tier"], sizes)
     return Segment(arrays)
+
+
+def _grams(grams: Array, sizes: Array) -> dict[str, Array]:
+    """The grams of each row, and how many rows have each gram."""
+    starts = np.zeros(len(sizes) + 1, dtype=np.int64)
+    np.cumsum(sizes, out=starts[1:])
+    counts = np.bincount(grams, minlength=GRAMS).astype(np.int32)
+    return {"grams": grams, "gram_starts": starts, "gram_counts": counts}
 
 
 def _ids(ids: Sequence[str]) -> dict[str, Array]:
@@ -235,6 +254,13 @@ def merge_segments(segments: Sequence[Segment], live: Sequence[npt.NDArray[np.bo
         for name in _COLUMNS
     }
     arrays |= _merge_ids(segments, live)
+    sizes = [np.diff(each.arrays["gram_starts"]) for each in segments]
+    grams = [
+        each.arrays["grams"][np.repeat(alive, size)] for each, alive, size in zip(segments, live, sizes, strict=True)
+    ]
+    arrays |= _grams(
+        np.concatenate(grams), np.concatenate([size[alive] for size, alive in zip(sizes, live, strict=True)])
+    )
     keys, starts, rows, _ = _merge_postings([each.keys for each in segments], renumbered, ())
     arrays |= _postings_arrays("key", keys, starts, rows)
     arrays |= _merge_terms(segments, live, renumbered, arrays["tier"])
@@ -339,6 +365,7 @@ class SegmentReader:
         self.dead: Mask = np.zeros(segment.count, dtype=np.bool_)
         self.docs: list[int] = np.bincount(segment.tier, minlength=len(VISIBILITIES)).tolist()  # of each tier
         self._containing: npt.NDArray[np.int32] | None = None
+        self.gram_counts: npt.NDArray[np.int32] = segment.arrays["gram_counts"]  # replaced when rows are deleted
         self._visible: dict[frozenset[str] | None, tuple[Mask, int]] = {}
         self._covered: dict[str, Mask] = {}
         self._is_covered: dict[str, bool] = {}
@@ -377,6 +404,8 @@ class SegmentReader:
             return
         if self._containing is None:
             self._containing = self.segment.containing.copy()
+        grams, _ = self.segment.grams_of(rows.astype(np.uint32))
+        self.gram_counts = self.gram_counts - np.bincount(grams, minlength=GRAMS).astype(np.int32)
         for row in rows.tolist():
             tier = int(self.segment.tier[row])
             self._containing[tier, self.segment.terms_of(row)] -= 1

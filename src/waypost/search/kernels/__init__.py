@@ -17,7 +17,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Final
 
-KERNELS: Final = ("duplicates", "inverted_index", "ivf_index", "scoring")
+KERNELS: Final = ("duplicates", "inverted_index", "ivf_index")
 
 
 def find_missing_kernels() -> list[str]:

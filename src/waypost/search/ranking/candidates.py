@@ -1,9 +1,4 @@
-"""Candidates of a query: hard filters, hits by words, vectors and tags, and the signals of each candidate, by column.
-
-The topic spread of an agent with n examples is n² / |S|², where S is the sum of their unit vectors: 1 if all say the same, n if
-they are unrelated. The centre of an agent is a mean, which is near none of many unrelated topics, so such an agent is scored by
-its best example (see `scoring`). Words that are repeated in every example make them similar, and so lower the spread.
-"""
+"""Candidates of a query: hard filters, hits by words, vectors and tags, and the signals of each candidate, by column."""
 
 from __future__ import annotations
 
@@ -13,64 +8,16 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from waypost import limits
 from waypost.search.index.document import protocol_key, tag_key
 from waypost.search.index.segment import Array, Rows, Segment, SegmentReader
+from waypost.search.index.storage import sorted_unique
 from waypost.search.kernels.inverted_index_fallback import Mask, Measured, Scores, Wishes
-from waypost.search.parsed_query import ParsedQuery, SearchFilters
+from waypost.search.parsed_query import GRAM_IDF_STEPS, ParsedQuery, SearchFilters, TermWeights
+from waypost.search.text.analyzer import GRAMS
 from waypost.search.vectors import Vectors
 from waypost.search.vectors.vector_block import probe_count
 
-try:
-    from waypost.search.kernels.scoring import select_rows as select_best_rows
-except ImportError:
-    from waypost.search.kernels.scoring_fallback import select_rows as select_best_rows
-
 F32 = npt.NDArray[np.float32]
-
-MIN_SPREAD_EXAMPLES: Final = 6  # fewer examples do not distinguish many topics from one in many words
-
-MAX_CREDITED_EXAMPLES: Final = 12.0  # with more examples, each counts less
-
-NARROW_SPREAD: Final = 2.5  # up to which an agent has one topic
-
-BROAD_SPREAD: Final = 3.5  # from which an agent has many topics
-
-_GRID: Final = 2.0**17  # of the scale of a vector (at most 1/127); sums of 32 codes of at most 127 stay exact
-
-
-def topic_spread(arrays: Mapping[str, npt.NDArray[np.generic]], rows: npt.NDArray[np.uint32]) -> F32:
-    """[rows]: 0 for an agent of one topic, 1 for one of many. The first vector of a row is its centre."""
-    row_starts = np.asarray(arrays["row_starts"], np.uint32)
-    starts = row_starts.take(rows)
-    sizes = row_starts.take(np.add(rows, 1, dtype=np.intp)) - starts
-    found = np.zeros(len(rows), dtype=np.float32)
-    some = np.flatnonzero(
-        (sizes > MIN_SPREAD_EXAMPLES) & (sizes <= limits.EXAMPLES + 1)
-    )  # no record has more: the file is damaged
-    if len(some):
-        counts = sizes[some].astype(np.intp) - 1
-        spread = _spreads(arrays, starts[some].astype(np.intp) + 1, counts)
-        found[some] = np.minimum(1.0, MAX_CREDITED_EXAMPLES / counts) * np.clip(
-            (spread - NARROW_SPREAD) / (BROAD_SPREAD - NARROW_SPREAD), 0, 1
-        )
-    return found
-
-
-def _spreads(
-    arrays: Mapping[str, npt.NDArray[np.generic]], starts: npt.NDArray[np.intp], counts: npt.NDArray[np.intp]
-) -> npt.NDArray[np.float64]:
-    """The spread of runs of vectors. Sums of integers below 2**24 are the same in any order."""
-    scales, codes = np.asarray(arrays["scales"], np.float32), np.asarray(arrays["codes"], np.int8)
-    found = np.ones(len(starts))
-    for count in set(counts.tolist()):
-        here = np.flatnonzero(counts == count)
-        ids = starts[here, None] + np.arange(count)
-        steps = np.rint(scales.take(ids) * np.float32(_GRID))
-        sums = np.matmul(steps[:, None, :], codes.take(ids, axis=0).astype(np.float32))[:, 0].astype(np.float64)
-        found[here] = count * count / np.maximum((sums * sums).sum(axis=1) / _GRID**2, 1e-9)
-    return found
-
 
 RankedRows = tuple[Rows, Scores, int]
 """Sorted rows, their scores, and how many of them are deprecated."""
@@ -94,9 +41,18 @@ class WeightedTerms:
         postings = self.segment.postings
         return postings.best_by_terms(self._numbers, self._weights, self._selective, mask, admitted, limit)
 
-    def measure(self, place: int, rows: Rows, has: Scores, wishes: Wishes) -> Measured:
-        """`has` [terms, units] flags the terms of each unit of the query; the first unit has all."""
-        return self.segment.postings.measure_rows(place, rows, self._numbers, self._weights, has, wishes)
+    def measure(self, place: int, rows: Rows, counted: Scores, wishes: Wishes) -> Measured:
+        """`counted` [terms, 1] flags the terms that the query does not rule out."""
+        return self.segment.postings.measure_rows(place, rows, self._numbers, self._weights, counted, wishes)
+
+    def coverage(self, rows: Rows, idf: Sequence[float]) -> F32:
+        """The share of the query's idf in the terms of each row."""
+        terms, found = self.segment.terms, np.zeros(len(rows))
+        for number, weight in zip(self._numbers, idf, strict=True):
+            if number >= 0:
+                holders = terms.rows[int(terms.starts[number]) : int(terms.starts[number + 1])]
+                found += weight * (holders.take(holders.searchsorted(rows), mode="clip") == rows)
+        return (found / max(sum(idf), 1e-6)).astype(np.float32)
 
 
 # --- Hard filters: masks that are applied before ranking ---
@@ -152,9 +108,13 @@ LEXICAL_CANDIDATES: Final = 120  # by words; PRO-31: no signal measures more tha
 
 WORDS_ONLY_CANDIDATES: Final = 40  # for one clause without vectors: no other signal can lift further ones
 
-VECTOR_CANDIDATES: Final = 64  # by vectors
+VECTOR_CANDIDATES: Final = 100  # by vectors
 
 _MAX_KEYS: Final = 1024  # spellings looked up: those of more than a hundred tags
+
+_GRAM_K1: Final = 1.2
+
+_GRAM_LENGTH: Final = 150.0  # distinct grams of an ordinary record
 
 _SPARE_CANDIDATES: Final = 256  # further ones that were measured anyway: enough to detect clusters and look past them
 
@@ -169,14 +129,15 @@ class Signals(NamedTuple):
     worth: F32  # [candidates]
     updated: F64  # [candidates]
     language: npt.NDArray[np.uint8]  # [candidates]
-    lexical: F32  # Σ idf · impact over the terms of a unit
-    coverage: F32  # share of the description that a unit covers
+    words: F32  # [candidates]: Σ weight · impact of the query's terms
+    coverage: F32  # [candidates]: share of the query's idf that the record has
+    spelling: F32  # [candidates]: Σ idf of the query's grams that the record has, damped by its length
+    name: F32  # [candidates]: share of the name's terms that are in the query
+    exact: Mask  # [candidates]: its name, id or a tag is the query
+    preferred: F32  # [candidates]: share of the tags that the caller prefers
     centres: Mapping[str, F32]  # by space: similarity of the centre
     examples: Mapping[str, F32]  # by space: of the best example
     covered: Mapping[str, Mask]  # [candidates]: has vectors in the space
-    skills: F32  # [candidates]: topic spread, 0 to 1
-    tags: F32  # [candidates]: share of the tags found in the query text
-    preferred: F32  # [candidates]: share of the tags that the caller prefers
 
 
 def concatenate_signals(parts: Sequence[Signals]) -> Signals:
@@ -233,14 +194,15 @@ def find_candidates(
     query: ParsedQuery,
     words: WeightedTerms,
     vectors: Mapping[str, Vectors],
+    stand_in: str | None,
     mask: Mask,
     admitted: int,
     visible: int,
     depth: RetrievalDepth,
 ) -> SegmentHits:
-    """The best rows of one segment by words, vectors and preferred tags. `visible` counts what the caller sees in all
-    segments."""
-    near = _by_vectors(reader, vectors, mask, visible, depth.near) if vectors else []
+    """The best rows of one segment by words, vectors and tags. `stand_in` is the space for rows that have no vectors in the
+    others yet. `visible` counts what the caller sees in all segments."""
+    near = _by_vectors(reader, vectors, stand_in, mask, visible, depth.near) if vectors else []
     tagged = _by_tags(reader, query, mask, admitted, depth.words)
     return SegmentHits(reader, *_by_words(reader, words, mask, admitted, depth.words), near, tagged)
 
@@ -265,16 +227,16 @@ def _by_words(
 
 
 def _by_vectors(
-    reader: SegmentReader, vectors: Mapping[str, Vectors], mask: Mask, visible: int, count: int
+    reader: SegmentReader, vectors: Mapping[str, Vectors], stand_in: str | None, mask: Mask, visible: int, count: int
 ) -> list[SignalHits]:
+    """In every space; in the stand-in, which comes last, only if no other space has vectors of every row."""
     found, is_enough = [], False
     for space, queries in vectors.items():
-        blocks = () if is_enough else reader.blocks.get(space, ())
+        blocks = () if is_enough and space == stand_in else reader.blocks.get(space, ())
         parts = [
             block.nearest(queries[:1], mask, count, probe_count(visible), _SPARE_CANDIDATES) for block, _ in blocks
         ]
         found.append(_concatenate_hits([SignalHits(*part) for part in parts]))
-        # If one space covers every row, the other ones only score its hits.
         is_enough = is_enough or reader.is_covered(space)
     return found
 
@@ -286,10 +248,8 @@ def _concatenate_hits(parts: Sequence[SignalHits]) -> SignalHits:
 
 
 def _by_tags(reader: SegmentReader, query: ParsedQuery, mask: Mask, admitted: int, count: int) -> SignalHits:
-    """Rows with an explicitly preferred tag, those with most of its spellings first."""
-    keys = [key for wish in query.wishes if wish.is_explicit for key, _ in wish.keys]
-    if not keys:
-        return _NO_HITS
+    """Rows that the query names exactly or with a preferred tag, those with most of its spellings first."""
+    keys = [query.exact, *(key for wish in query.wishes for key, _ in wish.keys)]
     return SignalHits(*reader.segment.postings.best_by_keys(keys[:_MAX_KEYS], mask, admitted, count)[:2])
 
 
@@ -308,7 +268,23 @@ def select_rows(hits: Sequence[SegmentHits], depth: RetrievalDepth) -> list[Rows
         *((found, near) for found in zip(*(segment_hits.by_vectors for segment_hits in hits), strict=True)),
     ]
     marks = [segment_hits.reader.segment.mark for segment_hits in hits]
-    return [np.frombuffer(rows, dtype=np.uint32) for rows in select_best_rows(signals, marks)]
+    kept: list[list[Rows]] = [[_NO_HITS.rows] for _ in hits]
+    for found, count in signals:
+        for some, rows in zip(kept, _best_rows(found, marks, count), strict=True):
+            some.append(rows)
+    return [sorted_unique(np.concatenate(rows)) for rows in kept]
+
+
+def _best_rows(found: Sequence[SignalHits], marks: Sequence[Array], count: int) -> list[Rows]:
+    """The rows of each segment among the best of all. Ties are broken by mark (the hash of the id)."""
+    figures = np.concatenate([hits.figures for hits in found])
+    if len(figures) <= count:
+        return [hits.rows for hits in found]
+    all_marks = np.concatenate([mark[hits.rows] for hits, mark in zip(found, marks, strict=True)])
+    is_kept = np.zeros(len(figures), dtype=np.bool_)
+    is_kept[np.lexsort((all_marks, -figures))[:count]] = True
+    ends = np.cumsum([len(hits.rows) for hits in found])[:-1]
+    return [hits.rows[kept] for hits, kept in zip(found, np.split(is_kept, ends), strict=True)]
 
 
 def _is_by_words_alone(segment_hits: SegmentHits) -> bool:
@@ -316,8 +292,6 @@ def _is_by_words_alone(segment_hits: SegmentHits) -> bool:
     others = (segment_hits.by_words_in_use, segment_hits.by_tags, *segment_hits.by_vectors)
     return not any(len(found.rows) for found in others)
 
-
-_NO_SKILLS: Final = np.zeros(1024, dtype=np.float32)  # read-only
 
 _NO_HITS: Final = SignalHits(np.zeros(0, dtype=np.uint32), np.zeros(0, dtype=np.float32))
 
@@ -330,20 +304,33 @@ def measure_signals(
     reader: SegmentReader,
     query: ParsedQuery,
     words: WeightedTerms,
+    weights: TermWeights,
     vectors: Mapping[str, Vectors],
     rows: Rows,
 ) -> Signals:
-    measured = words.measure(place, rows, query.has, query.wishes)
-    number, mark, deprecated, worth, updated, language, lexical, coverage, tags, preferred = measured
+    measured = words.measure(place, rows, query.counted, query.wishes)
+    number, mark, deprecated, worth, updated, language, lexical, name, _, preferred = measured
     centres, examples, covered = {}, {}, {}
     for space, queries in vectors.items():
         centres[space], examples[space] = _similarities(reader, space, rows, queries)
         covered[space] = reader.covered(space)[rows]
-    skills = _skills(reader, vectors, rows)
     return Signals(
-        number, rows, mark, deprecated, worth, updated, language, lexical, coverage,
-        centres, examples, covered, skills, tags, preferred,
+        number, rows, mark, deprecated, worth, updated, language,
+        lexical[:, 0], words.coverage(rows, weights.idf), _spelling(reader, rows, query, weights), name[:, 0],
+        reader.segment.keys.has_key(query.exact, rows), preferred, centres, examples, covered,
     )  # fmt: skip
+
+
+def _spelling(reader: SegmentReader, rows: Rows, query: ParsedQuery, weights: TermWeights) -> F32:
+    """BM25 over grams, each counted once, with a fixed reference length."""
+    table = np.zeros(GRAMS, dtype=np.int64)
+    table[query.grams] = weights.gram_idf
+    grams, sizes = reader.segment.grams_of(rows)
+    sums = np.zeros(len(grams) + 1, dtype=np.int64)
+    np.cumsum(table.take(grams), out=sums[1:])
+    ends = sizes.cumsum()
+    found = (sums.take(ends) - sums.take(ends - sizes)) / GRAM_IDF_STEPS
+    return (found / (1 + _GRAM_K1 * (0.25 + 0.75 * sizes / _GRAM_LENGTH))).astype(np.float32)
 
 
 def _similarities(reader: SegmentReader, space: str, rows: Rows, queries: Vectors) -> tuple[F32, F32]:
@@ -357,18 +344,6 @@ def _similarities(reader: SegmentReader, space: str, rows: Rows, queries: Vector
         centre += some_centre
         example += some_example
     return centre, example
-
-
-def _skills(reader: SegmentReader, vectors: Mapping[str, Vectors], rows: Rows) -> F32:
-    """The topic spread, by the space with a vector for each example."""
-    if not vectors:
-        return _NO_SKILLS[: len(rows)] if len(rows) <= len(_NO_SKILLS) else np.zeros(len(rows), dtype=np.float32)
-    found = np.zeros(len(rows), dtype=np.float32)
-    for space in vectors:
-        for block, _ in reader.blocks.get(space, ()):
-            if block.max_vectors_per_row > MIN_SPREAD_EXAMPLES:  # the centre, and enough examples
-                np.maximum(found, topic_spread(block.arrays, rows), out=found)
-    return found
 
 
 def nearest_example(reader: SegmentReader, space: str, row: int, queries: Vectors) -> tuple[float | None, int]:

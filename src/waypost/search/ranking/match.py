@@ -49,12 +49,12 @@ BACKGROUND_QUESTIONS: Final = (
     "how do i stop a tap from dripping",
     "which tree should i plant beside the well",
 )
-DEFAULT_BACKGROUND: Final = 0.015
-SLOPE: Final = 0.75
-STRONG_OFFSET: Final = 2.75
-POSSIBLE_OFFSET: Final = 1.25
+DEFAULT_BACKGROUND: Final = 0.15
+SLOPE: Final = 1.0
+STRONG_OFFSET: Final = 1.2
+POSSIBLE_OFFSET: Final = 0.85
 _PRIOR_AGENTS: Final = 50.0  # the weight of the default background, as a number of agents
-_BOUNDS: Final = (0.002, 0.3)  # of a background: a catalogue of jokers must not make every other match weak
+_BOUNDS: Final = (0.05, 0.4)  # of a background: a catalogue of jokers must not make every other match weak
 
 ExactField = Literal["id", "name", "tag"]
 

@@ -1,10 +1,12 @@
-"""Text analysis: terms of documents and queries, clauses and quotations of queries, and language detection.
+"""Text analysis: terms and character n-grams of documents and queries, clauses of queries, and language detection.
 
 Terms: NFKC, identifiers split (`getFoodData` is also food and data), English stop words removed, English stems, bigrams for
 scripts without spaces.
 
-A query may state several wishes; its clauses let an agent match one of them well. Quoted terms (a title, a city) are what the
-agent is to work on, and say little about what it does; but in a query of few words, quotation marks insist on a term.
+Grams: the four-letter sequences inside words, hashed to 16 bits. A misspelled word shares most of them with the right one.
+
+A query may state several wishes; its clauses let an agent match one of them well. A name after a negation ("but not postgres")
+is ruled out: it earns no credit.
 
 A language is detected by script, or by stop words that only one language has, and is unknown rather than guessed: words are
 compared only between texts that are not known to differ in language.
@@ -14,11 +16,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from array import array
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from threading import Lock
 from typing import Final, NamedTuple
+from zlib import crc32
 
 import Stemmer
 
@@ -106,6 +109,11 @@ def split_words(text: str) -> list[str]:
     )
 
 
+def without_terms(text: str, terms: frozenset[str]) -> str:
+    """The words of a text, without those that have one of the terms."""
+    return " ".join(word for word in split_words(text) if terms.isdisjoint(_terms_of(word).split()))
+
+
 def split_identifier(name: str) -> str:
     """An identifier as words, because a sentence model does not know "getFoodData" or "food_data". Other names are unchanged."""
     if not name.isascii() or len(name.split()) != 1:
@@ -121,7 +129,35 @@ def query_terms(text: str) -> tuple[str, ...]:
     return tuple(terms)[: limits.QUERY_TERMS]
 
 
-# --- Clauses and quotations ---
+# --- Grams ---
+
+GRAM_CHARS: Final = 4
+GRAMS: Final = 1 << 16  # distinct hashes
+
+
+class _WordGrams(dict[str, tuple[int, ...]]):
+    """Folded word → hashes of its grams; a shorter word is a gram itself. Cleared when full."""
+
+    def __missing__(self, word: str) -> tuple[int, ...]:
+        last = max(1, len(word) - GRAM_CHARS + 1)
+        grams = tuple({crc32(word[at : at + GRAM_CHARS].encode()) & (GRAMS - 1) for at in range(last)})
+        if len(word) <= limits.TERM_CACHE_CHARS:
+            if len(self) >= limits.TERM_CACHE:
+                self.clear()
+            self[word] = grams  # concurrent misses store the same value
+        return grams
+
+
+_grams_of = _WordGrams().__getitem__
+
+
+def grams_of(texts: Iterable[str]) -> set[int]:
+    """The distinct grams of the words of texts."""
+    words = {word for text in texts for word in split_words(text.casefold())}
+    return set().union(*[_grams_of(word[:_TERM_CHARS]) for word in words])
+
+
+# --- Clauses ---
 
 MAX_CLAUSES: Final = 12
 
@@ -157,60 +193,34 @@ def _is_long(part: str) -> bool:
     return len(part.split()) >= MIN_CLAUSE_WORDS or (not part.isascii() and len(part) >= _MIN_DENSE_CHARS)
 
 
-MIN_UNQUOTED_TERMS: Final = 4  # with fewer terms outside, quotation marks insist on a term
-
-MAX_QUOTE_CHARS: Final = 80  # more characters are not a quotation, but a missing mark
-
-_MARK: Final = re.compile("[\"\u201c\u201e\u00ab\u300c]|(?<!\\w)['\u2018]")
-
-_SOME: Final = f"{{1,{MAX_QUOTE_CHARS}}}"
-
-_QUOTED: Final = re.compile(
-    f'"[^"]{_SOME}"|[\u201c\u201e][^\u201c\u201d]{_SOME}[\u201c\u201d]|\u00ab[^\u00bb]{_SOME}\u00bb|\u300c[^\u300d]{_SOME}\u300d'
-    rf"|(?<!\w)'(?!\s)[^']{_SOME}(?<!\s)'(?!\w)"  # not the apostrophe of "Ann's" or "the students' work"
-    f"|(?<!\\w)\u2018(?!\\s)[^\u2018\u2019]{_SOME}(?<!\\s)\u2019(?!\\w)"
-)
-
-
-def quoted_terms(text: str) -> frozenset[str]:
-    """The terms of a query that occur in quotation marks only."""
-    if (text.isascii() and '"' not in text and "'" not in text) or not _MARK.search(text):
-        return frozenset()
-    quoted = _QUOTED.findall(text)
-    if not quoted:
-        return frozenset()
-    beside = query_terms(_QUOTED.sub(" ", text))
-    if len(beside) < MIN_UNQUOTED_TERMS:
-        return frozenset()
-    return frozenset(term for each in quoted for term in query_terms(each)).difference(beside)
-
-
-Flags = bytes  # float32 values: analysis does not need numpy
-
-
 class AnalyzedQuery(NamedTuple):
     terms: tuple[str, ...]  # distinct, within limits
-    quoted: frozenset[str]
-    parts: tuple[str, ...]
-    has: Flags | None  # [terms, 1 + parts]: 1 if the whole text, or a part, has the term; None: no parts
+    counts: tuple[int, ...]  # how often each occurs
+    ruled_out: frozenset[str]  # terms that occur after a negation only
+    parts: tuple[str, ...]  # clauses
 
 
 @lru_cache(maxsize=_QUERY_CACHE)
 def analyze_query(text: str) -> AnalyzedQuery:
-    terms, parts = query_terms(text), split_clauses(text)
-    return AnalyzedQuery(terms, quoted_terms(text), parts, _term_flags(terms, parts) if parts else None)
+    counts = Counter(analyse(text[: limits.QUERY_CHARS]).split())
+    terms = tuple(counts)[: limits.QUERY_TERMS]
+    return AnalyzedQuery(terms, tuple([counts[term] for term in terms]), ruled_out_terms(text), split_clauses(text))
 
 
-def _term_flags(terms: Sequence[str], parts: Sequence[str]) -> Flags:
-    """The flags of the whole text, then of each part."""
-    units = len(parts) + 1
-    places = {term: units * at for at, term in enumerate(terms)}
-    has = array("f", [1.0, *[0.0] * len(parts)] * len(terms))
-    for unit, part in enumerate(parts, start=1):
-        for term in query_terms(part):
-            if term in places:
-                has[places[term] + unit] = 1.0
-    return has.tobytes()
+_NEGATION: Final = re.compile(
+    r"\b(?:but not|not|no|without|except(?: for)?|excluding|other than|instead of|rather than|anything but)\s+"
+    r"(?:(?:with|using|use|by|in|on|for|from|the|a|an|any)\s+){0,3}([\w.+#-]+(?:\s+[\w.+#-]+){0,3})",
+    re.IGNORECASE,
+)
+
+
+def ruled_out_terms(text: str) -> frozenset[str]:
+    """The terms in the four words after a negation that the text does not have elsewhere."""
+    spans = _NEGATION.findall(text)
+    if not spans:
+        return frozenset()
+    rest = frozenset(analyse(_NEGATION.sub(" ", text)).split())
+    return frozenset(term for span in spans for term in analyse(span).split()).difference(rest)
 
 
 # --- Languages ---

@@ -13,7 +13,7 @@ from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.model.names import is_same_id, slug
 from waypost.model.principal import Principal, audience
-from waypost.model.query import FACETS, DiscoverResult, Evidence, MatchedAgent, Query
+from waypost.model.query import FACETS, SCORE_COMPONENTS, DiscoverResult, Evidence, MatchedAgent, Query
 from waypost.model.record import AgentRecord, Binding, record_to_json
 from waypost.model.times import find_instant, rfc3339_or_none, to_rfc3339, to_rfc3339_millis
 from waypost.model.verdict import TRUST_MEMBER, TrustSummary
@@ -284,7 +284,7 @@ class ProfileApi:
                 "supported_constraints": list(SUPPORTED),
                 "supported_facets": list(FACETS),
                 "hard_filter_failure": "listed in unsupported_filters",
-                "score_components": ["tag", "context", "example", "protocol", "freshness", "policy", "preference"],
+                "score_components": list(SCORE_COMPONENTS),
                 "links": {
                     "discover": "/profile/v1/discover",
                     "agents": "/profile/v1/agents",
