@@ -40,7 +40,7 @@ def test_a_service_keeps_its_records_in_the_toy(tmp_path: Path) -> None:
 
 
 def test_the_command_offers_the_toy(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "support.toy_store", "serve", "--help"]
+    command = [sys.executable, "-m", "support.toy_store", "serve", "--help-all"]
     shown = subprocess.run(command, cwd=tmp_path, env=clean_environment(ENVIRONMENT), capture_output=True, check=True)
     assert "[sqlite|memory|postgresql://…|toy]" in shown.stdout.decode()
 
