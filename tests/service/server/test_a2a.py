@@ -242,6 +242,8 @@ async def test_what_is_no_message_is_refused_with_a_status_of_its_own(tmp_path: 
         assert (broken.status_code, broken.json()["error"]["code"]) == (400, -32700)
         batch = await anyone.post("/a2a", json=[message({"text": "x"})])
         assert (batch.status_code, batch.json()["error"]["code"]) == (400, -32600)
+        listed = await anyone.post("/a2a", json={**message(), "params": []})
+        assert (listed.status_code, listed.json()["error"]["code"]) == (400, -32600)
         version = await anyone.post("/a2a", json=message({"text": "x"}), headers={"A2A-Version": "2.0"})
         assert version.json()["error"]["code"] == -32009
         silent = message({"text": "x"})

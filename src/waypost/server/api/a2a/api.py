@@ -106,12 +106,20 @@ def _parse_call(body: bytes) -> RpcCall | RpcRejection:
     incoming = parse_calls(body)
     if incoming.is_batch:
         return RpcRejection(InvalidCall("A batch is not supported.", path="$", hint="Send one message per request."))
-    return incoming.calls[0]
+    call = incoming.calls[0]
+    if isinstance(call, RpcCall) and not isinstance(call.params, dict):
+        return RpcRejection(InvalidCall("params must be an object.", path="$.params"), call.id or NULL_ID)
+    return call
 
 
 def _response(body: bytes, status: int = 200) -> Response:
     return Response(status, body, headers=[_NO_STORE])
 
+
+_MESSAGE_SCHEMA: Final[JsonObject] = {
+    **CALL_SCHEMA,
+    "properties": {**CALL_SCHEMA["properties"], "params": {"type": ["object", "null"]}},
+}
 
 A2A_ROUTES: Final = [
     Route(
@@ -119,7 +127,7 @@ A2A_ROUTES: Final = [
         path=A2A_PATH,
         operation="find",
         summary="The service as an A2A agent (JSON-RPC, 1.0): a text message is a search of the public agents",
-        body=BodySpec(schema=CALL_SCHEMA),
+        body=BodySpec(schema=_MESSAGE_SCHEMA),
         answers={
             200: BodySpec(schema=REPLY_SCHEMA),
             202: BodySpec(description="notification accepted"),
