@@ -644,6 +644,8 @@ INVITATION_TTL_MIN_SECONDS: Final = 60
 INVITATION_TTL_MAX_SECONDS: Final = 365 * 86_400
 INVITATION_CODE_BYTES: Final = 20  # P-6 requires 16
 
+REASON_TEXTS: Final = 4096  # texts of returned agents whose terms are remembered: at most 8 KiB each
+
 # --- Peers ----------------------------------------------------------------------------------------
 
 PEERS: Final = 256  # each one has a task of its own

@@ -345,6 +345,14 @@ async def test_revisions_are_dense_and_unique_under_many_writers(store: Store, l
 # --- The listener ---------------------------------------------------------------------------------
 
 
+async def test_many_large_documents_at_once_are_stored(store: Store, listener: Listener) -> None:
+    document = b"x" * limits.DOCUMENT_BYTES
+    large = [make_registration(f"agent-{n}", sources=(make_source("a2a", document),)) for n in range(60)]
+    await asyncio.gather(*map(store.execute, map(put, large)))
+    assert listener.revisions == list(range(1, 61))
+    assert len(await everything(store)) == 60
+
+
 async def test_the_listener_is_notified_before_the_caller(store: Store, listener: Listener) -> None:
     async def write(n: int) -> bool:
         answer = await store.execute(put(make_registration(f"agent-{n}")))

@@ -100,7 +100,7 @@ class AcknowledgesBeforeCommit(PostgresqlStore):
     def _result_of(self, request: Any) -> Any:
         return next(result for each, result, _ in self._replies if each is request)
 
-    async def _decide(self, group: Sequence[Any]) -> list[Any]:
+    async def _decide(self, group: list[Any]) -> list[Any]:
         self._replies = await super()._decide(group)
         return self._replies
 

@@ -234,6 +234,8 @@ def make_core(context: AppContext, client: OutboundClient, store: Store | None) 
     )
     registry = _make_registry(context, store, models, client, metrics)
     metrics.add_gauge("write_queue", "Writes that are not durable yet.", lambda: registry.writes_waiting)
+    if settings.is_cluster and context.writes:
+        _add_cluster_gauges(metrics, cast(ClusterStore, store))
     key_value_store = backend.make_key_value_store(settings.data)
     audit_trail = _make_audit_trail(context, store)
     return Core(
@@ -253,6 +255,13 @@ def _make_store(context: AppContext, backend: StoreBackend) -> Store:
     if isinstance(clock, ClusterClock) and context.writes:
         return cast(ClusterBackend, backend).make_store(data, on_time=clock.follow)
     return backend.make_store(data, read_only=not context.writes)
+
+
+def _add_cluster_gauges(metrics: Metrics, store: ClusterStore) -> None:
+    metrics.add_gauge(
+        "cluster_staleness_seconds", "Time since this node had everything of the cluster.", lambda: store.stale_seconds
+    )
+    metrics.add_gauge("cluster_lost_races", "Groups of writes that were decided again.", lambda: store.races)
 
 
 def make_chore_check(context: AppContext, store: Store) -> ChoreCheck:

@@ -7,6 +7,7 @@ nothing but its record, and it costs some microseconds each.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Final
 
 from waypost import limits
@@ -59,16 +60,15 @@ class ReasonWriter:
 
     def has_all_words(self, record: AgentRecord) -> bool:
         """Whether the record has every word of the query; a single word counts in the name and the tags only."""
-        named = {*analyse(record.name).split(), *analyse(" ".join(record.tags)).split()}
-        missing = self._words.keys() - named
+        missing = self._words.keys() - {*_terms_of(record.name), *_terms_of(" ".join(record.tags))}
         if len(self._words) > 1 and missing:
-            missing -= set(analyse(record.description).split())
+            missing -= set(_terms_of(record.description))
             for example in record.examples if missing else ():
-                missing -= set(analyse(example.text).split())
+                missing -= set(_terms_of(example.text))
         return bool(self._words) and not missing
 
     def _matched(self, text: str) -> list[str]:
-        return [term for term in dict.fromkeys(analyse(text).split()) if term in self._words]
+        return [term for term in _terms_of(text) if term in self._words]
 
     def _tag_reason(self, tags: Sequence[str], exact: ExactField | None) -> str:
         """The tags, if the caller named them or typed nothing else."""
@@ -80,7 +80,7 @@ class ReasonWriter:
         return f"Tagged {_join(_quote(tag) for tag in named[:_TAGS_NAMED])}."
 
     def _is_covered(self, tag: str) -> bool:
-        terms = analyse(tag).split()
+        terms = _terms_of(tag)
         return bool(terms) and all(term in self._words for term in terms)
 
     def _text_reason(self, record: AgentRecord, name_terms: list[str], near: MatchSignals | None) -> str:
@@ -126,6 +126,13 @@ class ReasonWriter:
     def _name_words(self, terms: Sequence[str]) -> str:
         words = list(dict.fromkeys(self._words[term] for term in terms))[:_WORDS_NAMED]
         return f"the word {words[0]}" if len(words) == 1 else f"the words {_join(words)}"
+
+
+@lru_cache(maxsize=limits.REASON_TEXTS)
+def _terms_of(text: str) -> tuple[str, ...]:
+    """The terms of a text, each once. Popular agents are returned again and again: analysing their texts each time would take
+    longer than ranking them."""
+    return tuple(dict.fromkeys(analyse(text).split()))
 
 
 def add_remark(reason: str, remark: str) -> str:

@@ -25,6 +25,13 @@ class StoreBackend(Protocol):
 class ClusterStore(Store, Protocol):
     """A store that several nodes share."""
 
+    races: int  # groups of writes that were decided again, because another node wrote what they had read
+
+    @property
+    def stale_seconds(self) -> float:
+        """How long ago this node was known to have everything."""
+        ...
+
     async def may_do(self, chore: str) -> bool:
         """Whether this node is to do a chore that one node of the cluster does."""
         ...

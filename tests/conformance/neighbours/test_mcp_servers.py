@@ -107,6 +107,7 @@ def test_a_server_maps_into_the_profile() -> None:
     assert read(SMALLEST).name == SMALLEST["name"]
 
 
+@pytest.mark.req("MAP-8")
 def test_a_server_without_a_binding_is_read_with_a_warning() -> None:
     bare = {name: value for name, value in SMALLEST.items() if name != "remotes"}
     decoded = MCP.decode(bare, DECODE)

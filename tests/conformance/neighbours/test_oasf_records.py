@@ -66,6 +66,7 @@ def test_a_record_maps_into_the_profile() -> None:
     assert document["auth"]["required"] is True
 
 
+@pytest.mark.req("MAP-8")
 def test_a_record_without_locators_is_read_with_a_warning() -> None:
     decoded = OASF.decode({name: value for name, value in SMALLEST.items() if name != "locators"}, DECODE)
     assert (decoded.record.bindings, "without one" in decoded.warnings[0]) == ((), True)

@@ -438,6 +438,13 @@ def test_many_agents_are_imported_and_exported(shell: Shell, agent: Document) ->
     assert all(exported[document["id"]] == document for document in documents)
 
 
+def test_an_import_waits_for_the_vectors(shell: Shell, server: RunningServer, agent: Document) -> None:
+    lines = b"".join(json.dumps({**agent, "id": f"{agent['id']}/{number}"}).encode() + b"\n" for number in range(50))
+    assert shell("import", shell.write("some.jsonl", lines), "--wait").out == "50 read: 50 created\n"
+    with SyncClient(server.url, token=server.admin_token) as client:
+        assert client.stats().indexing_pending == 0
+
+
 def test_an_export_may_go_to_a_file_or_be_one_array(shell: Shell, agent: Document) -> None:
     shell("register", shell.write("a.json", agent))
     ran = shell("export", "--to", "out.jsonl")
@@ -569,3 +576,19 @@ def test_a_domain_is_claimed_checked_listed_and_given_up(shell: Shell) -> None:
     assert shell("domain", "prove", "co.uk").code == 64
     assert shell("domain", "remove", "shown.example.com").code == 0
     assert "shown.example.com" not in shell("domain", "list").out
+
+
+def test_a_token_that_only_writes_imports_on_a_terminal(shell: Shell, agent: Document) -> None:
+    """The command cannot read the progress of the index then."""
+    writer = minted(shell, "discover:write", sub="loader")
+    name = shell.write("one.jsonl", json.dumps(agent).encode() + b"\n")
+    master, slave = pty.openpty()
+    try:
+        command = [sys.executable, "-m", "waypost", "import", name, "--token", writer]
+        ran = subprocess.run(
+            command, check=False, cwd=shell.folder, env=shell.environment, stdout=slave, stderr=slave, timeout=120
+        )
+    finally:
+        os.close(slave)
+        os.close(master)
+    assert ran.returncode == 0

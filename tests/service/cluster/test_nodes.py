@@ -250,6 +250,9 @@ def test_the_doctor_examines_the_database(start_nodes: StartNodes) -> None:
     assert "2 nodes" in texts["ok"]
     assert "fsync" in texts["danger"]  # off in tests
     assert "no standby" in texts["info"]
+    metrics = httpx2.get(f"{nodes[1].url}/metrics", headers=nodes[0].headers, timeout=30).text
+    assert "waypost_cluster_staleness_seconds" in metrics
+    assert "waypost_cluster_lost_races 0.0" in metrics
 
 
 def test_a_sign_in_link_is_valid_once_on_all_nodes(cluster: Cluster) -> None:

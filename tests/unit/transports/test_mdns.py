@@ -122,6 +122,29 @@ async def test_other_tools_see_an_agent_with_its_records(
     await browser.async_cancel()
 
 
+@pytest.mark.parametrize("how", ["withdrawn", "signed goodbye", "signed goodbye, then closed"])
+async def test_other_tools_drop_an_agent_that_leaves(
+    make: Callable[..., Any], other: AsyncZeroconf, service: str, clock: ManualClock, how: str
+) -> None:
+    """By records with TTL 0: nothing else ends a record of ten minutes."""
+    seen: list[tuple[str, str]] = []
+    browser = AsyncServiceBrowser(
+        other.zeroconf, service, handlers=[lambda **what: seen.append((what["state_change"].name, what["name"]))]
+    )
+    alice = await make()
+    await alice.announce(signed(clock), 600)
+    await eventually(lambda: seen)
+    if how == "withdrawn":
+        await alice.withdraw(A)
+    else:
+        clock.advance(1)
+        await alice.announce(signed(clock, metadata={"__state": "shutdown"}), 600)
+    if how.endswith("closed"):
+        await alice.close()
+    await eventually(lambda: seen[-1][0] == "Removed")
+    await browser.async_cancel()
+
+
 async def test_an_agent_that_another_tool_publishes_is_seen(
     make: Callable[..., Any], other: AsyncZeroconf, service: str, clock: ManualClock
 ) -> None:

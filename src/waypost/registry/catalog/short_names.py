@@ -64,12 +64,11 @@ class ShortNames:
 
 
 def ending_in(lists: Iterable[SortedList[ShortName]], name: str) -> Iterator[str]:
-    """Ids whose end is `/name` or `:name`, in any case, or that are the name in another case."""
+    """Ids whose end is `/name` or `:name`, in any case. A whole id in another case is another id."""
     folded, short = fold(name), short_name_of(name)
     for names in lists:
         for _, agent_id in islice(names.irange((short, ""), (short, _LAST)), _MOST_ALIKE):
-            whole = fold(agent_id.rstrip("/:"))
-            if whole == folded or whole.endswith((f"/{folded}", f":{folded}")):
+            if fold(agent_id.rstrip("/:")).endswith((f"/{folded}", f":{folded}")):
                 yield agent_id
 
 

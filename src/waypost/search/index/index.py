@@ -264,18 +264,23 @@ class SearchIndex:
 
     @property
     def pending(self) -> int:
-        """Unsaved changes, and agents whose vectors are missing."""
-        return self.unsaved + sum(map(self._count_missing, self._readers))
+        """Changes and agents that are not saved, or without vectors."""
+        return self._unsaved_changes + sum(map(self._count_pending, self._readers))
+
+    def _count_pending(self, reader: SegmentReader) -> int:
+        if not reader.is_saved:
+            return reader.count
+        return self._count_missing(reader) or min(1, reader.unsaved)  # vectors that are in memory are saved soon
 
     @property
     def unsaved(self) -> int:
         """Unsaved changes, including vectors."""
+        return self._unsaved_changes + sum(reader.unsaved for reader in self._readers)
+
+    @property
+    def _unsaved_changes(self) -> int:
         has_deletes = any(not reader.is_dead_saved for reader in self._readers)
-        return (
-            len(self._replaced.keys() | self._buffer.ids())
-            + has_deletes
-            + sum(reader.unsaved for reader in self._readers)
-        )
+        return len(self._replaced.keys() | self._buffer.ids()) + has_deletes
 
     def is_fragmented(self, *, at_rest: bool = False) -> bool:
         """Whether `maintain` without load would merge saved data: segments of a bulk load, or vectors that were made after their

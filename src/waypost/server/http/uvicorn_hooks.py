@@ -1,8 +1,9 @@
 """The only module that extends classes of uvicorn, for limits that its configuration does not offer.
 
 The hooks are asyncio's protocol callbacks (`connection_made`, `data_received`, …), httptools' parser callbacks
-(`on_header`, …), `send_400_response` and the ASGI `send`. pyproject.toml states the versions of uvicorn and websockets
-that they fit; scripts/test runs the HTTP and WebSocket tests against the lowest of them.
+(`on_headers_complete`, …), the application that the protocol runs, and the transport of its responses. pyproject.toml states
+the versions of uvicorn and websockets that they fit; scripts/test runs the HTTP and WebSocket tests against the lowest of
+them.
 """
 
 from __future__ import annotations

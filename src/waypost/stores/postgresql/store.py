@@ -59,6 +59,7 @@ _BOUND_SECONDS: Final = 1.0  # a replica that did not see the head of the log fo
 _ECHO: Final = "0"
 _LISTEN_PROBE_SECONDS: Final = 1.0
 _FEED_ROWS: Final = 64
+_GROUP_BYTES: Final = 4 * limits.MIB  # that one call sends, besides the last command: it must end in WRITE_SECONDS
 _OPTIMISTIC_ATTEMPTS: Final = 3
 _LOG_ROWS_KEPT: Final = 1000  # for nodes that were away for a moment, however few changes watchers may read
 
@@ -304,7 +305,7 @@ class PostgresqlStore(SqliteReadStore):
                 _answer(request.future, None, failure)
             raise
 
-    async def _try_group(self, group: Sequence[_Request], started_at: float, *, first_lock: bool) -> bool:
+    async def _try_group(self, group: list[_Request], started_at: float, *, first_lock: bool) -> bool:
         """Decide and put a group; False if another node wrote what it read. With `first_lock` the lock that orders groups is
         taken before the decision, so that nobody can."""
         self._number += 1
@@ -323,7 +324,8 @@ class PostgresqlStore(SqliteReadStore):
                 row = await self._call(connection, self._arguments(group))
         return await self._settle(row, replies)
 
-    async def _decide(self, group: Sequence[_Request]) -> list[_Reply]:
+    async def _decide(self, group: list[_Request]) -> list[_Reply]:
+        """Decide the requests of a group. Those beyond its bytes go back to the queue."""
         tables = self._replica.tables
         self._failpoint("before_begin")
         tables.begin()
@@ -331,6 +333,10 @@ class PostgresqlStore(SqliteReadStore):
         for place, request in enumerate(group, 1):
             if not request.future.cancelled():
                 replies.append(_decide(request, tables))
+            if tables.written_bytes > _GROUP_BYTES and place < len(group):
+                self._waiting.extendleft(reversed(group[place:]))
+                del group[place:]
+                break
             if place % limits.GROUP_SLICE == 0:
                 await asyncio.sleep(0)
         return replies

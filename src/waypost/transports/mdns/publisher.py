@@ -23,6 +23,7 @@ from waypost.transports.directory import agent_id_of
 from waypost.trust.announce.signed_announcement import parse_signed_announcement
 
 _TYPE_ANY, _CLASS_IN = 255, 1
+_GOODBYE_SECONDS = 2.0  # zeroconf repeats a goodbye for a quarter of a second
 _PROBES, _PROBE_SECONDS = 3, 0.25
 _SCHEME_PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443}
 
@@ -63,11 +64,10 @@ class MdnsPublisher:
         if info is not None:
             self._run_in_background(await self._zeroconf.async_unregister_service(info))
 
-    def remove(self, agent_id: str) -> None:
-        """Stop publishing without a goodbye: a signed one was sent."""
-        info = self._infos.pop(agent_id, None)
-        if info is not None:
-            self._zeroconf.registry.async_remove(info)
+    async def finish(self) -> None:
+        """Wait until goodbyes are sent."""
+        if self._background:
+            await asyncio.wait(tuple(self._background), timeout=_GOODBYE_SECONDS)
 
     def send_one(self, address: str) -> None:
         """Send any own announcement by unicast, to show which protocol version is spoken here."""

@@ -150,7 +150,10 @@ class MdnsTransport(RecordUpdateListener):
     async def close(self) -> None:
         if self._zeroconf is None:
             return
-        zeroconf, self._zeroconf, self._publisher = self._zeroconf, None, None
+        zeroconf, self._zeroconf = self._zeroconf, None
+        publisher, self._publisher = self._publisher, None
+        if publisher is not None:
+            await publisher.finish()
         if self._sweep is not None:
             self._sweep.cancel()
         if self._guard is not None:
@@ -175,8 +178,8 @@ class MdnsTransport(RecordUpdateListener):
             await publisher.publish(message, text, record_ttl)
         except WaypostError as error:
             return Ack(False, reason=error.message)
-        if is_goodbye(message):
-            publisher.remove(agent_id_of(message))
+        if is_goodbye(message):  # signed, for our own kind; records with TTL 0 are for all other tools
+            await publisher.withdraw(agent_id_of(message))
         return Ack(True, expires_at)
 
     async def withdraw(self, agent_id: str) -> None:

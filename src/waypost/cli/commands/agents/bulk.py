@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -45,26 +46,42 @@ from waypost.responses.agents import Receipt
 Item = TypeVar("Item")
 
 _JSON_HINT = "A checker such as `python -m json.tool` shows the place."
+_REMARK_SECONDS = 2.0
+_POLL_SECONDS = 1.0
 
 
 def show_progress(
-    printer: Printer, label: str, items: Iterable[Item], *, total: int | None = None, visible: bool = True
+    printer: Printer,
+    label: str,
+    items: Iterable[Item],
+    *,
+    total: int | None = None,
+    visible: bool = True,
+    remark: Callable[[], str] | None = None,
 ) -> Iterator[Item]:
-    """Pass the items through; on a terminal show their count on stderr."""
+    """Pass the items through; on a terminal show their count on stderr, and `remark`, which is called now and then."""
     if not (visible and printer.notes.is_terminal):
         yield from items
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
+    if remark is not None:
+        columns.append(TextColumn("{task.fields[remark]}"))
     with Progress(*columns, console=printer.notes, transient=True) as progress:
-        task = progress.add_task(label, total=total)
+        task = progress.add_task(label, total=total, remark="")
+        remarked_at = time.monotonic()
         for item in items:
             progress.advance(task)
+            if remark is not None and time.monotonic() - remarked_at > _REMARK_SECONDS:
+                progress.update(task, remark=remark())
+                remarked_at = time.monotonic()
             yield item
 
 
 # --- Sources ---
 
-SUFFIXES = (".json", ".jsonl", ".ndjson", ".rtfs")
+_LINES = (".jsonl", ".ndjson")
+
+SUFFIXES = (".json", *_LINES, ".rtfs")
 
 
 class ImportDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +101,7 @@ def read_sources(names: Iterable[str]) -> Iterator[ImportDocument]:
     """Every document in these files and folders, in order."""
     for name in names:
         if name == "-":
-            yield from _unpack("stdin", sys.stdin.buffer.read(limits.BATCH_BYTES + 1), "")
+            yield from read_stdin(sys.stdin.buffer)
             continue
         path = Path(name)
         if path.is_dir():
@@ -98,13 +115,16 @@ def read_sources(names: Iterable[str]) -> Iterator[ImportDocument]:
         else:
             files = [path]
         for file in files:
-            yield from _unpack(str(file), _read_file(file), file.suffix)
+            yield from _read_file(file)
 
 
-def _read_file(path: Path) -> bytes:
+def _read_file(path: Path) -> Iterator[ImportDocument]:
     try:
         with path.open("rb") as file:
-            return file.read(limits.BATCH_BYTES + 1)
+            if path.suffix in _LINES:  # of any length
+                yield from _split_lines(str(path), file)
+            else:
+                yield from _unpack(str(path), file.read(limits.BATCH_BYTES + 1), path.suffix)
     except OSError as error:
         raise InvalidRequest(
             f"{path} cannot be read: {error.strerror}.",
@@ -115,22 +135,40 @@ def _read_file(path: Path) -> bytes:
         ) from None
 
 
+def read_stdin(file: BinaryIO) -> Iterator[ImportDocument]:
+    """JSON lines of any length, such as an export, or one document."""
+    content = file.read(limits.BATCH_BYTES + 1)
+    if len(content) > limits.BATCH_BYTES and _begins_with_line(content):
+        head, _, rest = content.rpartition(b"\n")
+        yield from _split_lines("stdin", chain(head.split(b"\n"), (rest + file.readline(),), file))
+    else:
+        yield from _unpack("stdin", content, "")
+
+
+def _begins_with_line(content: bytes) -> bool:
+    try:
+        msgspec.json.decode(content.partition(b"\n")[0])
+    except msgspec.DecodeError:
+        return False
+    return content.lstrip().startswith(b"{")
+
+
 def _unpack(origin: str, content: bytes, suffix: str) -> Iterator[ImportDocument]:
     if len(content) > limits.BATCH_BYTES:
-        error = TooLarge(f"More than {limits.BATCH_BYTES} bytes.", hint="Split the file.")
+        error = TooLarge(
+            f"More than {limits.BATCH_BYTES} bytes.", hint="Split the file, or write one document per line (.jsonl)."
+        )
         yield ImportDocument(origin=origin, error=error)
     elif not content.strip() and not suffix:
         return  # the export of an empty registry in a pipe
     elif suffix == ".rtfs" or is_sexpr_text(content):
         yield _check_size(origin, content)
-    elif suffix in (".jsonl", ".ndjson"):
-        yield from _split_lines(origin, content)
     else:
         yield from _split_json(origin, content)
 
 
-def _split_lines(origin: str, content: bytes) -> Iterator[ImportDocument]:
-    for number, line in enumerate(content.split(b"\n"), 1):
+def _split_lines(origin: str, lines: Iterable[bytes]) -> Iterator[ImportDocument]:
+    for number, line in enumerate(lines, 1):
         if line.strip():
             yield _check_size(f"{origin}:{number}", line.strip())
 
@@ -142,7 +180,7 @@ def _split_json(origin: str, content: bytes) -> Iterator[ImportDocument]:
     except msgspec.DecodeError as error:
         lines = [line for line in content.split(b"\n") if line.strip()]
         if len(lines) > 1 and all(line.lstrip().startswith(b"{") for line in lines):
-            yield from _split_lines(origin, content)
+            yield from _split_lines(origin, content.split(b"\n"))
         else:
             yield ImportDocument(origin=origin, error=MalformedJson(f"Not JSON: {error}.", hint=_JSON_HINT))
         return
@@ -183,14 +221,20 @@ OUTCOMES = ("created", "updated", "refreshed", "unchanged", "failed")
 )
 @click.option("--yes", is_flag=True, help="Register what an address offers without asking.")
 @click.option("--dry-run", is_flag=True, help="Show what addresses offer, and register nothing.")
+@click.option("--wait", is_flag=True, help="Wait until the vectors of all agents are computed (needs admin).")
 @with_session
-def import_agents(session: Session, sources: tuple[str, ...], visibility: str | None, yes: bool, dry_run: bool) -> int:
+def import_agents(
+    session: Session, sources: tuple[str, ...], visibility: str | None, yes: bool, dry_run: bool, wait: bool
+) -> int:
     """Register many agents: JSON documents, JSON lines, RTFS profiles, AI catalogs, and folders of those.
 
     The service fetches documents at addresses; on a terminal they are shown before they are registered. A domain means
     every agent that its organisation lists in the DNS.
 
     A rejected document does not stop the others; it is reported on stderr, and the exit code is 1.
+
+    Agents are found by their words at once, and by meaning when the service has computed their vectors, which takes minutes
+    for a hundred thousand.
     """
     printer = session.printer()
     addresses = [source for source in sources if is_address(source)]
@@ -201,14 +245,22 @@ def import_agents(session: Session, sources: tuple[str, ...], visibility: str | 
     with session.client() as client:
         fetched = [*_import_urls(client, printer, addresses, choice)]
         everything = chain(fetched, register_documents(client, documents, visibility))
-        results = show_progress(printer, "Importing", everything, total=len(documents) + len(fetched))
+        results = show_progress(
+            printer,
+            "Importing",
+            everything,
+            total=len(documents) + len(fetched),
+            remark=lambda: _pending_remark(client),
+        )
         values = (_show_result(printer, document, result) for document, result in results)
         if printer.is_human:
             counts = Counter(value["outcome"] for value in values)
             if counts or not dry_run:
                 printer.line(_summary(counts))
+            _await_vectors(client, printer, wait=wait)
             return 1 if counts["failed"] else 0
         listed = list(values)
+        _await_vectors(client, printer, wait=wait)
     if listed or not dry_run:
         printer.values(listed)
     failed = [value for value in listed if value["outcome"] == "failed"]
@@ -219,6 +271,41 @@ def import_agents(session: Session, sources: tuple[str, ...], visibility: str | 
             hint="Each result says why; import again after the correction.",
         )
     return 0
+
+
+def _count_pending(client: SyncClient) -> int:
+    """0 if the caller may not see it: a token that only writes must not stop an import."""
+    try:
+        return client.stats().indexing_pending or 0
+    except WaypostError:
+        return 0
+
+
+def _pending_remark(client: SyncClient) -> str:
+    pending = _count_pending(client)
+    return f"{pending:,} wait for their vectors" if pending else ""
+
+
+def _await_vectors(client: SyncClient, printer: Printer, *, wait: bool) -> None:
+    """Wait until the index is complete, or say on a terminal that it is not. Only an admin sees how much is left."""
+    if not wait and not printer.notes.is_terminal:
+        return
+    if wait:
+        left = client.stats().indexing_pending or 0
+        for _ in show_progress(printer, "Computing vectors", _count_down(client, left), total=left):
+            pass
+    elif left := _count_pending(client):
+        printer.note(f"{count_noun(left, 'agent')} found by words; vectors are being computed (--wait waits for them).")
+
+
+def _count_down(client: SyncClient, left: int) -> Iterator[None]:
+    """One item for each agent whose vectors were computed. Agents that others register meanwhile are waited for, too."""
+    now = left
+    while now:
+        time.sleep(_POLL_SECONDS)
+        now = client.stats().indexing_pending or 0
+        yield from (None for _ in range(left - now))
+        left = min(left, now)
 
 
 def _import_urls(
