@@ -71,7 +71,11 @@ def opened(*registrations: Registration, maintained: bool = False) -> HybridRank
 def ask(
     ranker: HybridRanker, text: str = "", audience: frozenset[str] | None = PUBLIC, **filters: Any
 ) -> tuple[Hit, ...]:
-    return ranker.rank(Query(text=text, **filters), audience, alive=lambda _: True, now=0.0).hits
+    """As the service asks: many recent changes are prepared first."""
+    query = Query(text=text, **filters)
+    if ranker.is_behind(audience):
+        ranker.prepare_for(audience, query)
+    return ranker.rank(query, audience, alive=lambda _: True, now=0.0).hits
 
 
 def ids(hits: Iterable[Hit]) -> list[str]:

@@ -55,7 +55,6 @@ async def read(client: httpx2.AsyncClient, name: str) -> httpx2.Response:
         ("two.example.net/a2a/rpc", "https://two.example.net/a2a/rpc"),
         ("first reviewer", "https://one.example.net/a2a/rpc"),
         ("wächter", "https://three.example.net/team/Wächter"),
-        ("Plain-Agent", "plain-agent"),
     ],
 )
 async def test_a_short_name_means_the_one_agent_that_has_it(bench: Bench, name: str, agent_id: str) -> None:

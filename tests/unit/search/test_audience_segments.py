@@ -58,8 +58,10 @@ def mixed(count: int, start: int = 0, seed: int = 1) -> list[Registration]:
 def ranker_of(registrations: list[Registration], folder: Path | None = None) -> HybridRanker:
     ranker = HybridRanker(folder)
     ranker.open()
-    for registration in registrations:
+    for number, registration in enumerate(registrations, 1):
         ranker.put(registration)
+        if not number % 60:  # a query indexes so many changes itself
+            segments(ranker, None)
     return ranker
 
 
