@@ -68,12 +68,25 @@ def test_the_tour_of_the_readme_works_as_it_is_written(demo: RunningServer, tmp_
     assert json.loads(rpc)["result"]["agents"][0]["agent_id"] == "com.example/greeter"
 
 
-def test_the_python_of_the_readme_runs_when_pasted_into_a_file(demo: RunningServer, tmp_path: Path) -> None:
-    (code,) = fenced_blocks(README, "python")
+def test_the_picture_of_the_readme_shows_real_output(demo: RunningServer, tmp_path: Path) -> None:
+    (picture,) = fenced_blocks(README, "text")
+    typed = [line.removeprefix("$ ") for line in picture.splitlines() if line.startswith("$ ")]
+    found, verified = run("\n".join(typed), demo, tmp_path)
+    for cell in found.splitlines()[0].split("\t"):
+        assert cell in picture
+    for line in verified.splitlines():
+        assert line in picture
+
+
+@pytest.mark.parametrize("code", fenced_blocks(README, "python"))
+def test_each_python_block_of_the_readme_is_a_whole_program(demo: RunningServer, tmp_path: Path, code: str) -> None:
+    assert ADDRESS in code
     program = tmp_path / "program.py"
     program.write_text(code.replace(ADDRESS, demo.url))
     command = [sys.executable, str(program)]
-    done = subprocess.run(command, env=demo.environment(), capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=demo.environment(), capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "greeter" in done.stdout
 

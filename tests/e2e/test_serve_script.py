@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,7 +51,10 @@ def test_it_prints_the_ready_line_and_the_three_suggestions_work(
 ) -> None:
     assert served.stdout is not None
     first = served.stdout.readline()
-    assert first.startswith("waypost ready http://127.0.0.1:"), (tmp_path / "stderr").read_text()
+    progress = (tmp_path / "stderr").read_text()
+    assert first.startswith("waypost ready http://127.0.0.1:"), progress
+    assert progress.startswith("waypost: checking the environment")
+    assert "waypost: starting a service" in progress
     trials = _trials(served)
     assert len(trials) == 3
     for trial in trials:
@@ -56,6 +62,37 @@ def test_it_prints_the_ready_line_and_the_three_suggestions_work(
     left = [path for path in (tmp_path / "home" / ".local").rglob("*") if path.is_file()]
     assert [path.name for path in left if path.read_text() != "poison"] == []
     assert len(left) == 3
+
+
+def test_a_first_start_reports_what_is_installed_and_how_long_it_took(tmp_path: Path) -> None:
+    """pip is replaced: it needs a network, or minutes of a processor. It says what pip says, and pauses."""
+    for name in ("scripts/environment", "pyproject.toml", "hatch_build.py", "requirements/build.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / "requirements" / "runtime.txt").write_text("anyone==1.0\nanother==2.0\n")
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(
+        f"""#!/bin/sh
+        case "$*" in
+            *"pip --version"*) ;;
+            *" --editable "*) echo "Obtaining file:///waypost" ;;
+            *" install "*) echo "Collecting anyone==1.0"; sleep 4; echo "Collecting another==2.0"; sleep 4 ;;
+            *) exec {sys.executable} "$@" ;;
+        esac
+        """
+    )
+    python.chmod(0o755)
+    command = [tmp_path / "scripts" / "environment", "runtime"]
+    environment = {"PATH": SYSTEM_PATH}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    first, *reports, last = done.stderr.splitlines()
+    assert (done.returncode, done.stdout) == (0, "")
+    assert re.match(r"waypost: installing \d+ packages into \.venv", first)
+    assert [line.split(" of ")[0] for line in reports][:2] == ["waypost:   1", "waypost:   2"]
+    assert re.fullmatch(r"waypost: installed in \d+ s", last)
+    again = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (again.returncode, again.stderr) == (0, "")
 
 
 def _trials(served: subprocess.Popen[str]) -> list[str]:
