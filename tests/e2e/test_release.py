@@ -99,3 +99,27 @@ def test_the_wheel_without_kernels_answers_a_search_without_a_compiler(
             service.wait(60)
     candidates = json.loads(found.stdout)["candidates"]
     assert "invoice" in candidates[0]["id"]
+
+
+@pytest.mark.parametrize("installer", ["pip", "uv"])
+def test_a_checkout_can_be_installed(installer: str, tmp_path: Path) -> None:
+    """`pip install .` and `uv tool install .`, as the README says; in a clone, because a build writes into its folder."""
+    uv = shutil.which("uv")
+    if installer == "uv" and uv is None:
+        pytest.skip("uv is not installed")
+    checkout, bin_ = tmp_path / "checkout", tmp_path / "environment" / "bin"
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(checkout)], check=True, timeout=120)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= {"WAYPOST_WITHOUT_KERNELS": "1"}  # compiled in other tests; here it would take minutes
+    if installer == "pip":
+        subprocess.run([sys.executable, "-m", "venv", str(bin_.parent)], check=True, timeout=120)
+        command = [str(bin_ / "python"), "-m", "pip", "--disable-pip-version-check", "--quiet", "install", "."]
+    else:
+        environment |= {"UV_TOOL_DIR": str(tmp_path / "tools"), "UV_TOOL_BIN_DIR": str(bin_)}
+        command = [str(uv), "tool", "install", "--python", sys.executable, "."]
+    subprocess.run(command, cwd=checkout, env=environment, check=True, timeout=BUILD_SECONDS)
+    version = [str(bin_ / "waypost"), "version"]
+    done = subprocess.run(
+        version, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.startswith("waypost ")
