@@ -43,6 +43,28 @@ def alive(server: RunningServer) -> None:
     assert httpx2.get(f"{server.url}/readyz", timeout=60).status_code == 200
 
 
+def test_the_service_as_a_whole_names_its_methods(server: RunningServer) -> None:
+    with RawConnection(server.url) as connection:
+        connection.send_until_refused(b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", 1)
+        answer = connection.answer()
+    assert answer.status == 204
+    assert answer.headers["allow"].split(", ") == ["delete", "get", "head", "post", "put", "options"]
+
+
+def test_an_encoded_body_is_refused_and_the_connection_ends(server: RunningServer) -> None:
+    encoded = head(server, "POST /api/v1/agents", "Content-Encoding: br", "Content-Length: 9") + b"GET / HTT"
+    with RawConnection(server.url) as connection:
+        connection.send_until_refused(encoded, 1)
+        answer = connection.answer()
+    assert (answer.status, answer.headers["accept-encoding"], answer.headers["connection"]) == (
+        415,
+        "identity",
+        "close",
+    )
+    complete(answer.problem)
+    alive(server)
+
+
 @pytest.mark.parametrize(
     ("sent", "status"),
     [

@@ -385,7 +385,8 @@ def _parse_losses(header: str | None) -> tuple[MappingLoss, ...]:
 
 
 def _unquote_etag(etag: str | None) -> str | None:
-    return None if etag is None else etag.removeprefix("W/").strip('"')
+    """Without the suffix of a compressed response, so that it equals the tag in a receipt."""
+    return None if etag is None else etag.removeprefix("W/").strip('"').removesuffix("-gzip")
 
 
 # RTFS `(discover-agents …)` forms: their requests, and a cache of their values (RTFS-61).

@@ -39,6 +39,7 @@ from waypost.responses.base import embedded
 from waypost.responses.federation import federation_view
 from waypost.server.http.asgi import Request, Response, json_response
 from waypost.server.http.conditional_requests import format_http_date, is_not_modified, quote_etag, strong_etag
+from waypost.server.http.content_coding import not_modified_response
 from waypost.server.http.request_params import AnswerBudget
 
 TRUST_HEADER = b"waypost-trust"
@@ -424,7 +425,8 @@ def write_response(receipt: PublicationReceipt, location: str) -> Response:
 
 def document_response(request: Request, rendering: RenderedDocument) -> Response:
     if is_not_modified(request, rendering.etag, rendering.changed_at):
-        return Response(304, headers=[pair for pair in rendering.headers if pair[0] != b"content-type"])
+        headers = [pair for pair in rendering.headers if pair[0] != b"content-type"]
+        return not_modified_response(request, headers, rendering.body)
     response = Response(200, headers=list(rendering.headers))
     response.body = rendering.body
     return response
@@ -436,5 +438,5 @@ def list_response(request: Request, body: bytes, last_modified: float | None) ->
     if last_modified is not None:
         headers.append((b"last-modified", format_http_date(last_modified)))
     if is_not_modified(request, etag, last_modified):
-        return Response(304, headers=headers)
+        return not_modified_response(request, headers, body)
     return Response(200, body, headers=headers)

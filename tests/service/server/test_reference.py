@@ -1,5 +1,6 @@
-"""Constant documents are dated by the start of the service, and sent once."""
+"""Constant documents are dated by the start of the service, and sent once. Client generators can use the description."""
 
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -28,3 +29,36 @@ async def test_schemas_the_description_and_its_page_are_dated_and_sent_once(clie
             again = await client.get(path, headers=known)
             assert (again.status_code, again.content) == (304, b"")
             assert again.headers["etag"] == first.headers["etag"]
+
+
+async def test_operation_ids_are_names_and_unique_and_tags_are_described(client: httpx2.AsyncClient) -> None:
+    description = (await client.get("/openapi.json")).json()
+    operations = [operation for methods in description["paths"].values() for operation in methods.values()]
+    ids = [operation["operationId"] for operation in operations]
+    assert [name for name in ids if not re.fullmatch("[A-Za-z][A-Za-z0-9_]*", name)] == []
+    assert len({name.lower() for name in ids}) == len(ids)
+    tags = [tag["name"] for tag in description["tags"]]
+    assert all(tag["description"] for tag in description["tags"])
+    assert len(set(tags)) == len(tags)
+    assert {tag for operation in operations for tag in operation["tags"]} == set(tags)
+    assert all(re.fullmatch("[a-z][a-z0-9_]*", tag) for tag in tags)
+
+
+@pytest.mark.parametrize(
+    ("path", "tag"),
+    [
+        ("/", "pages"),
+        ("/.well-known/agent-card", "agent_framework"),
+        ("/.well-known/agent-card.json", "a2a"),
+        ("/.well-known/agent.json", "adp"),
+        ("/a2a/{id}/.well-known/agent-card.json", "a2a"),
+        ("/agent/tasks", "adp"),
+        ("/agents/{id}", "announce"),
+        ("/api/v1/agents/{id}:renew", "registry"),
+        ("/style.css", "pages"),
+        ("/v0.1/servers", "mcp_registry"),
+    ],
+)
+async def test_the_tag_of_an_operation_is_its_api(client: httpx2.AsyncClient, path: str, tag: str) -> None:
+    methods = (await client.get("/openapi.json")).json()["paths"][path]
+    assert {name for operation in methods.values() for name in operation["tags"]} == {tag}

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 import msgspec
 
 from waypost import limits
-from waypost.errors import NotFound, WaypostError
+from waypost.errors import NotFound, UnsupportedMediaType, WaypostError
 from waypost.model.json import JsonObject, parse_object
 from waypost.model.principal import ANONYMOUS, SCOPE_READ, SCOPE_WRITE, Principal, require_scope
 from waypost.registry.operations import OPERATIONS
@@ -36,6 +36,12 @@ from waypost.server.http.asgi import (
     Send,
     merge_vary,
 )
+from waypost.server.http.content_coding import (
+    CONTENT_ENCODING,
+    check_content_encoding,
+    compress_response,
+    mark_not_modified,
+)
 from waypost.server.http.content_negotiation import prefers_html
 from waypost.server.http.metrics import Metrics
 from waypost.server.http.problems import internal_error, problem_instance, problem_response
@@ -50,6 +56,7 @@ _NOSNIFF = (b"x-content-type-options", b"nosniff")
 
 _CLOSE = (b"connection", b"close")
 
+_NOT_MODIFIED = 304
 _REQUEST_TIMEOUT = 408
 _UNAUTHORIZED = 401
 _VARY = (b"vary", b"Authorization, Accept")
@@ -144,12 +151,13 @@ class HttpApp:
         try:
             api = self._find_api(request.raw_path)
             self._check_site(request, api)
+            if request.method not in _SAFE_METHODS:
+                check_content_encoding(request)
             if api is not None:
                 label = self._api_label(api, request)
                 response = await self._call_api(api, request, request_id)
             elif request.method == "OPTIONS":
-                allowed = ", ".join(self.router.allowed(request.raw_path))
-                response = Response(204, headers=[(b"allow", allowed.encode())])
+                response = Response(204, headers=[(b"allow", self._allowed(request.raw_path))])
             else:
                 found = self.router.match(request.method, request.raw_path)
                 label = found.route.path
@@ -177,7 +185,16 @@ class HttpApp:
             label = self._find_label(request) if api is None else self._api_label(api, request)
         await self._send(request, response, send, request_id, label)
 
+    def _allowed(self, raw_path: bytes) -> bytes:
+        is_server = raw_path == b"*"  # RFC 9110 §9.3.7: the server as a whole
+        return ", ".join(self.router.methods if is_server else self.router.allowed(raw_path)).encode()
+
     async def _send(self, request: Request, response: AnyResponse, send: Send, request_id: str, label: str) -> None:
+        if isinstance(response, Response):
+            if len(response.body) >= limits.GZIP_BYTES:
+                await compress_response(request, response)
+            elif response.status == _NOT_MODIFIED:
+                mark_not_modified(request, response)
         response.headers.append((b"x-request-id", request_id.encode()))
         response.headers.append(_NOSNIFF)
         if response.status == _UNAUTHORIZED:
@@ -220,6 +237,14 @@ class HttpApp:
             return _UNMATCHED
 
     async def _error_response(
+        self, api: MountedApi | None, request: Request, error: WaypostError, request_id: str
+    ) -> AnyResponse:
+        response = await self._render_error(api, request, error, request_id)
+        if isinstance(error, UnsupportedMediaType) and error.path == CONTENT_ENCODING:
+            response.headers.append((b"accept-encoding", b"identity"))  # RFC 9110 §12.5.3
+        return response
+
+    async def _render_error(
         self, api: MountedApi | None, request: Request, error: WaypostError, request_id: str
     ) -> AnyResponse:
         """A page for a browser, else the error format of the API."""

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from waypost.errors import InvalidParameter, PreconditionFailed
 from waypost.server.http.asgi import Request
+from waypost.server.http.content_negotiation import accepts_gzip
 
 # One tag of a list, or text that is not a tag, up to the next possible tag.
 _TAG = re.compile(
@@ -19,6 +20,7 @@ _TAG = re.compile(
     |([^,]++(?:[ \t,]++[^ \t,"W][^,]*+)*))""",
     re.VERBOSE,
 )
+_GZIP_END = '-gzip"'
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _LONG_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -53,6 +55,11 @@ def strong_etag(body: bytes, media_type: bytes) -> str:
     return f'"{base64.urlsafe_b64encode(digest.digest())[:22].decode()}"'
 
 
+def gzip_etag(etag: str) -> str:
+    """The tag of the same representation, compressed. A weak tag is the same for both."""
+    return etag if etag.startswith("W/") else f"{etag[:-1]}{_GZIP_END}"
+
+
 def quote_etag(opaque: str) -> str:
     return f'"{opaque}"'
 
@@ -68,7 +75,9 @@ def parse_etags(header: str) -> tuple[EtagList, bool]:
 
 
 def parse_if_match(header: str) -> EtagList:
-    """The tags of If-Match. Raises if one is invalid: skipping it would drop the precondition of a write."""
+    """The tags of If-Match. Raises if one is invalid: skipping it would drop the precondition of a write.
+
+    The tag of a compressed response stands for the uncompressed one too: both are of one version."""
     tags, is_valid = parse_etags(header)
     if not is_valid:
         raise InvalidParameter(
@@ -76,7 +85,8 @@ def parse_if_match(header: str) -> EtagList:
             path="If-Match",
             hint='Send the ETag as received, with its quotes: "abc".',
         )
-    return tags
+    plain = {tag.removesuffix(_GZIP_END) + '"' for tag in tags.strong if tag.endswith(_GZIP_END)}
+    return tags._replace(strong=tags.strong | plain) if plain else tags
 
 
 def check_if_match(header: str | None, etag: str | None) -> None:
@@ -101,13 +111,20 @@ def is_not_modified(
     _check_preconditions(request, etag, last_modified, now)
     if_none_match = request.header(b"if-none-match")
     if if_none_match is not None:
-        return etag is not None and parse_etags(if_none_match)[0].matches_weakly(etag)
+        return etag is not None and _is_known(request, etag, parse_etags(if_none_match)[0])
     since = request.header(b"if-modified-since")
     if since is None or last_modified is None:
         return False
     present = time.time() if now is None else now
     instant = parse_http_date(since, now=present)
     return instant is not None and instant <= present and int(last_modified) <= instant
+
+
+def _is_known(request: Request, etag: str, tags: EtagList) -> bool:
+    """Whether the client has the representation, as it is or compressed, if it still accepts that."""
+    if tags.matches_weakly(etag):
+        return True
+    return tags.matches_weakly(gzip_etag(etag)) and accepts_gzip(request.header(b"accept-encoding"))
 
 
 def _check_preconditions(request: Request, etag: str | None, last_modified: float | None, now: float | None) -> None:

@@ -20,6 +20,49 @@ from waypost.server.http.routing import BodySpec, ParameterSpec, Route
 _COMPONENTS = "#/components/schemas/"
 _COMMON_STATUSES = frozenset((400, 405, 414, 431))  # requests that are rejected before the operation is known
 
+# The API of a path, by its beginning; the longest counts. Generated clients have a module or class for each.
+_TAGS = {
+    "/": "pages",
+    "/.well-known/agent-capabilities": "adp",
+    "/.well-known/agent-card": "agent_framework",
+    "/.well-known/agent-card.json": "a2a",
+    "/.well-known/agent.json": "adp",
+    "/.well-known/agentframework/": "agent_framework",
+    "/.well-known/agents/": "adp",
+    "/.well-known/ai-catalog.json": "ard",
+    "/.well-known/oauth-protected-resource": "service",
+    "/a2a": "a2a",
+    "/agent/": "adp",
+    "/agents": "announce",
+    "/api/": "registry",
+    "/ard/": "ard",
+    "/audit/": "registry",
+    "/docs": "service",
+    "/healthz": "service",
+    "/mcp": "mcp",
+    "/metrics": "service",
+    "/openapi.json": "service",
+    "/profile/": "profile",
+    "/readyz": "service",
+    "/rtfs": "rtfs",
+    "/schemas/": "service",
+    "/v0": "mcp_registry",
+}
+_TAG_DESCRIPTIONS = {
+    "a2a": "Agent2Agent (A2A): agent cards, and the service as an agent",
+    "adp": "Agent Discovery Protocol: documents, tasks, swarms and chat",
+    "agent_framework": "The well-known endpoints of the agent framework",
+    "announce": "Announcements over HTTP",
+    "ard": "AI Catalog and Agentic Resource Discovery",
+    "mcp": "Model Context Protocol: the tools of the service",
+    "mcp_registry": "The registry API of MCP, read-only",
+    "pages": "Web pages and what they need",
+    "profile": "The discovery profile",
+    "registry": "The API of Waypost itself",
+    "rtfs": "The RTFS registry (JSON-RPC)",
+    "service": "Health, metrics, schemas and the description of the service",
+}
+
 _PATH_PARAMETERS = {"id": "an id, a path-safe id or an alias"}
 
 DIALECT_SCHEMA: JsonObject = {"type": "string", "enum": list(DIALECTS)}
@@ -68,6 +111,7 @@ def build_openapi(routes: Sequence[Route], base_url: str) -> JsonObject:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": base_url}],
+        "tags": [{"name": name, "description": _TAG_DESCRIPTIONS[name]} for name in sorted(set(map(_tag, paths)))],
         "paths": paths,
         "components": {
             "schemas": {**_response_schemas(described), **_dialect_schemas()},
@@ -132,7 +176,7 @@ def _operation(route: Route) -> JsonObject:
     described: JsonObject = {
         "operationId": _operation_id(route),
         "summary": route.summary or operation.summary,
-        "tags": [route.path.split("/")[1] or "page"],
+        "tags": [_tag(route.path)],
         "parameters": [_parameter(item) for item in _parameters(route)],
         "responses": _responses(route),
     }
@@ -146,8 +190,13 @@ def _operation(route: Route) -> JsonObject:
 
 
 def _operation_id(route: Route) -> str:
-    words = [part.strip("{}").replace(".", "_") for part in route.path.replace(":", "/").split("/") if part]
+    """The method and the words of the path: a name in every programming language."""
+    words = re.findall("[A-Za-z0-9]+", route.path) or ["page"]
     return "_".join([route.method.lower(), *words])
+
+
+def _tag(path: str) -> str:
+    return _TAGS[max((start for start in _TAGS if path.startswith(start)), key=len)]
 
 
 def _parameters(route: Route) -> list[ParameterSpec]:
@@ -188,6 +237,8 @@ def _responses(route: Route) -> JsonObject:
             responses[str(status)]["content"] = _content(body)
     problem = {"application/problem+json": {"schema": {"$ref": f"{_COMPONENTS}Problem"}}}
     statuses = {error_codes(kind("")).http for kind in OPERATIONS[route.operation].errors}
+    if route.body is not None:
+        statuses.add(415)
     for status in sorted(statuses | _COMMON_STATUSES):
         responses.setdefault(str(status), {"description": "refused", "content": problem})
     if route.method == "GET" and not route.open:

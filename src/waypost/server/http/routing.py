@@ -76,6 +76,7 @@ class Router:
 
     def __init__(self, routes: list[Route]) -> None:
         self.routes = routes
+        self.methods = (*sorted({"GET", "HEAD", *(route.method for route in routes)}), "OPTIONS")  # of any path
         self._static: dict[bytes, dict[str, Route]] = {}
         self._prefixed: dict[bytes, dict[bytes, dict[str, Route]]] = {}  # by prefix, then suffix
         self._nested: dict[tuple[bytes, int], dict[str, list[Route]]] = {}  # by first segment and number of segments

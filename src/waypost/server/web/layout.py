@@ -23,6 +23,7 @@ from waypost.server.web.markup import EMPTY_HTML, Html, HtmlContent, el, escape_
 _FOLDER = Path(__file__).with_name("assets")
 
 _MEDIA_TYPES = {"/style.css": "text/css", "/page.js": "text/javascript", "/icon.svg": "image/svg+xml"}
+_FAVICON = "/favicon.ico"  # browsers ask for it where no page names an icon, as for JSON
 
 _CACHE_IMMUTABLE = b"public, max-age=31536000, immutable"
 
@@ -51,7 +52,7 @@ def asset_routes() -> list[Route]:
             answers={200: BodySpec(schema={"type": "string"}, content_type=kind)},
             open=True,
         )
-        for path, kind in _MEDIA_TYPES.items()
+        for path, kind in {**_MEDIA_TYPES, _FAVICON: "image/vnd.microsoft.icon"}.items()
     ]
 
 

@@ -5,8 +5,6 @@ Ids are taken from the undecoded path, so that an escaped slash survives (AF-72)
 
 from __future__ import annotations
 
-import asyncio
-import gzip
 import re
 import secrets
 from collections.abc import Sequence
@@ -19,7 +17,8 @@ from waypost.model.json import dump_json
 from waypost.model.principal import Principal
 from waypost.server.http.asgi import PROBLEM, Headers, Request, Response, Scope, encode_header, merge_vary
 from waypost.server.http.conditional_requests import format_http_date, is_not_modified, strong_etag
-from waypost.server.http.content_negotiation import MediaType, accepts_gzip, choose_media_type
+from waypost.server.http.content_coding import compress_response, not_modified_response
+from waypost.server.http.content_negotiation import MediaType, choose_media_type
 from waypost.server.http.problems import problem_headers, problem_instance, problem_json
 
 # --- Paths ----------------------------------------------------------------------------------------
@@ -306,28 +305,23 @@ async def representation_response(
     """200 with the representation, or 304 if the caller has it already."""
     body, media_type, last_modified = representation.body, representation.media_type, representation.last_modified
     etag = strong_etag(body, media_type)
-    is_large = len(body) >= limits.AF_GZIP_BYTES
-    compress = is_large and accepts_gzip(request.header(b"accept-encoding"))
-    if compress:
-        etag = f'{etag[:-1]}-gzip"'
     if last_modified is not None and last_modified > now:
         last_modified = None
     headers: Headers = [
         (b"etag", etag.encode()),
         (b"cache-control", _PUBLIC if principal.is_anonymous else _PRIVATE),
-        (b"vary", _VARY + b", Accept-Encoding" if is_large else _VARY),
+        (b"vary", _VARY),
     ]
     if last_modified is not None:
         headers.append((b"last-modified", format_http_date(last_modified)))
     if representation.content_location is not None:
         headers.append((b"content-location", encode_header(representation.content_location)))
     if is_not_modified(request, etag, last_modified, now=now):
-        return Response(304, headers=headers)
+        return not_modified_response(request, headers, body, media_type)
     if representation.links:
         links = ", ".join(f"<{target}>; {parameters}" for target, parameters in representation.links)
         headers.append((b"link", encode_header(links)))
     headers.extend(representation.headers)
-    if compress:
-        headers.append((b"content-encoding", b"gzip"))
-        body = await asyncio.to_thread(gzip.compress, body, 5, mtime=0)
-    return Response(200, body, content_type=media_type, headers=headers)
+    response = Response(200, body, content_type=media_type, headers=headers)
+    await compress_response(request, response)
+    return response

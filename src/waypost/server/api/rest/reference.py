@@ -20,6 +20,7 @@ from waypost.responses.search import DiscoveryResponse, FacetOverview
 from waypost.responses.service import OperationRow, OperationTable, Problem, Stats
 from waypost.server.http.asgi import AnyResponse, Headers, Response, json_response
 from waypost.server.http.conditional_requests import format_http_date, is_not_modified, strong_etag
+from waypost.server.http.content_coding import not_modified_response
 from waypost.server.http.openapi import answer_schema, build_openapi
 from waypost.server.http.routing import BodySpec, RequestContext, Route
 from waypost.server.renderer import Renderer
@@ -122,10 +123,11 @@ class ReferenceApi:
 
     def _dated(self, call: RequestContext, response: Response, headers: Headers) -> Response:
         """The response with an entity tag and a date, or 304 if the client has it."""
-        etag = strong_etag(response.body, dict(response.headers)[b"content-type"])
+        content_type = dict(response.headers)[b"content-type"]
+        etag = strong_etag(response.body, content_type)
         response.headers += [*headers, (b"etag", etag.encode()), (b"last-modified", format_http_date(self._started_at))]
         if is_not_modified(call.request, etag, self._started_at):
-            return Response(304, headers=response.headers)
+            return not_modified_response(call.request, response.headers, response.body, content_type)
         return response
 
     def rows(self) -> str:
