@@ -114,6 +114,7 @@ async def test_every_route_has_a_row_and_every_row_a_route(tmp_path: Path) -> No
             "/style.css",
             "/page.js",
             "/icon.svg",
+            "/favicon.ico",
             "/a/{id}",
             "/changes",
             "/changes/stream",

@@ -31,6 +31,7 @@ from waypost.server.hosted_agents.service_agent import ServiceAgent, service_a2a
 from waypost.server.http.app import PROTECTED_RESOURCE_PATH
 from waypost.server.http.asgi import AnyResponse, Headers, Request, Response, json_response
 from waypost.server.http.conditional_requests import format_http_date, is_not_modified, strong_etag
+from waypost.server.http.content_coding import not_modified_response
 from waypost.server.http.content_negotiation import MediaType, choose_media_type
 from waypost.server.http.openapi import document_schema
 from waypost.server.http.request_params import AnswerBudget
@@ -386,5 +387,5 @@ def _response(
         _CORS_HEADER,
     ]
     if is_not_modified(call.request, etag, changed_at):
-        return Response(304, headers=headers)
+        return not_modified_response(call.request, headers, body, content_type)
     return Response(200, body, content_type=content_type, headers=headers)

@@ -40,7 +40,6 @@ from waypost.server.http.content_coding import (
     CONTENT_ENCODING,
     check_content_encoding,
     compress_response,
-    mark_not_modified,
 )
 from waypost.server.http.content_negotiation import prefers_html
 from waypost.server.http.metrics import Metrics
@@ -56,7 +55,6 @@ _NOSNIFF = (b"x-content-type-options", b"nosniff")
 
 _CLOSE = (b"connection", b"close")
 
-_NOT_MODIFIED = 304
 _REQUEST_TIMEOUT = 408
 _UNAUTHORIZED = 401
 _VARY = (b"vary", b"Authorization, Accept")
@@ -190,11 +188,8 @@ class HttpApp:
         return ", ".join(self.router.methods if is_server else self.router.allowed(raw_path)).encode()
 
     async def _send(self, request: Request, response: AnyResponse, send: Send, request_id: str, label: str) -> None:
-        if isinstance(response, Response):
-            if len(response.body) >= limits.GZIP_BYTES:
-                await compress_response(request, response)
-            elif response.status == _NOT_MODIFIED:
-                mark_not_modified(request, response)
+        if isinstance(response, Response) and len(response.body) >= limits.GZIP_BYTES:
+            await compress_response(request, response)
         response.headers.append((b"x-request-id", request_id.encode()))
         response.headers.append(_NOSNIFF)
         if response.status == _UNAUTHORIZED:

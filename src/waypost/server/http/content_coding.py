@@ -34,22 +34,14 @@ async def compress_response(request: Request, response: Response) -> None:
 
 
 def not_modified_response(request: Request, headers: Headers, body: bytes, content_type: bytes = JSON) -> Response:
-    """304 instead of a response with this body, which may be compressed."""
-    response = Response(304, headers=headers)
-    is_negotiable = _is_negotiable([*headers, (b"content-type", content_type)], body)
-    if is_negotiable and _accepts_gzip(request) and request.header(b"if-none-match") is None:
-        _tag_as_gzip(headers)
-    mark_not_modified(request, response)
-    return response
-
-
-def mark_not_modified(request: Request, response: Response) -> None:
-    """Give a 304 response the Vary of the response that it stands for, and the entity tag that the client has of it."""
-    merge_vary(response.headers, _VARY)
-    known = request.header(b"if-none-match") or ""
-    etag = next((value.decode("latin-1") for name, value in response.headers if name == b"etag"), None)
-    if etag is not None and etag not in known and gzip_etag(etag) in known:
-        _tag_as_gzip(response.headers)
+    """304 instead of a response with this body: with the Vary that it would have, and the tag that the client knows."""
+    if _is_negotiable([*headers, (b"content-type", content_type)], body):
+        merge_vary(headers, _VARY)
+        known = request.header(b"if-none-match")
+        etag = next((value.decode("latin-1") for name, value in headers if name == b"etag"), "")
+        if _accepts_gzip(request) and (known is None or gzip_etag(etag) in known or etag not in known):
+            _tag_as_gzip(headers)
+    return Response(304, headers=headers)
 
 
 def check_content_encoding(request: Request) -> None:

@@ -14,6 +14,7 @@ from waypost.errors import WaypostError, error_codes
 from waypost.server.auth.sessions import WebUser
 from waypost.server.http.asgi import AnyResponse, Headers, Response
 from waypost.server.http.conditional_requests import format_http_date, is_not_modified, strong_etag
+from waypost.server.http.content_coding import not_modified_response
 from waypost.server.http.problems import problem_headers
 from waypost.server.http.routing import BodySpec, Handler, RequestContext, Route
 from waypost.server.web.markup import EMPTY_HTML, Html, HtmlContent, el, escape_text, join
@@ -65,7 +66,7 @@ def _handler(path: str, kind: str) -> Handler:
         kept = _CACHE_IMMUTABLE if call.request.query_string else _CACHE_HOUR
         headers: Headers = [(b"etag", etag.encode()), (b"cache-control", kept)]
         if is_not_modified(call.request, etag, None):
-            return Response(304, headers=headers)
+            return not_modified_response(call.request, headers, body(), content_type)
         return Response(200, body(), content_type=content_type, headers=headers)
 
     return handle

@@ -38,6 +38,7 @@ from waypost.responses.messaging import TASK_STATUSES, AcceptedTask, LeasedTaskL
 from waypost.server.api.adp.requesters import Requester, Requesters, agent_uri, check_callback
 from waypost.server.http.asgi import AnyResponse, Response, json_response
 from waypost.server.http.conditional_requests import format_http_date, is_not_modified, strong_etag
+from waypost.server.http.content_coding import not_modified_response
 from waypost.server.http.request_params import limit_parameter, parse_integer, read_limit
 from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
 
@@ -303,7 +304,7 @@ class TaskApi:
         etag = strong_etag(body, _JSON)
         headers = [(b"etag", etag.encode()), (b"last-modified", format_http_date(task.updated_at)), _PRIVATE]
         if is_not_modified(call.request, etag, task.updated_at if settled else None):
-            return Response(304, headers=headers)
+            return not_modified_response(call.request, headers, body)
         return Response(200, body, headers=headers)
 
     async def cancel(self, call: RequestContext) -> AnyResponse:

@@ -25,6 +25,7 @@ from waypost.registry.registry import Registry
 from waypost.server.api.ard.search import ArdMatch, ArdSearch, PagePosition
 from waypost.server.http.asgi import AnyResponse, Request, Response, json_response
 from waypost.server.http.conditional_requests import format_http_date, is_not_modified, strong_etag
+from waypost.server.http.content_coding import not_modified_response
 from waypost.server.http.problems import problem_headers
 from waypost.server.http.request_params import AnswerBudget, check_media_type, read_object
 from waypost.server.http.routing import BodySpec, ParameterSpec, Route
@@ -163,13 +164,14 @@ class ArdApi:
         end = start + covered
         response: JsonObject = {"items": [*entries.values()], "total": len(matches)}
         # The tag covers items and position, not the next token, which is encrypted differently each time.
-        etag = strong_etag(dump_json(response) + (token or "").encode(), _JSON)
+        body = dump_json(response)
+        etag = strong_etag(body + (token or "").encode(), _JSON)
         last_modified = self._registry.entries.last_modified(audience(principal))
         headers = [(b"etag", etag.encode()), _VARY, _SHARED if principal.is_anonymous else _PRIVATE]
         if last_modified is not None:
             headers.append((b"last-modified", format_http_date(last_modified)))
         if is_not_modified(request, etag, last_modified):
-            return Response(304, headers=headers)
+            return not_modified_response(request, headers, body)
         if len(matches) > end:
             response["pageToken"] = self._registry.cursors.seal_page(_LIST_PURPOSE, end, *context)
         return Response(200, dump_json(response), content_type=_JSON, headers=headers)
