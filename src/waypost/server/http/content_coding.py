@@ -18,7 +18,7 @@ from waypost.server.http.conditional_requests import gzip_etag
 from waypost.server.http.content_negotiation import accepts_gzip
 
 CONTENT_ENCODING = "Content-Encoding"
-_FASTEST = 1  # a quarter of the processor time of the default level, for a fifth more bytes
+_FASTEST = 1  # for large JSON a third of the processor time of the usual level 6, and a third more bytes
 _VARY = ("Accept-Encoding",)
 
 
