@@ -19,7 +19,7 @@ from waypost.model.registration import Registration
 from waypost.registry.ports import Ranker
 from waypost.search.ranker import HybridRanker
 from waypost.search.ranking.scoring import SignalWeights
-from waypost.search.vectors import Embedder, VectorSpace
+from waypost.search.vectors import Embedder, SpaceRole, VectorSpace
 
 DEFAULT = "waypost"
 
@@ -41,8 +41,13 @@ def cached_spaces() -> tuple[VectorSpace, ...]:
     return tuple(space._replace(embedder=CachedEmbedder(space.embedder)) for space in spaces())
 
 
-def quality_ranker() -> Ranker:
+def quality_ranker() -> HybridRanker:
     return HybridRanker(None, cached_spaces())
+
+
+def ranker_without_english() -> HybridRanker:
+    """Without the English model, which was fine-tuned on questions of the labelled families."""
+    return HybridRanker(None, [space for space in cached_spaces() if space.role != SpaceRole.ENGLISH])
 
 
 def default_ranker(folder: Path | None = None, weights: SignalWeights | None = None) -> Ranker:

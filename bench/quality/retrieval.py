@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from bench.measures import mean, ndcg
 from bench.searchers import Searcher
@@ -58,8 +59,13 @@ def ask(searcher: Searcher, questions: Sequence[Question]) -> list[float]:
 
 def interval(values: Sequence[float]) -> Figures:
     """The mean, and its 95 % interval by bootstrap."""
-    numbers = np.array(values)
+    return bootstrap([np.array(values)])
+
+
+def bootstrap(sets: Sequence[npt.NDArray[np.float64]]) -> Figures:
+    """The mean over sets of the mean over their questions, and its 95 % interval: questions are drawn anew within each set."""
     dice = np.random.default_rng(_SEED)
-    means = numbers[dice.integers(0, len(numbers), (_RESAMPLES, len(numbers)))].mean(axis=1)
-    low, high = np.percentile(means, (2.5, 97.5))
-    return {"ndcg10": round(mean(values), 2), "low": round(float(low), 2), "high": round(float(high), 2)}
+    drawn = [numbers[dice.integers(0, len(numbers), (_RESAMPLES, len(numbers)))].mean(axis=1) for numbers in sets]
+    low, high = np.percentile(np.mean(drawn, axis=0), (2.5, 97.5))
+    middle = mean(mean(numbers.tolist()) for numbers in sets)
+    return {"ndcg10": round(middle, 2), "low": round(float(low), 2), "high": round(float(high), 2)}

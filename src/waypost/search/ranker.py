@@ -57,7 +57,7 @@ from waypost.search.ranking.near_duplicates import (
     is_flooded,
     near_duplicate_rows,
 )
-from waypost.search.ranking.scoring import QueryMass, Scores, SignalWeights, Spaces
+from waypost.search.ranking.scoring import QueryMass, Scores, ScoringInput, SignalWeights, Spaces
 from waypost.search.text.analyzer import ENGLISH, UNKNOWN, analyse, detect_language, is_not_english
 from waypost.search.text.taxonomy import Taxonomy, standard_taxonomy
 from waypost.search.vectors import Embedder, SpaceRole, Vectors, VectorSpace, find_parts_embedder
@@ -209,6 +209,16 @@ class HybridRanker:
             self._cache.put(key, generation, ranking)
         return ranking
 
+    def measure(self, query: Query, audience: frozenset[str] | None) -> tuple[list[str], ScoringInput] | None:
+        """The ids of the candidates, and what their scores are computed from: to compare weights on the same candidates. None
+        if nothing is found, or if the query has no words."""
+        readers, _ = self.index.look(audience)
+        context = self._evaluate(readers, query, parse_filters(query, audience), None)
+        if context.signals is None or not context.query.terms:
+            return None
+        places = zip(context.signals.place.tolist(), context.signals.rows.tolist(), strict=True)
+        return [readers[place].segment.id_of(row) for place, row in places], context.scoring_input(context.signals)
+
     def find_unknown(self, words: Sequence[str], audience: frozenset[str] | None) -> list[str]:
         readers, _ = self.index.look(audience)
         terms = {word: tuple(map(hash_of, analyse(word).split())) for word in words}
@@ -341,6 +351,21 @@ class _QueryContext(NamedTuple):
     terms: TermWeights
     is_loading: bool  # a sentence model is configured, but not loaded yet
 
+    def scoring_input(self, signals: Signals) -> ScoringInput:
+        mass = QueryMass(self.terms.total, float(self.terms.gram_idf.sum()) / GRAM_IDF_STEPS)
+        return ScoringInput(signals, mass, self.spaces, self._foreign(signals))
+
+    def _foreign(self, signals: Signals) -> Mask:
+        """Candidates that are compared in another language than English: because of the query (or if the index knows too few
+        of its terms), or because of the record."""
+        text = self.query.units[0]
+        own = detect_language(text)
+        is_foreign = is_not_english(text) if own == UNKNOWN else own != ENGLISH
+        if is_foreign or self.terms.known < _KNOWN_SHARE * len(self.query.terms):
+            return np.ones(len(signals.rows), dtype=np.bool_)
+        foreign: Mask = (signals.language != UNKNOWN) & (signals.language != ENGLISH)
+        return foreign
+
 
 class _CandidateOrder:
     """The candidates, best first."""
@@ -360,20 +385,7 @@ class _CandidateOrder:
         context = self._context
         if not context.query.terms:
             return scoring.score_by_tags(signals)
-        terms = context.terms
-        mass = QueryMass(terms.total, float(terms.gram_idf.sum()) / GRAM_IDF_STEPS)
-        return scoring.score_candidates(signals, mass, context.spaces, self._foreign(signals), now, context.weights)
-
-    def _foreign(self, signals: Signals) -> Mask:
-        """Candidates that are compared in another language than English: because of the query (or if the index knows too few
-        of its terms), or because of the record."""
-        terms, text = self._context.terms, self._context.query.units[0]
-        own = detect_language(text)
-        is_foreign = is_not_english(text) if own == UNKNOWN else own != ENGLISH
-        if is_foreign or terms.known < _KNOWN_SHARE * len(self._context.query.terms):
-            return np.ones(len(signals.rows), dtype=np.bool_)
-        foreign: Mask = (signals.language != UNKNOWN) & (signals.language != ENGLISH)
-        return foreign
+        return context.scoring_input(signals).score(now, context.weights)
 
     def hits(self, limit: int, alive: Callable[[str], bool], *, is_diverse: bool, with_signals: bool) -> list[Hit]:
         if self._signals is None or limit < 1:

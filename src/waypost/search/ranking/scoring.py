@@ -46,8 +46,9 @@ CLAUSE_SHARE: Final = 0.5  # of the similarity, if the query has clauses: the be
 FOREIGN_WEIGHT: Final = 12.0  # of multilingual vectors, if the query or the record is not English
 
 _STATIC, _MULTILINGUAL, _ENGLISH = SpaceRole.STATIC, SpaceRole.MULTILINGUAL, SpaceRole.ENGLISH
+MeaningWeights = Mapping[frozenset[SpaceRole], Mapping[SpaceRole, float]]
 # The weights of the vectors, by the spaces there are. Static vectors only stand in for vectors that are not computed yet.
-MEANING: Final[Mapping[frozenset[SpaceRole], Mapping[SpaceRole, float]]] = {
+MEANING: Final[MeaningWeights] = {
     frozenset({_MULTILINGUAL, _ENGLISH}): {_MULTILINGUAL: 5.0, _ENGLISH: 7.0},
     frozenset({_MULTILINGUAL}): {_MULTILINGUAL: 8.0},
     frozenset({_ENGLISH}): {_ENGLISH: 10.0},
@@ -81,6 +82,7 @@ class Spaces(NamedTuple):
     """The vector spaces that are ready, by role."""
 
     names: Mapping[SpaceRole, str]
+    meaning: MeaningWeights = MEANING
 
     @property
     def sentence(self) -> dict[SpaceRole, str]:
@@ -92,7 +94,7 @@ class Spaces(NamedTuple):
 
     def weights(self, factor: float) -> dict[SpaceRole, float]:
         counted = frozenset(self.sentence) or frozenset(self.names)
-        return {role: factor * weight for role, weight in MEANING[counted].items()}
+        return {role: factor * weight for role, weight in self.meaning[counted].items()}
 
 
 class Scores(NamedTuple):
@@ -104,6 +106,18 @@ class Scores(NamedTuple):
     def order(self, marks: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
         """Best first; ties are broken by mark (the hash of the id)."""
         return np.lexsort((marks, -np.rint(self.total * _ORDER_STEPS)))
+
+
+class ScoringInput(NamedTuple):
+    """What the score of a query's candidates is computed from, whatever the weights."""
+
+    signals: Signals
+    mass: QueryMass
+    spaces: Spaces
+    foreign: Mask  # candidates that are compared in another language than English
+
+    def score(self, now: float, weights: SignalWeights) -> Scores:
+        return score_candidates(self.signals, self.mass, self.spaces, self.foreign, now, weights)
 
 
 def score_candidates(
