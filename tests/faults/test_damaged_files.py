@@ -94,7 +94,10 @@ def _damage(path: Path, kind: str, choice: random.Random) -> None:
     elif kind == "cut":
         del content[choice.randrange(size) :]
     elif kind == "zero":
-        start = choice.randrange(max(1, size // PAGE)) * PAGE
+        pages = [
+            start for start in range(0, size, PAGE) if any(content[start : start + PAGE])
+        ]  # others are zero already
+        start = choice.choice(pages)
         content[start : start + PAGE] = bytes(min(PAGE, size - start))
     else:
         width = SECTOR if size > 4 * SECTOR else max(1, size // 4)

@@ -80,14 +80,14 @@ def _join(*chosen: EmbedderChoice) -> EmbedderChoice:
 
 
 def _english() -> EmbedderChoice:
-    """Vectors of descriptions alone: those of examples take three times as long, and hybrid results are as good without."""
+    """Vectors of the description and of each example: by the description alone, an agent of many skills is found late."""
     loader = ModelLoader(load_english)
     embedder = LazyEmbedder(f"{ENGLISH}-{VERSION}", DIMS, loader, ENGLISH)
     space = VectorSpace(
         CachingEmbedder(embedder),
         load_quantizer(ENGLISH),
         is_quick=False,
-        has_examples=False,
+        has_examples=True,
         role=SpaceRole.ENGLISH,
         is_centred=False,
     )

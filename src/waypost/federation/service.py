@@ -11,7 +11,7 @@ from waypost.errors import FetchFailed
 from waypost.federation.feed import Feed
 from waypost.federation.peers import Peer, PeerRequest, PeerStore
 from waypost.federation.pull import Puller, key_fingerprint, verify_bookmark
-from waypost.federation.sources import PeerPage, PeerProblem, make_sources
+from waypost.federation.sources import PeerPage, PeerProblem, PeerRefusal, make_sources
 from waypost.model.principal import Principal
 from waypost.registry.jobs.periodic import cancel_all
 from waypost.registry.ports import OutboundSender
@@ -102,6 +102,8 @@ class PeerService:
                 return kind, await self._read_first(peer, kind)
             except PeerProblem as problem:
                 problems.append(str(problem))
+                if isinstance(problem, PeerRefusal):
+                    break  # its public catalog alone is not what was meant
         raise FetchFailed(
             f"{peer.url} is not a registry that can be followed: {problems[0]}",
             path="$.url",

@@ -41,6 +41,10 @@ class PeerProblem(Exception):
     """A peer that cannot be followed, in words for an operator."""
 
 
+class PeerRefusal(PeerProblem):
+    """A peer that wants a token, or another one."""
+
+
 class PeerPage(msgspec.Struct, frozen=True, kw_only=True):
     entries: Sequence[FeedEntry]
     cursor: str | None  # where to go on; None: from the beginning
@@ -76,7 +80,7 @@ class _Requests:
         except WaypostError as error:
             raise PeerProblem(error.message) from None
         if response.status in _REFUSED:
-            raise PeerProblem(f"It refuses the token (status {response.status}): give it one with --token-file.")
+            raise PeerRefusal(f"It wants a token (status {response.status}): give it one with --token-file.")
         if not response.is_success and response.status not in (_NOT_MODIFIED, _GONE):
             raise PeerProblem(f"It answered with status {response.status}.")
         return response

@@ -91,10 +91,11 @@ def test_landmarks_belong_to_the_space() -> None:
     assert np.median((made @ landmarks.centres.T).max(axis=1)) > 0.4
 
 
-def test_an_agent_has_one_vector_of_its_description() -> None:
+def test_an_agent_has_a_vector_of_its_description_and_one_of_each_example() -> None:
     (space,) = [each for each in choose_embedder("auto", None).spaces if each.role == SpaceRole.ENGLISH]
-    (made,) = encode_agents(space, [("Translator. Translates texts.", "Bonjour", "an example")])
-    assert np.array_equal(made, encoder()(["Translator. Translates texts."]))
+    texts = ("Translator. Translates texts.", "Bonjour", "an example")
+    (made,) = encode_agents(space, [texts])
+    assert np.array_equal(made, encoder()(list(texts)))
 
 
 def test_a_damaged_model_is_an_error_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
