@@ -7,6 +7,8 @@ import itertools
 import os
 import pwd
 import shlex
+import shutil
+import stat
 import subprocess
 import tempfile
 from importlib.util import find_spec
@@ -30,6 +32,11 @@ def embedded_binaries() -> Path:
     return Path(spec.origin).parent / "pginstall" / "bin"
 
 
+def _is_open_to_all(path: Path) -> bool:
+    """Whether another user can reach a path: a checkout may be in a folder of one user alone."""
+    return all(each.stat().st_mode & stat.S_IXOTH for each in (path, *path.parents))
+
+
 class PostgresqlServer:
     """One server with a data folder of its own."""
 
@@ -43,6 +50,8 @@ class PostgresqlServer:
         folder.mkdir(exist_ok=True)
         if self._user is not None:
             os.chown(folder, self._user.pw_uid, self._user.pw_gid)
+            if not _is_open_to_all(binaries):
+                self._binaries = shutil.copytree(binaries.parent, folder / "pginstall", symlinks=True) / "bin"
 
     def owner(self) -> dict[str, Any]:
         """The arguments of `subprocess` for a process of the user of the server."""
