@@ -37,6 +37,15 @@ def _is_open_to_all(path: Path) -> bool:
     return all(each.stat().st_mode & stat.S_IXOTH for each in (path, *path.parents))
 
 
+def _copy_programs(binaries: Path, folder: Path) -> Path:
+    """Copy the package's programs, and the libraries that they find beside the package."""
+    package = binaries.parents[1]
+    for source in (package, package.with_name(f"{package.name}.libs")):
+        if source.is_dir():
+            shutil.copytree(source, folder / "programs" / source.name, symlinks=True)
+    return folder / "programs" / package.name / binaries.relative_to(package)
+
+
 class PostgresqlServer:
     """One server with a data folder of its own."""
 
@@ -51,7 +60,7 @@ class PostgresqlServer:
         if self._user is not None:
             os.chown(folder, self._user.pw_uid, self._user.pw_gid)
             if not _is_open_to_all(binaries):
-                self._binaries = shutil.copytree(binaries.parent, folder / "pginstall", symlinks=True) / "bin"
+                self._binaries = _copy_programs(binaries, folder)
 
     def owner(self) -> dict[str, Any]:
         """The arguments of `subprocess` for a process of the user of the server."""
