@@ -25,7 +25,7 @@ from waypost.model.registration import Registration
 from waypost.model.times import rfc3339_or_none, to_rfc3339_millis
 from waypost.registry.ports import CommittedChange
 from waypost.registry.registry import Registry
-from waypost.responses.federation import FeedBookmark, FeedDocument, FeedEntry, FeedOrigin
+from waypost.responses.federation import FeedBookmark, FeedDocument, FeedEntry, FeedOrigin, KeyChange
 from waypost.trust.document_signatures import canonicalize
 from waypost.trust.keys.private_key import PrivateKey
 
@@ -74,6 +74,8 @@ class SetDigest:
         return self._etags.get(agent_id)
 
     def put(self, agent_id: str, etag: str) -> None:
+        if self._etags.get(agent_id) == etag:
+            return
         self.remove(agent_id)
         self._etags[agent_id] = etag
         self._sum = (self._sum + _leaf(agent_id, etag)) % _MODULUS
@@ -82,6 +84,44 @@ class SetDigest:
         etag = self._etags.pop(agent_id, None)
         if etag is not None:
             self._sum = (self._sum - _leaf(agent_id, etag)) % _MODULUS
+
+
+class SetDigestChange:
+    """Changes of a set that are applied later: what it would be then."""
+
+    def __init__(self, base: SetDigest) -> None:
+        self._base = base
+        self._etags: dict[str, str | None] = {}
+
+    def put(self, agent_id: str, etag: str) -> None:
+        self._etags[agent_id] = etag
+
+    def remove(self, agent_id: str) -> None:
+        self._etags[agent_id] = None
+
+    def apply(self) -> None:
+        for agent_id, etag in self._etags.items():
+            if etag is None:
+                self._base.remove(agent_id)
+            else:
+                self._base.put(agent_id, etag)
+        self._etags = {}
+
+    @property
+    def count(self) -> int:
+        return self._base.count + sum(
+            (etag is not None) - (self._base.get(agent_id) is not None) for agent_id, etag in self._etags.items()
+        )
+
+    @property
+    def digest(self) -> str:
+        total = int(self._base.digest, 16)
+        for agent_id, etag in self._etags.items():
+            before = self._base.get(agent_id)
+            if before != etag:
+                total += 0 if etag is None else _leaf(agent_id, etag)
+                total -= 0 if before is None else _leaf(agent_id, before)
+        return f"{total % _MODULUS:064x}"
 
 
 def _leaf(agent_id: str, etag: str) -> int:
@@ -95,8 +135,11 @@ class Feed:
         url: str,
         get_key: Callable[[], PrivateKey],
         may_reexport: Callable[[str], bool],
+        get_replaced: Callable[[], Sequence[PrivateKey]] = tuple,
     ) -> None:
-        """`may_reexport` says whether the records of a peer are passed on."""
+        """`may_reexport` says whether the records of a peer are passed on. `get_replaced` returns the keys that were replaced
+        recently: they introduce the present one to peers that know them."""
+        self._get_replaced = get_replaced
         self._registry = registry
         self._url = url
         self._get_key = get_key
@@ -280,9 +323,21 @@ class Feed:
             count=public.count,
             digest=public.digest if is_complete else None,
             key=base64.b64encode(key.public.spki).decode(),
+            replaced=tuple(_introduce(key, old, name.id) for old in self._get_replaced()),
         )
         signature = key.sign(signed_bytes(bookmark))
         return _encode(msgspec.structs.replace(bookmark, signature=base64.b64encode(signature).decode()))
+
+
+def _introduce(key: PrivateKey, old: PrivateKey, service_id: str) -> KeyChange:
+    present = base64.b64encode(key.public.spki).decode()
+    signature = old.sign(key_change_bytes(present, service_id))
+    return KeyChange(key=base64.b64encode(old.public.spki).decode(), signature=base64.b64encode(signature).decode())
+
+
+def key_change_bytes(key: str, service_id: str) -> bytes:
+    """The bytes by which a replaced key introduces the present one."""
+    return canonicalize({"type": "key-change", "key": key, "service_id": service_id})
 
 
 def signed_bytes(bookmark: FeedBookmark) -> bytes:

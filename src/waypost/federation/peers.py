@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
 from waypost import limits
-from waypost.errors import InvalidParameter, NotFound, OwnerConflict
+from waypost.errors import InvalidParameter, NotFound, OwnerConflict, WaypostError
 from waypost.model.principal import VISIBILITIES, Principal
 from waypost.registry.audit_trail import audit_entry_by
-from waypost.registry.ports import Command, Decision, StoreState
+from waypost.registry.ports import Command, CommandResult, Decision, StoreState
 from waypost.registry.registry import Registry
-from waypost.responses.federation import PEER_KINDS
+from waypost.responses.federation import ASKED_KINDS, PEER_KINDS
 
 _PEER_NOTES = "peer:"
 _STATE_NOTES = "peer-state:"
+_BREAKER_NOTES = "peer-ask:"
+_PARKED_NOTES = "peer-parked:"
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?\Z")
+
+
+class OtherNode(OwnerConflict):
+    """Another node of the cluster stored a page of the peer meanwhile."""
 
 
 class Peer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -31,10 +38,12 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     added_at: float
     added_by: str
     pull: bool = True
+    ask: bool = False
     reexport: bool = False
     visibility: str = "internal"
     namespaces: tuple[str, ...] = ()  # patterns of ids, with `*`; empty: all
     every_seconds: float | None = None
+    search_url: str = ""  # of an ARD registry
     max_records: int = limits.PEER_RECORDS
     token: str = ""
     key: str = ""  # the pinned public key, DER in base64
@@ -48,6 +57,9 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return not self.namespaces or any(fnmatchcase(agent_id, pattern) for pattern in self.namespaces)
 
 
+ParkedRecords = dict[str, tuple[str, str]]  # id -> etag, reason
+
+
 class PeerState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How far a pull has come. It survives a restart."""
 
@@ -55,7 +67,28 @@ class PeerState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     last_contact: float | None = None
     current_at: float | None = None  # when everything of the peer was known here
     service_id: str = ""
-    parked: dict[str, tuple[str, str]] = {}  # records that were not taken: id -> etag, reason
+    is_complete: bool = False  # the last digest of the peer was matched
+    error: str = ""
+
+    def is_like(self, other: PeerState) -> bool:
+        """Whether only the times differ."""
+        return self == msgspec.structs.replace(other, last_contact=self.last_contact, current_at=self.current_at)
+
+    def is_old(self, now: float) -> bool:
+        return now - (self.last_contact or 0) > limits.PEER_SAVE_SECONDS
+
+
+class Breaker(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The circuit breaker of a peer that is asked."""
+
+    failures: int = 0  # one after the other
+    open_until: float = 0.0  # until then it is not asked
+    error: str = ""
+
+    def state(self, now: float) -> str:
+        if not self.open_until:
+            return "closed"
+        return "open" if now < self.open_until else "half_open"
 
 
 class PeerRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,9 +98,11 @@ class PeerRequest(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None = None
     kind: str | None = None
     pull: bool = True
+    ask: bool = False
     reexport: bool = False
     visibility: str = "internal"
     namespaces: tuple[str, ...] = ()
+    max_records: int = limits.PEER_RECORDS
     every_seconds: float | None = None
     key: str | None = None  # the fingerprint that the peer must have
     token: str | None = None
@@ -88,6 +123,14 @@ class PeerRequest(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidParameter(
                 f"{self.kind[:40]!r} is not a kind of peer.", path="$.kind", hint=f"Use {', '.join(PEER_KINDS)}."
             )
+        if self.ask and self.kind is not None and self.kind not in ASKED_KINDS:
+            raise InvalidParameter(
+                f"A peer of kind {self.kind} answers no searches.", path="$.ask", hint="It can be pulled."
+            )
+        if not 1 <= self.max_records <= limits.PEER_RECORDS_MAX:
+            raise InvalidParameter(
+                f"max_records is a number from 1 to {limits.PEER_RECORDS_MAX}.", path="$.max_records"
+            )
         if self.visibility not in VISIBILITIES:
             raise InvalidParameter(
                 f"{self.visibility[:40]!r} is not a visibility.",
@@ -98,6 +141,23 @@ class PeerRequest(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidParameter(f"A peer has at most {limits.PEER_NAMESPACES} namespaces.", path="$.namespaces")
         if self.every_seconds is not None and not 1 <= self.every_seconds <= limits.TTL_MAX_SECONDS:
             raise InvalidParameter("The pause between two pulls is 1 s to one day.", path="$.every_seconds")
+
+    def is_same_peer(self, peer: Peer) -> bool:
+        """Whether only the policy may differ."""
+        return self.url.rstrip("/") == peer.url and self.kind in (None, peer.kind)
+
+    def apply_policy(self, peer: Peer) -> Peer:
+        return msgspec.structs.replace(
+            peer,
+            pull=self.pull,
+            ask=self.ask,
+            reexport=self.reexport,
+            visibility=self.visibility,
+            namespaces=self.namespaces,
+            every_seconds=self.every_seconds,
+            max_records=self.max_records,
+            token=self.token or "",
+        )
 
     def default_name(self) -> str:
         parts = urlsplit(self.url)
@@ -124,6 +184,11 @@ class PeerStore:
         self._registry = registry
         self._peers: dict[str, Peer] = {}
         self._states: dict[str, PeerState] = {}
+        self._saved: dict[str, str] = {}  # the stored cursors
+        self._breakers: dict[str, Breaker] = {}
+        self._parked: dict[str, ParkedRecords] = {}
+        self.on_change: Callable[[], None] = lambda: None  # another node or process changed the peers
+        registry.subscribe_notes(self._apply_notes)
 
     async def load(self) -> None:
         self._peers = {
@@ -135,6 +200,34 @@ class PeerStore:
             name.removeprefix(_STATE_NOTES): msgspec.json.decode(value, type=PeerState)
             for name, value in await self._registry.notes(_STATE_NOTES)
         }
+        self._saved = {name: state.cursor for name, state in self._states.items() if state.cursor is not None}
+        self._parked = {
+            name.removeprefix(_PARKED_NOTES): msgspec.json.decode(value, type=ParkedRecords)
+            for name, value in await self._registry.notes(_PARKED_NOTES)
+        }
+        self._breakers = {
+            name.removeprefix(_BREAKER_NOTES): msgspec.json.decode(value, type=Breaker)
+            for name, value in await self._registry.notes(_BREAKER_NOTES)
+        }
+
+    def _apply_notes(self, notes: Mapping[str, bytes | None]) -> None:
+        """Follow what was committed, by this node or another one."""
+        has_changed = False
+        for note, value in notes.items():
+            kind, _, name = note.partition(":")
+            if kind + ":" == _PEER_NOTES:
+                _put(self._peers, name, None if value is None else msgspec.json.decode(value, type=Peer))
+                has_changed = True
+            elif kind + ":" == _STATE_NOTES:
+                state = None if value is None else msgspec.json.decode(value, type=PeerState)
+                _put(self._states, name, state)
+                _put(self._saved, name, None if state is None else state.cursor)
+            elif kind + ":" == _PARKED_NOTES:
+                _put(self._parked, name, None if value is None else msgspec.json.decode(value, type=ParkedRecords))
+            elif kind + ":" == _BREAKER_NOTES:
+                _put(self._breakers, name, None if value is None else msgspec.json.decode(value, type=Breaker))
+        if has_changed:
+            self.on_change()
 
     def may_reexport(self, name: str) -> bool:
         peer = self._peers.get(name)
@@ -154,6 +247,17 @@ class PeerStore:
 
     def state(self, name: str) -> PeerState:
         return self._states.get(name, PeerState())
+
+    def breaker(self, name: str) -> Breaker:
+        return self._breakers.get(name, Breaker())
+
+    def set_breaker(self, name: str, breaker: Breaker) -> None:
+        self._breakers[name] = breaker
+
+    async def save_breaker(self, name: str) -> None:
+        """Write the state that is in memory by now."""
+        if name in self._peers:
+            await self._save({_BREAKER_NOTES + name: msgspec.json.encode(self.breaker(name))})
 
     async def add(self, principal: Principal, peer: Peer) -> None:
         if peer.name in self._peers or any(known.url == peer.url for known in self._peers.values()):
@@ -176,15 +280,53 @@ class PeerStore:
 
     async def remove(self, principal: Principal, name: str) -> None:
         self.get(name)
-        await self._write(principal, "peer-remove", name, {_PEER_NOTES + name: None, _STATE_NOTES + name: None})
+        await self._write(principal, "peer-remove", name, dict.fromkeys(_note_names(name)))
         self._peers.pop(name, None)
         self._states.pop(name, None)
+        self._breakers.pop(name, None)
+        self._parked.pop(name, None)
+
+    def set_state(self, name: str, state: PeerState) -> None:
+        self._states[name] = state
 
     async def save_state(self, name: str, state: PeerState) -> None:
-        """Called after the records of a page are stored, so that a crash repeats the page and loses nothing."""
         self._states[name] = state
-        notes = {_STATE_NOTES + name: msgspec.json.encode(state)}
+        await self._save({_STATE_NOTES + name: msgspec.json.encode(state)})
 
+    def parked(self, name: str) -> ParkedRecords:
+        """Records of a peer that were not taken: id -> etag, reason."""
+        return self._parked.get(name, {})
+
+    async def commit_page(
+        self,
+        name: str,
+        after: PeerState,
+        commands: Sequence[Command],
+        get_parked: Callable[[], ParkedRecords],
+    ) -> list[CommandResult | WaypostError]:
+        """Run the commands of a page and store the state after it in one commit: after a crash the page is read again, or it is
+        not. `get_parked` is called when all of them have run. If another node moved the cursor meanwhile, nothing is lost,
+        because the commands change nothing that is newer; but the state stays that of the other node."""
+        note, parked_note, known = _STATE_NOTES + name, _PARKED_NOTES + name, self.parked(name)
+
+        def decide(state: StoreState) -> Decision:
+            stored = state.notes.get(note)
+            if stored is not None and msgspec.json.decode(stored, type=PeerState).cursor != self._saved.get(name):
+                raise OtherNode("Another node reads this peer.")
+            notes = {note: msgspec.json.encode(after)}
+            parked = get_parked()
+            if parked != known:
+                notes[parked_note] = msgspec.json.encode(parked)
+            return Decision(outcome="saved", notes=notes)
+
+        saving = Command(keys=(), notes=(note,), decide=decide)
+        *results, saved = await self._registry.execute_all((*commands, saving))
+        if isinstance(saved, WaypostError):
+            raise saved
+        self._states[name], self._parked[name] = after, get_parked()
+        return results
+
+    async def _save(self, notes: Mapping[str, bytes]) -> None:
         def decide(_: StoreState) -> Decision:
             return Decision(outcome="saved", notes=notes)
 
@@ -201,3 +343,17 @@ class PeerStore:
             return Decision(outcome="done", notes=notes, audit=(entry,))
 
         await self._registry.execute(Command(keys=(), notes=tuple(notes), decide=decide))
+
+
+def _note_names(name: str) -> tuple[str, ...]:
+    return (_PEER_NOTES + name, _STATE_NOTES + name, _BREAKER_NOTES + name, _PARKED_NOTES + name)
+
+
+T = TypeVar("T")
+
+
+def _put(known: dict[str, T], name: str, value: T | None) -> None:
+    if value is None:
+        known.pop(name, None)
+    else:
+        known[name] = value

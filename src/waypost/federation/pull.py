@@ -9,27 +9,27 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import hashlib
 import logging
-import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, NoReturn
 
 import msgspec
 
 from waypost import limits
 from waypost.errors import InvalidKey, WaypostError
-from waypost.federation.feed import ServiceName, SetDigest, signed_bytes
-from waypost.federation.peers import Peer, PeerState, PeerStore
-from waypost.federation.sources import PeerProblem, PeerSource
-from waypost.model.federation import Federation, peer_subject
+from waypost.federation.backoff import backoff_seconds
+from waypost.federation.copies import ParkedRecord, decode_copy
+from waypost.federation.feed import ServiceName, SetDigest, SetDigestChange, key_change_bytes, signed_bytes
+from waypost.federation.kinds.port import PeerPage, PeerProblem, PeerSource
+from waypost.federation.peers import OtherNode, Peer, PeerState, PeerStore
+from waypost.model.federation import peer_subject
 from waypost.model.times import find_instant, rfc3339_or_none
-from waypost.protocols.codec import DecodeContext
-from waypost.protocols.dialects import decode_document
 from waypost.registry import mirror_rules
-from waypost.registry.mirror_rules import PEER_VIA, MirroredRecord, peer_principal
-from waypost.registry.ports import Command
-from waypost.registry.publication import Publication
+from waypost.registry.jobs.periodic import ChoreCheck, do_all_chores
+from waypost.registry.mirror_rules import peer_principal
+from waypost.registry.ports import Command, CommandResult, Decision, StoreState
 from waypost.registry.registry import Registry
 from waypost.responses.federation import FeedBookmark, FeedEntry, PeerView
 from waypost.trust.keys.public_key import parse_base64_der
@@ -40,8 +40,8 @@ _GONE = ("withdrawn", "expired")
 
 
 def verify_bookmark(bookmark: FeedBookmark, pinned: str) -> None:
-    """Raises PeerProblem unless the pinned key signed the bookmark."""
-    if pinned and bookmark.key != pinned:
+    """Raises PeerProblem unless the pinned key signed the bookmark, or introduced the key that did."""
+    if pinned and bookmark.key != pinned and not is_introduced(bookmark, pinned):
         raise PeerProblem(
             "Its key has changed: remove the peer and add it again, if the new key is right "
             f"({key_fingerprint(bookmark.key) or 'unreadable'})."
@@ -55,6 +55,18 @@ def verify_bookmark(bookmark: FeedBookmark, pinned: str) -> None:
         raise PeerProblem("The signature of its bookmark is wrong.")
 
 
+def is_introduced(bookmark: FeedBookmark, pinned: str) -> bool:
+    """Whether the pinned key signed the present one, as a service does when it rotates its key."""
+    for change in bookmark.replaced:
+        if change.key == pinned:
+            try:
+                key, signature = parse_base64_der(change.key), base64.b64decode(change.signature, validate=True)
+            except (InvalidKey, binascii.Error, ValueError):
+                return False
+            return bool(key.verify(signature, key_change_bytes(bookmark.key, bookmark.service_id)))
+    return False
+
+
 def key_fingerprint(key: str) -> str:
     try:
         return parse_base64_der(key).key_id
@@ -62,37 +74,88 @@ def key_fingerprint(key: str) -> str:
         return ""
 
 
+class _Batch:
+    """The commands of one page, and what becomes of its records. Rules may run again after a lost race."""
+
+    def __init__(self) -> None:
+        self.commands: list[Command] = []
+        self._entries: list[FeedEntry] = []
+        self.parked: dict[str, tuple[str, str]] = {}  # id -> etag, reason
+
+    def park(self, entry: FeedEntry, reason: str) -> None:
+        self.parked[entry.id] = (entry.etag, reason[:80])
+
+    def add(self, entry: FeedEntry, command: Command) -> None:
+        def decide(state: StoreState) -> Decision:
+            try:
+                decision = command.decide(state)
+            except WaypostError as refusal:
+                self.park(entry, str(refusal.details.get("reason") or refusal.code))
+                raise
+            self.parked.pop(entry.id, None)
+            return decision
+
+        self.commands.append(msgspec.structs.replace(command, decide=decide))
+        self._entries.append(entry)
+
+    def outcomes(self, results: Sequence[CommandResult | WaypostError]) -> Iterator[tuple[FeedEntry, str]]:
+        """The outcome of each command, `refused` for one that was."""
+        for entry, result in zip(self._entries, results, strict=False):
+            yield entry, "refused" if isinstance(result, WaypostError) else result.outcome
+
+
 class Puller:
     """Follows one peer."""
 
-    def __init__(self, registry: Registry, peers: PeerStore, source: PeerSource, own: ServiceName, name: str) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        peers: PeerStore,
+        source: PeerSource,
+        own: ServiceName,
+        name: str,
+        may_do: ChoreCheck = do_all_chores,
+    ) -> None:
+        """`may_do` says whether this node of a cluster is the one that pulls."""
         self._registry = registry
         self._peers = peers
         self._source = source
         self._own = own
+        self._may_do = may_do
         self.name = name
-        self.state = peers.state(name)
-        self.error: str | None = None
-        self.is_complete = False
         self._known = SetDigest()  # everything that the peer has told, taken or not
-        self._parked: dict[str, tuple[str, str]] = dict(self.state.parked)
         self._seen: set[str] | None = None  # ids of the snapshot that is being read
         self._missing: set[str] = set()  # ids that the last complete snapshot lacked
         self._mismatches = 0
         self._failures = 0
         self._wake = asyncio.Event()
         self._is_loaded = False
+        self._ahead: tuple[str | None, asyncio.Task[PeerPage | None]] | None = None  # with the cursor of the page
 
     @property
     def peer(self) -> Peer:
         return self._peers.get(self.name)
+
+    @property
+    def state(self) -> PeerState:
+        return self._peers.state(self.name)
+
+    @property
+    def is_complete(self) -> bool:
+        return self.state.is_complete
 
     def wake(self) -> None:
         """Pull now, whatever the backoff or the pause is."""
         self._wake.set()
 
     async def run(self) -> None:
-        await self._load()
+        try:
+            await self._run()
+        finally:
+            if self._ahead is not None:
+                self._ahead[1].cancel()
+
+    async def _run(self) -> None:
         while True:
             peer = self._peers.find(self.name)
             if peer is None:
@@ -100,13 +163,20 @@ class Puller:
             if peer.paused:
                 await self._pause(limits.PEER_PAUSED_SECONDS)
                 continue
+            if not await self._may_do(f"peer {self.name}"):
+                self._is_loaded = False  # another node changes the records meanwhile
+                await self._pause(limits.PEER_LEASE_SECONDS)
+                continue
             try:
                 is_more = await self.pull_once(wait_seconds=self._wait_seconds)
                 self._failures = 0
             except PeerProblem as problem:
-                self._fail(str(problem))
+                await self._fail(str(problem))
+            except OtherNode:
+                self._is_loaded = False
+                continue
             except WaypostError as error:  # of this service, such as a full disk
-                self._fail(f"Its records cannot be stored: {error.message}")
+                await self._fail(f"Its records cannot be stored: {error.message}")
             else:
                 if not is_more:
                     await self._pause(self._pause_seconds(peer))
@@ -122,11 +192,15 @@ class Puller:
         """Between two readings. A feed waits for changes itself."""
         return limits.PEER_PAGE_PAUSE_SECONDS if peer.has_feed else peer.every_seconds or limits.PEER_EVERY_SECONDS
 
-    def _fail(self, reason: str) -> None:
+    async def _fail(self, reason: str) -> None:
         self._failures += 1
-        if reason != self.error:
-            log.warning("peer %s: %s", self.name, reason)
-        self.error = reason
+        if reason == self.state.error:
+            return
+        log.warning("peer %s: %s", self.name, reason)
+        try:
+            await self._peers.save_state(self.name, msgspec.structs.replace(self.state, error=reason))
+        except WaypostError as error:
+            log.warning("the state of peer %s cannot be stored: %s", self.name, error.message)
 
     async def _pause(self, seconds: float) -> None:
         self._wake.clear()
@@ -140,6 +214,8 @@ class Puller:
         """The records of the peer that are stored here, for the digest."""
         if self._is_loaded:
             return
+        self._known = SetDigest()
+        self._seen, self._missing = None, set()
         owner = peer_subject(self.name)
         ids = [entry.id for entry in self._registry.entries if entry.owner == owner]
         for start in range(0, len(ids), limits.PEER_PAGE):
@@ -147,7 +223,7 @@ class Puller:
             for registration in await self._registry.registrations(part, sources=False, cached=False):
                 if registration.federation is not None:
                     self._known.put(registration.id, registration.federation.etag)
-        for agent_id, (etag, _) in self._parked.items():
+        for agent_id, (etag, _) in self._peers.parked(self.name).items():
             self._known.put(agent_id, etag)
         self._is_loaded = True
 
@@ -157,196 +233,181 @@ class Puller:
         """Read and store one page. Returns whether more is waiting."""
         await self._load()
         peer, state = self.peer, self.state
-        page = await self._source.read(peer, state.cursor, wait_seconds=wait_seconds, limit=limits.PEER_PAGE)
+        page = await self._read(peer, state.cursor, wait_seconds)
         if page is None:
-            self._restart_snapshot()
+            self.restart_snapshot()
             return True
+        self._check_page(peer, state, page)
+        if page.bookmark is not None and peer.key and page.bookmark.key != peer.key:
+            peer = msgspec.structs.replace(peer, key=page.bookmark.key)  # its old key introduced it
+            await self._peers.change(peer_principal(self.name), peer, "peer-key")
+        if page.starts_over:
+            self._seen = set()
+        if peer.has_feed and not page.is_last and page.cursor != state.cursor:
+            self._read_ahead(peer, page.cursor)
+        batch = await self._make_batch(peer, page)
+        if self._seen is not None:
+            self._seen.update(entry.id for entry in page.entries)
+        removed: set[str] = set()
+        if self._seen is not None and page.ends_snapshot:
+            removed = await self._finish_snapshot(peer, page)
+        is_doubtful = await self._store(state, page, batch, removed)
+        if is_doubtful:
+            self.restart_snapshot()
+        return is_doubtful or not page.is_last
+
+    async def _read(self, peer: Peer, cursor: str | None, wait_seconds: float) -> PeerPage | None:
+        """The page at a cursor, perhaps read ahead while the one before was stored."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead[0] == cursor:
+            return await ahead[1]
+        if ahead is not None:
+            ahead[1].cancel()
+        return await self._source.read(peer, cursor, wait_seconds=wait_seconds, limit=limits.PEER_PAGE)
+
+    def _read_ahead(self, peer: Peer, cursor: str | None) -> None:
+        reading = self._source.read(peer, cursor, wait_seconds=0, limit=limits.PEER_PAGE)
+        task = asyncio.create_task(reading, name=f"read ahead of peer {self.name}")
+        task.add_done_callback(_retrieve)
+        self._ahead = (cursor, task)
+
+    def _check_page(self, peer: Peer, state: PeerState, page: PeerPage) -> None:
         if page.bookmark is not None:
             verify_bookmark(page.bookmark, peer.key)
         if page.service_id == self._own.id:
             raise PeerProblem("It is this registry itself.")
         if state.service_id and page.service_id != state.service_id:
             raise PeerProblem("Another registry answers at its address: remove the peer and add it again.")
-        if page.starts_over:
-            self._seen = set()
         if peer.has_feed and state.cursor == page.cursor and page.entries:
             raise PeerProblem("Its cursor does not move.")
-        for start in range(0, len(page.entries), limits.PEER_CONCURRENCY):
-            await self._apply(peer, page.entries[start : start + limits.PEER_CONCURRENCY])
+
+    async def _make_batch(self, peer: Peer, page: PeerPage) -> _Batch:
+        """A command for each change of a page. Decoding is the longest part, so the loop runs in between."""
+        batch = _Batch()
+        new = {entry.id for entry in page.entries if entry.type not in _GONE and self._known.get(entry.id) is None}
+        if self._known.count + len(new) > peer.max_records:
+            await self._stop_peer(peer, f"It has more than {peer.max_records} records: it is paused.")
+        for place, entry in enumerate(page.entries):
+            self._add_entry(peer, entry, page.service_id, batch)
+            if place % limits.PEER_SLICE == limits.PEER_SLICE - 1:
+                await asyncio.sleep(0)
+        return batch
+
+    async def _stop_peer(self, peer: Peer, reason: str) -> NoReturn:
+        """Pause a peer until an admin looks."""
+        await self._peers.change(peer_principal(self.name), msgspec.structs.replace(peer, paused=True), "peer-pause")
+        raise PeerProblem(f"{reason} Look at it, then `waypost peers resume`.")
+
+    def _add_entry(self, peer: Peer, entry: FeedEntry, sender_id: str, batch: _Batch) -> None:
         now = self._registry.clock.now()
-        if self._seen is not None and page.ends_snapshot:
-            await self._finish_snapshot(peer)
-            self.is_complete = page.bookmark is None  # without a digest, everything was read once
-        if page.bookmark is not None and page.is_last:
-            self._compare(page.bookmark)
-        is_doubtful = self._mismatches >= limits.PEER_MISMATCHES
-        is_due = page.entries or now - (state.last_contact or 0) > limits.PEER_SAVE_SECONDS
-        self.state = PeerState(
+        if entry.type in _GONE:
+            revision = 0 if entry.origin is None else entry.origin.revision
+            rule = mirror_rules.withdraw_mirrored(entry.id, self.name, revision, entry.type, now=now)
+            batch.add(entry, Command(keys=(entry.id,), decide=rule))
+        elif entry.type == "renewed" and not entry.documents:
+            parked = self._peers.parked(self.name).get(entry.id)
+            if parked is not None:
+                batch.park(entry, parked[1])
+                return
+            expires_at = find_instant(entry.expires_at)
+            rule = mirror_rules.renew_mirrored(entry.id, self.name, entry.etag, expires_at, now=now)
+            batch.add(entry, Command(keys=(entry.id,), decide=rule))
+        elif peer.has_feed or self._known.get(entry.id) != entry.etag:  # otherwise read again, and unchanged
+            try:
+                copy = decode_copy(peer, entry, self._own, self._registry.clock, peer.visibility, sender_id)
+                batch.add(entry, self._registry.mirror_command(copy))
+            except ParkedRecord as parked_record:
+                batch.park(entry, parked_record.reason)
+            except WaypostError as refusal:
+                batch.park(entry, str(refusal.details.get("reason") or refusal.code))
+
+    async def _store(self, state: PeerState, page: PeerPage, batch: _Batch, removed: set[str]) -> bool:
+        """Store the records of a page and the cursor after it in one commit. Returns whether everything must be read again."""
+        now = self._registry.clock.now()
+        after = SetDigestChange(self._known)
+        for entry in page.entries:
+            if entry.type in _GONE:
+                after.remove(entry.id)
+            elif entry.type != "renewed" or self._known.get(entry.id) is not None:
+                after.put(entry.id, entry.etag)
+        is_complete, mismatches = self._compare(page, after)
+        if self._mismatches >= limits.PEER_MISMATCHES:  # a snapshot lacks records
+            mismatches = self._mismatches
+        is_doubtful = mismatches >= limits.PEER_MISMATCHES
+        new_state = PeerState(
             cursor=None if is_doubtful else page.cursor,
             last_contact=now,
             current_at=now if page.is_last else state.current_at,
             service_id=page.service_id,
-            parked=dict(self._parked),
+            is_complete=is_complete and not is_doubtful,
+            error=f"{page.bad} of its entries could not be read." if page.bad else "",
         )
+        parked = _ParkedChange(self._peers.parked(self.name), batch, page, removed)
+        is_due = batch.commands or batch.parked or not state.is_like(new_state) or state.is_old(now)
         if is_due:
-            await self._peers.save_state(self.name, self.state)
-        self.error = f"{page.bad} of its entries could not be read." if page.bad else None
-        if is_doubtful:
-            self._restart_snapshot()
-        return is_doubtful or not page.is_last
+            results = await self._peers.commit_page(self.name, new_state, batch.commands, parked.after)
+            _raise_our_own(results)
+            if any(outcome == "unknown" for _, outcome in batch.outcomes(results)):
+                mismatches = limits.PEER_MISMATCHES  # an earlier change was missed
+        else:
+            self._peers.set_state(self.name, new_state)
+        after.apply()
+        self._mismatches = mismatches
+        return mismatches >= limits.PEER_MISMATCHES
 
-    def _restart_snapshot(self) -> None:
+    def restart_snapshot(self) -> None:
         """Read everything again. Nothing is removed meanwhile."""
-        self.state = msgspec.structs.replace(self.state, cursor=None)
+        self._peers.set_state(self.name, msgspec.structs.replace(self.state, cursor=None, is_complete=False))
         self._mismatches = 0
-        self.is_complete = False
 
-    def _compare(self, bookmark: FeedBookmark) -> None:
+    def _compare(self, page: PeerPage, after: SetDigestChange) -> tuple[bool, int]:
         """Prove that nothing is missing. One difference may be a lease that ends while the page is read."""
-        self.is_complete = (self._known.count, self._known.digest) == (bookmark.count, bookmark.digest)
-        self._mismatches = 0 if self.is_complete else self._mismatches + 1
+        bookmark = page.bookmark
+        if bookmark is None:  # without a digest, everything was read once
+            return (self.is_complete or page.ends_snapshot, 0)
+        if not page.is_last:
+            return (self.is_complete and not page.starts_over, self._mismatches)
+        is_complete = (after.count, after.digest) == (bookmark.count, bookmark.digest)
+        return is_complete, 0 if is_complete else self._mismatches + 1
 
-    async def _finish_snapshot(self, peer: Peer) -> None:
-        """Remove what two complete snapshots lack, unless it is suspiciously much."""
+    async def _finish_snapshot(self, peer: Peer, page: PeerPage) -> set[str]:
+        """Remove what two complete snapshots lack, unless it is suspiciously much. Returns the ids."""
         seen, self._seen = self._seen or set(), None
         lacking = {agent_id for agent_id in self._known.ids() if agent_id not in seen}
         gone, self._missing = lacking & self._missing, lacking
         if not gone:
             if lacking:
                 self._mismatches = limits.PEER_MISMATCHES  # read it once more
-            return
+            return set()
         if len(gone) > limits.PEER_BRAKE_RECORDS and len(gone) > limits.PEER_BRAKE_SHARE * self._known.count:
-            await self._peers.change(
-                peer_principal(self.name), msgspec.structs.replace(peer, paused=True), "peer-pause"
-            )
-            raise PeerProblem(
-                f"{len(gone)} of {self._known.count} records are missing from it at once: it is paused. "
-                "Look at it, then `waypost peers resume`."
-            )
+            missing = f"{len(gone)} of {self._known.count} records are missing from it at once: it is paused."
+            await self._stop_peer(peer, missing)
+        await self._remove(sorted(gone), "missing from two snapshots")
         for agent_id in gone:
-            await self._remove(agent_id, 0, "missing from two snapshots")
+            self._known.remove(agent_id)
         self._missing = set()
+        return gone
 
-    # --- Records ---------------------------------------------------------------------------------
-
-    async def _apply(self, peer: Peer, entries: Sequence[FeedEntry]) -> None:
-        results = await asyncio.gather(*(self._apply_one(peer, entry) for entry in entries), return_exceptions=True)
-        for entry, result in zip(entries, results, strict=True):
-            if isinstance(result, _Parked):
-                self._park(entry, result.reason)
-            elif isinstance(result, WaypostError):
-                if result.code in _OUR_OWN:
-                    raise result
-                self._park(entry, str(result.details.get("reason") or result.code))
-            elif isinstance(result, BaseException):
-                raise result
-
-    async def _apply_one(self, peer: Peer, entry: FeedEntry) -> None:
-        if self._seen is not None:
-            self._seen.add(entry.id)
-        if entry.type in _GONE:
-            origin = entry.origin
-            await self._remove(entry.id, 0 if origin is None else origin.revision, entry.type)
-            return
-        if entry.type == "renewed" and not entry.documents:
-            await self._renew(entry)
-            return
-        if not peer.has_feed and self._known.get(entry.id) == entry.etag:
-            return  # read again, and unchanged
-        if self._known.get(entry.id) is None and self._known.count >= peer.max_records:
-            raise PeerProblem(f"It has more than {peer.max_records} records.")
-        await self._registry.mirror(self._decode(peer, entry))
-        self._parked.pop(entry.id, None)
-        self._known.put(entry.id, entry.etag)
-
-    def _decode(self, peer: Peer, entry: FeedEntry) -> MirroredRecord:
-        origin, now = entry.origin, self._registry.clock.now()
-        if origin is None or origin.id != entry.id:
-            raise _Parked("no_origin")
-        if origin.service_id == self._own.id or self._own.id in origin.path:
-            raise _Parked("own_record")
-        if len(origin.path) >= limits.PEER_HOPS:
-            raise _Parked("too_many_hops")
-        if not peer.takes(entry.id):
-            raise _Parked("namespace")
-        if not entry.documents:
-            raise _Parked("no_documents")
-        federation = Federation(
-            peer=peer.name,
-            origin_service=origin.service,
-            origin_id=origin.id,
-            origin_updated_at=origin.updated_at,
-            received_at=now,
-            via=origin.via,
-            service_id=origin.service_id,
-            path=origin.path,
-            etag=entry.etag,
-            revision=origin.revision,
-        )
-        principal, latest = peer_principal(peer.name), self._registry.clock.latest()
-        publications = []
-        for each in entry.documents:
-            document = each.document.encode()
-            if hashlib.sha256(document).hexdigest() != each.digest:
-                raise _Parked("digest")
-            context = DecodeContext(now=latest, source_url=each.url)
-            dialect, _, decoded = decode_document(document, each.dialect, context)
-            publications.append(
-                Publication(
-                    dialect=dialect,
-                    document=document,
-                    decoded=decoded,
-                    principal=principal,
-                    via=PEER_VIA,
-                    source_url=each.url,
-                )
-            )
-        names = {entry.id, *entry.aliases}
-        if not any(names & {each.decoded.record.id, each.decoded.source_id} for each in publications):
-            raise _Parked("other_id")  # the documents are of another agent
-        return MirroredRecord(
-            publications=tuple(publications),
-            federation=federation,
-            visibility=peer.visibility,
-            expires_at=find_instant(entry.expires_at),
-        )
-
-    async def _renew(self, entry: FeedEntry) -> None:
-        if entry.id in self._parked:
-            self._park(entry, self._parked[entry.id][1])
-            return
-        rule = mirror_rules.renew_mirrored(
-            entry.id, self.name, entry.etag, find_instant(entry.expires_at), now=self._registry.clock.now()
-        )
-        result = await self._registry.execute(Command(keys=(entry.id,), decide=rule))
-        if result.outcome == "unknown":
-            self._mismatches = limits.PEER_MISMATCHES  # an earlier change was missed
-
-    async def _remove(self, agent_id: str, revision: int, reason: str) -> None:
-        rule = mirror_rules.withdraw_mirrored(agent_id, self.name, revision, reason, now=self._registry.clock.now())
-        await self._registry.execute(Command(keys=(agent_id,), decide=rule))
-        self._known.remove(agent_id)
-        self._parked.pop(agent_id, None)
-
-    def _park(self, entry: FeedEntry, reason: str) -> None:
-        """Remember a record that is not taken, for the digest and for operators. It holds up no other."""
-        self._known.put(entry.id, entry.etag)
-        if entry.id in self._parked or len(self._parked) < limits.PEER_PARKED:
-            self._parked[entry.id] = (entry.etag, reason[:80])
+    async def _remove(self, ids: Sequence[str], reason: str) -> None:
+        now = self._registry.clock.now()
+        for start in range(0, len(ids), limits.PEER_PAGE):
+            part = ids[start : start + limits.PEER_PAGE]
+            rules = [mirror_rules.withdraw_mirrored(each, self.name, 0, reason, now=now) for each in part]
+            commands = [Command(keys=(each,), decide=rule) for each, rule in zip(part, rules, strict=True)]
+            _raise_our_own(await self._registry.execute_all(commands))
 
     async def remove_all(self) -> int:
         """Take all records of the peer out of the registry."""
         owner = peer_subject(self.name)
         ids = [entry.id for entry in self._registry.entries if entry.owner == owner]
-        for start in range(0, len(ids), limits.PEER_CONCURRENCY):
-            part = ids[start : start + limits.PEER_CONCURRENCY]
-            await asyncio.gather(*(self._remove(agent_id, 0, "peer removed") for agent_id in part))
+        await self._remove(ids, "peer removed")
         return len(ids)
 
     # --- For operators ---------------------------------------------------------------------------
 
     def view(self) -> PeerView:
         peer, state, now = self.peer, self.state, self._registry.clock.now()
+        breaker, parked = self._peers.breaker(peer.name), self._peers.parked(peer.name)
         lag = None if state.current_at is None else max(0.0, round(now - state.current_at, 1))
         return PeerView(
             name=peer.name,
@@ -356,39 +417,57 @@ class Puller:
             last_contact=rfc3339_or_none(state.last_contact),
             lag_seconds=lag,
             records=self._registry.entries.count_owned(peer_subject(peer.name)),
-            error=self.error,
+            error=state.error or None,
             pull=peer.pull,
+            ask=peer.ask,
             reexport=peer.reexport,
             visibility=peer.visibility,
             namespaces=peer.namespaces,
             every_seconds=peer.every_seconds,
             key=key_fingerprint(peer.key),
-            parked=len(self._parked),
-            parked_reasons=dict(Counter(reason for _, reason in self._parked.values())),
+            parked=len(parked),
+            parked_reasons=dict(Counter(reason for _, reason in parked.values())),
             complete=self.is_complete,
             added_at=rfc3339_or_none(peer.added_at),
+            breaker=breaker.state(now),
+            ask_error=breaker.error or None,
         )
 
     def _state_name(self, peer: Peer) -> str:
         if peer.paused:
             return "paused"
-        if self.error is not None:
+        if self.state.error:
             return "failing"
         if self.state.last_contact is None:
             return "new"
         return "current" if self.is_complete else "syncing"
 
 
-class _Parked(Exception):
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+def _retrieve(task: asyncio.Task[Any]) -> None:
+    """A page that was read ahead in vain: nobody waits for its error."""
+    if not task.cancelled():
+        task.exception()
+
+
+class _ParkedChange:
+    """The parked records after a page. It is computed inside the transaction, when all rules of the page have run."""
+
+    def __init__(self, before: Mapping[str, tuple[str, str]], batch: _Batch, page: PeerPage, removed: set[str]) -> None:
+        self._before = before
+        self._batch = batch
+        self._gone = {*removed, *(entry.id for entry in page.entries)}
+
+    def after(self) -> dict[str, tuple[str, str]]:
+        """Records that are not taken, for the digest and for operators. They hold up no other."""
+        kept = {agent_id: item for agent_id, item in self._before.items() if agent_id not in self._gone}
+        return {**kept, **dict(islice(self._batch.parked.items(), max(0, limits.PEER_PARKED - len(kept))))}
 
 
 _OUR_OWN = frozenset(("storage_full", "unavailable", "store_unavailable"))
 
 
-def backoff_seconds(failures: int) -> float:
-    """Doubled with each failure, with jitter, so that many readers do not return at once."""
-    seconds = min(limits.PEER_BACKOFF_MAX_SECONDS, limits.PEER_BACKOFF_SECONDS * 2 ** min(failures - 1, 16))
-    return float(seconds * random.uniform(0.5, 1.0))
+def _raise_our_own(results: Sequence[CommandResult | WaypostError]) -> None:
+    """Errors of this service, not of a record."""
+    for result in results:
+        if isinstance(result, WaypostError) and result.code in _OUR_OWN:
+            raise result

@@ -3,51 +3,129 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import msgspec
 
-from waypost.errors import FetchFailed
-from waypost.federation.feed import Feed
+from waypost.errors import FetchFailed, InvalidParameter, Unavailable, WaypostError
+from waypost.federation.ask import Asker
+from waypost.federation.backoff import backoff_seconds
+from waypost.federation.feed import Feed, ServiceName
+from waypost.federation.kinds.port import PeerPage, PeerProblem, PeerRefusal
+from waypost.federation.kinds.table import DomainLookup, make_kinds
 from waypost.federation.peers import Peer, PeerRequest, PeerStore
 from waypost.federation.pull import Puller, key_fingerprint, verify_bookmark
-from waypost.federation.sources import PeerPage, PeerProblem, PeerRefusal, make_sources
 from waypost.model.principal import Principal
-from waypost.registry.jobs.periodic import cancel_all
+from waypost.registry.doctor import PeerFacts
+from waypost.registry.jobs.periodic import ChoreCheck, cancel_all, do_all_chores
 from waypost.registry.ports import OutboundSender
 from waypost.registry.registry import Registry
 from waypost.responses.federation import PeerView
 
+log = logging.getLogger("waypost.peers")
+
+_SETTINGS: Final = Principal(subject="settings", via="settings")
+
 
 class PeerService:
     def __init__(
-        self, registry: Registry, sender: OutboundSender, make_feed: Callable[[Callable[[str], bool]], Feed]
+        self,
+        registry: Registry,
+        sender: OutboundSender,
+        make_feed: Callable[[Callable[[str], bool]], Feed],
+        lookup: DomainLookup | None = None,
+        may_do: ChoreCheck = do_all_chores,
+        wanted: Sequence[PeerRequest] = (),
     ) -> None:
-        """`make_feed` makes the feed of this service from the rule that says which peers' records it passes on."""
+        """`make_feed` makes the feed of this service from the rule that says which peers' records it passes on. `lookup` reads
+        the DNS of domains. `may_do` says whether this node of a cluster is to pull from a peer. `wanted` are the peers of the
+        settings."""
         self._registry = registry
         self._sender = sender
         self.store = PeerStore(registry)
         self.feed = make_feed(self.store.may_reexport)
-        self._sources = make_sources(sender, registry.clock)
+        self._kinds = make_kinds(sender, registry.clock, lookup or DomainLookup())
+        self.asker = Asker(registry, self.store, self._kinds, self.feed)
         self._pullers: dict[str, Puller] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._may_do = may_do
+        self._wanted = {request.name or request.default_name(): request for request in wanted}
+        self._own: ServiceName | None = None
+        self._pulls = False
+        self._ended: list[asyncio.Task[None]] = []  # that end by themselves
 
     async def start(self, *, pulls: bool) -> None:
-        """Only the process that writes pulls."""
+        """Only the process that writes pulls; in a cluster one node pulls from each peer."""
         await self.store.load()
+        self._own = await self.feed.service_name()
+        self._pulls = pulls
+        self.store.on_change = self._reconcile
+        self._reconcile()
         if pulls:
-            for peer in self.store.peers():
-                await self._follow(peer)
+            self._ended.append(asyncio.create_task(self._apply_settings(), name="peers of the settings"))
 
     async def stop(self) -> None:
-        await cancel_all(list(self._tasks.values()))
+        await cancel_all([*self._tasks.values(), *self._ended])
         self._tasks.clear()
+        await self.asker.stop()
 
-    async def _follow(self, peer: Peer) -> Puller:
-        own = await self.feed.service_name()
-        puller = Puller(self._registry, self.store, self._sources[peer.kind], own, peer.name)
+    def _reconcile(self) -> None:
+        """Follow the peers that are stored, whichever node added or removed them."""
+        peers = {peer.name: peer for peer in self.store.peers()}
+        for name in [name for name in self._pullers if name not in peers]:
+            self._pullers.pop(name)
+            task = self._tasks.pop(name, None)
+            if task is not None:
+                task.cancel()
+                self._ended.append(task)
+        for peer in peers.values():
+            if peer.name not in self._pullers:
+                self._follow(peer)
+            else:
+                self._pullers[peer.name].wake()
+
+    # --- Settings --------------------------------------------------------------------------------
+
+    async def _apply_settings(self) -> None:
+        """Make the peers of the settings those that are stored. One that cannot be reached is tried again."""
+        for peer in self.store.peers():
+            if peer.added_by == _SETTINGS.subject and peer.name not in self._wanted:
+                await self.remove(_SETTINGS, peer.name)
+        pending, failures = dict(self._wanted), 0
+        while pending:
+            for name, request in list(pending.items()):
+                try:
+                    await self._apply_setting(name, request)
+                except WaypostError as error:
+                    log.warning("the peer %s of the settings cannot be added: %s", name, error.message)
+                    continue
+                del pending[name]
+            failures += 1
+            await asyncio.sleep(backoff_seconds(failures) if pending else 0)
+
+    async def _apply_setting(self, name: str, request: PeerRequest) -> None:
+        known = self.store.find(name)
+        if known is not None and known.added_by != _SETTINGS.subject:
+            log.warning("the peer %s of the settings was added by %s, which stays", name, known.added_by)
+            return
+        if known is not None and request.is_same_peer(known):
+            changed = request.apply_policy(known)
+            if changed != known:
+                await self.store.change(_SETTINGS, changed, "peer-change")
+            return
+        if known is not None:
+            await self.remove(_SETTINGS, name)
+        await self.add(_SETTINGS, request)
+
+    def _follow(self, peer: Peer) -> Puller:
+        if self._own is None:
+            raise Unavailable("The registry is starting.", retry_after=1)
+        source = self._kinds.sources[peer.kind]
+        puller = Puller(self._registry, self.store, source, self._own, peer.name, self._may_do)
         self._pullers[peer.name] = puller
-        if peer.pull:
+        if peer.pull and self._pulls:
             self._tasks[peer.name] = asyncio.create_task(puller.run(), name=f"peer {peer.name}")
         return puller
 
@@ -55,6 +133,21 @@ class PeerService:
 
     def list(self) -> tuple[PeerView, ...]:
         return tuple(self._pullers[peer.name].view() for peer in self.store.peers() if peer.name in self._pullers)
+
+    def inspect(self) -> tuple[PeerFacts, ...]:
+        """For the doctor."""
+        return tuple(
+            PeerFacts(
+                name=view.name,
+                state=view.state,
+                error=view.error or "",
+                lag_seconds=view.lag_seconds,
+                parked=view.parked,
+                is_breaker_open=view.breaker == "open",
+                has_plain_token=bool(self.store.get(view.name).token) and view.url.startswith("http:"),
+            )
+            for view in self.list()
+        )
 
     def show(self, name: str) -> PeerView:
         self.store.get(name)
@@ -70,6 +163,8 @@ class PeerService:
             added_at=self._registry.clock.now(),
             added_by=principal.subject or "anonymous",
             pull=request.pull,
+            ask=request.ask,
+            max_records=request.max_records,
             reexport=request.reexport,
             visibility=request.visibility,
             namespaces=request.namespaces,
@@ -77,7 +172,9 @@ class PeerService:
             token=request.token or "",
         )
         kind, page = await self._probe(peer)
-        peer = msgspec.structs.replace(peer, kind=kind)
+        peer = msgspec.structs.replace(peer, kind=kind, search_url=page.search_url)
+        if peer.ask:
+            self._check_askable(peer)
         key = "" if page.bookmark is None else page.bookmark.key
         fingerprint = key_fingerprint(key) if key else ""
         if request.key is not None and request.key != fingerprint:
@@ -91,13 +188,28 @@ class PeerService:
         if is_dry_run:
             return _preview(peer, page, fingerprint)
         await self.store.add(principal, peer)
-        return (await self._follow(peer)).view()
+        self._reconcile()
+        return self._pullers[peer.name].view()
+
+    def _check_askable(self, peer: Peer) -> None:
+        if peer.kind not in self._kinds.searches:
+            raise InvalidParameter(
+                f"{peer.url} is a peer of kind {peer.kind}, which answers no searches.",
+                path="$.ask",
+                hint="Leave out --ask: its agents are pulled.",
+            )
+        if peer.kind == "ard" and not peer.search_url:
+            raise InvalidParameter(
+                f"The catalogs of {peer.url} name no registry that answers searches.",
+                path="$.ask",
+                hint="Leave out --ask: its agents are pulled.",
+            )
 
     async def _probe(self, peer: Peer) -> tuple[str, PeerPage]:
         """The kind of a peer and its first page. Without a kind, each one is tried."""
         self._sender.check(peer.url, "feed")
         problems = []
-        for kind in (peer.kind,) if peer.kind else self._sources:
+        for kind in (peer.kind,) if peer.kind else self._kinds.probed(peer.url):
             try:
                 return kind, await self._read_first(peer, kind)
             except PeerProblem as problem:
@@ -107,13 +219,13 @@ class PeerService:
         raise FetchFailed(
             f"{peer.url} is not a registry that can be followed: {problems[0]}",
             path="$.url",
-            hint="Name the base URL of a Waypost or MCP registry, or of an AI Catalog. "
-            "The setting allow_cidrs permits private networks.",
+            hint="Name the base URL of a Waypost, ARD or MCP registry, an AI Catalog, a list of A2A cards, or a domain "
+            "with an index in the DNS. The setting allow_cidrs permits private networks.",
             details={"reason": "not_a_peer"},
         )
 
     async def _read_first(self, peer: Peer, kind: str) -> PeerPage:
-        page = await self._sources[kind].read(peer, None, wait_seconds=0, limit=1)
+        page = await self._kinds.sources[kind].read(peer, None, wait_seconds=0, limit=1)
         if page is None:
             raise PeerProblem("It answered 410 without a cursor.")
         if page.bookmark is not None:
@@ -133,6 +245,8 @@ class PeerService:
         removed = 0 if keep else await puller.remove_all()
         await self.store.remove(principal, name)
         self._pullers.pop(name, None)
+        if not keep:
+            removed += await puller.remove_all()  # what another node stored before it heard of this
         return removed
 
     async def pause(self, principal: Principal, name: str, *, is_paused: bool) -> PeerView:
@@ -140,11 +254,10 @@ class PeerService:
         if peer.paused != is_paused:
             changed = msgspec.structs.replace(peer, paused=is_paused)
             await self.store.change(principal, changed, "peer-pause" if is_paused else "peer-resume")
-        puller = self._pullers[name]
         if not is_paused:
-            puller.error = None
-        puller.wake()
-        return puller.view()
+            await self.store.save_state(name, msgspec.structs.replace(self.store.state(name), error=""))
+        self._pullers[name].wake()
+        return self._pullers[name].view()
 
     async def sync(self, name: str) -> PeerView:
         """Pull now, without waiting for the backoff."""
@@ -164,6 +277,7 @@ def _preview(peer: Peer, page: PeerPage, fingerprint: str) -> PeerView:
         records=len(page.entries) if page.count is None else page.count,
         error=None,
         pull=peer.pull,
+        ask=peer.ask,
         reexport=peer.reexport,
         visibility=peer.visibility,
         namespaces=peer.namespaces,

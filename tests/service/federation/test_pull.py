@@ -10,15 +10,22 @@ from typing import Any
 
 import pytest
 
+from support.fake_dns_server import dns_server
 from support.service import Bench, profile, service
+from support.signing import key_of
 from waypost import limits
 from waypost.errors import FetchFailed
+from waypost.federation.backoff import backoff_seconds
+from waypost.federation.kinds.port import PeerProblem
 from waypost.federation.peers import PeerRequest
-from waypost.federation.pull import Puller, backoff_seconds
+from waypost.federation.pull import Puller
 from waypost.federation.service import PeerService
-from waypost.federation.sources import PeerProblem
+from waypost.model.federation import Federation
 from waypost.model.principal import Principal
-from waypost.registry.ports import FetchPurpose, FetchResponse
+from waypost.registry.mirror_rules import MirroredRecord, peer_principal
+from waypost.registry.ports import Command, FetchPurpose, FetchResponse
+from waypost.registry.publication import Publication
+from waypost.trust.document_signatures import sign_profile
 
 ADMIN = Principal(subject="admin", scopes=frozenset(("admin",)))
 Tamper = Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
@@ -87,18 +94,16 @@ class Pair:
 
 
 @asynccontextmanager
-async def pair(tmp_path: Path, **request: Any) -> AsyncIterator[Pair]:
-    async with (
-        service(tmp_path / "there", anonymous_read=True, base_url="http://there.example") as there,
-        service(tmp_path / "here", base_url="http://here.example") as here,
-    ):
+async def pair(tmp_path: Path, *, resolver: str | None = None, **request: Any) -> AsyncIterator[Pair]:
+    """`resolver` is that of `here`."""
+    settings = {} if resolver is None else {"resolver": resolver}
+    async with service(tmp_path / "there", anonymous_read=True, base_url="http://there.example") as there:
         sender = InProcess(there)
-        peers = PeerService(here.registry, sender, lambda may_reexport: here.application.peers.feed)
-        asked = PeerRequest(url="http://there.example", name="there", **request)
-        await peers.add(ADMIN, asked)
-        await peers.stop()  # the test pulls itself
-        puller = peers._pullers["there"]
-        yield Pair(here, there, sender, puller, peers)
+        async with service(tmp_path / "here", base_url="http://here.example", sender=sender, **settings) as here:
+            peers = here.application.peers
+            await peers.add(ADMIN, PeerRequest(url="http://there.example", name="there", **request))
+            await peers.stop()  # the test pulls itself
+            yield Pair(here, there, sender, peers._pullers["there"], peers)
 
 
 async def test_a_copy_has_its_origin_and_its_exact_bytes(tmp_path: Path) -> None:
@@ -176,6 +181,49 @@ async def test_a_peer_takes_no_alias_of_a_local_agent(tmp_path: Path) -> None:
         assert (await both.get(uuid))["name"] == "Ours"
 
 
+@pytest.mark.parametrize("agent_id", ["agent:bank.example.com", "https://bank.example.com/a", "urn:ex:teller"])
+async def test_a_peer_brings_in_no_id_that_a_key_is_bound_to(tmp_path: Path, agent_id: str) -> None:
+    """THREATS E4: before its owner comes, and after its lease ended."""
+    key = key_of(number=1)
+    async with pair(tmp_path) as both:
+        pinned = {"agent_id": agent_id, "public_key": key.public.pem()}
+        assert (await both.here.admin().post("/api/v1/keys", json=pinned)).is_success
+        await both.put(agent_id, subject="squatter", name="Squatter")
+        await both.pull()
+        assert await both.ids() == set()
+        document = sign_profile(profile(agent_id, updated_at="2026-05-01T00:00:00Z"), key)
+        added = await both.here.as_("owner").post("/api/v1/agents?ttl_seconds=60", json=document)
+        assert added.status_code == 201
+        both.here.clock.advance(7200)
+        both.there.clock.advance(7200)
+        await both.put(agent_id, subject="squatter", name="Squatter", description="Once more.", version="2")
+        await both.pull()
+        assert await both.ids() == set()
+        assert both.puller.view().parked_reasons
+        again = sign_profile(profile(agent_id, updated_at="2026-05-02T00:00:00Z"), key)
+        assert (await both.here.as_("owner").post("/api/v1/agents", json=again)).status_code == 201
+
+
+async def test_a_peer_brings_in_no_id_of_a_proven_domain_and_its_owner_takes_over(tmp_path: Path) -> None:
+    """THREATS E4: beside the owner, and before it came."""
+    async with dns_server() as names, pair(tmp_path, resolver=names.address) as both:
+        await both.put("agent:early.example.com", subject="squatter")
+        await both.pull()
+        owner = both.here.as_("owner")
+        for domain in ("bank.example.com", "early.example.com"):
+            made = (await owner.post("/api/v1/domains", json={"domain": domain, "method": "dns"})).json()
+            names.set(made["place"], "TXT", [f'"{made["line"]}"'])
+            assert (await owner.post(f"/api/v1/domains/{domain}:check")).status_code == 200
+        await both.put("agent:bank.example.com", subject="squatter")
+        await both.pull()
+        assert "agent:bank.example.com" not in await both.ids()
+        for agent_id in ("agent:bank.example.com", "agent:early.example.com"):
+            answer = await owner.post("/api/v1/agents", json=profile(agent_id, name="Ours"))
+            assert answer.is_success, answer.text
+            await both.pull()
+            assert (await both.get(agent_id))["name"] == "Ours"
+
+
 async def test_a_local_registration_takes_the_place_of_a_copy(tmp_path: Path) -> None:
     async with pair(tmp_path) as both:
         await both.put("urn:ex:a", name="Theirs")
@@ -197,7 +245,7 @@ async def test_reading_a_page_again_changes_nothing(tmp_path: Path) -> None:
         await both.put("urn:ex:a")
         await both.pull()
         revision = both.here.registry.changes.revision
-        both.puller._restart_snapshot()
+        both.puller.restart_snapshot()
         await both.pull()
         events = await both.here.application.store.events(revision, 100)
         assert [event for event in events if event.id == "urn:ex:a"] == []
@@ -343,17 +391,17 @@ async def test_missing_records_go_after_two_snapshots_and_many_stop_the_pull(
             await both.put(f"urn:ex:{number}")
         await both.pull()
         both.sender.tamper = lambda lines: [line for line in lines if line.get("id") != "urn:ex:0"]
-        both.puller._restart_snapshot()
+        both.puller.restart_snapshot()
         await both.pull(1)
         assert "urn:ex:0" in await both.ids()  # one snapshot is no proof
-        both.puller._restart_snapshot()
+        both.puller.restart_snapshot()
         await both.pull(1)
         assert "urn:ex:0" not in await both.ids()
         monkeypatch.setattr(limits, "PEER_BRAKE_RECORDS", 2)
         both.sender.tamper = lambda lines: lines[-1:]
-        both.puller._restart_snapshot()
+        both.puller.restart_snapshot()
         await both.pull(1)
-        both.puller._restart_snapshot()
+        both.puller.restart_snapshot()
         with pytest.raises(PeerProblem, match="paused"):
             await both.pull(1)
         assert len(await both.ids()) == 4
@@ -483,3 +531,60 @@ async def test_no_credential_can_be_a_peer(tmp_path: Path) -> None:
         assert (await bench.admin().post("/api/v1/apikeys", json=body)).status_code == 400
         body = {"sub": "urn:waypost:peer:there", "scopes": ["discover:write"], "ttl_seconds": 60}
         assert (await bench.admin().post("/api/v1/tokens", json=body)).status_code == 400
+
+
+async def test_a_peer_cannot_speak_for_another_origin(tmp_path: Path) -> None:
+    """FED-5: the last service of the path must be the one that signed the page, or a peer could replace copies of others."""
+    async with pair(tmp_path) as both:
+        await both.put("urn:ex:a")
+        await both.put("urn:ex:b")
+
+        def pretend(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            for line in lines[:-1]:
+                if line["id"] == "urn:ex:a":
+                    line["origin"]["service_id"] = "urn:uuid:0"  # directly from another service
+                else:
+                    line["origin"]["path"] = ["urn:uuid:0"]  # by way of another one
+            return lines
+
+        both.sender.tamper = pretend
+        await both.pull(1)
+        assert await both.ids() == set()
+        assert both.puller.view().parked_reasons == {"other_path": 2}
+
+
+async def test_of_two_origins_the_one_with_more_authority_counts(tmp_path: Path) -> None:
+    """A copy from a peer that was granted the namespace goes before other copies; the origin itself before both."""
+    async with service(tmp_path) as bench:
+        registry = bench.registry
+
+        def copy(peer: str, origin: str, *, path: tuple[str, ...] = ("urn:uuid:x",), granted: bool = False) -> Command:
+            document = json.dumps(profile("urn:ex:a", name=peer)).encode()
+            dialect, decoded = registry.decode(document)
+            publication = Publication(
+                dialect=dialect, document=document, decoded=decoded, principal=peer_principal(peer), via="peer"
+            )
+            federation = Federation(
+                peer=peer,
+                origin_service=origin,
+                origin_id="urn:ex:a",
+                received_at=0.0,
+                service_id=origin,
+                path=path,
+                is_granted=granted,
+            )
+            record = MirroredRecord(publications=(publication,), federation=federation, visibility="public")
+            return registry.mirror_command(record)
+
+        async def name_after(command: Command) -> str:
+            await registry.execute_all((command,))
+            (found,) = await registry.registrations(["urn:ex:a"])
+            return found.record.name
+
+        assert await name_after(copy("first", "urn:uuid:1")) == "first"
+        assert await name_after(copy("second", "urn:uuid:2")) == "first"
+        assert await name_after(copy("granted", "urn:uuid:3", granted=True)) == "granted"
+        assert await name_after(copy("fourth", "urn:uuid:4", granted=True)) == "granted"
+        assert await name_after(copy("origin", "urn:uuid:5", path=())) == "origin"
+        assert await name_after(copy("granted", "urn:uuid:3", granted=True)) == "origin"
+        assert await name_after(copy("other", "urn:uuid:6", path=())) == "origin"

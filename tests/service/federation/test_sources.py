@@ -13,10 +13,9 @@ import pytest
 
 from support.service import Bench, service
 from waypost.errors import FetchFailed
+from waypost.federation.kinds.port import PeerProblem
 from waypost.federation.peers import PeerRequest
 from waypost.federation.pull import Puller
-from waypost.federation.service import PeerService
-from waypost.federation.sources import PeerProblem
 from waypost.model.principal import Principal
 from waypost.registry.ports import FetchPurpose, FetchResponse
 
@@ -54,8 +53,8 @@ class FakeSite:
 
 @asynccontextmanager
 async def follower(tmp_path: Path, site: FakeSite, **request: Any) -> AsyncIterator[tuple[Bench, Puller]]:
-    async with service(tmp_path, base_url="http://here.example") as here:
-        peers = PeerService(here.registry, site, lambda may_reexport: here.application.peers.feed)
+    async with service(tmp_path, base_url="http://here.example", sender=site) as here:
+        peers = here.application.peers
         await peers.add(ADMIN, PeerRequest(url=URL, name="other", **request))
         await peers.stop()  # the test pulls itself
         yield here, peers._pullers["other"]
@@ -148,7 +147,7 @@ async def test_an_unchanged_server_is_not_stored_again(tmp_path: Path) -> None:
     async with follower(tmp_path, FakeSite(fake.answer)) as (here, puller):
         await pull(puller)
         before = here.registry.changes.revision
-        puller._restart_snapshot()
+        puller.restart_snapshot()
         await pull(puller)
         assert here.registry.changes.revision == before
 
@@ -229,7 +228,7 @@ async def test_a_catalog_and_those_in_it_are_read(tmp_path: Path) -> None:
     site = FakeSite(CatalogSite(catalogs).answer)
     async with follower(tmp_path, site) as (here, puller):
         await pull(puller)
-        assert puller.peer.kind == "catalog"
+        assert puller.peer.kind == "ard"  # a site that has catalogs
         assert sorted(versions_of(here)) == ["a", "b", "c", "d"]
 
 
@@ -257,10 +256,10 @@ async def test_entries_go_after_two_readings_without_them(tmp_path: Path) -> Non
 
 
 async def test_a_site_that_is_no_registry_is_refused(tmp_path: Path) -> None:
-    async with service(tmp_path) as here:
-        site = FakeSite(lambda path, query, headers: (404, {}, {}))
-        peers = PeerService(here.registry, site, lambda may_reexport: here.application.peers.feed)
+    site = FakeSite(lambda path, query, headers: (404, {}, {}))
+    async with service(tmp_path, sender=site) as here:
+        peers = here.application.peers
         with pytest.raises(FetchFailed, match="not a registry"):
             await peers.add(ADMIN, PeerRequest(url=URL))
-        assert len(site.requests) <= 5
+        assert len(site.requests) <= 10
         assert peers.list() == ()
