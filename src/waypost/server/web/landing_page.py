@@ -9,23 +9,39 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
+import msgspec
+
 from waypost.errors import InvalidParameter
 from waypost.model.json import JsonObject
 from waypost.model.names import parse_domain
 from waypost.model.registration import Registration
 from waypost.model.verdict import TrustSummary
-from waypost.server.web.agent_cards import liveness, trust_badge, trust_checklist
-from waypost.server.web.agent_page import copyable_code
-from waypost.server.web.layout import WebPage, definition_list, section
-from waypost.server.web.markup import Html, HtmlContent, el, escape_multiline, external_link, join, json_script
+from waypost.server.web.agent_cards import make_summary
+from waypost.server.web.layout import LinkPreview, WebPage
 
 _CONTEXT = {"@context": "https://schema.org", "@type": "SoftwareApplication"}
 
 CONNECT_PATH = "/agent/connect"
 
 
-def adp_metadata(document: JsonObject) -> Html:
+class AdpMetadata(msgspec.Struct, frozen=True, kw_only=True):
     """The complete metadata, equal to the well-known document, as JSON-LD and meta tags (ADP-33, ADP-34)."""
+
+    tags: list[tuple[str, str]]
+    linked_data: JsonObject
+    capabilities: list[CapabilityView]
+
+
+class CapabilityView(msgspec.Struct, frozen=True, kw_only=True):
+    """ADP-35."""
+
+    name: str
+    description: str | None
+    inputs: str
+    outputs: str
+
+
+def make_adp_metadata(document: JsonObject) -> AdpMetadata:
     identity: Any = document.get("identity")
     identity = identity if isinstance(identity, dict) else {}
     key: Any = identity.get("publicKey")
@@ -34,107 +50,65 @@ def adp_metadata(document: JsonObject) -> Html:
         ("agent-id", identity.get("id")),
         ("agent-protocol", document.get("protocol")),
         ("agent-fingerprint", fingerprint),
+        ("description", identity.get("description")),
     )
-    metas = [el("meta", name=name, content=value) for name, value in named if isinstance(value, str)]
-    described = identity.get("description")
-    if isinstance(described, str):
-        metas.append(el("meta", name="description", content=described))
-    return join((metas, json_script(_CONTEXT | document, "application/ld+json")))
-
-
-def capability_list(document: JsonObject, status: str) -> Html:
-    """ADP-35."""
     listed: Any = document.get("capabilities")
     shown = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
-    return el("capability-list", [_capability(each, status) for each in shown], role="list")
+    return AdpMetadata(
+        tags=[(name, value) for name, value in named if isinstance(value, str)],
+        linked_data=_CONTEXT | _schema_org(document, identity, shown) | document,
+        capabilities=[_capability(each) for each in shown],
+    )
 
 
-def _capability(capability: JsonObject, status: str) -> Html:
-    name = capability.get("name") or capability.get("id") or ""
+def _schema_org(document: JsonObject, identity: JsonObject, capabilities: list[JsonObject]) -> JsonObject:
+    """What search engines read of a `SoftwareApplication`. Members of ADP have other names, and theirs come first."""
+    meta: Any = document.get("meta")
+    meta = meta if isinstance(meta, dict) else {}
+    agent_id = identity.get("id")
+    domain = agent_id.removeprefix("agent:") if isinstance(agent_id, str) and agent_id.startswith("agent:") else None
+    features = [str(each.get("name") or each.get("id")) for each in capabilities if each.get("name") or each.get("id")]
+    described = [each.get("description") for each in capabilities]
+    members = {
+        "name": identity.get("name"),
+        "identifier": agent_id,
+        "url": None if domain is None else f"https://{domain}/",
+        "description": identity.get("description") or next((text for text in described if isinstance(text, str)), None),
+        "applicationCategory": "AI agent",
+        "featureList": features or None,
+        "softwareVersion": meta.get("version"),
+        "dateModified": meta.get("updated"),
+    }
+    return {name: value for name, value in members.items() if isinstance(value, str | list)}
+
+
+def _capability(capability: JsonObject) -> CapabilityView:
     description = capability.get("description")
-    goes = [
-        join((el("dt", word), el("dd", ", ".join(map(str, values)))))
-        for word, values in (("takes", capability.get("input")), ("gives", capability.get("output")))
-        if isinstance(values, list) and values
-    ]
-    return el(
-        "capability",
-        el("h3", str(name)),
-        el("p", escape_multiline(description), class_="publisher-text") if isinstance(description, str) else None,
-        el("dl", goes, class_="inline") if goes else None,
-        name=str(name),
-        status=status,
-        role="listitem",
+    return CapabilityView(
+        name=str(capability.get("name") or capability.get("id") or ""),
+        description=description if isinstance(description, str) else None,
+        inputs=_join_names(capability.get("input")),
+        outputs=_join_names(capability.get("output")),
     )
 
 
-def connect_form(label: str) -> Html:
-    form = el(
-        "form",
-        el("label", label, for_="from"),
-        el(
-            "div",
-            el(
-                "input",
-                id="from",
-                name="from",
-                type="text",
-                placeholder="agent:your.example.com",
-                required=True,
-                maxlength=300,
-                autocomplete="off",
-                spellcheck="false",
-            ),
-            el("button", "Connect", type="submit"),
-            class_="ask",
-        ),
-        action=CONNECT_PATH,
-        method="post",
-    )
-    return el("connect-form", form, action=CONNECT_PATH)
+def _join_names(values: Any) -> str:
+    return ", ".join(map(str, values)) if isinstance(values, list) else ""
 
 
-def make_landing_page(registration: Registration, document: JsonObject, trust: TrustSummary) -> WebPage:
+def make_landing_page(
+    registration: Registration, document: JsonObject, trust: TrustSummary, preview: LinkPreview | None
+) -> WebPage:
     """The page of an agent under its own domain."""
-    record = registration.record
-    status = registration.status
-    card = el(
-        "agent-card",
-        el(
-            "header",
-            el("div", el("h1", record.name), trust_badge(trust), liveness(registration), class_="head"),
-            el("p", el("code", record.id), class_="fine"),
-            class_="agent-head",
-        ),
-        el("p", escape_multiline(record.description), class_="lead publisher-text"),
-        el("p", [join((el("span", tag, class_="tag"), " ")) for tag in record.tags], class_="labels"),
-        section("What it can do", capability_list(document, status), name="can"),
-        section("Connect", connect_form("Your agent"), _endpoints(document), name="connect"),
-        section("How far it can be trusted", trust_checklist(trust), name="trust"),
-        section("For programs", _documents(), name="programs"),
-        class_="landing",
-    )
-    return WebPage(title=record.name, main=card, head=adp_metadata(document))
-
-
-def _endpoints(document: JsonObject) -> HtmlContent:
     endpoints: Any = document.get("endpoints")
-    if not isinstance(endpoints, dict):
-        return None
-    rows: list[tuple[str, HtmlContent]] = [
-        (name, external_link(value, el("code", value))) for name, value in endpoints.items() if isinstance(value, str)
-    ]
-    return definition_list(rows)
-
-
-def _documents() -> Html:
-    links = (
-        ("/.well-known/agent.json", "ADP document"),
-        ("/.well-known/agent-card.json", "A2A card"),
-        ("/.well-known/agent-card", "Agent Framework card"),
-        ("/.well-known/ai-catalog.json", "AI Catalog"),
-    )
-    return el("ul", [el("li", el("a", name, href=path)) for path, name in links], class_="plain")
+    endpoints = endpoints if isinstance(endpoints, dict) else {}
+    values = {
+        "agent": make_summary(registration, trust),
+        "record": registration.record,
+        "adp": make_adp_metadata(document),
+        "endpoints": [(name, value) for name, value in endpoints.items() if isinstance(value, str)],
+    }
+    return WebPage(template="landing.html", title=registration.record.name, values=values, preview=preview)
 
 
 def parse_agent_input(text: str) -> str:
@@ -166,28 +140,12 @@ def _next_steps(endpoints: dict[str, str]) -> str:
 def make_connect_page(info: JsonObject) -> WebPage:
     to, asker = str(info["to"]), str(info["from"])
     endpoints: dict[str, str] = info["endpoints"]
-    steps = [
-        el(
-            "li",
-            "Publish your own document at ",
-            el("code", f"https://{asker.removeprefix('agent:')}/.well-known/agent.json"),
-            ", with the key that you sign with.",
-        ),
-        el(
-            "li",
-            "Open ",
-            el("code", endpoints.get("chat", "the agent's endpoint")),
-            " and send a signed hello. Both sides authenticate there; this form proves nothing.",
-        ),
-        el("li", "From a terminal:", copyable_code(f"waypost chat {shlex.quote(to)}", "command")),
-    ]
-    main: Html = el(
-        "div",
-        el("h1", "How to connect"),
-        el("p", el("code", asker), " → ", el("code", to), class_="lead"),
-        el("p", str(info["next"])),
-        el("ol", steps, class_="steps"),
-        el("p", el("a", "Back", href="/")),
-        class_="landing",
-    )
-    return WebPage(title="How to connect", main=main)
+    values = {
+        "to": to,
+        "asker": asker,
+        "domain": asker.removeprefix("agent:"),
+        "chat": endpoints.get("chat", "the agent's endpoint"),
+        "next": str(info["next"]),
+        "command": f"waypost chat {shlex.quote(to)}",
+    }
+    return WebPage(template="connect.html", title="How to connect", values=values)

@@ -18,8 +18,6 @@ from waypost.model.principal import INTERNAL, PUBLIC
 from waypost.model.registration import CatalogEntry
 from waypost.registry.ports import CommittedChange
 from waypost.registry.registry import Registry
-from waypost.server.web.agent_cards import agent_path
-from waypost.server.web.markup import Html, el, time_element
 
 _EVERYTHING = "*"
 _SHARED = (_EVERYTHING, PUBLIC, INTERNAL)
@@ -42,6 +40,10 @@ class VisibleChange(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     name: str
     at: float
+
+    @property
+    def is_removal(self) -> bool:
+        return self.type in _REMOVAL_EVENTS
 
 
 class RecentChanges:
@@ -147,13 +149,3 @@ def _visible_change(change: ChangeSummary, audience: frozenset[str] | None) -> V
         return None
     name = event.id if kind in _REMOVAL_EVENTS else change.name or event.id
     return VisibleChange(type=kind, id=event.id, name=name, at=event.at)
-
-
-def change_line(change: VisibleChange) -> Html:
-    named = (
-        el("span", change.name, class_="name")
-        if change.type in _REMOVAL_EVENTS
-        else el("a", change.name, href=agent_path(change.id), class_="name")
-    )
-    kind = el("span", change.type, class_=f"kind {change.type}")
-    return el("li", kind, " ", named, " ", time_element(change.at), data_id=change.id)

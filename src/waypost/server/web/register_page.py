@@ -1,9 +1,11 @@
-"""Registration from a page: paste a document or enter an address, review what was recognised, then save exactly that."""
+"""Registration from a page: paste or drop a document, or enter an address; review what was recognised; save exactly that."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 
@@ -14,16 +16,27 @@ from waypost.registry.importer import ImportedAgent, Importer, ImportRequest, Im
 from waypost.registry.publication import PublicationReceipt
 from waypost.responses.agents import ExistingAgent
 from waypost.server.auth.sessions import WebUser
-from waypost.server.web.agent_cards import agent_path, level_badge, trust_checklist
-from waypost.server.web.agent_page import copyable_code, format_document
-from waypost.server.web.layout import csrf_field, error_note
-from waypost.server.web.markup import EMPTY_HTML, Html, HtmlContent, el, escape_form_value, escape_multiline, join
+from waypost.server.web.agent_cards import hue_of, initial_of, shown_protocols
+from waypost.server.web.agent_page import format_document
+from waypost.server.web.layout import WebPage
+from waypost.server.web.publishers import find_publisher_of
+from waypost.server.web.trust_ladder import TrustLadder, make_trust_ladder
 
-_SIGN_IN_HINT = (
-    "Registering needs a token with the scope ",
-    "discover:write",
+_MAX_MEMBERS: Final = 40
+_VALUE_CHARS: Final = 400
+_VISIBILITY_TEXTS: Final = (
+    ("", "as the document or the settings say"),
+    ("public", "everybody"),
+    ("internal", "everybody with a token"),
+    ("private", "only me and invitees"),
 )
-_MAX_MEMBERS = 40
+_EXAMPLES: Final = {
+    "A2A card": "a2a-card.json",
+    "MCP server.json": "mcp-server.json",
+    "ADP document": "adp-document.json",
+    "Profile": "profile.json",
+}
+_FOLDER: Final = Path(__file__).with_name("examples")
 
 
 class RegistrationForm(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,132 +84,56 @@ class RegisterPage:
 
     # --- Rendering -------------------------------------------------------------------------------
 
-    def form(
-        self, entered: RegistrationForm, visitor: WebUser, *after: HtmlContent, error: WaypostError | None = None
-    ) -> Html:
-        choices = [
-            el("option", text, value=value, selected=value == entered.visibility)
-            for value, text in (
-                ("", "as the document or the settings say"),
-                ("public", "everybody"),
-                ("internal", "everybody with a token"),
-                ("private", "only me and invitees"),
-            )
-        ]
-        fields = el(
-            "form",
-            csrf_field(visitor),
-            el("label", "A document, in any dialect", for_="document"),
-            el(
-                "textarea",
-                escape_form_value(entered.document),
-                id="document",
-                name="document",
-                rows=12,
-                spellcheck="false",
-                autocomplete="off",
-                placeholder='{"name": …}',
-            ),
-            el("p", "or", class_="or"),
-            el("label", "An address: of a document, or of a host whose well-known documents are tried", for_="address"),
-            el(
-                "input",
-                id="address",
-                name="address",
-                type="text",
-                value=escape_form_value(entered.address),
-                placeholder="https://agent.example.com/.well-known/agent-card.json",
-                maxlength=limits.FETCH_URL_CHARS,
-                spellcheck="false",
-                autocomplete="off",
-            ),
-            el(
-                "div",
-                el("label", "Visible to ", el("select", choices, name="visibility")),
-                el("button", "Look", name="do", value="look", class_="first"),
-                class_="row",
-            ),
-            action="/register",
-            method="post",
-            class_="entry",
-        )
-        return el(
-            "div",
-            el("h1", "Register an agent"),
-            el(
-                "p",
-                "A2A card, MCP server.json, ADP document, AI Catalog entry, RTFS card, OASF record, announcement or profile: "
-                "the format is detected.",
-                class_="lead",
-            ),
-            error_note(error) if error is not None else None,
-            after,
-            fields,
-            class_="register",
-        )
-
-    def preview(self, found: ImportResult, entered: RegistrationForm, visitor: WebUser) -> Html:
-        shown = [_agent(each) for each in found.agents]
-        fits = any(each.error is None for each in found.agents)
-        save = el(
-            "form",
-            csrf_field(visitor),
-            el("input", type="hidden", name="document", value=escape_form_value(entered.document)),
-            el("input", type="hidden", name="address", value=escape_form_value(entered.address)),
-            el("input", type="hidden", name="visibility", value=entered.visibility),
-            el("input", type="hidden", name="digest", value=found.digest),
-            el(
-                "button",
-                "Save" if len(shown) == 1 else f"Save {len(shown)} agents",
-                name="do",
-                value="save",
-                class_="first",
-            ),
-            action="/register",
-            method="post",
-        )
-        where = el("p", "Found at ", el("code", found.url), class_="soft") if entered.address else None
-        return el(
-            "section",
-            el("h2", "This is what was recognised", id="seen-title"),
-            where,
-            shown,
-            save if fits else None,
-            class_="preview",
-            aria_labelledby="seen-title",
-        )
-
-    def sign_in_required(self) -> Html:
-        return el(
-            "div",
-            el("h1", "Register an agent"),
-            el("p", *_SIGN_IN_HINT[:1], el("code", _SIGN_IN_HINT[1]), "."),
-            el("p", el("a", "Sign in", href="/sign-in?next=/register", class_="button")),
-            el("p", "From a terminal: ", el("code", "waypost register FILE"), class_="soft"),
-            class_="state",
-        )
+    def page(
+        self,
+        visitor: WebUser,
+        entered: RegistrationForm | None = None,
+        *,
+        found: ImportResult | None = None,
+        receipts: list[PublicationReceipt] | None = None,
+        error: WaypostError | None = None,
+    ) -> WebPage:
+        """The form; with what was recognised in it, what was saved, or what was wrong."""
+        values = {
+            "entered": entered or RegistrationForm(),
+            "visibilities": _VISIBILITY_TEXTS,
+            "examples": example_documents(),
+            "url_chars": limits.FETCH_URL_CHARS,
+            "document_bytes": limits.DOCUMENT_BYTES,
+            "preview_of": _preview(found) if found is not None else None,
+            "receipts": [_receipt_view(receipt) for receipt in receipts or ()],
+            "error": error,
+        }
+        return WebPage(template="register.html", title="Register", values=values, visitor=visitor, section="/register")
 
 
-def saved_notice(receipt: PublicationReceipt) -> Html:
-    """The result of saving a document."""
-    held = receipt.outcome == "held"
-    return el(
-        "div",
-        el("p", el("strong", OUTCOME_TEXTS.get(receipt.outcome, receipt.outcome))),
-        el("p", el("a", receipt.id, href=agent_path(receipt.id))),
-        [el("p", warning, class_="soft") for warning in receipt.warnings],
-        class_=f"notice {'warn' if held else 'good'}",
-        role="status",
-    )
+class ExampleDocument(msgspec.Struct, frozen=True, kw_only=True):
+    title: str
+    text: str
 
 
-def saved_note(outcome: str) -> Html | None:
-    """A short result above the agent's page."""
-    text = OUTCOME_TEXTS.get(outcome)
-    return None if text is None else el("p", text, class_="notice good", role="status")
+@cache
+def example_documents() -> list[ExampleDocument]:
+    """A document of each format that people bring most, to start from."""
+    return [
+        ExampleDocument(title=title, text=(_FOLDER / name).read_text(encoding="utf-8"))
+        for title, name in _EXAMPLES.items()
+    ]
 
 
-OUTCOME_TEXTS = {
+class ReceiptView(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    text: str
+    is_held: bool
+    warnings: tuple[str, ...]
+
+
+def _receipt_view(receipt: PublicationReceipt) -> ReceiptView:
+    text = OUTCOME_TEXTS.get(receipt.outcome, receipt.outcome)
+    return ReceiptView(id=receipt.id, text=text, is_held=receipt.outcome == "held", warnings=tuple(receipt.warnings))
+
+
+OUTCOME_TEXTS: Final = {
     "created": "Registered.",
     "updated": "Updated.",
     "refreshed": "Refreshed: the content is unchanged.",
@@ -205,60 +142,70 @@ OUTCOME_TEXTS = {
 }
 
 
-def _agent(found: ImportedAgent) -> Html:
+class RecognisedAgent(msgspec.Struct, frozen=True, kw_only=True):
+    """One agent of the document, before it is saved."""
+
+    error: WaypostError | None = None
+    id: str = ""
+    name: str = ""
+    dialect: str = ""
+    trust: TrustLadder | None = None
+    existing: ExistingAgent | None = None
+    warnings: tuple[str, ...] = ()
+    description: str = ""
+    initial: str = ""
+    hue: int = 0
+    publisher: str | None = None
+    protocols: list[str] = []
+    tags: tuple[str, ...] = ()
+    endpoints: list[tuple[str, str]] = []  # protocol and address
+    examples: list[str] = []
+    members: list[tuple[str, str, bool]] = []  # name, value, and whether it is plain text
+    losses: list[tuple[str, str]] = []
+    document: str = ""
+
+
+class RegistrationPreview(msgspec.Struct, frozen=True, kw_only=True):
+    agents: list[RecognisedAgent]
+    digest: str
+    url: str
+
+    @property
+    def can_be_saved(self) -> bool:
+        return any(agent.error is None for agent in self.agents)
+
+
+def _preview(found: ImportResult) -> RegistrationPreview:
+    agents = [_recognise(each) for each in found.agents]
+    return RegistrationPreview(agents=agents, digest=found.digest, url=found.url)
+
+
+def _recognise(found: ImportedAgent) -> RecognisedAgent:
     if found.error is not None or found.decoded is None:
-        return error_note(found.error) if found.error is not None else EMPTY_HTML
-    record = found.agent() or {}
-    decoded = found.decoded
-    return el(
-        "article",
-        el(
-            "div",
-            el("h3", decoded.record.name or decoded.record.id),
-            level_badge(found.trust.level),
-            el("span", found.dialect, class_="protocol"),
-            class_="head",
-        ),
-        el("p", el("code", decoded.record.id), class_="fine"),
-        _existing(found.existing),
-        [el("p", warning, class_="notice warn") for warning in decoded.warnings],
-        el("h4", "The record it becomes"),
-        _mapping(record),
-        _losses(found),
-        el("h4", "What was checked"),
-        trust_checklist(found.trust),
-        el("details", el("summary", "The document"), copyable_code(format_document(found.document), "document")),
-        class_="recognised",
+        return RecognisedAgent(error=found.error)
+    decoded, record = found.decoded, found.agent() or {}
+    publisher = find_publisher_of(decoded.record)
+    return RecognisedAgent(
+        id=decoded.record.id,
+        name=decoded.record.name or decoded.record.id,
+        dialect=found.dialect,
+        trust=make_trust_ladder(found.trust),
+        existing=found.existing,
+        warnings=tuple(decoded.warnings),
+        description=decoded.record.description,
+        initial=initial_of(decoded.record.name or decoded.record.id),
+        hue=hue_of(publisher or decoded.record.id),
+        publisher=publisher,
+        protocols=shown_protocols(decoded.record),
+        tags=decoded.record.tags,
+        endpoints=[(each.protocol, each.endpoint) for each in decoded.record.bindings],
+        examples=[each.text for each in decoded.record.examples][: limits.PAGE_EXAMPLES],
+        members=[_member(name, value) for name, value in list(record.items())[:_MAX_MEMBERS]],
+        losses=[(loss.path, loss.reason) for loss in decoded.losses],
+        document=format_document(found.document),
     )
 
 
-def _existing(existing: ExistingAgent | None) -> HtmlContent:
-    if existing is None:
-        return el("p", "New: no agent is registered under this id.", class_="soft")
-    if existing.yours:
-        return el("p", "Saving updates ", el("a", existing.id, href=agent_path(existing.id)), ".")
-    return el("p", "Another subject owns this id: saving will be refused.", class_="notice bad")
-
-
-def _mapping(record: dict[str, Any]) -> Html:
-    rows = [
-        el("tr", el("th", el("code", name), scope="row"), el("td", _value(value)))
-        for name, value in list(record.items())[:_MAX_MEMBERS]
-    ]
-    table = el("table", el("tbody", rows), class_="mapping")
-    return el("div", table, class_="wide", tabindex="0", role="region", aria_label="The record it becomes")
-
-
-def _value(value: Any) -> Html:
-    if isinstance(value, str):
-        return el("span", escape_multiline(value if len(value) <= 400 else value[:400] + "…"), class_="publisher-text")
-    text = json.dumps(value, ensure_ascii=False)
-    return el("code", text if len(text) <= 400 else text[:400] + "…")
-
-
-def _losses(found: ImportedAgent) -> HtmlContent:
-    losses = found.decoded.losses if found.decoded is not None else ()
-    if not losses:
-        return el("p", "Nothing is lost: the received bytes are stored as well.", class_="soft")
-    lines = [el("li", el("code", loss.path), " ", loss.reason) for loss in losses]
-    return join((el("h4", "Members that the record cannot hold"), el("ul", lines, class_="losses")))
+def _member(name: str, value: Any) -> tuple[str, str, bool]:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return name, text if len(text) <= _VALUE_CHARS else f"{text[:_VALUE_CHARS]}…", isinstance(value, str)

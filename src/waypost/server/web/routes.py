@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 from urllib.parse import parse_qsl
 
 import msgspec
 
 from waypost import limits
 from waypost.errors import InvalidRequest, Misdirected, NotFound, Unauthorized, WaypostError, error_codes
+from waypost.federation.service import PeerService
 from waypost.model.json import JsonObject
-from waypost.model.principal import PUBLIC, SCOPE_READ, SCOPE_WRITE, audience, require_scope
+from waypost.model.principal import PUBLIC, SCOPE_ADMIN, SCOPE_READ, SCOPE_WRITE, audience, require_scope
 from waypost.model.registration import Registration, trust_of
 from waypost.registry.importer import Importer
 from waypost.registry.registry import Registry
 from waypost.registry.trust_store import RevocationEntry
+from waypost.responses.service import WorkerStats
 from waypost.server.api.rest.changes import WatchApi
 from waypost.server.auth.callers import RateLimits, TrustedProxies
 from waypost.server.auth.sessions import SIGN_IN_PARAMETER, WebSessions, WebUser
@@ -26,37 +29,30 @@ from waypost.server.http.routing import BodySpec, Handler, ParameterSpec, Reques
 from waypost.server.renderer import Renderer, parse_rendered
 from waypost.server.web.agent_cards import AgentCards, agent_path
 from waypost.server.web.agent_page import AgentPage, AgentPageOptions
-from waypost.server.web.catalog_page import CatalogPage, parse_search_form
+from waypost.server.web.assets import asset_routes
+from waypost.server.web.catalog_page import CatalogPage, CatalogResults, SearchForm, parse_search_form
 from waypost.server.web.landing_page import (
     CONNECT_PATH,
-    adp_metadata,
-    capability_list,
-    connect_form,
     connection_info,
+    make_adp_metadata,
     make_connect_page,
     make_landing_page,
     parse_agent_input,
 )
 from waypost.server.web.layout import (
+    LinkPreview,
     WebPage,
-    asset_routes,
     error_response,
-    open_access_notice,
     page_response,
     render_page,
     see_other,
     uncached_response,
 )
-from waypost.server.web.markup import Html, el
 from waypost.server.web.recent_changes import RecentChanges
-from waypost.server.web.register_page import (
-    RegisterPage,
-    RegistrationForm,
-    parse_registration_form,
-    saved_note,
-    saved_notice,
-)
+from waypost.server.web.register_page import OUTCOME_TEXTS, RegisterPage, RegistrationForm, parse_registration_form
 from waypost.server.web.sign_in_page import make_sign_in_page, parse_return_path
+from waypost.server.web.stats_page import make_stats_page
+from waypost.server.web.templating import render
 
 _FORM_MEDIA_TYPE = "application/x-www-form-urlencoded"
 
@@ -85,6 +81,7 @@ _HTML_ANSWER = {200: BodySpec(schema={"type": "string"}, content_type="text/html
 _FORM_BODY = BodySpec(schema={"type": "object"}, content_type="application/x-www-form-urlencoded")
 
 _PART_PARAMETER = "part"
+_PITCH = "Find the agent that does the job, in any protocol, and see why it fits and how far it can be trusted."
 
 
 class WebDependencies(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +95,9 @@ class WebDependencies(msgspec.Struct, frozen=True, kw_only=True):
     sessions: WebSessions
     importer: Importer
     watch: WatchApi
-    reference: Callable[[], str]  # the API reference as HTML
+    reference: Callable[[], dict[str, Any]]  # the values of the API reference
+    peers: PeerService
+    workers: Callable[[], tuple[WorkerStats, ...]] | None  # the state of the service's processes, where it has several
     open_access: bool
     rates: RateLimits
     origin: TrustedProxies
@@ -118,6 +117,8 @@ class WebPages:
             self._route("GET", "/", self.home, "The list of agents; under a hosted domain the page of that agent"),
             self._route("GET", "/a/{id}", self.agent, "The page of an agent", ParameterSpec(name="as")),
             self._route("GET", "/changes", self.changes, "The latest changes"),
+            self._route("GET", "/stats", self.stats, "Statistics"),
+            self._route("GET", "/peers", self.peers, "The registries that this one follows, for admins"),
             self._route("GET", "/reference", self.reference, "The API reference, for signed-in visitors"),
             self._route("GET", "/changes/stream", self.stream, "Live changes, for the page"),
             self._route("GET", "/register", self.register_form, "Register an agent from a page"),
@@ -195,99 +196,103 @@ class WebPages:
             return self._landing(call, alone)
         code = call.request.param(SIGN_IN_PARAMETER)
         if code is not None:
-            return see_other("/", await self.sessions.redeem(code))
+            return await self._redeem(code, visitor)
         form = parse_search_form(call.request)
-        found = await self._catalog.found(form, visitor)
+        found = await self._catalog.find(form, visitor)
         if call.request.param(_PART_PARAMETER) == "found":
-            return page_response(call, found.encode(), visitor)
+            return page_response(call, render("_found.html", found=found, visitor=visitor).encode(), visitor)
         changed = self._registry.entries.last_modified(audience(visitor.reader)) or 0.0
-        sheet = self._catalog_sheet(self._catalog.search_box(form), found, visitor, title=form.text or "Agents")
         return page_response(
             call,
-            render_page(sheet),
+            render_page(self._home_page(form, found, visitor)),
             visitor,
             max(self._parts.service.registration.changed_at, changed) if form.is_plain else None,
         )
 
-    def _landing(self, call: RequestContext, alone: Registration) -> AnyResponse:
-        sheet = make_landing_page(alone, self._document(alone), trust_of(alone))
-        if alone.visibility != PUBLIC:
-            return uncached_response(render_page(sheet), None)
-        changed = self._parts.hosting.get(alone, self._registry.clock.now()).changed_at
-        return page_response(call, render_page(sheet), None, max(alone.changed_at, changed))
+    async def _redeem(self, code: str, visitor: WebUser) -> AnyResponse:
+        """Sign in by a link. Who is signed in already and opens the link again stays signed in and is told so."""
+        try:
+            return see_other("/", await self.sessions.redeem(code))
+        except Unauthorized:
+            if not visitor.is_signed_in:
+                raise
+            return uncached_response(render_page(make_sign_in_page(visitor, "/", has_used_link=True)), visitor)
 
-    def _catalog_sheet(self, box: Html, found: Html, visitor: WebUser, title: str) -> WebPage:
-        document = self._document(self._parts.service.registration)
-        main = el(
-            "div",
-            el("div", el("h1", "Agents"), self._catalog.figures(visitor), box, class_="masthead"),
-            found,
-            el(
-                "aside",
-                el("h2", el("a", "Latest changes", href="/changes")),
-                self._catalog.feed(visitor),
-                class_="changes",
-                aria_label="Latest changes",
-            ),
-            self._own_card(document),
-            class_="catalog",
-        )
+    def _landing(self, call: RequestContext, alone: Registration) -> AnyResponse:
+        is_public = alone.visibility == PUBLIC
+        record = alone.record
+        address = f"https://{alone.hosted}"
+        preview = LinkPreview(title=record.name, description=record.description, url=f"{address}/", base_url=address)
+        page = make_landing_page(alone, self._document(alone), trust_of(alone), preview if is_public else None)
+        if not is_public:
+            return uncached_response(render_page(page), None)
+        changed = self._parts.hosting.get(alone, self._registry.clock.now()).changed_at
+        return page_response(call, render_page(page), None, max(alone.changed_at, changed))
+
+    def _home_page(self, form: SearchForm, found: CatalogResults, visitor: WebUser) -> WebPage:
+        """The catalog. The service is an agent too (ADP-35)."""
+        service = self._parts.service.registration
+        base_url = self._parts.renderer.base_url
+        values = {
+            "form": form,
+            "found": found,
+            "figures": self._catalog.figures(visitor),
+            "changes": self._catalog.latest_changes(visitor),
+            "most_changes": limits.PAGE_CHANGES,
+            "query_chars": limits.QUERY_CHARS,
+            "adp": make_adp_metadata(self._document(service)),
+            "service": service.record,
+        }
         return WebPage(
-            title=title,
-            main=main,
+            template="home.html",
+            title=form.text or "Find an agent",
+            values=values,
             visitor=visitor,
             section="/",
-            head=adp_metadata(document),
-            notice=open_access_notice(self._parts.open_access),
+            open_access=self._parts.open_access,
+            preview=LinkPreview(title="Waypost", description=_PITCH, url=f"{base_url}/", base_url=base_url),
         )
-
-    def _own_card(self, document: JsonObject) -> Html:
-        """The service is an agent too (ADP-35)."""
-        record = self._parts.service.registration.record
-        card = el(
-            "agent-card",
-            el("p", record.description),
-            capability_list(document, record.effective_status),
-            connect_form("Connect your agent to this one"),
-        )
-        return el("details", el("summary", "About this service"), card, class_="about")
 
     async def agent(self, call: RequestContext, visitor: WebUser) -> AnyResponse:
         request = call.request
         registration = await self._registry.get(visitor.reader, call.id)
         own = registration.sources[0].dialect if registration.sources else "profile"
-        wanted = AgentPageOptions(
-            dialect=read_dialect(request, default=own), before=request.param("from"), after=request.param("to")
+        options = AgentPageOptions(
+            dialect=read_dialect(request, default=own),
+            before=request.param("from"),
+            after=request.param("to"),
+            saved=OUTCOME_TEXTS.get(request.param("saved") or ""),
         )
-        main = await self._sheets.main(registration, visitor, wanted)
-        sheet = WebPage(
-            title=registration.record.name or registration.id,
-            main=main,
-            visitor=visitor,
-            notice=saved_note(request.param("saved") or "") or open_access_notice(self._parts.open_access),
-        )
-        return page_response(call, render_page(sheet), visitor)
+        page = await self._sheets.page(registration, visitor, options)
+        return page_response(call, render_page(page), visitor)
 
     async def changes(self, call: RequestContext, visitor: WebUser) -> AnyResponse:
-        main = el(
-            "div",
-            el("h1", "Changes"),
-            el("p", "What was registered, updated and withdrawn, newest first; one line per agent.", class_="lead"),
-            self._catalog.feed(visitor, limits.PAGE_CHANGE_CACHE),
-            el("p", "For programs: ", el("code", "GET /api/v1/watch"), class_="soft"),
-            class_="narrow changes",
-        )
-        return page_response(
-            call, render_page(WebPage(title="Changes", main=main, visitor=visitor, section="/changes")), visitor
-        )
+        shown = self._catalog.latest_changes(visitor, limits.PAGE_CHANGE_CACHE)
+        values = {"changes": shown, "most_changes": limits.PAGE_CHANGE_CACHE}
+        page = WebPage(template="changes.html", title="Changes", values=values, visitor=visitor, section="/changes")
+        return page_response(call, render_page(page), visitor)
+
+    async def stats(self, call: RequestContext, visitor: WebUser) -> AnyResponse:
+        return page_response(call, render_page(make_stats_page(self._registry, visitor)), visitor)
+
+    async def peers(self, call: RequestContext, visitor: WebUser) -> AnyResponse:
+        require_scope(visitor.principal, SCOPE_ADMIN)
+        workers = self._parts.workers() if self._parts.workers is not None else ()
+        values = {"peers": self._parts.peers.list(), "workers": workers}
+        page = WebPage(template="peers.html", title="Peers", values=values, visitor=visitor, section="/peers")
+        return uncached_response(render_page(page), visitor)
 
     async def reference(self, call: RequestContext, visitor: WebUser) -> AnyResponse:
         if not visitor.reads:
             require_scope(visitor.principal, SCOPE_READ)
-        main = el("div", el("h1", "API reference"), Html(self._parts.reference()), class_="plain-page")
-        return page_response(
-            call, render_page(WebPage(title="API", main=main, visitor=visitor, section="/reference")), visitor
+        page = WebPage(
+            template="reference.html",
+            title="API reference",
+            values=self._parts.reference(),
+            visitor=visitor,
+            section="/reference",
         )
+        return page_response(call, render_page(page), visitor)
 
     async def stream(self, call: RequestContext, visitor: WebUser) -> AnyResponse:
         """`GET /api/v1/watch` for the signed-in page: the API accepts no cookies."""
@@ -300,14 +305,7 @@ class WebPages:
     # --- Writes ----------------------------------------------------------------------------------
 
     async def register_form(self, call: RequestContext, visitor: WebUser) -> AnyResponse:
-        main = (
-            self._registering.form(RegistrationForm(), visitor)
-            if visitor.writes
-            else self._registering.sign_in_required()
-        )
-        return page_response(
-            call, render_page(WebPage(title="Register", main=main, visitor=visitor, section="/register")), visitor
-        )
+        return page_response(call, render_page(self._registering.page(visitor)), visitor)
 
     async def register(self, call: RequestContext, visitor: WebUser) -> AnyResponse:
         refuse_fetch_loops(call.request)
@@ -321,24 +319,17 @@ class WebPages:
 
     async def _registered(self, entered: RegistrationForm, visitor: WebUser) -> AnyResponse:
         pages = self._registering
-        status = 200
         try:
             found = await pages.look(entered, visitor)
         except WaypostError as error:
-            main, status = pages.form(entered, visitor, error=error), error_codes(error).http
-        else:
-            receipts = [each.receipt for each in found.agents if each.receipt is not None]
-            if entered.save and len(found.agents) == 1 and receipts and receipts[0].outcome != "held":
-                return see_other(f"{agent_path(receipts[0].id)}?saved={receipts[0].outcome}")
-            after = (
-                [saved_notice(receipt) for receipt in receipts]
-                if entered.save
-                else pages.preview(found, entered, visitor)
-            )
-            main = pages.form(RegistrationForm() if entered.save else entered, visitor, after)
-        return uncached_response(
-            render_page(WebPage(title="Register", main=main, visitor=visitor, section="/register")), visitor, status
-        )
+            page = pages.page(visitor, entered, error=error)
+            return uncached_response(render_page(page), visitor, error_codes(error).http)
+        if not entered.save:
+            return uncached_response(render_page(pages.page(visitor, entered, found=found)), visitor)
+        receipts = [each.receipt for each in found.agents if each.receipt is not None]
+        if len(found.agents) == 1 and receipts and receipts[0].outcome != "held":
+            return see_other(f"{agent_path(receipts[0].id)}?saved={receipts[0].outcome}")
+        return uncached_response(render_page(pages.page(visitor, receipts=receipts)), visitor)
 
     # --- Sign-in and sign-out --------------------------------------------------------------------
 

@@ -1,4 +1,5 @@
-// Optional enhancements; the pages work without script: search while typing, relative times, copy buttons, live changes.
+// Optional enhancements; the pages work without script: search while typing, relative times,
+// copy buttons, live changes, files dropped on the form, and trying operations of the API.
 "use strict";
 
 (() => {
@@ -49,6 +50,7 @@
       document.getElementById("search-status").textContent = found().dataset.status;
       showRelativeTimes(found());
       keepFilters(place);
+      document.body.classList.toggle("searching", place.search.length > 1);
       if (mode === "push") history.pushState(null, "", place);
       else if (mode === "replace") history.replaceState(null, "", place);
     } catch (error) {
@@ -62,7 +64,7 @@
   function keepFilters(place) {
     for (const old of queryInput.form.querySelectorAll("input[type=hidden]")) old.remove();
     for (const [name, value] of place.searchParams) {
-      if (!["tag", "protocol", "status"].includes(name)) continue;
+      if (!["tag", "protocol", "status", "sort"].includes(name)) continue;
       const field = document.createElement("input");
       Object.assign(field, { type: "hidden", name, value });
       queryInput.form.append(field);
@@ -86,7 +88,7 @@
       search();
     });
     document.addEventListener("click", (event) => {
-      const link = event.target.closest("#found a[href^='/?'], #found a[href='/']");
+      const link = event.target.closest("#found a[href^='/?'], #found a[href='/'], .try a");
       if (!link || event.metaKey || event.ctrlKey || event.shiftKey || event.button) return;
       event.preventDefault();
       const place = new URL(link.href);
@@ -110,19 +112,6 @@
       queryInput.select();
     });
   }
-
-  // --- Close pop-ups on Escape and on a click elsewhere ------------------------------------------
-  const OPEN_POPUPS = "details.trust[open], details.reasons[open]";
-  document.addEventListener("click", (event) => {
-    for (const open of document.querySelectorAll(OPEN_POPUPS)) if (!open.contains(event.target)) open.open = false;
-  });
-  document.addEventListener("keydown", (event) => {
-    if (event.key !== "Escape") return;
-    for (const open of document.querySelectorAll(OPEN_POPUPS)) {
-      open.open = false;
-      open.querySelector("summary").focus();
-    }
-  });
 
   // --- Copying ----------------------------------------------------------------------------------
   async function copy(button) {
@@ -156,11 +145,11 @@
     let source = null;
     let cursor = "";
     let timer = 0;
-    // Do not replace results while the user types, has a pop-up open or has focused one of them.
+    // Do not replace results while the user types, reads the evidence of one or has focused one of them.
     const isInUse = () =>
       activeRequest ||
       queryInput.value.trim() !== (new URL(location.href).searchParams.get("q") || "") ||
-      document.querySelector(OPEN_POPUPS) ||
+      document.querySelector("details.reasons[open], details.weak-matches[open]") ||
       found().contains(document.activeElement);
     const refresh = () => {
       clearTimeout(timer);
@@ -215,10 +204,96 @@
     return line;
   }
 
+  // --- Registering ------------------------------------------------------------------------------
+  function fillForm(area) {
+    const drop = area.closest(".drop");
+    const most = Number(area.dataset.most);
+    document.querySelector(".example-buttons").hidden = false;
+    document.addEventListener("click", (event) => {
+      const number = event.target.dataset?.example;
+      if (!number) return;
+      area.value = document.querySelector(`#example-${number} code`).textContent;
+      area.focus();
+    });
+    const isFile = (event) => event.dataTransfer?.types.includes("Files");
+    drop.addEventListener("dragover", (event) => {
+      if (!isFile(event)) return;
+      event.preventDefault();
+      drop.classList.add("over");
+    });
+    drop.addEventListener("dragleave", () => drop.classList.remove("over"));
+    drop.addEventListener("drop", async (event) => {
+      if (!isFile(event)) return;
+      event.preventDefault();
+      drop.classList.remove("over");
+      const [file] = event.dataTransfer.files;
+      if (file && file.size <= most) area.value = await file.text();
+    });
+  }
+
+  // --- Trying operations of the API -------------------------------------------------------------
+  const SHOWN_CHARS = 20000;
+
+  function requestOf(form) {
+    let path = form.dataset.path;
+    const query = new URLSearchParams();
+    const headers = {};
+    for (const field of form.querySelectorAll("input")) {
+      const value = field.value.trim();
+      if (field.dataset.place === "path") path = path.replace(`{${field.name}}`, encodeURIComponent(value));
+      else if (!value) continue;
+      else if (field.dataset.place === "header") headers[field.name] = value;
+      else query.append(field.name, value);
+    }
+    const token = document.getElementById("try-token").value.trim();
+    if (token) headers.Authorization = `Bearer ${token}`;
+    const body = form.querySelector("textarea")?.value;
+    if (body !== undefined) headers["Content-Type"] = form.dataset.type;
+    const address = query.size ? `${path}?${query}` : path;
+    return [address, { method: form.dataset.method, headers, body, credentials: "omit" }];
+  }
+
+  async function tryOperation(form) {
+    const shown = form.querySelector(".outcome");
+    shown.hidden = false;
+    shown.textContent = "…";
+    try {
+      const began = performance.now();
+      const response = await fetch(...requestOf(form));
+      let text = await response.text();
+      if (response.headers.get("content-type")?.includes("json")) {
+        try {
+          text = JSON.stringify(JSON.parse(text), null, 2);
+        } catch {
+          // JSON lines, or not JSON: shown as it is
+        }
+      }
+      const took = Math.round(performance.now() - began);
+      shown.textContent = `${response.status} ${response.statusText} · ${took} ms\n\n${text.slice(0, SHOWN_CHARS)}`;
+    } catch (error) {
+      shown.textContent = String(error);
+    }
+  }
+
+  function offerTrials(forms) {
+    document.querySelector(".credential").hidden = false;
+    for (const form of forms) {
+      form.closest("details").hidden = false;
+      form.addEventListener("submit", (event) => {
+        event.preventDefault();
+        tryOperation(form);
+      });
+    }
+  }
+
   document.documentElement.classList.add("scripted");
   showRelativeTimes();
   setInterval(showRelativeTimes, 30000);
   if (queryInput && found()) searchAsTyped();
+  const area = document.querySelector(".drop textarea");
+  if (area) fillForm(area);
+  const trials = document.querySelectorAll(".try-it");
+  if (trials.length) offerTrials(trials);
   const feed = document.querySelector("[data-stream]");
   if (feed) follow(feed);
 })();
