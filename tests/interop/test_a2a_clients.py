@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import quote
 
@@ -48,7 +49,10 @@ def request_of(*parts: Part, **configuration: object) -> SendMessageRequest:
     return SendMessageRequest(message=message, configuration=SendMessageConfiguration(**configuration))
 
 
-async def test_the_sdk_resolves_the_card_of_every_agent_by_its_base_url(server: RunningServer) -> None:
+@pytest.mark.judge("a2a-sdk", version("a2a-sdk"), "resolves the card of every sample agent by its base URL")
+async def test_the_sdk_resolves_the_card_of_every_agent_by_its_base_url(
+    server: RunningServer, record_property: Callable[[str, object], None]
+) -> None:
     async with httpx.AsyncClient() as http:
         listed = (await http.get(f"{server.url}{LISTED}")).json()["agents"]
         assert len(listed) == len(load())
@@ -60,8 +64,10 @@ async def test_the_sdk_resolves_the_card_of_every_agent_by_its_base_url(server: 
                 is_a2a = binding["protocol"].startswith("a2a")
                 assert (interface.protocol_binding in A2A_BINDINGS) == is_a2a
                 assert is_a2a or interface.protocol_binding == f"urn:waypost:binding:{binding['protocol']}"
+        record_property("total", len(listed))
 
 
+@pytest.mark.judge("a2a-sdk", version("a2a-sdk"), "searches by sending the service a message")
 async def test_the_sdk_searches_by_sending_the_service_a_message(server: RunningServer) -> None:
     async with httpx.AsyncClient() as http:
         client = await ClientFactory(ClientConfig(httpx_client=http)).create_from_url(server.url)
@@ -90,9 +96,13 @@ async def test_the_sdk_gets_the_errors_of_the_protocol(server: RunningServer) ->
         assert not (await client.list_tasks(ListTasksRequest())).tasks
 
 
-def test_the_sdk_0_3_resolves_every_card_and_searches(server: RunningServer) -> None:
+@pytest.mark.judge("a2a-sdk", "0.3.26", "resolves the card of every sample agent (`?v=0.3`), and searches by a message")
+def test_the_sdk_0_3_resolves_every_card_and_searches(
+    server: RunningServer, record_property: Callable[[str, object], None]
+) -> None:
     told = json.loads(run_python(python_packages("a2a-sdk==0.3.26"), OLDER_CLIENT, server.url))
     assert len(told["cards"]) == len(load())
+    record_property("total", len(load()) + 1)
     assert told["cards"]["https://agents.example.com/id/invoice-translator"] == {
         "url": "https://translate.example.com/invoices",
         "transport": "urn:waypost:binding:https",

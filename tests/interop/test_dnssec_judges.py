@@ -16,6 +16,8 @@ from waypost.net.dns.upstreams import UpstreamResolvers
 from waypost.net.dns.validator import ValidatingResolver
 from waypost.trust.dnssec.anchors import TrustAnchors, parse_anchors
 
+pytestmark = pytest.mark.judge("unbound", "Debian", "agrees with us on secure, insecure and bogus zones")
+
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NameServer]:

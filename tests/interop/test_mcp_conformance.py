@@ -39,6 +39,7 @@ def server() -> Iterator[RunningServer]:
         yield running
 
 
+@pytest.mark.judge("MCP conformance suite", "0.1.16", "server scenarios that apply to a server with tools alone")
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_the_server_passes_the_scenario(modules: Path, server: RunningServer, scenario: str) -> None:
     suite = modules / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from importlib.metadata import version
 from typing import Any
 
 import httpx2
@@ -37,6 +38,9 @@ async def over_http(server: RunningServer) -> AsyncIterator[Any]:
         yield streams
 
 
+@pytest.mark.judge(
+    "MCP Python SDK", version("mcp"), "uses every tool, over HTTP and stdio, with and without a handshake"
+)
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 @pytest.mark.parametrize("transport", ["http", "stdio"])
 async def test_the_sdk_uses_every_tool(server: RunningServer, transport: str, mode: Any) -> None:

@@ -19,6 +19,10 @@ from support.shell import Shell
 from support.zone_plans import APEX, whole_zone, zone_of
 from waypost.domains.zone import ZONE_FORMATS, ExtraProtocol, GeneratedZone, ZoneIndexEntry
 
+pytestmark = pytest.mark.judge(
+    "bind9, nsd, knot, unbound", "Debian", "read, take over by update and validate zones of ours"
+)
+
 SECRET = "c2VjcmV0IG9mIHRoZSB0ZXN0cywgMzIgYnl0ZXMgLi4="
 INDEX = (ZoneIndexEntry(domain="alice.example.com", protocol="a2a"),)
 DESK = "desk.example.com"

@@ -1,8 +1,11 @@
 """ARD catalog entries (ard.md §1–3, §10): `urn:air:` names, trust manifests, and one entry <-> one record.
 
 An entry points at an artifact. The artifact behind `url` is not fetched here: its binding is marked `unresolved`.
-Inline `data` is read by the dialect that its media type names. A written entry points at the best native document that
-this service has of the record.
+Inline `data` is read by the dialect that its media type names; an inline catalog has the bindings of its entries. A
+written entry points at the best native document that this service has of the record.
+
+Identifiers are read in any form: those that start with `urn:air:` are names of ARD and are checked, others are opaque (AIC).
+A catalog lists the latter under a minted name (P-9), because ARD's own schema takes no other.
 
 `metadata` holds scalars only, so the remainder is a member of its own, named CARRY: the entry's schema is open.
 Catalogs leave it out to stay small. A trust manifest is kept verbatim and never made here.
@@ -13,7 +16,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -114,6 +117,12 @@ def _canonical_prefix(text: str) -> str:
     return text
 
 
+def canonical_identifier(text: str, path: str = "$.identifier") -> str:
+    """Return an identifier in the form in which it is compared: a `urn:air` name normalized, any other as it is."""
+    is_name = text.lower().startswith((PREFIX, OLD_PREFIX))
+    return str(parse_urn(text, path)) if is_name else check_id(text, path)
+
+
 def find_urn(text: str) -> Urn | None:
     try:
         return parse_urn(text)
@@ -189,28 +198,36 @@ MIN_QUERIES: Final = 2  # representative queries of an entry: fewer or more fail
 
 MAX_QUERIES: Final = 5
 
-_A2A_TYPE: Final = "application/a2a-agent-card+json"
+A2A_TYPE: Final = "application/a2a-agent-card+json"
 
 _MCP_TYPE: Final = "application/mcp-server-card+json"
 
 _PROFILE_TYPE: Final = "application/agent-metadata+json"
+
+# The dialect of the document that a written entry points at, by its media type.
+INLINE_DIALECTS: Final = {A2A_TYPE: "a2a", _MCP_TYPE: "mcp", _PROFILE_TYPE: "profile"}
+
+_CATALOG_TYPE: Final = "application/ai-catalog+json"
+
+_TYPE_CHARS: Final = 255
 
 _DESCRIPTION_CHARS: Final = 1000
 
 _QUERY_CHARS: Final = 200
 
 _PROTOCOLS: Final = {
-    _A2A_TYPE: "a2a",
+    A2A_TYPE: "a2a",
     "application/agent-card+json": "a2a",
     _MCP_TYPE: "mcp",
     "application/ai-registry": "ard-registry",
     "application/ai-registry+json": "ard-registry",
-    "application/ai-catalog+json": "ai-catalog",
+    _CATALOG_TYPE: "ai-catalog",
 }
 
 _GROUPS: Final = (
     MemberGroup(("type", "mediaType", "url", "data"), ("bindings",), {"data": "url"}),
-    MemberGroup(("identifier", "metadata"), ("id", "constraints")),
+    MemberGroup(("identifier", "metadata"), ("id", "constraints"), {"identifier": "metadata"}),
+    MemberGroup(("displayName",), ("name",)),
     MemberGroup(("description",), ("description",)),
     MemberGroup(("tags", "capabilities"), ("tags",)),
     MemberGroup(("representativeQueries",), ("examples",)),
@@ -227,9 +244,8 @@ class ArdCodec(Codec):
         self._read_embedded = read_embedded
 
     def recognises(self, document: Mapping[str, Any]) -> bool:
-        return (
-            "identifier" in document and "displayName" in document and ("type" in document or "mediaType" in document)
-        )
+        has_artifact = any(name in document for name in ("displayName", "url", "data"))
+        return "identifier" in document and has_artifact and ("type" in document or "mediaType" in document)
 
     def decode(self, document: JsonObject, context: DecodeContext) -> Decoded:
         entry = _normalize(document)
@@ -256,11 +272,11 @@ class ArdCodec(Codec):
 
     def _read(self, entry: JsonObject) -> AgentRecord:
         """Read the native members of an entry in ARD's spelling."""
-        identifier = str(parse_urn(need_text(entry, "identifier", most=limits.ID_CHARS)))
-        name = need_text(entry, "displayName", most=limits.NAME_CHARS)
-        media_type = need_text(entry, "type", most=255)
+        identifier = canonical_identifier(need_text(entry, "identifier", most=limits.ID_CHARS))
+        media_type = need_text(entry, "type", most=_TYPE_CHARS)
         metadata = find_object(entry, "metadata") or {}
         data = _artifact(entry)
+        name = _name(entry, identifier, data)
         _check_unmapped(entry)
         return AgentRecord(
             id=check_id(find_text(metadata, ID, "$.metadata", most=limits.ID_CHARS) or identifier, "$.identifier"),
@@ -277,25 +293,49 @@ class ArdCodec(Codec):
     def _bindings(
         self, entry: JsonObject, media_type: str, identifier: str, data: JsonObject | None
     ) -> tuple[Binding, ...]:
-        if data is None:
+        if entry.get("url") is not None:
             endpoint = need_endpoint(entry, "url", "$")
-            protocol = _PROTOCOLS.get(media_type.partition(";")[0].strip().lower(), "artifact")
+            protocol = _PROTOCOLS.get(_bare_type(media_type), "artifact")
             extra = {"unresolved": True}
             return (Binding(protocol=protocol, endpoint=endpoint, media_types=(media_type,), extra=extra),)
+        bindings = self._embedded_bindings(media_type, data) if data is not None else ()
+        return bindings or (Binding(protocol="artifact", endpoint=identifier, media_types=(media_type,)),)
+
+    def _embedded_bindings(self, media_type: str, data: JsonObject) -> tuple[Binding, ...]:
+        if _bare_type(media_type) == _CATALOG_TYPE:
+            return tuple(_linked_bindings(data, limits.ARD_NESTED_CATALOGS))[: limits.BINDINGS]
         try:
             embedded = self._read_embedded(media_type, data)
         except InvalidDocument as error:
             raise InvalidDocument(error.message, path=f"$.data{(error.path or '$')[1:]}", hint=error.hint) from None
-        if embedded is not None and embedded.bindings:
-            return embedded.bindings
-        return (Binding(protocol="artifact", endpoint=identifier, media_types=(media_type,)),)
+        return embedded.bindings if embedded is not None else ()
+
+
+def _bare_type(media_type: str) -> str:
+    return media_type.partition(";")[0].strip().lower()
+
+
+def _linked_bindings(catalog: JsonObject, depth: int) -> Iterator[Binding]:
+    """Yield what the entries of an inline catalog link to: one agent that speaks several protocols is listed so (AIC)."""
+    listed = catalog.get("entries")
+    for entry in listed if isinstance(listed, list) else ():
+        if not isinstance(entry, dict):
+            continue
+        media_type, url = entry.get("type", entry.get("mediaType")), entry.get("url")
+        if not isinstance(media_type, str) or not 0 < len(media_type) <= _TYPE_CHARS:
+            continue
+        if isinstance(url, str) and 0 < len(url) <= limits.ENDPOINT_CHARS and url.isprintable() and " " not in url:
+            protocol = _PROTOCOLS.get(_bare_type(media_type), "artifact")
+            yield Binding(protocol=protocol, endpoint=url, media_types=(media_type,), extra={"unresolved": True})
+        elif isinstance(entry.get("data"), dict) and _bare_type(media_type) == _CATALOG_TYPE and depth > 1:
+            yield from _linked_bindings(entry["data"], depth - 1)
 
 
 def _normalize(document: JsonObject) -> JsonObject:
     """Return the entry in ARD's spelling: `type` for AIC's `mediaType`, a canonical identifier, no `visibility`."""
     entry = dict(document)
     need_text(entry, "identifier", most=limits.ID_CHARS)
-    entry["identifier"] = str(parse_urn(entry["identifier"]))
+    entry["identifier"] = canonical_identifier(entry["identifier"])
     if "type" not in entry and "mediaType" in entry:
         entry["type"] = entry.pop("mediaType")
     metadata = find_object(entry, "metadata")
@@ -328,7 +368,7 @@ def _texts(entry: JsonObject, name: str) -> tuple[str, ...]:
 
 
 def _artifact(entry: JsonObject) -> JsonObject | None:
-    """Return the inline artifact; None if the entry links to it."""
+    """Return the inline artifact; None if the entry links to it, or if it is no object: AIC allows any JSON value."""
     given = [name for name in ("url", "data") if entry.get(name) is not None]
     if len(given) != 1:
         raise InvalidDocument(
@@ -336,7 +376,18 @@ def _artifact(entry: JsonObject) -> JsonObject | None:
             path="$.url",
             hint="Link the artifact in `url` or embed it in `data`.",
         )
-    return find_object(entry, "data")
+    data = entry.get("data")
+    return data if isinstance(data, dict) else None
+
+
+def _name(entry: JsonObject, identifier: str, data: JsonObject | None) -> str:
+    """Return `displayName`. AIC leaves it out where the artifact has a name; without both it is the end of the identifier."""
+    name = find_text(entry, "displayName", most=limits.NAME_CHARS)
+    if name is not None:
+        return need_text(entry, "displayName", most=limits.NAME_CHARS)
+    named = (text for text in ((data or {}).get("title"), (data or {}).get("name")) if isinstance(text, str))
+    own = next((text for text in named if 0 < len(text.strip()) <= limits.NAME_CHARS), None)
+    return own or re.split("[:/]", identifier.rstrip(":/"))[-1][: limits.NAME_CHARS] or identifier[: limits.NAME_CHARS]
 
 
 def _check_unmapped(entry: JsonObject) -> None:
@@ -414,7 +465,7 @@ def _link(record: AgentRecord, context: EncodeContext) -> JsonObject:
     protocols = {binding.protocol for binding in record.bindings}
     name = slug(record.id)
     if any(protocol == "a2a" or protocol.startswith("a2a+") for protocol in protocols):
-        return {"type": _A2A_TYPE, "url": f"{context.base_url}/api/v1/agents/{name}?as=a2a"}
+        return {"type": A2A_TYPE, "url": f"{context.base_url}/a2a/{name}/.well-known/agent-card.json"}
     if protocols & {"mcp", "mcp-package"}:
         return {"type": _MCP_TYPE, "url": f"{context.base_url}/api/v1/agents/{name}?as=mcp"}
     return {"type": _PROFILE_TYPE, "url": f"{context.base_url}/.well-known/agentframework/v1/agents/{name}"}
@@ -424,15 +475,17 @@ def _link(record: AgentRecord, context: EncodeContext) -> JsonObject:
 
 CATALOG_STATUSES = ("active", "testing")  # of agents in a catalog (§10)
 
-_REGISTRY_TYPE = "application/ai-registry+json"
+REGISTRY_TYPE = "application/ai-registry+json"
 
 _SPEC_VERSION = "1.0"
 
 
-def build_catalog(entries: Iterable[JsonObject], host: JsonObject | None) -> JsonObject:
+def build_catalog(
+    entries: Iterable[JsonObject], host: JsonObject | None, service_host: str = "localhost"
+) -> JsonObject:
     """Make a catalog in the form of ARD's own schema; each `(identifier, version)` occurs once."""
     listed: dict[tuple[str, Any], JsonObject] = {}
-    for entry in map(catalog_entry, entries):
+    for entry in (catalog_entry(entry, service_host) for entry in entries):
         listed.setdefault((entry["identifier"], entry.get("version")), entry)
     document: JsonObject = {"specVersion": _SPEC_VERSION}
     if host is not None:
@@ -440,11 +493,22 @@ def build_catalog(entries: Iterable[JsonObject], host: JsonObject | None) -> Jso
     return document | {"entries": list(listed.values())}
 
 
-def catalog_entry(entry: JsonObject) -> JsonObject:
-    """Return an entry in the form of a catalog (P-3, P-4, ARD-4, ARD-16), without the remainder."""
+def catalog_entry(entry: JsonObject, host: str = "localhost") -> JsonObject:
+    """Return an entry in the form of a catalog (P-3, P-4, P-9, ARD-4, ARD-16), without the remainder.
+
+    `host` is that of the service, the publisher of names that are minted here.
+    """
     listed = {name: value for name, value in entry.items() if name != CARRY and value is not None}
     kind = listed.pop("mediaType", None)
-    listed = {**listed, "identifier": str(parse_urn(entry["identifier"])), "type": listed.get("type", kind)}
+    listed["type"] = listed.get("type", kind)
+    identifier = canonical_identifier(entry["identifier"])
+    if find_urn(identifier) is None:
+        listed["metadata"] = {**listed.get("metadata", {}), ID: identifier, MINTED: True}
+        identifier = str(mint_urn(identifier, host))
+    listed["identifier"] = identifier
+    listed.setdefault("displayName", _name(entry, canonical_identifier(entry["identifier"]), _artifact(entry)))
+    if "data" in listed and not isinstance(listed["data"], dict):
+        listed["data"] = {"value": listed["data"]}  # ARD's schema takes objects only (ARD-5)
     queries = listed.pop("representativeQueries", [])[:MAX_QUERIES]
     if len(queries) >= MIN_QUERIES:
         listed["representativeQueries"] = queries
@@ -463,7 +527,7 @@ def registry_entry(base_url: str, host: str) -> JsonObject:
     return {
         "identifier": f"urn:air:{publisher_of(host)}:registry:waypost",
         "displayName": "Waypost registry",
-        "type": _REGISTRY_TYPE,
+        "type": REGISTRY_TYPE,
         "url": f"{base_url.rstrip('/')}/ard/",
         "description": "Finds agents by what they can do, through the protocols they speak.",
         "tags": ["discovery", "registry"],

@@ -1,14 +1,15 @@
 """OASF / AGNTCY records, v1 (neighbours.md §4, §5).
 
-The id of a record is `name@version`. Endpoints come from a2a and mcp modules and from locators. `annotations` are the
-format's free-form place, but hold strings only: the remainder is carried there as JSON text under CARRY. The prefix
-`agntcy.` is reserved and never written.
+The id of a record is `name@version`. Endpoints come from a2a and mcp modules and from locators. Tags that name a class of
+the taxonomy become skills and domains; the others are listed in the annotation TAGS. `annotations` are the format's
+free-form place, but hold strings only: the remainder is carried there as JSON text under CARRY. The prefix `agntcy.` is
+reserved and never written.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from waypost import limits
@@ -49,10 +50,12 @@ from waypost.protocols.codec import (
     restore_wording,
     unknown_members,
 )
+from waypost.protocols.oasf.taxonomy import TaxonomyClass, classify_tags, find_class_name
 from waypost.protocols.record_reader import check_times
 
 SCHEMA_VERSION = "1.0.0"
 PROTOCOL = "org.waypost.protocol"  # annotation of a url locator whose protocol is not https
+TAGS = "org.waypost.tags"  # annotation of the record: its tags that name no class, as a JSON array
 
 _HTTPS = "https"
 _A2A_TYPE = "application/a2a-agent-card+json"
@@ -115,7 +118,7 @@ class OasfCodec(Codec):
             name=need_text(source, "name", most=limits.NAME_CHARS),
             description=need_text(source, "description", most=limits.DESCRIPTION_CHARS),
             bindings=self._bindings(source, cards),
-            tags=collect_tags(_terms(source, "skills"), _terms(source, "domains")),
+            tags=collect_tags(_terms(source, "skills"), _terms(source, "domains"), _unmapped_tags(source)),
             auth=cards[0].auth if cards else None,
             constraints=_constraints(source),
             version=need_text(source, "version", most=limits.VERSION_CHARS),
@@ -242,12 +245,24 @@ def _identity(source: JsonObject) -> str:
 
 
 def _terms(source: JsonObject, name: str) -> Iterator[str]:
-    """Yield each taxonomy name twice: its last segment, then the full path."""
+    """Yield each taxonomy name twice: its last segment, then the full path. A class may be named by its id alone."""
     for item in source.get(name) or ():
         term = item.get("name") or item.get("class_name")  # 0.3
+        if term is None and isinstance(item.get("id"), int):
+            term = find_class_name(name, item["id"])
         if isinstance(term, str):
             yield term.rpartition("/")[2]
             yield term
+
+
+def _unmapped_tags(source: JsonObject) -> list[Any]:
+    """Return the tags in the annotation TAGS; anyone can write one, so text that is no JSON array holds none."""
+    text = (find_object(source, "annotations") or {}).get(TAGS)
+    try:
+        tags = parse_json(text.encode()) if isinstance(text, str) else []
+    except MalformedJson:
+        return []
+    return tags if isinstance(tags, list) else []
 
 
 def _constraints(source: JsonObject) -> JsonObject | None:
@@ -283,6 +298,7 @@ def _warnings(source: JsonObject) -> list[str]:
 
 def _write(record: AgentRecord, context: EncodeContext) -> JsonObject:
     version = record.version or ""
+    classes = classify_tags(record.tags)
     document: JsonObject = {
         "name": record.name,
         "version": version if version.strip() else _DEFAULT_VERSION,
@@ -290,8 +306,10 @@ def _write(record: AgentRecord, context: EncodeContext) -> JsonObject:
         "description": record.description,
         "authors": [domain_of(record.id) or context.host],
         "created_at": record.updated_at or to_rfc3339(context.created_at or context.updated_at or context.now),
-        "skills": [{"name": tag} for tag in record.tags],
+        "skills": _write_classes(classes.skills),
     }
+    if classes.domains:
+        document["domains"] = _write_classes(classes.domains)
     if record.bindings:
         document["locators"] = [_write_locator(binding) for binding in record.bindings]
     texts = {
@@ -299,7 +317,13 @@ def _write(record: AgentRecord, context: EncodeContext) -> JsonObject:
         for name, value in (record.constraints or {}).items()
         if isinstance(value, str) and not name.startswith(_RESERVED)
     }
+    if classes.unmapped:
+        texts[TAGS] = dump_json(list(classes.unmapped)).decode()
     return document | ({"annotations": texts} if texts else {})
+
+
+def _write_classes(classes: Iterable[TaxonomyClass]) -> list[JsonObject]:
+    return [{"name": item.name, "id": item.id} for item in classes]
 
 
 def _write_locator(binding: Binding) -> JsonObject:

@@ -151,7 +151,8 @@ class McpApi:
         check_media_type(request, "application/json")
         call = _parse_call(await request.body(limits.RPC_BYTES))
         if isinstance(call, RpcRejection):
-            return _response(*error_response(call.id, call.error, is_modern=False))
+            status, body = error_response(call.id, call.error, is_modern=False)
+            return _response(max(status, 400), body)  # input that cannot be accepted has an HTTP error status
         return await self._reply(call, request, principal, request_id)
 
     def error_response(self, request: Request, error: WaypostError, request_id: str) -> AnyResponse:

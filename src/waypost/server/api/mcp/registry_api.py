@@ -1,16 +1,17 @@
 """The MCP registry API, read-only: the public MCP servers of this registry under `/v0.1` and `/v0` (neighbours.md §2).
 
 An MCP server is an agent with an `mcp` or `mcp-package` binding, or one that was registered by a server.json. Each is listed
-once, at its current version; earlier versions are those of its history.
+once, at its current version; earlier versions are those of its history. Servers that were withdrawn have the status `deleted`.
 """
 
 from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from itertools import islice, takewhile
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import merge
+from itertools import groupby, islice, takewhile
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -26,6 +27,7 @@ from waypost.protocols.dialects import get_codec
 from waypost.protocols.mcp.codec import server_name
 from waypost.protocols.mcp.registry_entry import DELETED, LATEST, find_published_at, make_entry, registry_status
 from waypost.registry.registry import Registry
+from waypost.server.api.mcp.deleted_servers import DeletedServer, DeletedServers
 from waypost.server.http.asgi import PROBLEM, AnyResponse, Request, Response
 from waypost.server.http.problems import problem_headers, problem_instance, problem_json
 from waypost.server.http.request_params import AnswerBudget, limit_parameter, read_limit
@@ -126,6 +128,18 @@ def _is_server(entry: CatalogEntry) -> bool:
     return not entry.protocols and _DIALECT in entry.tags and server_name(entry.id, "") in (entry.id, *entry.aliases)
 
 
+class _ListFilter(NamedTuple):
+    wanted: str  # case-folded
+    since: float | None
+    shows_deleted: bool
+
+    def matches(self, name: str, title: str, changed_at: float, status: str) -> bool:
+        if self.wanted and self.wanted not in name.casefold() and self.wanted not in title.casefold():
+            return False
+        is_new = self.since is None or changed_at >= self.since
+        return is_new and (self.shows_deleted or status != DELETED)
+
+
 class McpRegistryApi:
     """Open to everybody, and shows public servers only, whatever credential a request has."""
 
@@ -136,6 +150,7 @@ class McpRegistryApi:
         self._registry = registry
         self._renderer = renderer
         self._index = ServerIndex(registry, renderer.host)
+        self._deleted = DeletedServers(registry, renderer.host)
         handlers = {"servers": self.list_servers, "versions": self.list_versions, "{version}": self.get_version}
         self._router = Router(
             [
@@ -175,30 +190,44 @@ class McpRegistryApi:
         request = call.request
         limit = read_limit(request, default=_PAGE_DEFAULT, most=_PAGE_MAX)
         version = request.param("version")
-        matching = self._matching(request)
+        matching = await self._matching(request)
         found: list[JsonObject] = []
         while len(found) <= limit and (part := list(islice(matching, limit + 1))):
-            registrations = await self._registry.registrations([entry.id for entry in part])
-            entries = [self._entry(each) for each in registrations if each.visibility == PUBLIC]
+            entries = await self._entries(part)
             found += [each for each in entries if version in (None, LATEST, each["server"]["version"])]
         return self._list_response(request, found, limit)
 
-    def _matching(self, request: Request) -> Iterator[CatalogEntry]:
+    async def _entries(self, part: Sequence[CatalogEntry | DeletedServer]) -> list[JsonObject]:
+        ids = [each.id for each in part if not isinstance(each, DeletedServer)]
+        registrations = await self._registry.registrations(ids)
+        public = {each.id: each for each in registrations if each.visibility == PUBLIC}
+        return [
+            each.entry() if isinstance(each, DeletedServer) else self._entry(public[each.id])
+            for each in part
+            if isinstance(each, DeletedServer) or each.id in public
+        ]
+
+    async def _matching(self, request: Request) -> Iterator[CatalogEntry | DeletedServer]:
         """The entries after the cursor that the filters let through, in the order of their names."""
         since = _read_time(request, "updated_since")
-        shows_deleted = _read_flag(request, "include_deleted", default=since is not None)
-        wanted = (request.param("search") or "").casefold()
-        names = self._index.names_after(request.param("cursor") or None)
+        filters = _ListFilter(
+            wanted=(request.param("search") or "").casefold(),
+            since=since,
+            shows_deleted=_read_flag(request, "include_deleted", default=since is not None),
+        )
+        cursor = request.param("cursor") or None
+        deleted = await self._deleted.names_after(cursor) if filters.shows_deleted else ()
+        return self._select(merge(self._index.names_after(cursor), deleted), filters)
 
-        def matches(name: str, entry: CatalogEntry) -> bool:
-            if wanted and wanted not in name.casefold() and wanted not in entry.name.casefold():
-                return False
-            if since is not None and entry.changed_at < since:
-                return False
-            return shows_deleted or registry_status(entry.status) != DELETED
-
-        found = ((name, self._index.get_public(name)) for name in names)
-        return (entry for name, entry in found if entry is not None and matches(name, entry))
+    def _select(self, names: Iterable[str], filters: _ListFilter) -> Iterator[CatalogEntry | DeletedServer]:
+        for name, _ in groupby(names):
+            entry = self._index.get_public(name)
+            gone = self._deleted.find(name) if entry is None else None
+            if entry is not None:
+                if filters.matches(name, entry.name, entry.changed_at, registry_status(entry.status)):
+                    yield entry
+            elif gone is not None and filters.matches(name, name, gone.at, DELETED):
+                yield gone
 
     def _list_response(self, request: Request, entries: Sequence[JsonObject], limit: int) -> Response:
         budget = AnswerBudget()
