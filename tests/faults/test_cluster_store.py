@@ -203,9 +203,9 @@ async def test_the_checker_finds_a_feed_that_skips_a_gap(
 ) -> None:
     fetch, count = replica.fetch_log, 0
 
-    async def fetch_some(connection: asyncpg.Connection, after: int, limit: int) -> list[LogRow]:
+    async def fetch_some(connection: asyncpg.Connection, after: int, checksum: bytes, limit: int) -> list[LogRow]:
         nonlocal count
-        found = await fetch(connection, after, limit)
+        found = await fetch(connection, after, checksum, limit)
         count += len(found) > 1
         return found[1:] if len(found) > 1 and count % 3 == 0 else found
 

@@ -101,9 +101,12 @@ def _damage(path: Path, kind: str, choice: random.Random) -> None:
         content[start : start + PAGE] = bytes(min(PAGE, size - start))
     else:
         width = SECTOR if size > 4 * SECTOR else max(1, size // 4)
-        one, other = choice.sample(range(size // width), 2)
-        a, b = slice(one * width, (one + 1) * width), slice(other * width, (other + 1) * width)
-        content[a], content[b] = content[b], content[a]
+        places = [slice(start, start + width) for start in range(0, size - width + 1, width)]
+        one = choice.choice(places)
+        other = choice.choice(
+            [place for place in places if content[place] != content[one]]
+        )  # equal ones change nothing
+        content[one], content[other] = content[other], content[one]
     path.write_bytes(content)
 
 

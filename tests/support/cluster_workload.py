@@ -152,6 +152,8 @@ class ClusterWorkload:
     async def run_chore_of_paused_node(self) -> None:
         """A node claims a lease and stops for longer than it lasts; another node takes over; the first one goes on."""
         paused, other = self.nodes[:2]
+        for node in (paused, other):
+            await self._wait_until_current(node)
         epoch = await paused.store.leases.claim("prune")
         if epoch is None:
             return
@@ -166,12 +168,7 @@ class ClusterWorkload:
     async def finish(self) -> ClusterHistory:
         """Let every node catch up, then record the log and all states."""
         for node in self.nodes:
-            for _ in range(400):
-                if await node.store.confirm_reads() is None or node.store._is_forked:
-                    break
-                await asyncio.sleep(0.05)
-            else:
-                self.history.failures.append(f"{node.name} did not catch up")
+            await self._wait_until_current(node)
         self.history.log = await self._read_log()
         for node in self.nodes:
             self.history.states[node.name] = await _state_of(node.store)
@@ -180,6 +177,14 @@ class ClusterWorkload:
         self.history.states["fresh"] = await _state_of(fresh.store)
         await fresh.store.close()
         return self.history
+
+    async def _wait_until_current(self, node: StoreNode) -> None:
+        """Until it has reached the database again, after a fault."""
+        for _ in range(400):
+            if await node.store.confirm_reads() is None or node.store._is_forked:
+                return
+            await asyncio.sleep(0.05)
+        self.history.failures.append(f"{node.name} did not catch up")
 
     async def _read_log(self) -> list[LoggedChange]:
         connection = await asyncpg.connect(self.url)

@@ -22,27 +22,52 @@ class StoreBackend(Protocol):
     def make_key_value_store(self, folder: Path) -> KeyValueStore: ...
 
 
+class ClusterStats:
+    """Figures of a node for its metrics, since it started."""
+
+    __slots__ = ("feed_lag_seconds", "groups", "is_away", "lost_races", "rows", "writes")
+
+    def __init__(self) -> None:
+        self.groups = 0  # that this node put into the log
+        self.writes = 0  # in these groups
+        self.lost_races = 0  # groups that were decided again, because another node wrote what they had read
+        self.rows = 0  # of the log, that this node applied
+        self.feed_lag_seconds = 0.0  # from the commit of the last row to its arrival here
+        self.is_away = False  # the database
+
+
 class ClusterStore(Store, Protocol):
     """A store that several nodes share."""
 
-    races: int  # groups of writes that were decided again, because another node wrote what they had read
+    stats: ClusterStats
 
     @property
     def stale_seconds(self) -> float:
         """How long ago this node was known to have everything."""
         ...
 
+    @property
+    def has_other_history(self) -> bool:
+        """Whether the database lost changes that this node has: the store is to be opened again."""
+        ...
+
     async def may_do(self, chore: str) -> bool:
         """Whether this node is to do a chore that one node of the cluster does."""
         ...
 
-    async def confirm_reads(self) -> float | None:
+    @property
+    def position(self) -> int:
+        """Of this node in the log of the cluster."""
+        ...
+
+    async def confirm_reads(self, position: int = 0) -> float | None:
         """Wait until reads here see everything that any node acknowledged before this call. If that cannot be known: how many
         seconds ago it was so."""
         ...
 
-    async def estimate_staleness(self) -> float | None:
-        """The same without asking the database: None while this node follows the others in time."""
+    async def estimate_staleness(self, position: int = 0) -> float | None:
+        """The same without asking the database, unless this node has not reached the position: None while it follows the
+        others in time."""
         ...
 
     async def inspect_database(self) -> DatabaseFacts:
@@ -67,8 +92,11 @@ class SharedValue(Protocol):
 
 
 class ClusterBackend(Protocol):
-    def make_store(self, folder: Path, *, on_time: Callable[[float], None]) -> ClusterStore:
-        """`on_time` gets the time of the database, first before the store is open."""
+    def make_store(
+        self, folder: Path, *, on_time: Callable[[float], None], on_nodes: Callable[[int], None]
+    ) -> ClusterStore:
+        """`on_time` gets the time of the database, first before the store is open; `on_nodes` the number of nodes that are
+        alive, every few seconds."""
         ...
 
     def make_shared_secret(self, folder: Path, name: str) -> SharedValue: ...

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+
 import msgspec
 
-from waypost.errors import IdempotencyConflict, StoreUnavailable
+from waypost.errors import IdempotencyConflict, StoreUnavailable, WaypostError
 from waypost.model.events import Event
 from waypost.model.record import record_bytes
 from waypost.model.registration import Registration
@@ -96,6 +99,16 @@ def is_renewal(before: Registration | None, after: Registration) -> bool:
         ttl_seconds=before.ttl_seconds,
         lease_expires_at=before.lease_expires_at,
     )
+
+
+async def gather_results(futures: Sequence[asyncio.Future[CommandResult]]) -> list[CommandResult | WaypostError]:
+    """The results and the refusals of commands that share a commit. Any other error is raised."""
+    results: list[CommandResult | WaypostError] = []
+    for found in await asyncio.gather(*futures, return_exceptions=True):
+        if isinstance(found, BaseException) and not isinstance(found, WaypostError):
+            raise found
+        results.append(found)
+    return results
 
 
 def store_closed_error() -> StoreUnavailable:

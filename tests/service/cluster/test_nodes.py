@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import secrets
 import time
@@ -12,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 
 from support.postgresql import PostgresqlServer, running_postgresql
 from support.server import RunningServer, stop_server
 from support.service import profile
+from waypost import Client
 
 from .conftest import Cluster
 
@@ -207,6 +210,7 @@ def test_while_the_database_is_away_reads_are_stale_and_writes_wait(tmp_path: Pa
             assert refused.status_code == 503
             assert int(refused.headers["retry-after"]) >= 1
             assert get(node, "/readyz", {}, stale_ok=True).status_code == 200
+            assert read_metrics(node, headers)["waypost_cluster_database_away"] == 1
         server.start()
         wait_for(lambda: post(nodes[1], "urn:agent:b", headers).status_code in (200, 201))
         assert get(nodes[0], "/api/v1/agents/urn:agent:b", headers).status_code == 200
@@ -253,6 +257,25 @@ def test_the_doctor_examines_the_database(start_nodes: StartNodes) -> None:
     metrics = httpx2.get(f"{nodes[1].url}/metrics", headers=nodes[0].headers, timeout=30).text
     assert "waypost_cluster_staleness_seconds" in metrics
     assert "waypost_cluster_lost_races 0.0" in metrics
+    assert "waypost_cluster_database_away 0.0" in metrics
+
+
+def test_metrics_tell_of_groups_and_of_the_feed(start_nodes: StartNodes) -> None:
+    first, second = start_nodes(2)
+    for number in range(3):
+        assert register(first, f"urn:agent:{number}", first.headers).status_code == 201
+    assert get(second, "/api/v1/agents/urn:agent:2", first.headers).status_code == 200
+    writer, reader = (read_metrics(node, first.headers) for node in (first, second))
+    assert writer["waypost_cluster_grouped_writes"] >= writer["waypost_cluster_groups"] >= 3
+    assert reader["waypost_cluster_log_rows"] >= 3
+    assert 0 < reader["waypost_cluster_feed_lag_seconds"] < 30
+    assert reader["waypost_cluster_nodes"] >= 1
+
+
+def read_metrics(node: RunningServer, headers: dict[str, str]) -> dict[str, float]:
+    text = httpx2.get(f"{node.url}/metrics", headers=headers, timeout=30).text
+    lines = (line.split(" ") for line in text.splitlines() if line.startswith("waypost_cluster"))
+    return {name: float(value) for name, value in lines}
 
 
 def test_a_sign_in_link_is_valid_once_on_all_nodes(cluster: Cluster) -> None:
@@ -262,3 +285,119 @@ def test_a_sign_in_link_is_valid_once_on_all_nodes(cluster: Cluster) -> None:
     query = link.partition("?")[2]
     answers = [httpx2.get(f"{node.url}/?{query}", headers={"Accept": "text/html"}) for node in (second, first, third)]
     assert ["set-cookie" in answer.headers for answer in answers] == [True, False, False]
+
+
+def lose_last_change(cluster: Cluster, server: PostgresqlServer, agent_id: str) -> None:
+    """What a failover to a standby looks like that had not received the last change, which registered an agent."""
+    server.sql(
+        "DELETE FROM waypost.log WHERE position = (SELECT max(position) FROM waypost.log)",
+        f"DELETE FROM waypost.agents WHERE convert_from(id, 'UTF8') = '{agent_id}'",
+        database=cluster.url.rpartition("/")[2],
+    )
+
+
+def last_cursor(node: RunningServer, headers: dict[str, str], count: int) -> str:
+    cursor = ""
+    with httpx2.stream("GET", f"{node.url}/api/v1/watch?from=0", headers=headers, timeout=30) as stream:
+        for line in stream.iter_lines():
+            if line.startswith("id:"):
+                cursor = line.removeprefix("id:").strip()
+            if line.startswith("data:") and '"type"' in line:
+                count -= 1
+            if not count and not line:
+                return cursor
+    raise AssertionError("the watch ended")
+
+
+def is_answered(node: RunningServer, path: str, headers: dict[str, str], status: int) -> bool:
+    try:
+        return get(node, path, headers, stale_ok=True).status_code == status
+    except httpx2.HTTPError:  # it restarts
+        return False
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_nodes_load_a_history_that_lost_its_end_and_refuse_its_cursors(
+    cluster: Cluster, postgresql: PostgresqlServer, workers: str
+) -> None:
+    nodes = [cluster.start("--workers", workers), cluster.start("--workers", workers)]
+    headers = nodes[0].headers
+    for number in range(3):
+        assert register(nodes[0], f"urn:agent:{number}", headers).status_code == 201
+    kept, lost = last_cursor(nodes[0], headers, 2), last_cursor(nodes[0], headers, 3)
+    lose_last_change(cluster, postgresql, "urn:agent:2")
+    for node in nodes:
+        wait_for(lambda: is_answered(node, "/api/v1/agents/urn:agent:2", headers, 404))  # noqa: B023
+        wait_for(lambda: is_answered(node, "/api/v1/agents/urn:agent:1", headers, 200))  # noqa: B023
+    for revision in range(2):  # a cursor ahead of the log, then one whose revision is that of another change
+        for node in nodes:
+            refused = httpx2.get(f"{node.url}/api/v1/watch?from={lost}", headers=headers, timeout=30)
+            assert refused.status_code == 410, revision
+            assert refused.json()["code"] == "stale_metadata"
+        assert register(nodes[1], "urn:agent:other", headers, description=f"No {revision}.").is_success
+    with httpx2.stream("GET", f"{nodes[0].url}/api/v1/watch?from={kept}", headers=headers, timeout=30) as stream:
+        assert stream.status_code == 200
+        assert next(line for line in stream.iter_lines() if '"type"' in line).count("urn:agent:other") == 1
+
+
+def test_with_bounded_reads_a_client_sees_its_own_writes_on_every_node(cluster: Cluster) -> None:
+    nodes = [cluster.start("--reads", "bounded"), cluster.start("--reads", "bounded", "--workers", "2")]
+    headers = nodes[0].headers
+    for number in range(40):
+        writer, reader = nodes[number % 2], nodes[1 - number % 2]
+        written = register(writer, f"urn:agent:{number}", headers)
+        token = {"Waypost-Consistency-Token": written.headers["waypost-consistency-token"]}
+        found = get(reader, f"/api/v1/agents/urn:agent:{number}", headers | token)
+        assert found.status_code == 200
+        assert "waypost-consistency-token" not in found.headers
+    unknown = {"Waypost-Consistency-Token": "x"}  # of another cluster, perhaps: everything is waited for
+    assert register(nodes[0], "urn:agent:last", headers).status_code == 201
+    assert get(nodes[1], "/api/v1/agents/urn:agent:last", headers | unknown).status_code == 200
+
+
+async def test_the_client_sends_the_token_of_its_last_write(cluster: Cluster) -> None:
+    """A proxy sends each request to the next node, as a load balancer does."""
+    nodes = [cluster.start("--reads", "bounded"), cluster.start("--reads", "bounded")]
+    tokens: list[str | None] = []
+    turns = itertools.cycle(nodes)
+
+    async def balance(request: httpx2.Request) -> httpx2.Response:
+        tokens.append(request.headers.get("waypost-consistency-token"))
+        node = httpx2.URL(next(turns).url)
+        async with httpx2.AsyncClient(timeout=30) as http:
+            sent = http.build_request(
+                request.method,
+                request.url.copy_with(host=node.host, port=node.port),
+                headers=request.headers,
+                content=request.content,
+            )
+            return await http.send(sent)
+
+    transport = httpx2.MockTransport(balance)
+    async with Client(nodes[0].url, token=nodes[0].admin_token, transport=transport) as client:
+        for number in range(10):
+            await client.register(profile(f"urn:agent:{number}"))
+            assert (await client.get(f"urn:agent:{number}")).id == f"urn:agent:{number}"
+    assert tokens[0] is None
+    assert all(tokens[1:])
+
+
+def test_nodes_share_the_rate_of_a_caller(cluster: Cluster) -> None:
+    flags = ("--rate-limit-reads", "60")
+    nodes = [cluster.start(*flags), cluster.start(*flags), cluster.start(*flags)]
+    body = {"sub": "bob", "scopes": ["discover:read"], "ttl_seconds": 600}
+    for node in nodes:
+        wait_for(lambda: "3 nodes" in get(node, "/api/v1/doctor", nodes[0].headers).text)  # noqa: B023
+    token = httpx2.post(f"{nodes[0].url}/api/v1/tokens", json=body, headers=nodes[0].headers).json()["token"]
+    bob = {"Authorization": f"Bearer {token}"}
+
+    def count_allowed(node: RunningServer) -> int:
+        for count in range(60):
+            if get(node, "/api/v1/agents?limit=1", bob).status_code == 429:
+                return count
+        return 60
+
+    wait_for(
+        lambda: "waypost_cluster_nodes 3.0" in httpx2.get(f"{nodes[1].url}/metrics", headers=nodes[0].headers).text
+    )
+    assert 20 <= count_allowed(nodes[1]) <= 25  # a third, and what came back meanwhile

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import socket
+import struct
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -60,6 +63,33 @@ def test_writes_that_are_not_durable(tmp_path: Path, postgresql: PostgresqlServe
     assert "synchronous_commit is off" in error
 
 
+def _answer_as(listening: socket.socket, version: str) -> None:
+    """Greet one client as a server of this version does; it needs no more to be refused."""
+    connection, _ = listening.accept()
+    with connection:
+        size = struct.unpack(">I", connection.recv(4, socket.MSG_WAITALL))[0]
+        connection.recv(size - 4, socket.MSG_WAITALL)
+        reported = {"server_version": version, "server_encoding": "UTF8", "client_encoding": "UTF8", "TimeZone": "UTC"}
+        reported |= {"in_hot_standby": "off", "default_transaction_read_only": "off", "integer_datetimes": "on"}
+        messages = [(b"R", struct.pack(">I", 0))]
+        messages += ((b"S", f"{name}\0{value}\0".encode()) for name, value in reported.items())
+        messages += [(b"K", struct.pack(">II", 1, 1)), (b"Z", b"I")]
+        connection.sendall(b"".join(kind + struct.pack(">I", len(body) + 4) + body for kind, body in messages))
+        while connection.recv(1024):
+            pass
+
+
+def test_a_server_that_is_too_old(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        greeting = threading.Thread(target=_answer_as, args=(listening, "13.16"), daemon=True)
+        greeting.start()
+        code, error = serve(tmp_path / "data", f"postgresql://waypost@127.0.0.1:{port}/waypost?sslmode=disable")
+        greeting.join(20)
+    assert code == 78
+    assert "PostgreSQL 13; 14 or newer is needed" in error
+
+
 def test_nobody_listens(tmp_path: Path) -> None:
     code, error = serve(tmp_path / "data", f"postgresql://waypost:secr3t@127.0.0.1:{free_port()}/waypost")
     assert code == 69
@@ -100,3 +130,14 @@ def test_a_cluster_key_that_does_not_fit(
     assert code == 78
     assert "cluster key" in error or "its key" in error
     assert not (tmp_path / "data" / "admin.token").exists()
+
+
+def test_a_cluster_key_of_ones_own(tmp_path: Path, cluster: Cluster) -> None:
+    key = tmp_path / "key"
+    key.write_text("0123456789abcdef" * 4 + "\n")
+    node = cluster.start("--cluster-key-file", str(key))
+    assert not (node.data / "cluster.key").exists()
+    key.write_text("0123456789abcdee" * 4)
+    code, error = serve(tmp_path / "data", cluster.url, "--cluster-key-file", str(key))
+    assert code == 78
+    assert "another cluster" in error

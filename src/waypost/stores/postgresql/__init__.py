@@ -32,13 +32,23 @@ class PostgresqlBackend:
         self._key_file = key_file
 
     def make_store(
-        self, folder: Path, *, read_only: bool = False, on_time: Callable[[float], None] = lambda seconds: None
+        self,
+        folder: Path,
+        *,
+        read_only: bool = False,
+        on_time: Callable[[float], None] = lambda seconds: None,
+        on_nodes: Callable[[int], None] = lambda count: None,
     ) -> PostgresqlStore | SqliteFollowerStore:
-        """`on_time` gets the time of the database, first before the store is open."""
+        """`on_time` gets the time of the database, first before the store is open; `on_nodes` the number of nodes."""
         if read_only:  # a worker process follows the replica
             return SqliteFollowerStore(folder / REPLICA_FOLDER)
         return PostgresqlStore(
-            self.url, folder, self._make_cipher(folder), on_time=on_time, write_seconds=self._write_seconds
+            self.url,
+            folder,
+            self._make_cipher(folder),
+            on_time=on_time,
+            on_nodes=on_nodes,
+            write_seconds=self._write_seconds,
         )
 
     def make_key_value_store(self, folder: Path) -> PostgresqlKeyValueStore:

@@ -1,7 +1,7 @@
 """The cluster key, and the secrets that all nodes share: sealed in PostgreSQL, so that a dump of it reveals none.
 
-The key is a file of the data folder, or wherever `cluster_key_file` says. The first node of an empty database makes it;
-every other node needs a copy of that file.
+The key is a file of the data folder, or wherever `cluster_key_file` says: 64 hexadecimal digits, and a checksum if Waypost made
+it. The first node of an empty database makes it, unless there is one; every other node needs a copy of that file.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class ClusterCipher:
             key = bytes.fromhex(digits)
         except ValueError:
             key = b""
-        if len(key) != _KEY_BYTES or check != _checksum(key):
+        if len(key) != _KEY_BYTES or check not in ("", _checksum(key)):
             raise ConfigurationError(f"{self.path} is damaged, or no cluster key.", path="cluster_key_file", hint=_HINT)
         return key
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -156,7 +156,8 @@ class Database:
         try:
             yield connection
         except (*LOST, asyncio.CancelledError):
-            connection.terminate()  # asyncpg would wait for the server to cancel the statement
+            with suppress(asyncpg.InterfaceError):  # already released: the connection ended by itself
+                connection.terminate()  # asyncpg would wait for the server to cancel the statement
             raise
         finally:
             await pool.release(connection)

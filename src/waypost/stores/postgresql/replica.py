@@ -42,8 +42,10 @@ _CHECKPOINT_BYTES = 16 << 20
 _GROUP_BYTES = 64 << 10  # of the WAL for each group, besides its rows
 _LOAD_ROWS = 1000
 
-_LOG_AFTER = """SELECT position, first_revision, payload, checksum FROM waypost.log
-    WHERE position > $1 ORDER BY position LIMIT $2"""
+# The row that the replica has already is read again, without its payload: the database may have lost it.
+_LOG_FROM = """SELECT position, first_revision, CASE WHEN position > $1 THEN payload ELSE '' END, checksum,
+    extract(epoch FROM clock_timestamp() - committed_at)::double precision FROM waypost.log
+    WHERE position >= $1 ORDER BY position LIMIT $2"""
 
 
 class LogRow(msgspec.Struct, frozen=True, gc=False):
@@ -51,6 +53,7 @@ class LogRow(msgspec.Struct, frozen=True, gc=False):
     first_revision: int
     payload: bytes
     checksum: bytes
+    age_seconds: float  # when it was read
 
 
 class Replica:
@@ -232,10 +235,18 @@ class Replica:
         self.connection.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", values)  # noqa: S608 - the names are ours
 
 
-async def fetch_log(connection: asyncpg.Connection, after: int, limit: int) -> list[LogRow]:
-    """The next rows of the log. Raises LookupError if the next one is missing: it was pruned."""
-    found = [LogRow(*row) for row in await connection.fetch(_LOG_AFTER, after, limit)]
-    for place, row in enumerate(found, after + 1):
+class HistoryChanged(Exception):
+    """The log is another one than that of the replica, or no longer reaches back to it."""
+
+
+async def fetch_log(connection: asyncpg.Connection, after: int, checksum: bytes, limit: int) -> list[LogRow]:
+    """The rows of the log after the one with this position and checksum."""
+    found = [LogRow(*row) for row in await connection.fetch(_LOG_FROM, after, limit + 1)]
+    if not found:
+        raise HistoryChanged("the database lost the end of its log, which the replica has")
+    for place, row in enumerate(found, after):
         if row.position != place:
-            raise LookupError(f"row {place} of the log")
-    return found
+            raise HistoryChanged(f"the log was pruned before this node read it (row {place} of the log)")
+    if found[0].checksum != checksum:
+        raise HistoryChanged("the database has another history than the replica")
+    return found[1:]

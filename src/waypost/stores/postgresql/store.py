@@ -18,6 +18,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,7 +29,8 @@ from waypost import __version__, limits
 from waypost.errors import InternalError, WaypostError
 from waypost.registry.doctor import DatabaseFacts
 from waypost.registry.ports import Command, CommandResult, CommittedChange, NoteListener
-from waypost.stores.commit import store_closed_error
+from waypost.stores import ClusterStats
+from waypost.stores.commit import gather_results, store_closed_error
 from waypost.stores.postgresql.cluster import ClusterCipher
 from waypost.stores.postgresql.database import (
     DATABASE_ERRORS,
@@ -44,7 +46,7 @@ from waypost.stores.postgresql.database import (
 )
 from waypost.stores.postgresql.group import GroupTransaction, Move
 from waypost.stores.postgresql.leases import RENEW_SECONDS, Leases
-from waypost.stores.postgresql.replica import Replica, fetch_log
+from waypost.stores.postgresql.replica import HistoryChanged, LogRow, Replica, fetch_log
 from waypost.stores.postgresql.schema import CHANNEL, LOCK, migrate
 from waypost.stores.sqlite.database import Failpoint, queue_full_error
 from waypost.stores.sqlite.reads import SqliteReadStore
@@ -77,8 +79,14 @@ _FACTS = """SELECT current_setting('server_version') AS version, current_setting
     (SELECT count(*) FROM waypost.nodes WHERE seen_at > clock_timestamp() - interval '15 seconds') AS nodes,
     extract(epoch FROM clock_timestamp())::double precision AS time"""
 _TIME = "SELECT extract(epoch FROM clock_timestamp())::double precision"
-_ALIVE = """INSERT INTO waypost.nodes VALUES ($1, $2, clock_timestamp())
-    ON CONFLICT (node) DO UPDATE SET seen_at = excluded.seen_at"""
+_ALIVE = """WITH alive AS (
+        INSERT INTO waypost.nodes VALUES ($1, $2, clock_timestamp())
+        ON CONFLICT (node) DO UPDATE SET seen_at = excluded.seen_at
+    ), dead AS (
+        DELETE FROM waypost.nodes WHERE seen_at < clock_timestamp() - interval '1 day'
+    )
+    SELECT count(*) FROM waypost.nodes WHERE node <> $1 AND seen_at > clock_timestamp() - interval '15 seconds'"""
+_LEAVE = "DELETE FROM waypost.nodes WHERE node = $1"
 
 Work = Callable[[GroupTransaction], Any]
 
@@ -87,13 +95,10 @@ class _Request(msgspec.Struct, eq=False):
     work: Work
     future: asyncio.Future[Any]
     fence: tuple[str, int] | None = None  # the chore and the epoch of its lease
+    is_joined: bool = False  # the next request belongs to the same group
 
 
 _Reply = tuple[_Request, Any, BaseException | None]
-
-
-class _HistoryChanged(Exception):
-    """The log is another one than that of the replica, or no longer reaches back to it."""
 
 
 def _nothing(_: str) -> None:
@@ -105,7 +110,8 @@ def _end_process() -> None:
 
 
 class PostgresqlStore(SqliteReadStore):
-    """`on_history_change` is called when the replica does not fit the database any more; a restart loads it again."""
+    """`on_history_change` is called when the replica does not fit the database any more. By default it ends the server, as
+    SIGTERM does; opening the store again loads the replica."""
 
     def __init__(
         self,
@@ -116,9 +122,11 @@ class PostgresqlStore(SqliteReadStore):
         failpoint: Failpoint = _nothing,
         on_history_change: Callable[[], None] = _end_process,
         on_time: Callable[[float], None] = lambda seconds: None,
+        on_nodes: Callable[[int], None] = lambda count: None,
         write_seconds: float = WRITE_SECONDS,
     ) -> None:
-        """`on_time` gets the time of the database every few seconds, first before the store is open."""
+        """Every few seconds `on_time` gets the time of the database, first before the store is open, and `on_nodes` the number
+        of nodes that are alive."""
         super().__init__()
         self.node = uuid.uuid4()
         self._write_seconds = write_seconds
@@ -128,6 +136,7 @@ class PostgresqlStore(SqliteReadStore):
         self._failpoint = failpoint
         self._on_history_change = on_history_change
         self._on_time = on_time
+        self._on_nodes = on_nodes
         self._replica = Replica(folder, failpoint)
         self.leases = Leases(self._database, self.node)
         self._listener: Callable[[Sequence[CommittedChange]], None] = lambda changes: None
@@ -145,7 +154,7 @@ class PostgresqlStore(SqliteReadStore):
         self._confirmed_at = time.monotonic()
         self._hears = False
         self._probe: asyncpg.Connection | None = None
-        self.races = 0
+        self.stats = ClusterStats()
 
     # --- Lifecycle -------------------------------------------------------------------------------
 
@@ -187,7 +196,7 @@ class PostgresqlStore(SqliteReadStore):
                 self._replica.clear()
             if self._replica.is_empty:
                 await self._replica.load(connection)
-            while found := await fetch_log(connection, self._replica.position, _FEED_ROWS):
+            while found := await self._fetch_log(connection):
                 self._replica.apply(found)
         except DATABASE_ERRORS as error:
             raise start_error(error, self._database.url) from error
@@ -211,6 +220,8 @@ class PostgresqlStore(SqliteReadStore):
         await asyncio.gather(*self._tasks[1:], return_exceptions=True)
         self._answer_readers(is_current=False)
         await self.leases.release()
+        with suppress(*DATABASE_ERRORS):
+            await self._database.fetch(_LEAVE, self.node)
         if self._probe is not None:
             self._probe.terminate()
         async with self._thread_read_lock.alone:
@@ -229,17 +240,29 @@ class PostgresqlStore(SqliteReadStore):
         result: CommandResult = await self._submit(lambda tables: tables.execute(command))
         return result
 
+    async def execute_all(self, commands: Sequence[Command]) -> list[CommandResult | WaypostError]:
+        works = [partial(GroupTransaction.execute, command=command) for command in commands]
+        return await gather_results(self._submit_all(works))
+
     def _submit(self, work: Work, fence: tuple[str, int] | None = None) -> asyncio.Future[Any]:
+        (future,) = self._submit_all((work,), fence)
+        return future
+
+    def _submit_all(self, works: Sequence[Work], fence: tuple[str, int] | None = None) -> list[asyncio.Future[Any]]:
+        """The works are one group."""
         if not self._is_open or self._is_closing:
             raise store_closed_error()
         if self._is_away or self._is_forked:
             raise away_error()
         if len(self._waiting) >= limits.WRITE_QUEUE:
             raise queue_full_error()
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Request(work, future, fence))
+        loop, last = asyncio.get_running_loop(), len(works) - 1
+        requests = [
+            _Request(work, loop.create_future(), fence, is_joined=place < last) for place, work in enumerate(works)
+        ]
+        self._waiting.extend(requests)
         self._wake.set()
-        return future
+        return [request.future for request in requests]
 
     async def _run(self) -> None:
         """Write groups and follow the log, until the store is closed."""
@@ -251,7 +274,7 @@ class PostgresqlStore(SqliteReadStore):
                     await self._follow()
                 if self._replica.checkpoint_if_due():
                     await asyncio.to_thread(self._replica.checkpoint)
-            except _HistoryChanged as change:
+            except HistoryChanged as change:
                 self._leave_history(str(change))
             except DATABASE_ERRORS as error:
                 await self._lose_database(error)
@@ -277,7 +300,7 @@ class PostgresqlStore(SqliteReadStore):
     def _take_group(self) -> list[_Request]:
         """The next requests. One with a fence is a group of its own."""
         group = [self._waiting.popleft()]
-        while (
+        while group[-1].is_joined or (
             group[0].fence is None
             and self._waiting
             and self._waiting[0].fence is None
@@ -293,7 +316,7 @@ class PostgresqlStore(SqliteReadStore):
         try:
             while not await self._try_group(group, started_at, first_lock=attempt >= _OPTIMISTIC_ATTEMPTS):
                 attempt += 1
-                self.races += 1
+                self.stats.lost_races += 1
                 if time.monotonic() - started_at > self._write_seconds:
                     raise TimeoutError("other nodes kept changing the same agents")
                 await self._advance()
@@ -333,7 +356,7 @@ class PostgresqlStore(SqliteReadStore):
         for place, request in enumerate(group, 1):
             if not request.future.cancelled():
                 replies.append(_decide(request, tables))
-            if tables.written_bytes > _GROUP_BYTES and place < len(group):
+            if tables.written_bytes > _GROUP_BYTES and place < len(group) and not request.is_joined:
                 self._waiting.extendleft(reversed(group[place:]))
                 del group[place:]
                 break
@@ -384,6 +407,8 @@ class PostgresqlStore(SqliteReadStore):
         replica, tables = self._replica, self._replica.tables
         status, position = row["status"], row["position_"]
         if status == "stored":
+            self.stats.groups += 1
+            self.stats.writes += len(replies)
             move = Move(tables.base, row["base"] - tables.base)
             if position == replica.position + 1:  # nobody wrote in between: what was decided is what was stored
                 self._deliver(*replica.commit(position, row["checksum_"]))
@@ -399,7 +424,7 @@ class PostgresqlStore(SqliteReadStore):
             if status in ("conflict", "behind"):
                 return False
             if status == "forked":
-                raise _HistoryChanged("the database has another history than the replica")
+                raise HistoryChanged("the database has another history than the replica")
             for request, _, _ in replies:  # fenced: another node does this chore now
                 _answer(request.future, 0, None)
             return True
@@ -440,25 +465,26 @@ class PostgresqlStore(SqliteReadStore):
         if self._is_forked:
             return
         asked_at = time.monotonic()
-        try:
-            while found := await fetch_log(connection, self._replica.position, _FEED_ROWS):
-                self._deliver(*self._replica.apply(found))
-                await asyncio.sleep(0)
-                asked_at = time.monotonic()
-        except LookupError as missing:
-            raise _HistoryChanged(f"the log was pruned before this node read it ({missing})") from None
+        while found := await self._fetch_log(connection):
+            self._deliver(*self._replica.apply(found))
+            self.stats.rows += len(found)
+            self.stats.feed_lag_seconds = found[-1].age_seconds
+            await asyncio.sleep(0)
+            asked_at = time.monotonic()
         self._confirmed_at = asked_at
 
+    async def _fetch_log(self, connection: asyncpg.Connection) -> list[LogRow]:
+        return await fetch_log(connection, self._replica.position, self._replica.checksum, _FEED_ROWS)
+
     async def _return_to(self, connection: asyncpg.Connection) -> None:
-        """The database is back: check that it is the same history (a failover may have lost its end)."""
-        if not await self._fits(connection):
-            raise _HistoryChanged("the database has another history than the replica")
-        self._is_away = False
+        """The database is back. Whether it has the same history is checked with each row of the log."""
+        await self._fetch_log(connection)
+        self._is_away = self.stats.is_away = False
         log.warning("the database is back")
 
     async def _lose_database(self, error: BaseException) -> None:
         if not self._is_away:
-            self._is_away = True
+            self._is_away = self.stats.is_away = True
             log.error("the database is away (%s): reads go on, writes are refused", str(error) or type(error).__name__)
         self._fail_waiting()
         self._answer_readers(is_current=False)
@@ -472,7 +498,7 @@ class PostgresqlStore(SqliteReadStore):
     def _leave_history(self, reason: str) -> None:
         if not self._is_forked:
             self._is_forked = True
-            log.critical("%s; a restart of this node loads the replica again", reason)
+            log.critical("%s; the node loads its replica again", reason)
             self._answer_readers(is_current=False)
             self._on_history_change()
 
@@ -500,7 +526,8 @@ class PostgresqlStore(SqliteReadStore):
         """Tell the others that this node lives, renew its leases, and compare the clocks."""
         while True:
             with suppress(*DATABASE_ERRORS):
-                await self._database.fetch(_ALIVE, self.node, __version__)
+                ((others,),) = await self._database.fetch(_ALIVE, self.node, __version__)
+                self._on_nodes(1 + others)
                 await self.leases.renew()
                 await self._compare_clocks()
             await asyncio.sleep(RENEW_SECONDS)
@@ -515,13 +542,20 @@ class PostgresqlStore(SqliteReadStore):
 
     # --- Reads that see what other nodes acknowledged --------------------------------------------
 
-    async def confirm_reads(self) -> float | None:
+    @property
+    def position(self) -> int:
+        return self._replica.position
+
+    async def confirm_reads(self, position: int = 0) -> float | None:
         """Wait until the replica has every change that any node acknowledged before this call. If the database is away or
-        slow: how many seconds ago the replica was known to be complete."""
+        slow: how many seconds ago the replica was known to be complete. Every position that was given to anybody is included."""
         return None if await self._confirm() else self.stale_seconds
 
-    async def estimate_staleness(self) -> float | None:
-        """The same without asking the database: None while the replica follows the log in time."""
+    async def estimate_staleness(self, position: int = 0) -> float | None:
+        """The same without asking the database, unless the replica has not reached the position: None while it follows the
+        log in time."""
+        if position > self._replica.position:
+            return await self.confirm_reads()
         age = self.stale_seconds
         return None if age < _BOUND_SECONDS and not self._is_away and not self._is_forked else age
 
@@ -536,6 +570,11 @@ class PostgresqlStore(SqliteReadStore):
                 return await future
         except TimeoutError:
             return False
+
+    @property
+    def has_other_history(self) -> bool:
+        """Whether the replica does not fit the database any more: it is to be opened again, which loads it."""
+        return self._is_forked
 
     @property
     def stale_seconds(self) -> float:

@@ -101,7 +101,10 @@ class GroupCommitWriter:
         self._failpoint = failpoint
         self._loop = asyncio.get_running_loop()
         self._disk = DiskThread("waypost-commit")
-        self._waiting: deque[tuple[TransactionWork, asyncio.Future[Any]]] = deque()
+        self._waiting: deque[tuple[TransactionWork, asyncio.Future[Any], bool]] = (
+            deque()
+        )  # with `_is_joined` of the next
+        self._is_joined = False  # the next work belongs to the same commit
         self._group: list[PendingReply] = []
         self._changes_before = 0
         self._decided_at = time.monotonic()  # the end of the last slice
@@ -119,19 +122,34 @@ class GroupCommitWriter:
 
     def submit(self, work: Callable[[WriteTransaction], T]) -> asyncio.Future[T]:
         """Run `work` in the next group. The future completes when its rows are durable, or it was refused."""
+        self._check_open()
+        (future,) = self._submit((work,))
+        return future
+
+    def submit_all(self, works: Sequence[Callable[[WriteTransaction], T]]) -> list[asyncio.Future[T]]:
+        """Run several works in one commit, in this order."""
+        self._check_open()
+        return self._submit(works)
+
+    def _submit(self, works: Sequence[Callable[[WriteTransaction], T]]) -> list[asyncio.Future[T]]:
+        futures: list[asyncio.Future[T]] = [self._loop.create_future() for _ in works]
+        last = len(works) - 1
+        self._waiting.extend(
+            (work, future, place < last) for place, (work, future) in enumerate(zip(works, futures, strict=True))
+        )
+        self._submitted += len(works)
+        if self._idle.is_set() and works:
+            self._idle.clear()
+            self._loop.call_soon(self._decide_some)
+        return futures
+
+    def _check_open(self) -> None:
         if self._closed:
             raise store_closed_error()
         if self.broken is not None:
             raise write_error(self.broken)
         if len(self._waiting) >= limits.WRITE_QUEUE:
             raise queue_full_error()
-        future: asyncio.Future[T] = self._loop.create_future()
-        self._waiting.append((work, future))
-        self._submitted += 1
-        if self._idle.is_set():
-            self._idle.clear()
-            self._loop.call_soon(self._decide_some)
-        return future
 
     async def close(self) -> None:
         """Write and answer everything queued; accept nothing new."""
@@ -155,12 +173,12 @@ class GroupCommitWriter:
                 self._begin()
             count = 0
             while self._waiting and (count < limits.GROUP_SLICE or time.monotonic() < ends_at):
-                if len(self._group) >= limits.GROUP_COMMIT_MAX:
+                if self._is_complete_group:
                     break
                 self._decide(*self._waiting.popleft())
                 count += 1
             self._decided_at = time.monotonic()
-            more = bool(self._waiting) and len(self._group) < limits.GROUP_COMMIT_MAX
+            more = bool(self._waiting) and not self._is_complete_group
             if self._wrote and not more:
                 self._tables.before_commit()
         except (sqlite3.Error, OSError) as error:
@@ -173,6 +191,10 @@ class GroupCommitWriter:
         else:
             self._finish_unwritten()
 
+    @property
+    def _is_complete_group(self) -> bool:
+        return len(self._group) >= limits.GROUP_COMMIT_MAX and not self._is_joined
+
     def _begin(self) -> None:
         self._failpoint("before_begin")
         self._tables.begin()
@@ -183,7 +205,8 @@ class GroupCommitWriter:
         """Whether there is anything to commit; audit entries are written last."""
         return self._tables.connection.total_changes != self._changes_before or bool(self._tables.audit.waiting)
 
-    def _decide(self, work: TransactionWork, future: asyncio.Future[Any]) -> None:
+    def _decide(self, work: TransactionWork, future: asyncio.Future[Any], is_joined: bool) -> None:
+        self._is_joined = is_joined
         if future.cancelled():
             return
         try:
@@ -282,8 +305,11 @@ class GroupCommitWriter:
             self._tables.roll_back()
         except sqlite3.Error as error:
             self.broken = self.broken or error
+        while self._is_joined and self._waiting:  # the rest of a batch must not be committed without its beginning
+            _, future, self._is_joined = self._waiting.popleft()
+            group.append((future, None, None))
         if self.broken is not None or not group:
-            group += [(future, None, None) for _, future in self._waiting]
+            group += [(future, None, None) for _, future, _ in self._waiting]
             self._waiting.clear()
         for future, _, _ in group:
             _answer(future, None, write_error(self.broken or failure))

@@ -18,7 +18,7 @@ from typing import TypeVar
 from waypost import limits
 from waypost.model.events import Event, RecordVersion
 from waypost.model.registration import CatalogEntry, Registration
-from waypost.registry.ports import AuditLogPage, AuditQuery, Tombstone
+from waypost.registry.ports import AuditLogPage, AuditQuery, NewestDocument, Tombstone
 from waypost.stores.commit import from_logged_event, store_closed_error
 from waypost.stores.sqlite import rows
 from waypost.stores.sqlite.audit import audit_hashes, audit_page, audit_size
@@ -86,6 +86,12 @@ class SqliteReader:
         for registration, documents in self._run(_DOCUMENTS, (number,)).fetchall():
             return rows.read_document(agent_id, dialect, registration, documents)
         raise LookupError(agent_id)
+
+    def newest_documents(self, numbers: Sequence[int]) -> dict[str, NewestDocument]:
+        places = ", ".join("?" * len(numbers))
+        statement = f"SELECT registration, documents FROM registrations WHERE number IN ({places})"  # noqa: S608 - only ?
+        found = self._run(statement, tuple(numbers)).fetchall()
+        return dict(filter(None, (rows.read_newest(registration, documents) for registration, documents in found)))
 
     def _number_of(self, agent_id: str) -> int | None:
         for (number,) in self._run(_NUMBER, (agent_id,)).fetchall():
@@ -274,6 +280,10 @@ class SqliteReadStore(ABC):
             return self._held().document(entry, dialect)
         except sqlite3.Error as error:
             raise read_error(error, FILE_NAME) from error
+
+    async def newest_documents(self, entries: Sequence[CatalogEntry]) -> dict[str, NewestDocument]:
+        numbers = [entry.number for entry in entries if entry.number]
+        return await self._read_apart(lambda reader: reader.newest_documents(numbers)) if numbers else {}
 
     async def entries(self) -> AsyncIterator[Sequence[CatalogEntry]]:
         whole = await self._read_apart(lambda reader: read_snapshot(reader.connection))

@@ -11,7 +11,7 @@ import msgspec
 
 from waypost.model.events import Event, RecordVersion
 from waypost.model.registration import CatalogEntry, Registration, SourceDocument
-from waypost.registry.ports import CommandResult, Tombstone
+from waypost.registry.ports import CommandResult, NewestDocument, Tombstone
 from waypost.stores.commit import to_logged_event, without_documents
 from waypost.stores.sqlite.database import damage_error
 
@@ -38,7 +38,7 @@ class _Gist(msgspec.Struct, gc=False):
 
     record: _GistRecord
     etag: str
-    sources: tuple[_GistSource, ...]
+    sources: tuple[_GistSource, ...] = ()
 
 
 _encode = msgspec.json.Encoder().encode
@@ -149,6 +149,23 @@ def read_document(agent_id: str, dialect: str, registration: bytes, documents: b
                 raise damage_error(f"the documents of {agent_id!r} are incomplete")
             return gist.etag, _matching(agent_id, dialect, source.digest, held[place])
     return None
+
+
+def read_newest(registration: bytes, documents: bytes) -> tuple[str, NewestDocument] | None:
+    """The id of an agent and its newest document; None if it has none."""
+    try:
+        gist = _gist_decoder.decode(registration)
+        held = _documents_decoder.decode(documents)
+    except (msgspec.MsgspecError, TypeError) as error:
+        raise damage_error(f"a registration ({error})") from None
+    agent_id = gist.record.id
+    if not gist.sources:
+        return None
+    if len(held) != len(gist.sources):
+        raise damage_error(f"the documents of {agent_id!r} are incomplete")
+    source = gist.sources[0]
+    document = _matching(agent_id, source.dialect, source.digest, held[0])
+    return agent_id, NewestDocument(gist.etag, source.dialect, document)
 
 
 def _with_documents(

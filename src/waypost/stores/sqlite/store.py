@@ -19,7 +19,7 @@ from waypost import limits
 from waypost.errors import ConfigurationError, StoreUnavailable, WaypostError
 from waypost.files import make_folder
 from waypost.registry.ports import Command, CommandResult, CommittedChange, NoteListener
-from waypost.stores.commit import store_closed_error
+from waypost.stores.commit import gather_results, store_closed_error
 from waypost.stores.sqlite.audit import audit_size
 from waypost.stores.sqlite.database import (
     FILE_NAME,
@@ -200,6 +200,10 @@ class SqliteStore(SqliteReadStore):
     async def execute(self, command: Command) -> CommandResult:
         return await self._open_writer().submit(lambda tables: tables.execute(command))
 
+    async def execute_all(self, commands: Sequence[Command]) -> list[CommandResult | WaypostError]:
+        works = [partial(WriteTransaction.execute, command=command) for command in commands]
+        return await gather_results(self._open_writer().submit_all(works))
+
     async def prune(
         self,
         *,
@@ -282,6 +286,9 @@ class SqliteFollowerStore(SqliteReadStore):
         return found
 
     async def execute(self, command: Command) -> CommandResult:
+        raise _reads_only()
+
+    async def execute_all(self, commands: Sequence[Command]) -> list[CommandResult | WaypostError]:
         raise _reads_only()
 
     async def prune(

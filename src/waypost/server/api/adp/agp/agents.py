@@ -85,8 +85,9 @@ class AgpAgents:
         peers: PeerKeySource,
         own: str,
         discover: Discover,
+        node_url: str | None = None,
     ) -> None:
-        """`own`: the Agent URI of the service."""
+        """`own`: the Agent URI of the service. `node_url`: where other nodes of its cluster reach this one."""
         self.own = own
         self.peers: PeerKeySource = UnrevokedKeys(peers, registry)
         self.rights: dict[str, Principal] = {}  # connected peers with a valid token
@@ -100,7 +101,9 @@ class AgpAgents:
         self._draws = SystemRandomness()
         self._agents: dict[str, tuple[str, AgpEndpoint]] = {}
         own_key = keys.key_of(own.removeprefix(AGENT_URI_PREFIX))
-        self.relay = Relay(_party(own, own_key), keeper, self.peers, registry.clock, self._draws) if own_key else None
+        self.relay = (
+            Relay(_party(own, own_key), keeper, self.peers, registry.clock, self._draws, node_url) if own_key else None
+        )
 
     async def start(self) -> None:
         service = self.find(self.own)

@@ -45,6 +45,7 @@ from waypost.protocols.adp.agp.hello import Hello, find_hello
 from waypost.protocols.adp.agp.messages import SUBPROTOCOL, AgpMessage, read_frame
 from waypost.rate_limit import TokenBucket
 from waypost.server.api.adp.agp.agents import AGENT_URI_PREFIX, AgpAgents, AgpCredentials, read_credentials
+from waypost.server.api.adp.agp.tunnel import NODE_HEADER, PASSED_HEADERS, TRY_AGAIN, ConversationTunnel
 from waypost.server.auth.authenticator import Authenticator
 from waypost.server.auth.callers import CallerRateLimiter, TrustedHosts, TrustedProxies, rate_limit_key
 from waypost.server.http.app import RefuseUpgrade, deny_upgrade
@@ -163,7 +164,11 @@ class AgpWebSocketApp:
         origin: TrustedProxies,
         refuse: RefuseUpgrade,
         recheck_seconds: float = limits.SOCKET_RECHECK_SECONDS,
+        *,
+        tunnel: ConversationTunnel | None = None,
     ) -> None:
+        """`tunnel`: to the other nodes of a cluster."""
+        self.tunnel = tunnel
         self.agents = agents
         self.invitations = invitations
         self.recheck_seconds = recheck_seconds
@@ -184,6 +189,8 @@ class AgpWebSocketApp:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.tunnel is not None:
+            scope = self.tunnel.accept(scope)
         request = Request({**scope, "method": "GET"}, receive)
         await receive()  # the handshake
         place = rate_limit_key(self._origin.client_address(scope))
@@ -212,6 +219,9 @@ class AgpWebSocketApp:
             )
         self._calls.take(place)
         return visitor
+
+    def client_address(self, request: Request) -> str:
+        return self._origin.client_address(request.scope)
 
     async def holds(self, request: Request) -> bool:
         """Whether the token of a connection is still valid (W9)."""
@@ -335,6 +345,8 @@ class AgpSocketSession:
             await self._tell(first, error)
             raise
         peers = self._noting(hello, await self._peers(hello, is_invited))
+        if relay is not None and await self._pass_on(relay, to, first):
+            return
         if relay is not None:
             await relay.relay(self._link, first, to, peers=peers, on_authenticated=self._know)
         elif correspondent is not None:
@@ -346,6 +358,15 @@ class AgpSocketSession:
             await self._meet(correspondent, AttachedLink(link, own), peers)
         else:
             await correspondent.run_connection(link, peers=peers, opened=self._opened)
+
+    async def _pass_on(self, relay: Relay, to: str, first: str | bytes) -> bool:
+        """Whether the conversation was led by another node, which holds the line of the agent."""
+        tunnel = self._conversations.tunnel
+        if tunnel is None or tunnel.is_tunnelled(self._request) or isinstance(first, bytes):
+            return False
+        node = await relay.find_node(to)
+        address = self._conversations.client_address(self._request)
+        return node is not None and await tunnel.run(node, self._request, address, first, self._link, self._know)
 
     async def _relaying(self, to: str) -> Relay | None:
         """The relay, for an agent that is or recently was connected."""
@@ -459,9 +480,7 @@ def _find_hello(document: JsonObject) -> Hello | None:
         return None
 
 
-_FORWARDED_HEADERS = (b"authorization", b"cookie")
-
-TRY_AGAIN = 1013
+_FORWARDED_HEADERS = (*PASSED_HEADERS, NODE_HEADER)
 
 
 class AgpProxy:
