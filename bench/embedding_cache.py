@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from waypost.search.vectors import Embedder, Vectors, find_parts_embedder
+from waypost.search.vectors import Embedder, Vectors, find_parts_embedder, find_word_embedder
 
 
 def cache_folder() -> Path:
@@ -30,7 +30,9 @@ class CachedEmbedder:
         self._embedder = embedder
         self._memory: dict[str, Vectors] = {}
         name = "".join(char if char.isalnum() or char in "-." else "-" for char in embedder.name)
-        self._database = sqlite3.connect(cache_folder() / f"{name}.sqlite", isolation_level=None, timeout=60)
+        self._database = sqlite3.connect(
+            cache_folder() / f"{name}.sqlite", isolation_level=None, timeout=60, check_same_thread=False
+        )
         self._database.execute("PRAGMA synchronous=OFF")  # a lost cache is computed again
         self._database.execute("CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB) WITHOUT ROWID")
 
@@ -58,6 +60,10 @@ class CachedEmbedder:
         if own is None:
             return self.encode((text, *parts))
         return self._find("\0".join((text, *parts)), lambda: own.encode_parts(text, parts))
+
+    def has_word(self, word: str) -> bool:
+        own = find_word_embedder(self._embedder)
+        return own is not None and own.has_word(word)
 
     def _find(self, texts: str, make: Callable[[], Vectors]) -> Vectors:
         key = blake2b(texts.encode(errors="replace"), digest_size=16).digest()

@@ -63,7 +63,7 @@ def filling_ranker(folder: Path, compose: Callable[[Embedder], Embedder]) -> Ran
 
 def sentence_space() -> VectorSpace:
     """The space of the first sentence model, which baselines use, too."""
-    return next(space for space in spaces() if space.has_examples)
+    return next(space for space in spaces() if space.role != SpaceRole.STATIC)
 
 
 @dataclass(frozen=True)

@@ -26,13 +26,14 @@ from bench.quality.report import BASELINES, BLOCKS, DOCUMENT, PLOT, RESULTS, TOL
 from bench.quality.retrieval import QUESTIONS, MakeSearcher, Task, measure, tasks
 from bench.rankers import ABLATIONS, DEFAULT, cached_spaces, quality_ranker
 from bench.searchers import InProcess
+from waypost.search.vectors import SpaceRole
 
 PARTS = ("leave-out", "sets", "haystack", "signals", "robustness", "checks")
 
 
 def searchers() -> dict[str, MakeSearcher]:
     """The product and the baselines, which use the product's first sentence model."""
-    encode = next(space for space in cached_spaces() if space.has_examples).embedder.encode
+    encode = next(space for space in cached_spaces() if space.role != SpaceRole.STATIC).embedder.encode
     return {
         DEFAULT: partial(InProcess, quality_ranker),
         "BM25": Bm25,

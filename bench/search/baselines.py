@@ -37,5 +37,8 @@ def _made(name: str, size: int) -> Searcher:
     if name == PEERS[1]:
         return Bm25()
     encode = sentence_space().embedder.encode
-    vectors = BruteForce(composed(encode, PEERS[0], size).encode)
+    agents = composed(encode, PEERS[0], size)
+    vectors = BruteForce(
+        lambda texts: encode(texts) if len(texts) == 1 else agents.encode(texts)
+    )  # a query is one text
     return vectors if name == PEERS[0] else Rrf(vectors, Bm25())

@@ -2,7 +2,7 @@
 
 For measuring speed only. A linear map, fitted to texts that the model did embed, maps the mean of the word vectors to the
 model's vector; the residual is replaced by noise of the same size. Angles are then distributed like the model's, so an index
-does the same work, but the results are not those of the model. A single text (a query) is embedded by the model itself.
+does the same work, but the results are not those of the model. Queries have to be embedded by the model itself.
 """
 
 from __future__ import annotations
@@ -60,8 +60,6 @@ class Composed:
         self._table, self._offset = self._table @ carried, centre
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        if len(texts) == 1:
-            return self._encode(texts)
         made = [self._made(texts[start : start + _STEP]) for start in range(0, len(texts), _STEP)]
         return np.vstack(made) if made else np.zeros((0, self.dims), np.float32)
 

@@ -29,6 +29,8 @@ USE: Final = "use"
 MINILM: Final = "minilm"
 ONNX: Final = "onnx:"
 
+_MANY_SKILLS: Final = 4  # examples
+
 NO_MULTILINGUAL_MODEL: Final = (
     f"The package {DISTRIBUTION} is not installed: a query finds agents in other languages by words and tags only."
 )
@@ -80,14 +82,15 @@ def _join(*chosen: EmbedderChoice) -> EmbedderChoice:
 
 
 def _english() -> EmbedderChoice:
-    """Vectors of the description and of each example: by the description alone, an agent of many skills is found late."""
+    """Vectors of the description and, for an agent of many skills, of each example: by the description alone it is found late.
+    A few examples say the same as the description, and would take three times as long for nothing."""
     loader = ModelLoader(load_english)
     embedder = LazyEmbedder(f"{ENGLISH}-{VERSION}", DIMS, loader, ENGLISH)
     space = VectorSpace(
         CachingEmbedder(embedder),
         load_quantizer(ENGLISH),
         is_quick=False,
-        has_examples=True,
+        examples_from=_MANY_SKILLS,
         role=SpaceRole.ENGLISH,
         is_centred=False,
     )
@@ -102,7 +105,7 @@ def _use(package: UsePackage, copies: Path | None, parts: tuple[str, ...]) -> Em
         is_static = part == STATIC
         quantizer = load_quantizer(part)
         role = SpaceRole.STATIC if is_static else SpaceRole.MULTILINGUAL
-        spaces.append(VectorSpace(CachingEmbedder(embedder), quantizer, is_static, not is_static, role))
+        spaces.append(VectorSpace(CachingEmbedder(embedder), quantizer, is_static, None if is_static else 1, role))
     return EmbedderChoice(tuple(spaces), (), (loader,))
 
 

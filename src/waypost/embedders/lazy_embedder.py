@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from waypost import limits
 from waypost.cache import LruCache
 from waypost.errors import Unavailable, WaypostError
-from waypost.search.vectors import Vectors, find_parts_embedder
+from waypost.search.vectors import Vectors, find_parts_embedder, find_word_embedder
 
 log = logging.getLogger("waypost.embedders")
 
@@ -93,13 +93,16 @@ class LazyEmbedder:
         reader = find_parts_embedder(encode)
         return encode((text, *parts)) if reader is None else reader.encode_parts(text, parts)
 
+    def has_word(self, word: str) -> bool:
+        encode = find_word_embedder(self._loader.get()[self._part])
+        return encode is not None and encode.has_word(word)
 
-_CacheKey = str | tuple[str, ...]  # a text, or a text and its parts
+
+_CacheKey = tuple[str, ...]  # a text and its parts
 
 
 class CachingEmbedder:
-    """Caches the vectors of queries: single texts, and texts with their parts. Batches are agents, which are not cached.
-    Thread-safe."""
+    """Caches the vectors of queries (`encode_parts`), but not those of agents (`encode`). Thread-safe."""
 
     def __init__(self, embedder: LazyEmbedder, size: int = limits.EMBEDDER_VECTOR_CACHE) -> None:
         """`size` limits the number of vectors."""
@@ -123,15 +126,16 @@ class CachingEmbedder:
         return len(self._cache)
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        if len(texts) != 1:
-            return self._embedder.encode(texts)
-        return self._cached(texts[0], lambda: self._embedder.encode(texts))
+        return self._embedder.encode(texts)
 
     def encode_parts(self, text: str, parts: Sequence[str]) -> Vectors:
         batch = (text, *parts)
-        if not parts or len(batch) > limits.EMBEDDER_CACHED_BATCH:
+        if len(batch) > limits.EMBEDDER_CACHED_BATCH:
             return self.encode(batch)
-        return self._cached(batch, lambda: self._embedder.encode_parts(text, parts))
+        return self._cached(batch, lambda: self._embedder.encode_parts(text, parts) if parts else self.encode(batch))
+
+    def has_word(self, word: str) -> bool:
+        return self._embedder.has_word(word)
 
     def _cached(self, key: _CacheKey, make: Callable[[], Vectors]) -> Vectors:
         with self._lock:

@@ -160,6 +160,9 @@ class OnnxEncoder:
             out[part] = self._encode([self._options.prefix + texts[at] for at in part])
         return out
 
+    def has_word(self, word: str) -> bool:
+        return len(self._tokenizer.encode(word, add_special_tokens=False).ids) == 1
+
     def _encode(self, texts: list[str]) -> Vectors:
         encodings = self._tokenizer.encode_batch(texts)
         inputs = {

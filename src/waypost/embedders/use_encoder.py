@@ -189,12 +189,22 @@ class TokenEncoder:
         return out
 
     def encode_parts(self, text: str, parts: Sequence[str]) -> Vectors:
-        if self._runs is None:
-            return self((text, *parts))
+        """Parts are encoded in their context by one pass over the text; those that are not in its tokens, for example because
+        the text is too long, by themselves."""
         tokens = self._tokenize(text)
-        found = [_find_run(self._tokenize(part), tokens, self._most - 2) for part in parts]
-        runs = [run for run in found if run is not None]
-        return self._runs(tokens, runs) if len(runs) == len(parts) and tokens else self((text, *parts))
+        if self._runs is None or not tokens:
+            return self((text, *parts))
+        runs = [_find_run(self._tokenize(part), tokens, self._most - 2) for part in parts]
+        inside = [at for at, run in enumerate(runs, 1) if run is not None]
+        outside = [at for at, run in enumerate(runs, 1) if run is None]
+        made = np.empty((1 + len(parts), self._dims), np.float32)
+        made[[0, *inside]] = self._runs(tokens, [run for run in runs if run is not None])
+        if outside:
+            made[outside] = self([parts[at - 1] for at in outside])
+        return made
+
+    def has_word(self, word: str) -> bool:
+        return len(self._tokenizer.encode(word, 2)) == 1
 
     def _tokenize(self, text: str) -> list[int]:
         return self._tokenizer.encode(text, self._most - 2)

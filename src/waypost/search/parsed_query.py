@@ -18,7 +18,7 @@ from waypost.model.principal import VISIBILITIES
 from waypost.model.query import Query
 from waypost.search.index.document import exact_key, hash_of, spelling_key
 from waypost.search.index.segment import AUDIENCE_CACHE, Rows, SegmentReader
-from waypost.search.text.analyzer import analyze_query, grams_of, without_terms
+from waypost.search.text.analyzer import analyze_query, fold_words, grams_of, without_terms
 from waypost.search.text.sanitize import sanitize_text
 from waypost.search.text.taxonomy import Taxonomy
 
@@ -106,7 +106,7 @@ class ParsedQuery(NamedTuple):
 def parse_query(query: Query, preferred: Sequence[str], taxonomy: Taxonomy) -> ParsedQuery:
     text = _lower_shouting(sanitize_text(query.text[: limits.QUERY_CHARS]))
     words, counts, ruled_out, parts = analyze_query(text)
-    grams = grams_of((without_terms(text, ruled_out) if ruled_out else text,))
+    grams = grams_of(fold_words((without_terms(text, ruled_out) if ruled_out else text,)))
     return ParsedQuery(
         units=(text, *parts),
         terms=tuple(map(hash_of, words)),

@@ -10,9 +10,12 @@ alive. Freshness is computed with the precision of an hour.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -32,7 +35,6 @@ from waypost.search.parsed_query import (
     TermWeights,
     parse_filters,
     parse_query,
-    visible_tiers,
 )
 from waypost.search.ranking import scoring
 from waypost.search.ranking.candidates import (
@@ -49,7 +51,7 @@ from waypost.search.ranking.candidates import (
     retrieval_depth,
     select_rows,
 )
-from waypost.search.ranking.diversity import DIVERSITY_RULES
+from waypost.search.ranking.diversity import diversify_rows
 from waypost.search.ranking.near_duplicates import (
     DEEP_CANDIDATES,
     cap_duplicates,
@@ -58,14 +60,10 @@ from waypost.search.ranking.near_duplicates import (
     near_duplicate_rows,
 )
 from waypost.search.ranking.scoring import QueryMass, Scores, ScoringInput, SignalWeights, Spaces
-from waypost.search.text.analyzer import ENGLISH, UNKNOWN, analyse, detect_language, is_not_english
+from waypost.search.spelling import Spelling, check_spelling
+from waypost.search.text.analyzer import ENGLISH, UNKNOWN, detect_language, is_not_english
 from waypost.search.text.taxonomy import Taxonomy, standard_taxonomy
-from waypost.search.vectors import Embedder, SpaceRole, Vectors, VectorSpace, find_parts_embedder
-
-try:
-    from waypost.search.kernels.duplicates import diversify_rows
-except ImportError:
-    from waypost.search.kernels.duplicates_fallback import diversify_rows
+from waypost.search.vectors import Embedder, SpaceRole, Vectors, VectorSpace, find_parts_embedder, find_word_embedder
 
 HOUR_SECONDS: Final = 3600.0
 
@@ -103,7 +101,16 @@ def cache_key(
     if method is None or query.constraints or query.statuses or query.limit > _MAX_CACHED_LIMIT:
         return None
     parts = (query.text, query.required_tags, query.preferred_tags, query.excluded_tags, query.protocols, query.limit)
-    return (*parts, query.include_evidence, query.diversity, audience, method, now // HOUR_SECONDS, readiness)
+    return (
+        *parts,
+        query.depth,
+        query.include_evidence,
+        query.diversity,
+        audience,
+        method,
+        now // HOUR_SECONDS,
+        readiness,
+    )
 
 
 _SCORE_DECIMALS: Final = 4
@@ -137,6 +144,7 @@ class HybridRanker:
         self._taxonomy = taxonomy
         self._warnings = tuple(warnings)
         self._cache = RankingCache()
+        self._beside = ThreadPoolExecutor(1, "waypost-encode")  # its thread starts with the first query
 
     # --- The index -------------------------------------------------------------------------------
 
@@ -185,6 +193,7 @@ class HybridRanker:
         self.index.embed(registrations, run_all)
 
     def close(self) -> None:
+        self._beside.shutdown()
         self.index.close()
 
     # --- Queries ---------------------------------------------------------------------------------
@@ -209,25 +218,32 @@ class HybridRanker:
             self._cache.put(key, generation, ranking)
         return ranking
 
+    def extend(self, registrations: Sequence[Registration]) -> ExtendedRanker:
+        return ExtendedRanker(self, registrations)
+
+    def rank_extended(
+        self,
+        query: Query,
+        audience: frozenset[str] | None,
+        extension: Sequence[SegmentReader],
+        *,
+        alive: Callable[[str], bool],
+        now: float,
+        among: Sequence[str] | None = None,
+    ) -> Ranking:
+        """Rank agents of further segments together with those of the index. Nothing is cached."""
+        return self._ranked(query, audience, alive, now // HOUR_SECONDS * HOUR_SECONDS, among, extension)[0]
+
     def measure(self, query: Query, audience: frozenset[str] | None) -> tuple[list[str], ScoringInput] | None:
         """The ids of the candidates, and what their scores are computed from: to compare weights on the same candidates. None
         if nothing is found, or if the query has no words."""
         readers, _ = self.index.look(audience)
+        query, _ = self._correct(query, readers, audience)
         context = self._evaluate(readers, query, parse_filters(query, audience), None)
         if context.signals is None or not context.query.terms:
             return None
         places = zip(context.signals.place.tolist(), context.signals.rows.tolist(), strict=True)
         return [readers[place].segment.id_of(row) for place, row in places], context.scoring_input(context.signals)
-
-    def find_unknown(self, words: Sequence[str], audience: frozenset[str] | None) -> list[str]:
-        readers, _ = self.index.look(audience)
-        terms = {word: tuple(map(hash_of, analyse(word).split())) for word in words}
-        tiers = visible_tiers(audience)
-        return [
-            word
-            for word, hashes in terms.items()
-            if hashes and not any(any(reader.count_documents(hashes, tiers)[1]) for reader in readers)
-        ]
 
     def _ranked(
         self,
@@ -236,6 +252,7 @@ class HybridRanker:
         alive: Callable[[str], bool],
         now: float,
         among: Sequence[str] | None,
+        extension: Sequence[SegmentReader] = (),
     ) -> tuple[Ranking, bool]:
         """The ranking, and whether it is complete: no recent change was left out."""
         filters = parse_filters(query, audience)
@@ -243,17 +260,37 @@ class HybridRanker:
         if is_empty and not query.text.strip():
             return Ranking(hits=(), warnings=(_NO_WORD,)), True
         readers, skipped = self.index.look(audience)
+        readers = [*readers, *extension]
+        query, spelling = self._correct(query, readers, audience)
         context = self._evaluate(readers, query, filters, None if among is None else id_keys(among))
         order = _CandidateOrder(context, now)
-        # Reasons and evidence need the signals; exports have neither.
-        with_signals = query.include_evidence or query.limit <= _MAX_CACHED_LIMIT
+        # Reasons and evidence need the signals; exports and pages of ARD have neither.
+        with_signals = query.include_evidence or max(query.limit, query.depth) <= _MAX_CACHED_LIMIT
         hits = order.hits(query.limit, alive, is_diverse=query.diversity, with_signals=with_signals)
         if filters.selects and len(hits) < query.limit:
             hits += _filter_only_hits(context, hits, query.limit, alive)
-        warnings = (*self._warnings, *self._loading(), *_unindexed_warning(skipped))
+        warnings = (*self._warnings, *self._loading(), *spelling.warnings, *_unindexed_warning(skipped))
         if is_empty and not hits:
             warnings = (_NO_WORD, *warnings)  # function words may be the name or tag of an agent, but here they are not
-        return Ranking(hits=tuple(hits), warnings=warnings), not skipped
+        return Ranking(
+            hits=tuple(hits),
+            warnings=warnings,
+            spelling=dict(spelling.suggestions),
+            corrections=dict(spelling.corrections),
+            searched_text=query.text if spelling.corrections else None,
+        ), not skipped
+
+    def _correct(
+        self, query: Query, readers: Sequence[SegmentReader], audience: frozenset[str] | None
+    ) -> tuple[Query, Spelling]:
+        """The query with the spelling of its words corrected."""
+        ready = [space.embedder for space in self.index.spaces.values() if space.embedder.is_ready]
+        knowing = [found for embedder in ready if (found := find_word_embedder(embedder)) is not None]
+        has_word = (lambda word: any(each.has_word(word) for each in knowing)) if knowing else None
+        spelling = check_spelling(query.text, readers, audience, has_word)
+        if not spelling.corrections:
+            return query, spelling
+        return msgspec.structs.replace(query, text=spelling.correct(query.text)), spelling
 
     @property
     def _is_loading(self) -> bool:
@@ -273,7 +310,7 @@ class HybridRanker:
         visible = sum([reader.visible(filters.audience)[1] for reader in readers])
         spaces = self._spaces()
         vectors = self._vectors(parsed, spaces) if parsed.terms else {}
-        wanted = query.limit + _SPARE
+        wanted = max(query.limit, query.depth) + _SPARE
         depth = deep = retrieval_depth(parsed, vectors, wanted)
         words = _weighted_terms(readers, weights)
 
@@ -309,10 +346,15 @@ class HybridRanker:
         return _QueryContext(readers, masks, parsed, vectors, signals, spaces, self._weights, weights, self._is_loading)
 
     def _vectors(self, query: ParsedQuery, spaces: Spaces) -> Mapping[str, Vectors]:
-        return {
-            name: _encode_query(self.index.spaces[name].embedder, query.units)
+        """The vectors of a query in each space. The second sentence model runs in a thread beside the first: inference takes most
+        of the time of a query, and onnxruntime computes without the interpreter lock."""
+        encode = {
+            name: partial(_encode_query, self.index.spaces[name].embedder, query.units)
             for name in dict.fromkeys((*spaces.sentence.values(), *spaces.names.values()))
         }
+        beside = [(name, self._beside.submit(encode[name])) for name in [*spaces.sentence.values()][1:]]
+        own = {name: encode[name]() for name in encode if name not in dict(beside)}
+        return own | {name: running.result() for name, running in beside}
 
     def _spaces(self) -> Spaces:
         """The first space of each role that is ready."""
@@ -321,6 +363,33 @@ class HybridRanker:
             if space.embedder.is_ready and self._weights.meaning > 0:
                 names.setdefault(space.role, name)
         return Spaces(names)
+
+
+class ExtendedRanker:
+    """The ranker, and agents of other registries for one query: all of them get their scores on one scale."""
+
+    def __init__(self, ranker: HybridRanker, registrations: Sequence[Registration]) -> None:
+        self._ranker = ranker
+        self._ids = {registration.id for registration in registrations}
+        self._readers = ranker.index.build_detached(registrations)
+
+    def rank(
+        self,
+        query: Query,
+        audience: frozenset[str] | None,
+        *,
+        alive: Callable[[str], bool],
+        now: float,
+        among: Sequence[str] | None = None,
+    ) -> Ranking:
+        return self._ranker.rank_extended(
+            query,
+            audience,
+            self._readers,
+            alive=lambda agent_id: agent_id in self._ids or alive(agent_id),
+            now=now,
+            among=None if among is None else [*among, *self._ids],
+        )
 
 
 def _weighted_terms(readers: Sequence[SegmentReader], terms: TermWeights) -> list[WeightedTerms]:
@@ -333,7 +402,7 @@ def _weighted_terms(readers: Sequence[SegmentReader], terms: TermWeights) -> lis
 def _encode_query(embedder: Embedder, units: tuple[str, ...]) -> Vectors:
     """Encode on an integer grid: products with stored integer codes then add up to the same in any order, so that no digit
     reveals how many other records were measured."""
-    parts = find_parts_embedder(embedder) if len(units) > 1 else None
+    parts = find_parts_embedder(embedder)
     made = embedder.encode(units) if parts is None else parts.encode_parts(units[0], units[1:])
     return np.asarray(np.rint(made * QUERY_GRID) / QUERY_GRID, dtype=np.float32)
 
@@ -453,25 +522,20 @@ class _CandidateOrder:
     def _diversified(self, limit: int, count: int) -> list[int] | None:
         """The first `count` places in diversified order; None if the first `limit` are diverse as ranked."""
         top = max(_DIVERSIFIED, 2 * limit)
-        rows, (prints, owners, since) = self._columns(self._rows[:top], ("fingerprint", "owner", "since"))
-        return diversify_rows(
-            self.scores[:top], rows, prints, owners, since, _SHARED_OWNERS, DIVERSITY_RULES, limit, count
-        )
+        prints, owners, since = (self._column(name, top) for name in ("fingerprint", "owner", "since"))
+        return diversify_rows(self.scores[:top], prints, owners, since, _SHARED_OWNERS, limit, count)
 
-    def _columns(self, rows: Rows, names: Sequence[str]) -> tuple[Rows, list[npt.NDArray[Any]]]:
-        """Columns of the first candidates, and their positions in them. Columns of a single segment are not copied."""
-        segments = [reader.segment.arrays for reader in self._context.readers]
-        if len(segments) == 1 or self._signals is None:
-            return rows, [segments[0][name] for name in names]
-        segment = self._signals.place.take(self._places[: len(rows)])
-        here = [np.flatnonzero(segment == place) for place in range(len(segments))]
-        found = []
-        for name in names:
-            column = np.empty((len(rows), *segments[0][name].shape[1:]), dtype=segments[0][name].dtype)
-            for places, arrays in zip(here, segments, strict=True):
-                column[places] = arrays[name][rows[places]]
-            found.append(column)
-        return np.arange(len(rows), dtype=np.uint32), found
+    def _column(self, name: str, count: int) -> npt.NDArray[Any]:
+        """A column of the first candidates."""
+        columns = [reader.segment.arrays[name] for reader in self._context.readers]
+        rows = self._rows[:count]
+        if len(columns) == 1 or self._signals is None:
+            return columns[0][rows]
+        places = self._signals.place.take(self._places[:count])
+        found = np.empty((len(rows), *columns[0].shape[1:]), dtype=columns[0].dtype)
+        for place, column in enumerate(columns):
+            found[places == place] = column[rows[places == place]]
+        return found
 
 
 def _filter_only_hits(

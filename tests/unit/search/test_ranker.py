@@ -187,3 +187,14 @@ def test_no_naughty_string_breaks_a_question(maintained: bool) -> None:
 
 def test_nothing_in_a_query_is_syntax(ranker: HybridRanker) -> None:
     assert ids(ask(ranker, "+weather -oracle AND NOT storm* id:weather")) == ids(ask(ranker, "weather oracle storm id"))
+
+
+@both
+def test_an_agent_that_is_ruled_out_by_its_name_comes_after_one_that_fits(maintained: bool) -> None:
+    postgres = agent("postgres", "Postgres Inspector", "Answers questions about a database and runs a query.")
+    other = agent("sqlite", "Table Reader", "Runs a query on a file.")
+    ranker = opened(postgres, other, maintained=maintained)
+    assert ids(ask(ranker, "run a query on a database"))[0] == "postgres"
+    assert ids(ask(ranker, "run a query on a database, but not postgres"))[0] == "sqlite"
+    described = agent("described", "Reader", "Runs a query on a database such as Postgres.")
+    assert ids(ask(opened(described, other), "run a query on a database, but not postgres"))[0] == "described"

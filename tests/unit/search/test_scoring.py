@@ -45,6 +45,7 @@ def signals(**changed: object) -> Signals:
         coverage=f32(COUNT),
         spelling=100 * f32(COUNT),
         name=f32(COUNT),
+        ruled_out=np.zeros(COUNT, dtype=np.bool_),
         exact=np.zeros(COUNT, dtype=np.bool_),
         preferred=np.zeros(COUNT, dtype=np.float32),
         centres=similar,
@@ -150,3 +151,13 @@ def test_a_comma_separates_independent_clauses() -> None:
 @pytest.mark.parametrize("asked", ["Find flights to Lisbon", "Find flights to Lisbon. Can you do that for me?", ""])
 def test_one_wish_has_no_clauses(asked: str) -> None:
     assert split_clauses(asked) == ()
+
+
+def test_a_name_that_is_ruled_out_keeps_half_of_the_score_and_the_parts_add_up() -> None:
+    given = signals()
+    out = np.zeros(COUNT, dtype=np.bool_)
+    out[0] = True
+    before, after = score(given), score(given._replace(ruled_out=out))
+    assert after.total[0] == before.total[0] / 2
+    assert np.array_equal(after.total[1:], before.total[1:])
+    assert np.allclose(sum(after.components.values()), after.total)

@@ -22,28 +22,25 @@ def neighbours() -> TagSuggester:
 
 
 @pytest.mark.parametrize(
-    ("word", "tag", "slips"),
+    ("word", "tag"),
     [
-        ("transaltion", "translation", 1),
-        ("invioce", "invoice", 1),
-        ("finanze", "finance", 1),
-        ("wether", "weather", 1),
-        ("weatther", "weather", 1),
-        ("transltionn", "translation", 2),
-        ("translate", "translation", 1),
-        ("translations", "translation", 1),
-        ("orc", "ocr", 1),
+        ("transaltion", "translation"),
+        ("invioce", "invoice"),
+        ("finanze", "finance"),
+        ("wether", "weather"),
+        ("weatther", "weather"),
+        ("translate", "translation"),
+        ("translations", "translation"),
+        ("orc", "ocr"),
     ],
 )
-def test_a_slip_or_another_form_of_the_word_leads_to_the_tag(
-    neighbours: TagSuggester, word: str, tag: str, slips: int
-) -> None:
-    assert neighbours.near(word)[tag] == slips
+def test_a_slip_or_another_form_of_the_word_leads_to_the_tag(neighbours: TagSuggester, word: str, tag: str) -> None:
+    assert tag in neighbours.near(word)
 
 
 def test_a_word_is_not_its_own_neighbour_and_short_words_have_none(neighbours: TagSuggester) -> None:
     assert "invoice" not in neighbours.near("invoice")
-    assert neighbours.near("hx") == {}
+    assert neighbours.near("hx") == set()
     assert list(neighbours.with_common_prefix("in")) == []
 
 
@@ -65,7 +62,7 @@ def test_one_slip_in_any_tag_is_always_forgiven(tags: set[str], data: st.DataObj
         st.sampled_from([tag[:at] + tag[at + 1 :], tag[:at] + "z" + tag[at:], tag[:at] + "z" + tag[at + 1 :]])
     )
     if changed not in tags:
-        assert made.near(changed)[tag] == 1
+        assert tag in made.near(changed)
 
 
 def test_bulk_loaded_tags_are_found_like_tags_added_one_by_one() -> None:
@@ -77,4 +74,4 @@ def test_bulk_loaded_tags_are_found_like_tags_added_one_by_one() -> None:
         one_by_one.add((tag,))
     for tag in tags[::97]:
         word = tag[:4] + tag[5:]
-        assert at_once.near(word) == one_by_one.near(word) == {tag: 1}
+        assert at_once.near(word) == one_by_one.near(word) == {tag}

@@ -29,7 +29,15 @@ from waypost.model.record import AgentRecord, protocols_of
 from waypost.model.registration import Registration
 from waypost.model.times import find_instant
 from waypost.search.index.simhash import simhashes
-from waypost.search.text.analyzer import analyse, detect_language, grams_of, split_identifier, split_words
+from waypost.search.index.vocabulary import is_vocabulary_word
+from waypost.search.text.analyzer import (
+    analyse,
+    detect_language,
+    fold_words,
+    grams_of,
+    split_identifier,
+    split_words,
+)
 from waypost.search.text.spam import (
     AnalyzedFields,
     SpamDamping,
@@ -45,7 +53,7 @@ from waypost.search.text.spam import (
 from waypost.search.text.taxonomy import spellings
 
 RANKED_STATUSES = ("active", "testing", "deprecated")  # others are never a result
-VERSION: Final = 8  # raise it when the same record gives other numbers: saved segments are then rebuilt
+VERSION: Final = 10  # raise it when the same record gives other numbers: saved segments are then rebuilt
 
 NAME: Final = (2.0, 3.0)  # weight and reference length: a name says most in the fewest words
 DESCRIPTION: Final = (1.0, 10.0)
@@ -54,6 +62,8 @@ EXAMPLES: Final = (6.0, 10.0)
 EXAMPLE_SHRINKAGE: Final = 4.0
 K1: Final = 2.0
 IN_NAME: Final = 256  # added to the impact of a term in the name
+
+_EXAMPLE_CHARS: Final = 240  # of an example, embedded: about 48 tokens
 
 _HASH_CACHE: Final = 262_144
 
@@ -115,6 +125,7 @@ class IndexDocument(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     impacts: dict[int, int]  # term → 1..255, plus IN_NAME
     name_terms: int  # distinct terms of the name
     grams: npt.NDArray[np.uint16]  # distinct grams of all texts
+    vocabulary: tuple[str, ...]  # its words as written, but for private examples
     keys: tuple[int, ...]  # of tags, their spellings, protocols and private scopes
     texts: tuple[str, ...]  # to embed: the description, then each example
     worth: float  # factor of the score, below 1 for spam
@@ -148,6 +159,7 @@ def _prepare_document(
     damped = spam_damping(fields)
     impacts, name_terms = term_impacts(fields, damped)
     has_tags = damped.tags > 0
+    words = fold_words((visible.name, visible.description, *visible.examples, *(record.tags if has_tags else ())))
     return IndexDocument(
         id=record.id,
         tier=VISIBILITIES.index(registration.visibility),
@@ -157,7 +169,8 @@ def _prepare_document(
         updated=registration.changed_at if updated is None else updated,
         impacts=impacts,
         name_terms=name_terms,
-        grams=_grams(record, visible, has_tags=has_tags),
+        grams=_grams(words),
+        vocabulary=_vocabulary(record, visible, words),
         keys=_keys(registration, has_tags=has_tags),
         texts=_texts(visible, fields.shared) if with_texts else (),
         worth=damped.whole,
@@ -187,8 +200,18 @@ def embedded_texts(record: AgentRecord) -> tuple[str, ...]:
 
 def _texts(visible: VisibleTexts, shared: frozenset[str]) -> tuple[str, ...]:
     name = split_identifier(remove_repetition(visible.name))
-    examples = (remove_repetition(remove_shared_words(example, shared)) for example in visible.examples)
+    shown = (_cut(example) for example in visible.examples)
+    examples = (remove_repetition(remove_shared_words(example, shared)) for example in shown)
     return (f"{name}. {remove_repetition(visible.description)}", *examples)
+
+
+def _cut(example: str) -> str:
+    """Its beginning, up to a space: a vector of more says no more, and takes longer."""
+    return (
+        example
+        if len(example) <= _EXAMPLE_CHARS
+        else example[: _EXAMPLE_CHARS + 1].rpartition(" ")[0] or example[:_EXAMPLE_CHARS]
+    )
 
 
 def term_impacts(fields: AnalyzedFields, damped: SpamDamping) -> tuple[dict[int, int], int]:
@@ -206,8 +229,17 @@ def term_impacts(fields: AnalyzedFields, damped: SpamDamping) -> tuple[dict[int,
     }, len(named)
 
 
-def _grams(record: AgentRecord, visible: VisibleTexts, *, has_tags: bool) -> npt.NDArray[np.uint16]:
-    grams = grams_of((visible.name, visible.description, *visible.examples, *(record.tags if has_tags else ())))
+def _vocabulary(record: AgentRecord, visible: VisibleTexts, words: set[str]) -> tuple[str, ...]:
+    """Without the words of private examples, which no answer may quote (PRO-38)."""
+    is_private = [bool(example.extra.get("private")) for example in record.examples]
+    if any(is_private):
+        shown = [text for text, hidden in zip(visible.examples, is_private, strict=True) if not hidden]
+        words = fold_words((visible.name, visible.description, *record.tags, *shown))
+    return tuple(filter(is_vocabulary_word, words))
+
+
+def _grams(words: set[str]) -> npt.NDArray[np.uint16]:
+    grams = grams_of(words)
     return np.sort(np.fromiter(grams, dtype=np.uint16, count=len(grams)))  # the same bytes in every process
 
 

@@ -80,9 +80,10 @@ def encode_agents(space: VectorSpace, texts: Sequence[tuple[str, ...]], run_all:
 
 
 def _encode_agent(space: VectorSpace, texts: tuple[str, ...]) -> Vectors:
+    keeps_examples = space.has_vectors_of(len(texts) - 1)
     if not space.is_centred:
-        return space.embedder.encode(texts if space.has_examples else texts[:1])
-    return _with_centre(space.embedder.encode(texts), keeps_examples=space.has_examples)
+        return space.embedder.encode(texts if keeps_examples else texts[:1])
+    return _with_centre(space.embedder.encode(texts), keeps_examples=keeps_examples)
 
 
 def _with_centre(own: Vectors, *, keeps_examples: bool) -> Vectors:
@@ -366,6 +367,19 @@ class SearchIndex:
                 vectors = encode_agents(space, [each.texts for each in prepared])
                 reader.add_block(name, build_block(space, vectors, rows, len(rows)))
         return reader
+
+    def build_detached(self, registrations: Sequence[Registration]) -> list[SegmentReader]:
+        """Segments of agents that are not in this index, with the vectors of every space that is ready."""
+        prepared, readers = prepare_documents(registrations, with_texts=True), []
+        for tier in range(len(VISIBILITIES)):
+            chosen = [each for each in prepared if each.tier == tier]
+            if chosen:
+                reader, rows = SegmentReader(build_segment(chosen)), np.arange(len(chosen), dtype=np.uint32)
+                for name in self._ready:
+                    vectors = encode_agents(self.spaces[name], [each.texts for each in chosen])
+                    reader.add_block(name, build_block(self.spaces[name], vectors, rows, len(rows)))
+                readers.append(reader)
+        return readers
 
     def _delete_replaced(self) -> None:
         ids = list(self._replaced)

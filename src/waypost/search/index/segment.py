@@ -17,6 +17,7 @@ from waypost.model.principal import VISIBILITIES
 from waypost.search.index.document import IN_NAME, IndexDocument, id_key, scope_key
 from waypost.search.index.simhash import SIMHASH_WORDS
 from waypost.search.index.storage import SavedSegment, SegmentFile, sorted_unique
+from waypost.search.index.vocabulary import Vocabulary
 from waypost.search.text.analyzer import GRAMS
 from waypost.search.vectors.vector_block import VectorBlock
 
@@ -29,7 +30,7 @@ Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.uint32]
 Mask = npt.NDArray[np.bool_]
 
-VERSION: Final = 4  # raise it when the arrays change: saved segments are then rebuilt
+VERSION: Final = 5  # raise it when the arrays change: saved segments are then rebuilt
 
 _IMPACT_UNIT: Final = float(np.float32(1 / 255))
 _GATHER: Final = 4_000  # with fewer admitted rows, each is scored by itself
@@ -90,6 +91,7 @@ class Segment:
         self.tier: npt.NDArray[np.uint8] = arrays["tier"]
         self.owner: npt.NDArray[np.uint64] = arrays["owner"]
         self.deprecated: npt.NDArray[np.bool_] = arrays["deprecated"]
+        self.vocabulary = Vocabulary(arrays["words"])
 
     @property
     def common_tier(self) -> int:
@@ -116,6 +118,18 @@ class Segment:
         starts = self.arrays["row_starts"]
         found: Array = self.arrays["row_terms"][int(starts[row]) : int(starts[row + 1])]
         return found
+
+    def has_in_name(self, rows: Rows, numbers: Sequence[int]) -> Mask:
+        """Which rows have one of these terms in their name."""
+        if not numbers:
+            return np.zeros(len(rows), dtype=np.bool_)
+        first = self.arrays["row_starts"].take(rows)
+        sizes = self.arrays["row_starts"].take(rows.astype(np.intp) + 1) - first
+        spots = _targets(first, sizes)
+        is_named = np.isin(self.arrays["row_terms"].take(spots), numbers)
+        is_named &= self.arrays["row_impacts"].take(spots) >= IN_NAME
+        owners = np.repeat(np.arange(len(rows)), sizes)
+        return np.bincount(owners[is_named], minlength=len(rows)) > 0
 
     def grams_of(self, rows: Rows) -> tuple[Array, Array]:
         """The grams of these rows, one row after the other, and how many each has."""
@@ -170,6 +184,7 @@ def build_segment(documents: Sequence[IndexDocument]) -> Segment:
     key_sizes = np.fromiter((len(document.keys) for document in documents), dtype=np.int64, count=count)
     keys = np.fromiter((key for d in documents for key in d.keys), dtype=np.uint64, count=int(key_sizes.sum()))
     arrays |= _ids([document.id for document in documents])
+    arrays["words"] = Vocabulary.of(document.vocabulary for document in documents).words
     arrays |= _postings_arrays("key", *_group(keys, np.repeat(np.arange(count, dtype=np.uint32), key_sizes))[:3])
     rows = np.repeat(np.arange(count, dtype=np.uint32), sizes)
     arrays |= _terms(terms, rows, impacts, arrays["tier"], sizes)
@@ -254,6 +269,7 @@ def merge_segments(segments: Sequence[Segment], live: Sequence[npt.NDArray[np.bo
         for name in _COLUMNS
     }
     arrays |= _merge_ids(segments, live)
+    arrays["words"] = Vocabulary.merge([segment.vocabulary for segment in segments]).words
     sizes = [np.diff(each.arrays["gram_starts"]) for each in segments]
     grams = [
         each.arrays["grams"][np.repeat(alive, size)] for each, alive, size in zip(segments, live, sizes, strict=True)

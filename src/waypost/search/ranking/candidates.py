@@ -45,6 +45,12 @@ class WeightedTerms:
         """`counted` [terms, 1] flags the terms that the query does not rule out."""
         return self.segment.postings.measure_rows(place, rows, self._numbers, self._weights, counted, wishes)
 
+    def ruled_out(self, rows: Rows, counted: Scores) -> Mask:
+        """Which rows have a term in their name that the query rules out."""
+        flags = counted[:, 0].tolist()
+        numbers = [number for number, flag in zip(self._numbers, flags, strict=True) if not flag and number >= 0]
+        return self.segment.has_in_name(rows, numbers)
+
     def coverage(self, rows: Rows, idf: Sequence[float]) -> F32:
         """The share of the query's idf in the terms of each row."""
         terms, found = self.segment.terms, np.zeros(len(rows))
@@ -133,6 +139,7 @@ class Signals(NamedTuple):
     coverage: F32  # [candidates]: share of the query's idf that the record has
     spelling: F32  # [candidates]: Σ idf of the query's grams that the record has, damped by its length
     name: F32  # [candidates]: share of the name's terms that are in the query
+    ruled_out: Mask  # [candidates]: its name has a word that the query rules out
     exact: Mask  # [candidates]: its name, id or a tag is the query
     preferred: F32  # [candidates]: share of the tags that the caller prefers
     centres: Mapping[str, F32]  # by space: similarity of the centre
@@ -317,13 +324,14 @@ def measure_signals(
     return Signals(
         number, rows, mark, deprecated, worth, updated, language,
         lexical[:, 0], words.coverage(rows, weights.idf), _spelling(reader, rows, query, weights), name[:, 0],
-        reader.segment.keys.has_key(query.exact, rows), preferred, centres, examples, covered,
+        words.ruled_out(rows, query.counted), reader.segment.keys.has_key(query.exact, rows), preferred,
+        centres, examples, covered,
     )  # fmt: skip
 
 
 def _spelling(reader: SegmentReader, rows: Rows, query: ParsedQuery, weights: TermWeights) -> F32:
     """BM25 over grams, each counted once, with a fixed reference length."""
-    table = np.zeros(GRAMS, dtype=np.int64)
+    table = np.zeros(GRAMS, dtype=np.int32)  # half of the cache that 64 bits would take
     table[query.grams] = weights.gram_idf
     grams, sizes = reader.segment.grams_of(rows)
     sums = np.zeros(len(grams) + 1, dtype=np.int64)

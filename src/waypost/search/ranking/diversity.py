@@ -6,11 +6,16 @@ cost nothing.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import Final, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from waypost import limits
+from waypost.search.index.simhash import DuplicateGroups, Hashes, Simhashes
 
 
 class DiversityRules(NamedTuple):
@@ -18,10 +23,10 @@ class DiversityRules(NamedTuple):
     per_cluster: int = 2
     per_owner: int = 2
     comparable: float = 0.9  # of a score: within this ratio, scores are considered equal
-    # A candidate of another owner goes before the third of one owner if it fits too: its score is at least `fits` and two
+    # A candidate of another owner goes before the third of one owner if it fits too: its score is at least `fits` and three
     # fifths of the other. An owner who writes many agents for a query scores better than honest descriptions.
-    fits_too: float = 0.4
-    fits: float = 0.2
+    fits_too: float = 0.6
+    fits: float = 0.25
     original: float = 0.1  # of its best copy's score: below it, the earliest registration is not preferred
 
 
@@ -35,6 +40,28 @@ class RankedCandidates(NamedTuple):
     cluster_of: Callable[[int], Sequence[int]]  # the sorted near duplicates of a candidate, including itself
     owners: Sequence[int]  # equal for equal owners
     registered: Sequence[float]  # smaller is earlier: a revision or a time
+
+
+def diversify_rows(
+    scores: npt.NDArray[np.float64],
+    fingerprints: Simhashes,
+    owners: Hashes,
+    since: npt.NDArray[np.float64],
+    shared: Hashes,
+    limit: int,
+    count: int,
+    rules: DiversityRules = DIVERSITY_RULES,
+) -> list[int] | None:
+    """The first `count` places of ranked rows in diversified order; None if the first `limit` are diverse as ranked. Agents
+    of `shared` owners (imports, open services) do not count as one owner's."""
+    groups = DuplicateGroups(fingerprints)
+    are_shared = frozenset(shared.tolist())
+    names = [-at if owner in are_shared else owner for at, owner in enumerate(owners.tolist(), 1)]
+    most = max(Counter(names[:limit]).values(), default=0)
+    if most <= rules.per_owner and not groups.has_cluster(limit + rules.window, rules.per_cluster + 1):
+        return None
+    ranked = RankedCandidates(scores.tolist(), groups.of, names, since.tolist())
+    return [*islice(diversify(ranked, rules), count)]
 
 
 def diversify(ranked: RankedCandidates, rules: DiversityRules = DIVERSITY_RULES) -> Iterator[int]:

@@ -14,13 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from waypost.search.index.segment import Mask, Rows, SegmentReader
-from waypost.search.index.simhash import Simhashes
+from waypost.search.index.simhash import Simhashes, find_clusters, is_near_any
+from waypost.search.index.storage import sorted_unique
 from waypost.search.ranking.candidates import F32, SegmentHits, SignalHits
-
-try:
-    from waypost.search.kernels.duplicates import are_members, find_clusters, match_clusters
-except ImportError:
-    from waypost.search.kernels.duplicates_fallback import are_members, find_clusters, match_clusters
 
 DEEP_CANDIDATES: Final = 1024  # searched if near duplicates dominate a signal
 _SAMPLE: Final = 64
@@ -31,17 +27,11 @@ _ORIGINALS: Final = 4  # earliest registrations of a cluster: the original is am
 
 def find_duplicates(readers: Sequence[SegmentReader], rows: Sequence[Rows]) -> Simhashes | None:
     """Sample simhashes of the large clusters among the candidates; None if there is no such cluster."""
-    if len(readers) == 1:
-        column, some = readers[0].segment.arrays, rows[0]
-        marks, prints = column["mark"], column["fingerprint"]
-    else:
-        marks, prints = _gather(readers, rows, "mark"), _gather(readers, rows, "fingerprint")
-        some = np.arange(len(marks), dtype=np.uint32)
-    samples = [
-        sample
-        for members in find_clusters(marks, prints, some, _SAMPLE, _MIN_MEMBERS)
-        for sample in _distinct_simhashes(prints[members])
-    ]
+    # The sample is by marks (hashes of ids): registration order cannot influence it.
+    chosen = _gather(readers, rows, "mark").argsort(kind="stable")[:_SAMPLE]
+    prints = _gather(readers, rows, "fingerprint")[chosen]
+    clusters = find_clusters(prints, _MIN_MEMBERS)
+    samples = [sample for members in clusters for sample in _distinct_simhashes(prints[members])]
     return np.array(samples, dtype=np.uint64) if samples else None
 
 
@@ -52,24 +42,28 @@ def _distinct_simhashes(prints: Simhashes) -> list[list[int]]:
 
 def near_duplicate_rows(hits: Sequence[SegmentHits], samples: Simhashes) -> list[Rows]:
     """The rows of each segment among all hits that belong to these clusters, sorted."""
-    return [
-        np.frombuffer(
-            match_clusters(segment_hits.reader.segment.arrays["fingerprint"], _rows(segment_hits), samples),
-            dtype=np.uint32,
-        )
-        for segment_hits in hits
-    ]
+    found = []
+    for segment_hits in hits:
+        rows = sorted_unique(np.concatenate([each.rows for each in _signals(segment_hits)]))
+        prints = segment_hits.reader.segment.arrays["fingerprint"][rows]
+        found.append(rows[is_near_any(prints, samples)])
+    return found
 
 
-def _rows(segment_hits: SegmentHits) -> list[Rows]:
-    return [each.rows for each in _signals(segment_hits)]
+def _are_members(rows: Rows, members: Rows) -> Mask:
+    """Which rows are among the sorted members."""
+    if not len(members):
+        return np.zeros(len(rows), dtype=np.bool_)
+    is_member: Mask = members.take(members.searchsorted(rows), mode="clip") == rows
+    return is_member
 
 
 def is_flooded(hits: Sequence[SegmentHits], duplicates: Sequence[Rows]) -> bool:
     """Whether near duplicates are most of the hits of any signal."""
     for found in zip(*map(_signals, hits), strict=True):
         total = sum(len(each.rows) for each in found)
-        if 2 * sum(are_members(each.rows, some).count(1) for each, some in zip(found, duplicates, strict=True)) > total:
+        flags = [_are_members(each.rows, some) for each, some in zip(found, duplicates, strict=True)]
+        if 2 * sum(map(np.count_nonzero, flags)) > total:
             return True
     return False
 
@@ -90,10 +84,10 @@ def cap_duplicates(hits: Sequence[SegmentHits], duplicates: Sequence[Rows], kept
 def _cap_signal(
     hits: Sequence[SegmentHits], found: Sequence[SignalHits], duplicates: Sequence[Rows], kept: int
 ) -> Sequence[SignalHits]:
-    flags = [are_members(each.rows, some) for each, some in zip(found, duplicates, strict=True)]
-    if sum(each.count(1) for each in flags) <= kept:
+    flags = [_are_members(each.rows, some) for each, some in zip(found, duplicates, strict=True)]
+    if sum(map(np.count_nonzero, flags)) <= kept:
         return found
-    return _with_the_best(hits, found, [np.frombuffer(each, dtype=np.bool_) for each in flags], kept)
+    return _with_the_best(hits, found, flags, kept)
 
 
 def _with_the_best(

@@ -15,7 +15,8 @@ wherever it is. idf is ln(1 + (N − n + ½) / (n + ½)) over what the audience 
                whole (`context`), raised halfway to its best example if that is nearer (`example`)
     freshness  halved by each half year since the last update: it orders near-ties
 
-Words that the query rules out ("but not postgres") count in none of these but the meaning. Two things lift the score by a share
+Words that the query rules out ("but not postgres") count in none of these but the meaning, and an agent with such a word in its
+name keeps half of its score. Two things lift the score by a share
 of what is missing to 1: a query that is exactly the agent's name, id or tag, and preferred tags (`tag`). Spam and deprecation
 leave a share of the score. Its parts are `Scores.components`, which add up to it.
 
@@ -38,6 +39,7 @@ F64 = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 DEPRECATED_FACTOR: Final = 0.5  # of the score, for a deprecated agent
+RULED_OUT_FACTOR: Final = 0.5  # the same, if the name has a word that the query rules out
 EXACT_LIFT: Final = 0.8  # of what is missing to 1, if the query is the agent's name, id or tag
 PREFERRED_LIFT: Final = 0.3  # the same, for an agent with all preferred tags
 HALF_LIFE_SECONDS: Final = 182 * 86_400.0  # of freshness
@@ -149,6 +151,7 @@ def _finish(parts: dict[str, F64], signals: Signals) -> Scores:
     lift = np.maximum(EXACT_LIFT * signals.exact, PREFERRED_LIFT * signals.preferred.astype(np.float64))
     parts["tag"] = lift * (1.0 - base)
     kept = signals.worth.astype(np.float64) * np.where(signals.deprecated, DEPRECATED_FACTOR, 1.0)
+    kept *= np.where(signals.ruled_out, RULED_OUT_FACTOR, 1.0)
     components = {name: part * kept for name, part in parts.items()}
     return Scores(np.minimum(base + parts["tag"], 1.0) * kept, components)
 

@@ -151,9 +151,13 @@ class _WordGrams(dict[str, tuple[int, ...]]):
 _grams_of = _WordGrams().__getitem__
 
 
-def grams_of(texts: Iterable[str]) -> set[int]:
-    """The distinct grams of the words of texts."""
-    words = {word for text in texts for word in split_words(text.casefold())}
+def fold_words(texts: Iterable[str]) -> set[str]:
+    """The distinct words of texts, folded."""
+    return {word for text in texts for word in split_words(text.casefold())}
+
+
+def grams_of(words: Iterable[str]) -> set[int]:
+    """The distinct grams of folded words."""
     return set().union(*[_grams_of(word[:_TERM_CHARS]) for word in words])
 
 

@@ -34,7 +34,7 @@ class Embedder(Protocol):
 
 
 class PartsEmbedder(Protocol):
-    """An optional ability of an embedder, for queries with clauses."""
+    """An optional ability of an embedder, for queries; the vectors may be cached."""
 
     def encode_parts(self, text: str, parts: Sequence[str]) -> Vectors:
         """The vector of the text as by `encode`, then of each of its parts: nearly as by `encode`, but a part may be encoded in
@@ -45,6 +45,19 @@ class PartsEmbedder(Protocol):
 def find_parts_embedder(embedder: object) -> PartsEmbedder | None:
     """The embedder itself, if it has that ability. `isinstance` with a protocol would take longer than parsing a query."""
     return cast(PartsEmbedder, embedder) if hasattr(embedder, "encode_parts") else None
+
+
+class WordEmbedder(Protocol):
+    """An optional ability of an embedder, to tell unknown words from misspelled ones."""
+
+    def has_word(self, word: str) -> bool:
+        """Whether a folded word is one token of its vocabulary: then it is no typo."""
+        ...
+
+
+def find_word_embedder(embedder: object) -> WordEmbedder | None:
+    """The embedder itself, if it has that ability."""
+    return cast(WordEmbedder, embedder) if hasattr(embedder, "has_word") else None
 
 
 class SpaceRole(StrEnum):
@@ -61,7 +74,9 @@ class VectorSpace(NamedTuple):
     embedder: Embedder
     quantizer: CoarseQuantizer  # fixed, so that the lists of a vector depend on nothing but itself
     is_quick: bool = True  # vectors are made when an agent is indexed; else in the background
-    has_examples: bool = True  # a vector for each example besides the centre
+    examples_from: int | None = (
+        1  # agents with so many examples have a vector for each besides the centre; None: no agent
+    )
     role: SpaceRole = SpaceRole.MULTILINGUAL
     is_centred: bool = (
         True  # the first vector is the centre of description and examples; else that of the description alone
@@ -70,3 +85,7 @@ class VectorSpace(NamedTuple):
     @property
     def name(self) -> str:
         return self.embedder.name
+
+    def has_vectors_of(self, examples: int) -> bool:
+        """Whether each example of an agent with so many has a vector."""
+        return self.examples_from is not None and examples >= self.examples_from
