@@ -18,13 +18,14 @@ from waypost.errors import NotFound, WaypostError
 from waypost.model.federation import peer_of
 from waypost.model.health import UNHEALTHY, UNKNOWN
 from waypost.model.json import JsonObject, dump_json, parse_json
-from waypost.model.principal import Principal
+from waypost.model.principal import PUBLIC, Principal
 from waypost.model.query import Suggestions
 from waypost.model.record import AgentRecord, MappingLoss
 from waypost.model.registration import CatalogEntry, Registration, SourceDocument, verdicts_of
 from waypost.model.times import rfc3339_or_none, to_rfc3339
 from waypost.model.verdict import TRUST_MEMBER, TrustState, level_of, trust_summary
 from waypost.protocols.a2a.legacy import to_current_form, to_older_form
+from waypost.protocols.ard.codec import INLINE_DIALECTS
 from waypost.protocols.codec import DERIVED, EncodeContext
 from waypost.protocols.dialects import DIALECTS, get_codec
 from waypost.protocols.rtfs.agent_profile import export_profile, parse_profile
@@ -218,16 +219,40 @@ class Renderer:
 
 
 class ArdEntryWriter:
-    """Catalog entries: as published or mapped, with the trust level."""
+    """Catalog entries: as published or mapped, with the trust level.
+
+    A mapped entry links to a document of this service only if anyone may read it there under the entry's media type:
+    the A2A card of a public agent. Other documents are inline.
+    """
 
     def __init__(self, registry: Registry, renderer: Renderer) -> None:
         self._registry = registry
         self._renderer = renderer
 
     def entry(self, registration: Registration) -> JsonObject:
-        entry = self._renderer.document(registration, "ard", self._registry.clock.now())
+        now = self._registry.clock.now()
+        entry = self._document(registration, "ard", now)
         add_trust_metadata(entry, registration, scalar=True)
+        dialect = self._inline_dialect(entry, registration)
+        if dialect is not None:
+            del entry["url"]
+            entry["data"] = self._document(registration, dialect, now)
         return entry
+
+    def _document(self, registration: Registration, dialect: str, now: float) -> JsonObject:
+        if dialect in ("a2a", "mcp"):
+            rendering = self._renderer.render_form(registration, dialect, "current", now)
+        else:
+            cached = self._renderer.find(registration.id, dialect, registration.revision)
+            rendering = cached or self._renderer.render(registration, dialect, now)
+        return parse_rendered(rendering.body)
+
+    def _inline_dialect(self, entry: JsonObject, registration: Registration) -> str | None:
+        """The dialect of the document to embed; None if the entry has a link that anyone may follow."""
+        if not str(entry.get("url", "")).startswith(f"{self._renderer.base_url}/") or registration.source("ard"):
+            return None
+        dialect = INLINE_DIALECTS.get(entry["type"])
+        return None if dialect == "a2a" and registration.visibility == PUBLIC else dialect
 
 
 class DocumentReader:

@@ -11,10 +11,18 @@ import msgspec
 
 from waypost.errors import InvalidParameter, NotFound
 from waypost.model.json import JsonObject, dump_json
+from waypost.model.names import slug
 from waypost.model.principal import ANONYMOUS, PUBLIC, SCOPES, no_such_agent
 from waypost.model.registration import Registration
 from waypost.protocols.a2a.legacy import downgrade_card
-from waypost.protocols.ard.codec import CATALOG_STATUSES, build_catalog, catalog_entry, host_entry, registry_entry
+from waypost.protocols.ard.codec import (
+    A2A_TYPE,
+    CATALOG_STATUSES,
+    build_catalog,
+    catalog_entry,
+    host_entry,
+    registry_entry,
+)
 from waypost.protocols.dialects import get_codec
 from waypost.registry.registry import Registry
 from waypost.responses.service import ProtectedResource
@@ -40,6 +48,7 @@ from waypost.server.renderer import TRUST_HEADER, ArdEntryWriter, RenderedDocume
 
 # The plain type is for clients that accept nothing else (ARD-9).
 _CATALOG_TYPES = (MediaType("application", "ai-catalog+json"), MediaType("application", "json"))
+_CARD_TYPES = (MediaType("application", "a2a-agent-card+json"), MediaType("application", "json"))
 _MAX_CATALOG_ENTRIES = 5000  # entries; a larger registry is searched, not downloaded
 _CACHE_HEADER = (b"cache-control", b"public, max-age=300")
 _CORS_HEADER = (b"access-control-allow-origin", b"*")
@@ -50,6 +59,7 @@ _DIGEST_PARAMETER = ParameterSpec(
     name=DIGEST_PARAMETER, description="the digest of an earlier version, as a zone may name it"
 )
 _CARD_BODY = BodySpec(schema=document_schema("a2a"), content_type=get_codec("a2a").media_type)
+_TYPED_CARD_BODY = BodySpec(schema=document_schema("a2a"), content_type=str(_CARD_TYPES[0]))
 _CARD_FORMS = {"1.0": "current", "0.3": "0.3"}  # by version of A2A
 _CARD_VERSION = ParameterSpec(
     name="v",
@@ -162,7 +172,7 @@ class WellKnownApi:
                 handler=self.a2a_of_agent,
                 summary="A2A card of an agent, for clients that are given the base URL /a2a/{id}",
                 parameters=(_CARD_VERSION,),
-                answers={200: _CARD_BODY},
+                answers={200: _TYPED_CARD_BODY},
                 open=True,
             ),
             Route(
@@ -270,10 +280,18 @@ class WellKnownApi:
         return _rendered_response(call, self._renderer.render_form(registration, "a2a", form, now), registration)
 
     async def a2a_of_agent(self, call: RequestContext) -> AnyResponse:
+        """The card under the media type that catalogs name, or as plain JSON for clients that ask for nothing else."""
         form = _read_card_form(call.request) or _CARD_FORMS["1.0"]
-        registration = await self._get_public(call.id)
-        rendering = self._renderer.render_form(registration, "a2a", form, self._registry.clock.now())
-        return _rendered_response(call, rendering, registration)
+        if call.id in (self.service.id, slug(self.service.id)):
+            registration, rendering = self.service, self._service_card(form)
+        else:
+            registration = await self._get_public(call.id)
+            rendering = self._renderer.render_form(registration, "a2a", form, self._registry.clock.now())
+        media_type = choose_media_type(_CARD_TYPES, call.request.header(b"accept")) or _CARD_TYPES[0]
+        content_type = str(media_type).encode()
+        etag = rendering.etag if media_type == _CARD_TYPES[1] else f'{rendering.etag[:-1]}-card"'
+        headers = [(TRUST_HEADER, rendering.trust.encode()), (b"vary", b"Host, Accept")]
+        return _response(call, rendering.body, content_type, etag, rendering.changed_at, headers, is_public=True)
 
     async def _get_public(self, agent_id: str) -> Registration:
         registration = await self._registry.get(ANONYMOUS, agent_id)
@@ -295,7 +313,7 @@ class WellKnownApi:
         agent = await self.find_by_host(call.request)
         if agent is not None:
             host = host_entry(agent.record.name, agent.hosted or self._renderer.host)
-            body = dump_json(build_catalog([self._entries.entry(agent)], host))
+            body = dump_json(build_catalog([self._entries.entry(agent)], host, self._renderer.host))
         else:
             body = await self._service_catalog()
         media_type = choose_media_type(_CATALOG_TYPES, call.request.header(b"accept")) or _CATALOG_TYPES[0]
@@ -318,7 +336,7 @@ class WellKnownApi:
             registry_entry(self._renderer.base_url, self._renderer.host),
         ]
         catalog += await self._listed_entries([entry.id for entry in entries if entry.status in CATALOG_STATUSES])
-        body = dump_json(build_catalog(catalog, host_entry("Waypost", self._renderer.host)))
+        body = dump_json(build_catalog(catalog, host_entry("Waypost", self._renderer.host), self._renderer.host))
         self._catalog = (generation, body)
         return body
 
@@ -328,7 +346,7 @@ class WellKnownApi:
         listed: list[JsonObject] = []
         for start in range(0, len(ids), 100):
             for registration in await self._registry.registrations(ids[start : start + 100]):
-                entry = catalog_entry(self._entries.entry(registration))
+                entry = catalog_entry(self._entries.entry(registration), self._renderer.host)
                 if not budget.take(len(dump_json(entry))):
                     return listed
                 listed.append(entry)
@@ -340,8 +358,8 @@ class WellKnownApi:
         entry.pop("data", None)
         return {
             **entry,
-            "type": "application/a2a-agent-card+json",
-            "url": f"{self._renderer.base_url}/.well-known/agent-card.json",
+            "type": A2A_TYPE,
+            "url": f"{self._renderer.base_url}/a2a/{slug(self.service.id)}/.well-known/agent-card.json",
         }
 
 

@@ -12,8 +12,9 @@ from support.service import profile, service
 
 async def found(client: httpx2.AsyncClient, text: str, **members: Any) -> list[dict[str, Any]]:
     """The candidates without their scores."""
-    answer = (await client.post("/profile/v1/discover", json={"query": text, **members})).json()
-    return [{name: value for name, value in each.items() if name != "score"} for each in answer["candidates"]]
+    answer = await client.post("/profile/v1/discover", json={"query": text, **members})
+    assert answer.status_code == 200, answer.text
+    return [{name: value for name, value in each.items() if name != "score"} for each in answer.json()["candidates"]]
 
 
 async def test_candidates_show_the_current_record(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ async def test_every_error_is_a_page_in_a_browser_and_no_page_elsewhere(tmp_path
 
 
 def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("'", "&#x27;").replace('"', "&quot;").replace("<", "&lt;")
+    return text.replace("&", "&amp;").replace("'", "&#39;").replace('"', "&#34;").replace("<", "&lt;")
 
 
 async def test_the_text_of_a_request_becomes_no_markup(tmp_path: Path) -> None:

@@ -241,7 +241,11 @@ async def test_a_misspelled_word_is_answered_with_words_of_visible_agents(tmp_pa
         assert found["suggestions"] == {"words": {"invioce": ["invoice"]}}
         assert "No agent has the word 'invioce'. Did you mean 'invoice'?" in found["warnings"]
         assert (await find(other, "finanse"))["suggestions"] == {"words": {"finanse": ["finance"]}}  # a tag
-        assert (await find(other, "chesss"))["suggestions"] == {"words": {"chesss": ["chess"]}}  # a word of names
+        chess = await find(other, "chesss")  # nothing else is known: it is corrected
+        assert chess["suggestions"] == {"words": {"chesss": ["chess"]}}
+        assert "No agent has the word 'chesss': 'chess' was searched for instead." in chess["warnings"]
+        assert "Chess Coach" in [each["name"] for each in chess["candidates"]]
+        assert chess["candidates"][0]["match"] != "weak"
         for known in ("translate an invoice", "translating invoices", "zzzzqqqq", "sea", "an the of", "seas or tidy"):
             assert "suggestions" not in await find(other, known)
 
@@ -281,9 +285,11 @@ async def test_the_page_offers_the_corrected_query(tmp_path: Path) -> None:
     async with service(tmp_path, anonymous_read=True) as bench:
         await register(bench.as_("owner"))
         client = bench.client(Accept="text/html")
-        for text, link in (("translate an Invioce", "translate+an+invoice"), ("chesss", "chess")):
-            page = (await client.get("/", params={"q": text})).text
-            assert f'href="/?q={link}"' in page
-            assert "Did you mean" in page
+        page = (await client.get("/", params={"q": "translate an Invioce"})).text
+        assert 'href="/?q=translate+an+invoice"' in page
+        assert "Did you mean" in page
+        corrected = (await client.get("/", params={"q": "chesss"})).text
+        assert "was searched for instead" in corrected
+        assert "Chess Coach" in corrected
         hostile = (await client.get("/", params={"q": "<b>invioce</b> translate"})).text
         assert "<b>invioce" not in hostile

@@ -147,6 +147,42 @@ async def test_deleted_servers_are_shown_on_request_and_to_those_who_mirror(tmp_
         assert OFFICIAL not in entry["server"].get("_meta", {})
 
 
+async def test_a_withdrawn_server_is_shown_as_deleted(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        for name in ("com.example/a", "com.example/b", "com.example/c"):
+            await register(bench, server(name, "1.2.0"))
+        await register(bench, server("com.example/secret"), **{"Waypost-Visibility": "private"})
+        anyone = bench.anonymous()
+        assert len(await names(anyone, f"?updated_since={to_rfc3339(NOW)}")) == 3
+        bench.clock.advance(60)
+        for name in ("com.example/b", "com.example/secret"):
+            assert (await bench.admin().delete(f"/api/v1/agents/{quote(name, safe='')}")).status_code == 204
+        await register(bench, server("com.example/c", "2.0.0-hidden"), **{"Waypost-Visibility": "private"})
+        assert await names(anyone) == ["com.example/a"]
+        changed = (await anyone.get(f"/v0.1/servers?updated_since={to_rfc3339(NOW + 60)}")).json()["servers"]
+        told = [(each["server"]["name"], each["server"]["version"]) for each in changed]
+        assert told == [("com.example/b", "1.2.0"), ("com.example/c", "1.2.0")]  # what was public of it
+        for entry in changed:
+            official = entry["_meta"][OFFICIAL]
+            assert (official["status"], official["updatedAt"]) == ("deleted", f"{to_rfc3339(NOW + 60)[:-1]}.000Z")
+            Draft202012Validator(CODECS["mcp"].schema()).validate(entry["server"])
+        assert await names(anyone, "?include_deleted=true&limit=1&cursor=com.example/a") == ["com.example/b"]
+        assert await names(anyone, "?include_deleted=true&search=/B") == ["com.example/b"]
+        await register(bench, server("com.example/b", "1.3.0"))
+        assert await names(anyone, f"?updated_since={to_rfc3339(NOW + 60)}") == ["com.example/b", "com.example/c"]
+        again = (await anyone.get(at("com.example/b"))).json()
+        assert (again["server"]["version"], again["_meta"][OFFICIAL]["status"]) == ("1.3.0", "active")
+
+
+async def test_withdrawn_servers_are_known_after_a_restart(tmp_path: Path) -> None:
+    async with service(tmp_path, store="sqlite") as bench:
+        await register(bench, server("com.example/b", "1.2.0"))
+        await bench.admin().delete("/api/v1/agents/com.example%2Fb")
+    async with service(tmp_path, store="sqlite") as bench:
+        [entry] = (await bench.anonymous().get("/v0/servers?include_deleted=true")).json()["servers"]
+        assert (entry["server"]["version"], entry["_meta"][OFFICIAL]["status"]) == ("1.2.0", "deleted")
+
+
 async def test_earlier_versions_are_those_of_the_history(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         for version in ("1.0.0", "1.1.0", "2.0.0"):

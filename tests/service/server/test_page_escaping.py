@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -120,7 +121,7 @@ async def pages(bench: Bench) -> list[httpx2.Response]:
 
 async def test_a_page_runs_no_foreign_script_and_cannot_be_framed(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
-        for answer, rules in zip(await pages(bench), (STRICT | SCRIPTED, STRICT, STRICT), strict=True):
+        for answer, rules in zip(await pages(bench), (STRICT | SCRIPTED, STRICT | SCRIPTED, STRICT), strict=True):
             policy = dict(rule.split(" ", 1) for rule in answer.headers["content-security-policy"].split("; "))
             assert answer.headers["content-type"] == "text/html; charset=utf-8"
             assert policy == rules
@@ -149,6 +150,24 @@ async def test_a_page_for_signed_in_readers_is_not_stored_by_shared_caches(tmp_p
     for answer in (docs, rtfs):
         assert answer.headers["cache-control"] == "private, no-cache"
         assert "Authorization" in answer.headers["vary"]
+
+
+@pytest.mark.parametrize("text", STRINGS[:6])
+async def test_no_text_becomes_markup_in_statistics_and_a_preview(tmp_path: Path, text: str) -> None:
+    """Statistics have plots of their own, so they are compared with those of a plain agent."""
+    async with service(tmp_path, open=True) as bench:
+        client = bench.anonymous()
+        form = (await client.get("/register")).text.split('name="form" value="', 1)[1].split('"', 1)[0]
+        seen = []
+        for each in ("plain", text):
+            await register(bench, each)
+            document = json.dumps(profile("urn:x:preview", name=each, description=each, tags=[each]))
+            looked = await client.post("/register", data={"form": form, "document": document, "do": "look"})
+            seen.append([read(await client.get("/stats")), read(looked)])
+    for plain, broken in zip(*seen, strict=True):
+        assert set(broken.elements) <= {*plain.elements, "div", "p", "strong"}
+        assert len(broken.scripts) == len(plain.scripts)
+        assert not [name for name, _ in broken.attributes if name.startswith("on")]
 
 
 DOCUMENTS = ["/.well-known/agent.json", "/.well-known/agent-card.json", "/.well-known/ai-catalog.json"]

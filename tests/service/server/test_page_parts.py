@@ -1,4 +1,4 @@
-"""Parts of the pages: markup, snippets, lists, changes, and registration with preview."""
+"""Parts of the pages: templates, publishers, lists, changes, and registration with preview."""
 
 from __future__ import annotations
 
@@ -6,23 +6,22 @@ import hashlib
 import html
 import json
 import re
-import shlex
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx2
 import pytest
+from jinja2 import UndefinedError
+from markupsafe import Markup
 
 from support.external_server import ExternalServer, external_server
 from support.service import Bench, profile, service
 from waypost import limits
 from waypost.model.names import slug
-from waypost.model.record import AgentRecord, Binding
-from waypost.server.web.agent_page import snippets_of
-from waypost.server.web.markup import el, external_link, json_script
+from waypost.server.web import templating
+from waypost.server.web.publishers import find_publisher
 from waypost.server.web.recent_changes import RecentChanges
-
-HOSTILE = "https://x.example/'\"$(touch /tmp/x)`id`\\ &;|<b>\u202e"
+from waypost.server.web.templating import TEMPLATES, code_spans, count_of, json_block
 
 
 @pytest.fixture
@@ -31,60 +30,95 @@ async def site() -> AsyncIterator[ExternalServer]:
         yield server
 
 
-# --- Markup ---------------------------------------------------------------------------------------
+# --- Templates ------------------------------------------------------------------------------------
 
 
-def test_a_text_is_escaped_wherever_it_is_put() -> None:
-    assert el("p", "<b>&\u202e") == "<p>&lt;b&gt;&amp;\\u202e</p>"
-    assert el("a", ["x", None, 3, el("b", "y")], title="\" onclick='x'", hidden=True, id=None) == (
-        '<a title="&quot; onclick=&#x27;x&#x27;" hidden>x3<b>y</b></a>'
-    )
+def test_a_text_is_escaped_wherever_a_template_puts_it() -> None:
+    template = TEMPLATES.from_string('<p title="{{ text }}">{{ text }}{{ absent }}{{ 3 }}{{ made }}</p>')
+    shown = template.render(text="<b>&\"'\u202e", absent=None, made=Markup("<b>y</b>"))
+    escaped = "&lt;b&gt;&amp;&#34;&#39;\\u202e"
+    assert shown == f'<p title="{escaped}">{escaped}3<b>y</b></p>'
+    assert TEMPLATES.from_string("{{ text|multiline }}").render(text="<b>\n\u202e") == "&lt;b&gt;\n\\u202e"
+
+
+def test_no_template_switches_escaping_off_or_leaves_a_value_unquoted() -> None:
+    """A value in an attribute without quotes could add attributes; `safe` and `autoescape` would insert markup."""
+    files = list((Path(templating.__file__).parent / "templates").glob("*.html"))
+    assert len(files) >= 15
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        assert not re.search(r"\|\s*safe|autoescape|Markup", text), file.name
+        assert not re.search(r"=\{\{|=\s*\{%", text), file.name
+        assert not re.search(r"\s(?:style|on\w+)=", text), file.name
+
+
+def test_a_misspelled_name_in_a_template_is_an_error() -> None:
+    with pytest.raises(UndefinedError):
+        TEMPLATES.from_string("{{ no_such_value }}").render()
 
 
 @pytest.mark.parametrize(
     "url", ["javascript:alert(1)", "JaVaScRiPt:x", "data:text/html,x", "//evil", "ws://x", "https://\u202e"]
 )
 def test_only_addresses_of_pages_and_letters_become_links(url: str) -> None:
-    assert "href" not in external_link(url)
-    assert 'href="https://a.example/"' in external_link("https://a.example/")
+    link = TEMPLATES.get_template("macros.html").module.external_link
+    assert "href" not in link(url)
+    assert 'href="https://a.example/"' in link("https://a.example/")
+
+
+def test_text_between_backticks_becomes_code() -> None:
+    assert code_spans("`<b>` & `x`.") == "<code>&lt;b&gt;</code> &amp; <code>x</code>."
+    assert code_spans("one ` <b>\u202e") == "one ` &lt;b&gt;\\u202e"
 
 
 def test_a_block_of_json_ends_where_it_should() -> None:
-    block = json_script({"a": "</script><!--&\u2028"}, "application/ld+json")
-    inside = block.removeprefix('<script type="application/ld+json">').removesuffix("</script>")
+    inside = json_block({"a": "</script><!--&\u2028"})
     assert json.loads(inside) == {"a": "</script><!--&\u2028"}
     assert not set(inside) & set("<>&\u2028\u2029")
 
 
-# --- Snippets -------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("number", "text"), [(0, "0 agents"), (1, "1 agent"), (2, "2 agents"), (1234, "1,234 agents")])
+def test_counts_are_grammatical(number: int, text: str) -> None:
+    assert count_of(number, "agent") == text
 
 
-def hostile_record(protocol: str) -> AgentRecord:
-    return AgentRecord(id=HOSTILE, name="x", description="x", bindings=(Binding(protocol=protocol, endpoint=HOSTILE),))
+# --- Publishers -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("protocol", ["a2a+jsonrpc", "https", "mcp", "agp", "grpc"])
-def test_snippets_escape_text_of_the_publisher(protocol: str) -> None:
-    for snippet in snippets_of(hostile_record(protocol), "http://127.0.0.1:8440"):
-        if snippet.title == "Python":
-            compile(snippet.code, "snippet", "exec", flags=0x2000)
-            assert json.dumps(HOSTILE) in snippet.code
-        elif snippet.title == "MCP":
-            assert HOSTILE in json.dumps(json.loads(snippet.code), ensure_ascii=False) or json.loads(snippet.code)
-        else:
-            words = shlex.split(snippet.code)
-            assert words[0] in ("curl", "waypost")
-            assert "touch" not in words
-            assert snippet.title == "curl" or HOSTILE in words
+@pytest.mark.parametrize(
+    ("agent_id", "publisher"),
+    [
+        ("https://agents.example.com/id/invoice-translator", "agents.example.com"),
+        ("agent:lingua.example", "lingua.example"),
+        ("urn:air:ip.example:agent:patent-searcher", "ip.example"),
+        ("com.example.weather/marine", "weather.example.com"),
+        ("example.com/research/paper-scout@v1.0.0", "example.com"),
+        ("urn:uuid:9ae19754-2017-4336-a8c8-3f9e867b371a", None),
+        ("csv-cleaner-agent", None),
+        ("https://127.0.0.1:8440/x", None),
+        ("https://[::1", None),
+        ("agent:<script>", None),
+    ],
+)
+def test_the_publisher_is_the_domain_in_the_id(agent_id: str, publisher: str | None) -> None:
+    assert find_publisher(agent_id) == publisher
 
 
-def test_an_agent_that_is_started_locally_is_named_and_not_run() -> None:
-    record = AgentRecord(
-        id="x", name="x", description="x", bindings=(Binding(protocol="mcp-package", endpoint="pkg:npm/x; rm -rf ~"),)
-    )
-    assert all("rm" not in shlex.split(each.code) for each in snippets_of(record, "http://h") if each.title != "Python")
-    mcp = AgentRecord(id="x", name="x", description="x", bindings=(Binding(protocol="mcp", endpoint="pkg:npm/x"),))
-    assert json.loads(snippets_of(mcp, "http://h")[0].code) == {"package": "pkg:npm/x"}
+async def test_other_agents_of_a_publisher_are_those_that_one_may_see(tmp_path: Path) -> None:
+    """P8."""
+    async with service(tmp_path) as bench:
+        admin = bench.admin()
+        for name in ("a", "b", "c"):
+            headers = {"Waypost-Visibility": "private"} if name == "c" else {}
+            document = profile(f"https://pub.example/{name}", name=f"Agent {name.upper()}")
+            await admin.post("/api/v1/agents", json=document, headers=headers)
+        path = f"/a/{slug('https://pub.example/a')}"
+        page = (await bench.anonymous().get(path)).text
+        assert "More from pub.example" in page
+        assert "Agent B" in page
+        assert "Agent C" not in page
+        await admin.delete(f"/api/v1/agents/{slug('https://pub.example/b')}")
+        assert "More from" not in (await bench.anonymous().get(path)).text
 
 
 # --- The catalog --------------------------------------------------------------------------------

@@ -72,6 +72,7 @@ async def test_a_link_signs_in_once_and_not_for_long(tmp_path: Path) -> None:
         assert (await second.get("/?token=nonsense")).status_code == 401
 
 
+@pytest.mark.own_store  # a link is valid on every node of a cluster, also on one that starts later
 async def test_a_link_from_before_the_start_is_not_taken(tmp_path: Path) -> None:
     """Redeemed codes are not remembered."""
     async with service(tmp_path) as bench:

@@ -29,7 +29,10 @@ from waypost.model.principal import Principal
 from waypost.registry.change_log import WatchEvent
 from waypost.search.text.analyzer import analyze_query, query_terms
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.own_store,  # one of the two services starts from a copy of the other's folder
+]
 Pair = tuple[Bench, Bench]
 PATHS = (
     "/?q=falcon", "/?q=helper&tag=hush", "/?tag=translatio", "/?part=found&status=active", "/?q=falcn+hussh", "/changes",

@@ -84,6 +84,8 @@ ASKED: dict[str, tuple[str, str, Any]] = {
     "af": ("GET", "/.well-known/agentframework/v1/agents", None),
     "document": ("GET", "/.well-known/ai-catalog.json", None),
     "home": ("GET", "/", None),
+    "mcp registry": ("GET", "/v0.1/servers", None),
+    "feed": ("GET", "/api/v1/feed?wait=0", None),
 }
 
 
@@ -99,6 +101,16 @@ async def test_every_api_refuses_a_caller_over_its_rate_limit(tmp_path: Path, fa
         async with far(bench, address="203.0.113.99") as other:
             assert (await other.request(method, path, json=body)).status_code == 200
         assert (await client.get("/healthz")).status_code == 200, "whoever looks after the service is not refused"
+
+
+async def test_the_open_search_of_a2a_is_limited_by_address(tmp_path: Path) -> None:
+    message = {"messageId": "1", "role": "ROLE_USER", "parts": [{"text": "translate"}]}
+    call = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}}
+    async with service(tmp_path, rate_limit_reads=3) as bench, far(bench) as client:
+        answers = [await client.post("/a2a", json=call, headers={"A2A-Version": "1.0"}) for _ in range(4)]
+        assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
+        assert "result" in answers[0].json()
+        assert int(answers[-1].headers["retry-after"]) > 0
 
 
 async def test_json_rpc_counts_every_call_and_reports_in_its_own_form(tmp_path: Path) -> None:

@@ -1,14 +1,17 @@
 """Constant documents are dated by the start of the service, and sent once. Client generators can use the description."""
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
+from jsonschema import Draft202012Validator
 
 from support.service import NOW, service
 from waypost.server.http.conditional_requests import format_http_date
+from waypost.server.http.openapi_examples import REQUEST_EXAMPLES
 
 
 @pytest.fixture
@@ -62,3 +65,34 @@ async def test_operation_ids_are_names_and_unique_and_tags_are_described(client:
 async def test_the_tag_of_an_operation_is_its_api(client: httpx2.AsyncClient, path: str, tag: str) -> None:
     methods = (await client.get("/openapi.json")).json()["paths"][path]
     assert {name for operation in methods.values() for name in operation["tags"]} == {tag}
+
+
+async def test_every_json_body_has_an_example_that_its_schema_takes(client: httpx2.AsyncClient) -> None:
+    description = (await client.get("/openapi.json")).json()
+    bodies = {
+        f"{method.upper()} {path}": operation["requestBody"]["content"]["application/json"]
+        for path, methods in description["paths"].items()
+        for method, operation in methods.items()
+        if "application/json" in operation.get("requestBody", {}).get("content", {})
+    }
+    assert set(bodies) >= set(REQUEST_EXAMPLES)
+    for name, body in bodies.items():
+        examples = [body["example"]] if "example" in body else [each["value"] for each in body["examples"].values()]
+        schema = {**body["schema"], "components": description["components"]}
+        for example in examples:
+            assert not list(Draft202012Validator(schema).iter_errors(example)), name
+
+
+async def test_generators_find_what_they_need_in_every_schema(client: httpx2.AsyncClient) -> None:
+    def walk(part: Any) -> Iterator[dict[str, Any]]:
+        if isinstance(part, dict):
+            yield part
+        for item in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
+            yield from walk(item)
+
+    for schema in walk((await client.get("/openapi.json")).json()):
+        kinds = schema.get("type")
+        if kinds == "array" or (isinstance(kinds, list) and "array" in kinds):
+            assert "items" in schema
+        if isinstance(schema.get("enum"), list) and "default" in schema:
+            assert schema["default"] in schema["enum"]

@@ -82,7 +82,7 @@ async def test_an_adp_document_of_an_admin_is_served_under_its_domain_at_once(tm
         assert [entry["displayName"] for entry in entries] == ["Alice's Agent"]
         await bench.admin().post("/api/v1/agents", json=profile("other", name="Somebody else"))
         first_page = await at(anyone, "/", "alice.example.com")
-        assert "Alice&#x27;s Agent" in first_page.text
+        assert "Alice&#39;s Agent" in first_page.text
         assert "Somebody else" not in first_page.text
         assert (await at(anyone, "/.well-known/agent.json", "other.example.com")).json()["identity"][
             "name"

@@ -23,33 +23,42 @@ ESSENTIAL, WRITE, READ, SEARCH = Priority
 
 
 class Loop:
-    """An event loop in which a request takes as long as it is told: each round reads what is offered, then runs it."""
+    """An event loop in which a request takes as long as it is told: each round reads what is offered, then runs what may run
+    in it."""
 
     def __init__(self, target_seconds: float = limits.QUEUE_TARGET_SECONDS) -> None:
         self.now = 1000.0
         self.shed: Counter[Priority] = Counter()
+        self._left: list[tuple[Priority, float]] = []  # admitted, and not started yet
         self.admission = AdmissionController(
             lambda: self.now, target_seconds=target_seconds, count_shed=lambda priority: self.shed.update((priority,))
         )
 
+    def admit(self, offered: list[Priority]) -> list[tuple[Priority, float]]:
+        queued = [(priority, self.admission.admit(priority)) for priority in offered]
+        return [(priority, queued_at) for priority, queued_at in queued if queued_at is not None]
+
+    def run(self, queue: list[tuple[Priority, float]], request_seconds: float) -> list[tuple[Priority, float]]:
+        """Start what may start in this round; return the others."""
+        others = []
+        for priority, queued_at in queue:
+            if self.admission.must_wait(priority):
+                others.append((priority, queued_at))
+            else:
+                self.admission.start(priority, queued_at)
+                self.now += request_seconds
+        return others
+
     def run_round(self, offered: list[Priority], request_seconds: float) -> Counter[Priority]:
-        """The requests that were admitted."""
-        admitted: Counter[Priority] = Counter()
-        queue = []
-        for priority in offered:
-            queued_at = self.admission.admit(priority)
-            if queued_at is not None:
-                queue.append(queued_at)
-                admitted[priority] += 1
-        is_over = False
-        for queued_at in queue:
-            is_over = self.admission.start(queued_at)
-            self.now += request_seconds
-        if is_over:
+        """The requests that were admitted; all of them are started, and then the loop is idle."""
+        queue = self.admit(offered)
+        admitted = Counter(priority for priority, _ in queue)
+        while queue:
+            queue = self.run(queue, request_seconds)
             self.admission.end_round()
         return admitted
 
-    def overload(self, rounds: int = 20) -> Counter[Priority]:
+    def overload(self, rounds: int = 200) -> Counter[Priority]:
         """Rounds with far more searches than fit; what the last of them admitted. The loop never becomes idle: a health check
         of the next round waits already when a round ends."""
         admitted: Counter[Priority] = Counter()
@@ -57,21 +66,18 @@ class Loop:
             admitted = self.run_overlapping([SEARCH] * 400, 0.001)
         return admitted
 
+    def run_clients(self, clients: int, request_seconds: float) -> None:
+        """A round of clients that search again when they have their answer."""
+        self.run_overlapping([SEARCH] * (clients - len(self._left)), request_seconds)
+
     def run_overlapping(self, offered: list[Priority], request_seconds: float) -> Counter[Priority]:
-        admitted: Counter[Priority] = Counter()
-        queue = []
-        for priority in offered:
-            queued_at = self.admission.admit(priority)
-            if queued_at is not None:
-                queue.append(queued_at)
-                admitted[priority] += 1
-        for queued_at in queue:
-            self.admission.start(queued_at)
-            self.now += request_seconds
+        queue = self._left + self.admit(offered)
+        admitted = Counter(priority for priority, _ in queue[len(self._left) :])
+        self._left = self.run(queue, request_seconds)
         next_at = self.admission.admit(ESSENTIAL)  # read before the end of the round is reported
         self.admission.end_round()
         assert next_at is not None
-        self.admission.start(next_at)
+        self.admission.start(ESSENTIAL, next_at)
         return admitted
 
 
@@ -81,7 +87,7 @@ class Loop:
 def test_few_requests_are_admitted_however_slow_they_are() -> None:
     loop = Loop()
     for _ in range(50):
-        loop.run_overlapping([SEARCH] * limits.QUEUE_REQUESTS_MIN, 0.5)
+        loop.run_clients(limits.QUEUE_REQUESTS_MIN, 0.5)
     assert not loop.shed
 
 
@@ -99,7 +105,7 @@ def test_a_burst_beyond_its_bound_is_not() -> None:
 def test_sixty_clients_that_wait_for_their_answers_are_never_refused() -> None:
     loop = Loop()
     for _ in range(100):
-        loop.run_overlapping([SEARCH] * 60, 0.001)
+        loop.run_clients(60, 0.001)
     assert not loop.shed
 
 
@@ -122,10 +128,49 @@ def test_writes_find_room_in_a_queue_that_searches_filled() -> None:
     assert (admitted[WRITE], admitted[ESSENTIAL]) == (30, 5)
 
 
+def test_a_write_starts_while_searches_wait_for_the_next_round() -> None:
+    loop = Loop()
+    others = loop.run(loop.admit([SEARCH] * 100 + [WRITE, ESSENTIAL]), 0.001)
+    assert {priority for priority, _ in others} == {SEARCH}
+    assert len(others) == pytest.approx(100 - limits.QUEUE_TARGET_SECONDS / 0.001, abs=2)
+
+
+def test_each_round_starts_a_search_however_slow_they_are() -> None:
+    loop = Loop()
+    queue = loop.admit([SEARCH] * 5)
+    for left in (4, 3, 2, 1, 0):
+        queue = loop.run(queue, 1.0)
+        loop.admission.end_round()
+        assert len(queue) == left
+
+
+def test_a_search_that_waited_longer_than_a_burst_is_late_under_overload_only() -> None:
+    loop = Loop()
+    waiting = dict(loop.admit([SEARCH, WRITE]))
+    loop.now += 1.0
+    assert not loop.admission.is_late(SEARCH, waiting[SEARCH])  # the machine was busy with something else
+    while not loop.shed[SEARCH]:
+        loop.admit([SEARCH])
+    assert loop.admission.is_late(SEARCH, waiting[SEARCH])
+    assert not loop.admission.is_late(WRITE, waiting[WRITE])
+
+
+def test_a_flood_of_writes_keeps_rounds_short() -> None:
+    """A write takes several rounds, so long rounds would make each of them late."""
+    loop = Loop()
+    for _ in range(50):
+        loop.run_overlapping([WRITE] * 400, 0.001)
+    began_at = loop.now
+    for _ in range(50):
+        loop.run_overlapping([WRITE] * 400, 0.001)
+    assert (loop.now - began_at) / 50 <= 2 * limits.QUEUE_ROUND_FACTOR * limits.QUEUE_TARGET_SECONDS
+
+
 def test_a_flood_of_health_checks_is_refused_at_last() -> None:
     loop = Loop()
     loop.overload()
-    loop.run_overlapping([ESSENTIAL] * 5000, 0.0001)
+    for _ in range(2):
+        loop.run_overlapping([ESSENTIAL] * 5000, 0.0001)
     assert loop.shed[ESSENTIAL]
 
 
@@ -140,7 +185,7 @@ def test_one_stalled_round_says_little_about_requests() -> None:
     loop = Loop()
     for _ in range(10):
         loop.run_round([READ] * 20, 0.001)
-    loop.run_round([READ] * 20, 0.1)  # the system ran something else for two seconds
+    loop.run_round([READ], 2.0)  # the system ran something else
     assert loop.run_round([READ] * 50, 0.001)[READ] == 50
 
 
@@ -161,6 +206,7 @@ _MIX = ((SEARCH, 0.70, 613e-6), (READ, 0.20, 101e-6), (WRITE, 0.10, 435e-6))
 _HEALTH_SECONDS = 50e-6
 _READ_SECONDS = 10e-6
 _REFUSE_SECONDS = 28e-6
+_WAIT_SECONDS = 2e-6  # for each round that a request waits
 _COMMIT_SECONDS = 1.5e-3  # in a thread
 
 
@@ -180,6 +226,20 @@ def _steps(loop: Loop, priority: Priority, cost: float) -> Iterator[None]:
     loop.now += 0.1 * cost
 
 
+def _step(
+    loop: Loop,
+    arrived_at: float,
+    steps: Iterator[None],
+    started: list[tuple[float, Iterator[None]]],
+    latencies: list[float],
+) -> None:
+    try:
+        next(steps)
+        started.append((arrived_at, steps))
+    except StopIteration:
+        latencies.append(loop.now - arrived_at)
+
+
 def simulate(factor: float, seconds: float = 20.0) -> tuple[float, float, dict[Priority, float]]:
     """An open loop of Poisson arrivals at a multiple of the capacity: goodput as a share of the capacity, the 99th percentile
     of the latency of admitted requests, and the share of each priority that was admitted."""
@@ -193,10 +253,11 @@ def simulate(factor: float, seconds: float = 20.0) -> tuple[float, float, dict[P
     loop, latencies, admitted = Loop(), [], Counter[Priority]()
     loop.now, is_round_due, waiting = 0.0, False, deque(sorted(arrivals))
     started: list[tuple[float, Iterator[None]]] = []
-    while waiting or started:
-        if not is_round_due and not started:
+    queue: list[tuple[Priority, float, float, Iterator[None]]] = []
+    while waiting or started or queue:
+        if not is_round_due and not started and not queue:
             loop.now = max(loop.now, waiting[0][0])
-        polled_at, queue = loop.now, []
+        polled_at = loop.now
         loop.now += _READ_SECONDS
         while waiting and waiting[0][0] <= polled_at:
             arrived_at, priority, cost = waiting.popleft()
@@ -204,23 +265,24 @@ def simulate(factor: float, seconds: float = 20.0) -> tuple[float, float, dict[P
             loop.now += _READ_SECONDS + (_REFUSE_SECONDS if queued_at is None else 0)
             if queued_at is not None:
                 admitted[priority] += 1
-                queue.append((queued_at, arrived_at, _steps(loop, priority, cost)))
+                queue.append((priority, queued_at, arrived_at, _steps(loop, priority, cost)))
         if is_round_due:
             loop.admission.end_round()
             is_round_due = False
         running, started = started, []
-        for queued_at, arrived_at, steps in queue:
-            running.append((arrived_at, steps))
-            is_round_due = loop.admission.start(queued_at)
         for arrived_at, steps in running:
-            try:
-                next(steps)
-                started.append((arrived_at, steps))
-            except StopIteration:
-                latencies.append(loop.now - arrived_at)
+            _step(loop, arrived_at, steps, started, latencies)
+        ready, queue = queue, []
+        for priority, queued_at, arrived_at, steps in ready:
+            if loop.admission.must_wait(priority):
+                loop.now += _WAIT_SECONDS
+                queue.append((priority, queued_at, arrived_at, steps))
+                continue
+            is_round_due |= loop.admission.start(priority, queued_at)
+            _step(loop, arrived_at, steps, started, latencies)
     offered = Counter(priority for _, priority, _ in arrivals)
     goodput = (admitted.total() - admitted[ESSENTIAL]) / seconds / capacity
-    shares = {priority: admitted[priority] / offered[priority] for priority in Priority}
+    shares = {priority: admitted[priority] / max(1, offered[priority]) for priority in Priority}
     return goodput, sorted(latencies)[int(len(latencies) * 0.99)], shares
 
 
@@ -253,6 +315,8 @@ def test_a_simulated_load_below_the_capacity_is_admitted() -> None:
         ("POST", "/profile/v1/discover", SEARCH),
         ("POST", "/ard/search", SEARCH),
         ("POST", "/mcp", SEARCH),
+        ("POST", "/a2a", SEARCH),
+        ("GET", "/v0.1/servers?search=invoices", SEARCH),
         ("POST", "/api/v1/agents:batch", SEARCH),
         ("GET", "/api/v1/watch?query=invoices", SEARCH),
         ("GET", "/?q=invoices", SEARCH),
@@ -273,7 +337,7 @@ class Service:
         self.handled: list[str] = []
         self.gate = asyncio.Event()
         self.gate.set()
-        self._waiting: list[float] = []
+        self._waiting: list[tuple[Priority, float]] = []
         self.address = ("", 0)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -285,13 +349,14 @@ class Service:
 
     def become_busy(self) -> None:
         for _ in range(300):
-            queued_at = self.admission.admit(ESSENTIAL)
-            assert queued_at is not None
-            self._waiting.append(queued_at)
+            for priority in (WRITE, SEARCH):
+                queued_at = self.admission.admit(priority)
+                if queued_at is not None:
+                    self._waiting.append((priority, queued_at))
 
     def become_idle(self) -> None:
         while self._waiting:
-            self.admission.start(self._waiting.pop())
+            self.admission.start(*self._waiting.pop())
 
     async def connect(self) -> Client:
         return Client(*await asyncio.open_connection(*self.address))
@@ -377,6 +442,29 @@ async def test_clients_are_told_different_times() -> None:
         first, last = limits.QUEUE_RETRY_SECONDS
         assert len(times) > 1
         assert first <= min(times) <= max(times) <= last
+
+
+async def test_a_search_whose_turn_comes_too_late_is_refused() -> None:
+    """The first of two searches takes a second, in which others were refused."""
+    now, handled = 1000.0, 0
+    admission = AdmissionController(lambda: now)
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal now, handled
+        handled += 1
+        now += 1.0
+        while admission.admit(WRITE) is not None:
+            pass
+        await Response(200, b"{}").send(send)
+
+    async with served(slow, admission) as address:
+        clients = [Client(*await asyncio.open_connection(*address)) for _ in range(2)]
+        for client in clients:
+            client.send("POST /mcp", "Content-Length: 0")
+        assert [(await client.answer())[0] for client in clients] == [200, 503]
+        assert handled == 1
+        for client in clients:
+            client.writer.close()
 
 
 async def test_health_checks_are_answered_on_the_same_connection() -> None:

@@ -73,7 +73,9 @@ class Authenticator:
         certificates: ClientCertificates | None = None,
         origin: TrustedProxies | None = None,
         credentials: CredentialSource | None = None,
+        nodes: Callable[[], int] = lambda: 1,
     ) -> None:
+        """`nodes`: how many nodes of a cluster share the limit of failures."""
         self._verifier = verifier
         self._admin_digest = hashlib.sha256(admin_token.encode()).digest()
         self._clock = clock
@@ -85,7 +87,11 @@ class Authenticator:
         # Verified tokens, and when to verify them again.
         self._verified: LruCache[str, tuple[VerifiedToken, float]] = LruCache(limits.TOKEN_CACHE)
         self._failures = CallerRateLimiter(
-            clock.now, limits.AUTH_FAILURES_PER_MINUTE, what="failed credentials", hint="Get a valid token."
+            clock.now,
+            limits.AUTH_FAILURES_PER_MINUTE,
+            what="failed credentials",
+            hint="Get a valid token.",
+            nodes=nodes,
         )
 
     async def authenticate(self, request: Request) -> Principal:
@@ -230,12 +236,14 @@ def make_certificates(settings: Settings, clock: Clock, is_revoked: Callable[[st
     )
 
 
-def make_rates(settings: Settings, clock: Clock) -> RateLimits:
+def make_rates(settings: Settings, clock: Clock, nodes: Callable[[], int] = lambda: 1) -> RateLimits:
+    """`nodes`: how many nodes of a cluster share the rates."""
     return RateLimits(
         clock.now,
         settings.rate_limit_reads,
         settings.rate_limit_writes,
         exempts_loopback=not settings.is_public,
+        nodes=nodes,
     )
 
 
@@ -247,6 +255,7 @@ def make_authenticator(
     *,
     issuers: Issuers | None,
     credentials: CredentialSource,
+    nodes: Callable[[], int] = lambda: 1,
 ) -> Authenticator:
     return Authenticator(
         verifier,
@@ -257,4 +266,5 @@ def make_authenticator(
         certificates=make_certificates(settings, clock, lambda serial: credentials.is_revoked("serial", serial)),
         origin=TrustedProxies(settings.trusted_proxies),
         credentials=credentials,
+        nodes=nodes,
     )

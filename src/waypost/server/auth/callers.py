@@ -1,6 +1,6 @@
 """Callers before their request is read: their address behind trusted proxies, the host they asked for, their rate limits.
 
-Each process counts rates for itself.
+Each process counts rates for itself. In a cluster, each node allows its share: the rate divided by the nodes that are alive.
 """
 
 from __future__ import annotations
@@ -160,9 +160,18 @@ class CallerRateLimiter:
     """A rate per minute for each caller, with a burst of one minute. Raises RateLimited with the time to wait."""
 
     def __init__(
-        self, now: Callable[[], float], per_minute: int, *, what: str = "requests", hint: str = "Slow down."
+        self,
+        now: Callable[[], float],
+        per_minute: int,
+        *,
+        what: str = "requests",
+        hint: str = "Slow down.",
+        nodes: Callable[[], int] = lambda: 1,
     ) -> None:
+        """`nodes`: how many share the rate. Each request then costs as many tokens, so that a caller has the same rate however
+        many nodes there are."""
         self._now = now
+        self._nodes = nodes
         self._per_minute = per_minute
         self._what = what
         self._hint = hint
@@ -170,15 +179,15 @@ class CallerRateLimiter:
 
     def take(self, caller: str, cost: int = 1) -> None:
         """A cost above the burst takes the whole burst."""
-        now, cost = self._now(), min(cost, self._per_minute)
+        now, cost = self._now(), min(cost * self._nodes(), self._per_minute)
         if not self._limiter.take(caller, now, cost):
             raise self._error(caller, now, cost)
 
     def check(self, caller: str) -> None:
         """Raise if nothing is left; take nothing."""
-        now = self._now()
-        if self._limiter.available(caller, now) < 1:
-            raise self._error(caller, now, 1)
+        now, cost = self._now(), min(self._nodes(), self._per_minute)
+        if self._limiter.available(caller, now) < cost:
+            raise self._error(caller, now, cost)
 
     def _error(self, caller: str, now: float, cost: int) -> RateLimited:
         wait = max(1, math.ceil(self._limiter.wait_seconds(caller, now, cost)))
@@ -196,14 +205,15 @@ class RateLimits:
         writes: int | None = None,
         *,
         exempts_loopback: bool = True,
+        nodes: Callable[[], int] = lambda: 1,
     ) -> None:
         self._exempts_loopback = {
             "reads": exempts_loopback and reads is None,
             "writes": exempts_loopback and writes is None,
         }
         self._limiters = {
-            "reads": _make_limiter(now, limits.READS_PER_MINUTE if reads is None else reads, "reads"),
-            "writes": _make_limiter(now, limits.WRITES_PER_MINUTE if writes is None else writes, "writes"),
+            "reads": _make_limiter(now, limits.READS_PER_MINUTE if reads is None else reads, "reads", nodes),
+            "writes": _make_limiter(now, limits.WRITES_PER_MINUTE if writes is None else writes, "writes", nodes),
         }
 
     def read(self, principal: Principal, address: str, cost: int = 1) -> None:
@@ -219,9 +229,11 @@ class RateLimits:
         limiter.take(rate_limit_key(address) if principal.is_anonymous else f"subject {principal.subject}", cost)
 
 
-def _make_limiter(now: Callable[[], float], per_minute: int, kind: str) -> CallerRateLimiter | None:
+def _make_limiter(
+    now: Callable[[], float], per_minute: int, kind: str, nodes: Callable[[], int]
+) -> CallerRateLimiter | None:
     hint = f"Wait as long as Retry-After says, or ask the operator for a higher rate_limit_{kind}."
-    return CallerRateLimiter(now, per_minute, what=kind, hint=hint) if per_minute else None
+    return CallerRateLimiter(now, per_minute, what=kind, hint=hint, nodes=nodes) if per_minute else None
 
 
 class OpenSessions:

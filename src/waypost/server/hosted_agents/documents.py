@@ -29,6 +29,7 @@ from waypost.model.verdict import TrustState, level_of
 from waypost.protocols.dialects import get_codec
 from waypost.server.hosted_agents.keys import HostedKeys
 from waypost.server.hosted_agents.service_agent import ServiceAgent
+from waypost.server.hosted_agents.spoken_protocols import endpoint_paths
 from waypost.server.http.conditional_requests import strong_etag
 from waypost.server.renderer import Renderer, received_document
 from waypost.trust.document_signatures import sign_adp_public_key, sign_key_rotation
@@ -200,6 +201,8 @@ class HostedDocuments:
             body = capabilities = received
         else:
             document = self._for_domain(document, domain, key, location)
+            if location == "domain":
+                document["endpoints"] |= endpoint_paths(registration.record, self.own_domain, self.origin(domain))
             body = dump_json(document)
             capabilities = dump_json({name: document[name] for name in _STABLE_MEMBERS if name in document})
         return HostedDocument(

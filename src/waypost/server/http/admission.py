@@ -2,12 +2,16 @@
 
 The loop works in rounds: it reads every socket that has data, then runs what became ready. A request therefore waits for the
 rounds before its own, and a counter inside the application sees it only after that wait. The protocol asks here as soon as
-the head of a request is complete. The expected delay is the number of requests that wait for their first step, times what a
-request took of the recent rounds.
+the head of a request is complete. The expected delay is the number of requests that wait for their first step, times what
+requests of their kind took recently, with everything that ran in between.
 
-Like CoDel (RFC 8289), it lets a burst wait longer, and a queue that stays long is overload: the burst ends a fifth of a second
-after the last short round. Then the queue is cut to the target, and requests of the lowest priority are refused first. A round
-is not short because requests were refused, so overload lasts until none was refused for a while, or the loop is idle.
+Rounds are kept short: when reads and searches have had their slice of one, the others wait for the next. A write takes several
+rounds, so it is answered soon, however many searches wait.
+
+Like CoDel (RFC 8289), it lets a burst wait longer, and a queue that stays long is overload: the burst ends a sixth of a second
+after the queue was last short. Then the queue is cut to the target, and requests of the lowest priority are refused first. A
+queue is not short because requests were refused, so overload lasts until none was refused for a while, or the loop is idle.
+Until then a read or search that waited too long all the same is refused when its turn comes.
 """
 
 from __future__ import annotations
@@ -42,6 +46,7 @@ _SEARCH_PATHS = frozenset(
         b"/ard/search",
         b"/ard/explore",
         b"/mcp",
+        b"/a2a",
         b"/api/v1/facets",
         b"/api/v1/resolve",
         b"/api/v1/organisation",
@@ -51,6 +56,7 @@ _SEARCH_PATHS = frozenset(
         b"/api/v1/agents:verify",
     )
 )
+_SEARCH_PARAMETERS = (b"q=", b"query=", b"search=")
 
 
 def priority_of(method: bytes, target: bytes) -> Priority:
@@ -62,14 +68,15 @@ def priority_of(method: bytes, target: bytes) -> Priority:
         return Priority.SEARCH
     if method not in _READ_METHODS:
         return Priority.WRITE
-    return Priority.SEARCH if b"q=" in query or b"query=" in query else Priority.READ
+    return Priority.SEARCH if any(name in query for name in _SEARCH_PARAMETERS) else Priority.READ
 
 
 class AdmissionController:
     """One for each event loop. `now` is a monotonic clock in seconds; a `target_seconds` of 0 admits everything.
 
-    A caller reports each request that waits (`admit`), its first step (`start`) and the end of a round (`end_round`), which
-    is the first moment after the loop ran everything that was ready when the last waiting request started.
+    A caller reports each request that waits (`admit`), lets it wait for the next round while it must (`must_wait`), reports
+    its first step (`start`), or that it is refused after all (`abandon`), and the end of a round (`end_round`), which is the
+    first moment after the loop ran everything that was ready when the first request of the round started.
     """
 
     def __init__(
@@ -82,75 +89,117 @@ class AdmissionController:
     ) -> None:
         self._now = now
         self._target = target_seconds
+        self._burst = target_seconds * limits.QUEUE_BURST_FACTOR
         self._count_shed = count_shed
         self._observe_delay = observe_delay
-        self._allowed_seconds = {
-            Priority.ESSENTIAL: target_seconds * limits.QUEUE_ESSENTIAL_FACTOR,
-            Priority.WRITE: target_seconds * limits.QUEUE_WRITE_FACTOR,
-            Priority.READ: target_seconds * limits.QUEUE_READ_FACTOR,
-            Priority.SEARCH: target_seconds,
-        }
-        self._waiting = 0
-        self._round_began_at: float | None = None  # None: the loop is idle
-        self._started = 0  # in this round
-        self._offered = 0  # in this round, with those that were refused
-        self._request_seconds = limits.QUEUE_REQUEST_SECONDS
-        self._share = 1.0  # of their time that reads and searches get: less if writes and refusals fill the rounds
+        self._allowed_seconds = [
+            target_seconds * limits.QUEUE_ESSENTIAL_FACTOR,
+            target_seconds * limits.QUEUE_WRITE_FACTOR,
+            target_seconds * limits.QUEUE_READ_FACTOR,
+            target_seconds,
+        ]
+        self._waiting = [0] * len(Priority)
+        self._all_waiting = 0
+        self._request_seconds = [limits.QUEUE_REQUEST_SECONDS] * len(Priority)  # from one start to the next
+        self._last_start: tuple[Priority, float] | None = None  # None: the loop is idle
+        self._has_started = False  # a request, in this round
+        self._round_began_at = now()
+        self._write_share = 1.0  # of their time that writes get: less if they and refusals make rounds long
+        self._slice_began_at: float | None = None  # the first read or search of this round
         self._calm_at = now()  # the last time at which there was no overload
         self._refused_at = -math.inf
 
     def admit(self, priority: Priority) -> float | None:
         """The time at which the request began to wait, or None if it is refused."""
         now = self._now()
-        if self._round_began_at is None:
-            self._round_began_at = self._calm_at = now
-        self._offered += 1
-        if self._is_full(priority, now):
-            self._refused_at = now
-            self._count_shed(priority)
+        if self._last_start is None and not self._all_waiting:
+            self._calm_at = self._round_began_at = now
+        if self._all_waiting >= limits.QUEUE_REQUESTS_MIN and self._is_full(priority, now):
+            self._refuse(priority, now)
             return None
-        self._waiting += 1
+        self._waiting[priority] += 1
+        self._all_waiting += 1
         return now
 
-    @property
-    def expected_seconds(self) -> float:
-        """How long another request would wait for its first step."""
-        return self._waiting * self._request_seconds
-
     def _is_full(self, priority: Priority, now: float) -> bool:
-        if not self._target or self._waiting < limits.QUEUE_REQUESTS_MIN:
+        # Reads and searches wait for each other, and other requests go first.
+        first = Priority.READ if priority >= Priority.READ else Priority.ESSENTIAL
+        waiting = range(first, Priority.SEARCH + 1 if first else Priority.READ)
+        if not self._target or sum(self._waiting[other] for other in waiting) < limits.QUEUE_REQUESTS_MIN:
             return False
-        return self.expected_seconds > self._allow(priority, now)
-
-    def _allow(self, priority: Priority, now: float) -> float:
+        expected = sum(self._waiting[other] * self._request_seconds[other] for other in waiting)
         allowed = self._allowed_seconds[priority]
-        if priority >= Priority.READ:
-            allowed *= self._share
+        if priority == Priority.WRITE:
+            allowed *= self._write_share
         # The requests of a burst are started within the same time after its begin, whenever they come.
-        return max(allowed, limits.QUEUE_BURST_FACTOR * self._target - (now - self._calm_at))
+        return expected > max(allowed, self._burst - (now - self._calm_at))
 
-    def start(self, queued_at: float) -> bool:
-        """A request starts. True if it was the last one that waited: then `end_round` is due."""
-        self._observe_delay(self._now() - queued_at)
-        self._waiting -= 1
-        self._started += 1
-        return self._waiting == 0
+    def _refuse(self, priority: Priority, now: float) -> None:
+        self._refused_at = now
+        self._count_shed(priority)
+
+    def must_wait(self, priority: Priority) -> bool:
+        """Whether this round has had enough reads and searches. Each round has at least one of those that wait."""
+        if priority < Priority.READ or self._slice_began_at is None or not self._target:
+            return False
+        return self._now() - self._slice_began_at > self._target
+
+    def is_late(self, priority: Priority, queued_at: float) -> bool:
+        """Whether a read or search has waited longer than any burst, in overload: its client has a better use of the time."""
+        now = self._now()
+        is_overload = now - self._refused_at <= limits.QUEUE_INTERVAL_SECONDS
+        return is_overload and priority >= Priority.READ and now - queued_at > self._burst
+
+    def abandon(self, priority: Priority) -> None:
+        """The request is refused although it was admitted."""
+        self._leave(priority)
+        self._refuse(priority, self._now())
+
+    def _leave(self, priority: Priority) -> None:
+        self._waiting[priority] -= 1
+        self._all_waiting -= 1
+
+    def start(self, priority: Priority, queued_at: float) -> bool:
+        """The request starts. True if it is the first of its round: then `end_round` is due."""
+        now = self._now()
+        self._observe_delay(now - queued_at)
+        self._leave(priority)
+        self._learn(now)
+        self._last_start = (priority, now)
+        is_first, self._has_started = not self._has_started, True
+        if priority >= Priority.READ and self._slice_began_at is None:
+            self._slice_began_at = now
+        return is_first
+
+    def _learn(self, now: float) -> None:
+        """What the last request took, with everything that ran before the next."""
+        if self._last_start is None:
+            return
+        priority, started_at = self._last_start
+        before = self._request_seconds[priority]
+        # Bounded: a moment in which the system ran something else says nothing about requests.
+        sample = min(now - started_at, limits.QUEUE_SAMPLE_FACTOR * before)
+        self._request_seconds[priority] += (sample - before) / limits.QUEUE_SAMPLES
 
     def end_round(self) -> None:
-        if self._round_began_at is None or not self._started:
-            return
         now = self._now()
-        round_seconds = now - self._round_began_at
-        weight = min(1.0, self._started / limits.QUEUE_SAMPLE)
-        # At most doubled: one round in which the system ran something else says nothing about requests.
-        sample = min(round_seconds / self._started, 2 * self._request_seconds)
-        self._request_seconds += weight * (sample - self._request_seconds)
-        self._share = min(1.0, (limits.QUEUE_ROUND_FACTOR * self._target / max(round_seconds, 1e-6)) ** 2)
-        is_short = self._offered * self._request_seconds < limits.QUEUE_OVERLOAD_FACTOR * self._target
-        if is_short and now - self._refused_at > limits.QUEUE_INTERVAL_SECONDS:
+        self._has_started, self._slice_began_at = False, None
+        longest = limits.QUEUE_ROUND_FACTOR * self._target
+        self._write_share = (longest / max(longest, now - self._round_began_at)) ** 2
+        if self._refused_at >= self._round_began_at:
+            self._refused_at = now  # however long the round was
+        self._round_began_at = now
+        if not self._all_waiting:
+            self._learn(now)
+            self._last_start = None
+        if self._is_short() and now - self._refused_at > limits.QUEUE_INTERVAL_SECONDS:
             self._calm_at = now
-        self._started = self._offered = 0
-        self._round_began_at = now if self._waiting else None
+
+    def _is_short(self) -> bool:
+        if not self._all_waiting:
+            return True
+        waiting = sum(self._waiting[other] * self._request_seconds[other] for other in Priority)
+        return waiting < limits.QUEUE_OVERLOAD_FACTOR * self._target
 
 
 # --- The refusal ----------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from waypost.registry.follower import Follower
 from waypost.server.auth.certificates import peer_certificate
 from waypost.server.http.app import VIA_SCOPE_KEY, HttpApp
 from waypost.server.http.asgi import App, Headers, Message, Receive, Request, Scope, Send
-from waypost.server.http.freshness import STALE_HEADER, ConfirmReads, mark_stale
+from waypost.server.http.freshness import STALE_HEADER, ConfirmReads, ConsistencyTokens, mark_stale
 from waypost.server.http.metrics import Metrics
 
 ORIGIN_HEADER = b"waypost-origin"  # scheme, port and address of the client
@@ -36,8 +36,9 @@ _RETRY_SECONDS = 1
 
 _READ_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 _DISCOVER_PATH = b"/profile/v1/discover"  # a read by POST
+_FEDERATED = b'"federation"'  # in a search: the leader knows the peers and which of them failed
 _LEADER_PATHS = frozenset(
-    (b"/metrics", b"/readyz", b"/api/v1/stats", b"/api/v1/doctor")
+    (b"/metrics", b"/readyz", b"/api/v1/stats", b"/api/v1/doctor", b"/peers")
 )  # about the service, not one of its processes
 
 _PEERS_PATH = b"/api/v1/peers"  # the leader follows them
@@ -227,9 +228,15 @@ class FollowerApp:
     """The ASGI application of a follower: reads are answered here once the follower has caught up, the rest forwarded."""
 
     def __init__(
-        self, service: HttpApp, follower: Follower, upstream: UpstreamPool, confirm: ConfirmReads | None = None
+        self,
+        service: HttpApp,
+        follower: Follower,
+        upstream: UpstreamPool,
+        tokens: ConsistencyTokens,
+        confirm: ConfirmReads | None = None,
     ) -> None:
         """`confirm`: in a node of a cluster, waits until the leader has what other nodes have acknowledged."""
+        self._tokens = tokens
         self._service = service
         self._follower = follower
         self._upstream = upstream
@@ -239,9 +246,16 @@ class FollowerApp:
         if scope["type"] == "http" and not _is_read(scope):
             await self._forward(scope, receive, send)
             return
+        if scope["type"] == "http" and scope["method"] == "POST":
+            first = await receive()
+            receive = _replay(first, receive)
+            if _FEDERATED in first.get("body", b""):
+                await self._forward(scope, receive, send)
+                return
         if scope["type"] == "http" and (self._confirm is not None or self._follower.is_behind):
             try:
-                age_seconds = None if self._confirm is None else await self._confirm()
+                position = self._tokens.find_position(scope["headers"])
+                age_seconds = None if self._confirm is None else await self._confirm(position)
                 if age_seconds is not None:
                     send = mark_stale(send, age_seconds)
                 await self._follower.catch_up()
@@ -350,6 +364,16 @@ class _Forwarding:
         await self._send({"type": "http.response.body", "body": b""})
 
 
+def _replay(first: Message, receive: Receive) -> Receive:
+    """`receive` with a message before the others."""
+    waiting = [first]
+
+    async def receive_again() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return receive_again
+
+
 def _is_read(scope: Scope) -> bool:
     path = scope.get("raw_path")
     if scope["method"] in _READ_METHODS:
@@ -407,9 +431,11 @@ class LeaderCheck:
     def __init__(self, upstream: UpstreamPool) -> None:
         self._upstream = upstream
         self._next: asyncio.Future[float | None] | None = None
+        self._position = 0  # the highest one that the next question is for
         self._asking: asyncio.Task[None] | None = None
 
-    async def confirm(self) -> float | None:
+    async def confirm(self, position: int) -> float | None:
+        self._position = max(self._position, position)
         if self._next is None:
             self._next = asyncio.get_running_loop().create_future()
         waiting = self._next
@@ -420,16 +446,17 @@ class LeaderCheck:
     async def _ask(self) -> None:
         while self._next is not None:
             waiting, self._next = self._next, None
+            position, self._position = self._position, 0
             try:
-                waiting.set_result(await self._ask_once())
+                waiting.set_result(await self._ask_once(position))
             except WaypostError as error:
                 waiting.set_exception(error)
                 waiting.exception()  # retrieved: perhaps nobody waits any more
 
-    async def _ask_once(self) -> float | None:
+    async def _ask_once(self, position: int) -> float | None:
         connection = await self._upstream.acquire()
         try:
-            await connection.write(b"GET %s HTTP/1.1\r\nhost: worker\r\n\r\n" % _CONFIRM_PATH)
+            await connection.write(b"GET %s?%d HTTP/1.1\r\nhost: worker\r\n\r\n" % (_CONFIRM_PATH, position))
             _, headers = await connection.read_head()
             async for _ in connection.read_body():
                 pass
@@ -469,7 +496,7 @@ class LeaderApp:
         if is_forwarded:
             await self._service(scope, receive, send)
         elif scope["method"] == "GET":
-            age_seconds = None if self._confirm is None else await self._confirm()
+            age_seconds = None if self._confirm is None else await self._confirm(int(scope["query_string"]))
             if age_seconds is not None:
                 send = mark_stale(send, age_seconds)
             await send({"type": "http.response.start", "status": 204, "headers": []})

@@ -6,7 +6,7 @@ the metrics of each process with the label `worker`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -102,6 +102,9 @@ class _ProcessReport(msgspec.Struct, array_like=True):
 _report_decoder = msgspec.json.Decoder(_ProcessReport)
 
 
+LabelledValues = Iterable[tuple[Sequence[str], float]]
+
+
 class Metrics:
     """Complete for one service: nothing is registered with the library's global registry."""
 
@@ -131,6 +134,7 @@ class Metrics:
         self._families = (self._requests, self._searches, self._commits, self._queue, self._shed)
         self._build = dict(build or {})
         self._gauges: dict[str, _Gauge] = {}
+        self._labelled: list[tuple[str, str, tuple[str, ...], Callable[[], LabelledValues]]] = []
         self._reports: dict[int, _ProcessReport] = {}  # by slot
         self._ended: dict[str, _Series] = {}  # of processes that were replaced
         self._process = CollectorRegistry()
@@ -171,6 +175,12 @@ class Metrics:
     def add_gauge(self, name: str, documentation: str, read: Callable[[], float], *, is_summed: bool = False) -> None:
         self._gauges[name] = _Gauge(documentation, read, is_summed)
 
+    def add_labelled_gauge(
+        self, name: str, documentation: str, labels: Sequence[str], read: Callable[[], LabelledValues]
+    ) -> None:
+        """A gauge with a value for each set of labels."""
+        self._labelled.append((f"waypost_{name}", documentation, tuple(labels), read))
+
     # --- Rendering -------------------------------------------------------------------------------
 
     def render(self, values: Mapping[str, tuple[str, float]]) -> bytes:
@@ -189,6 +199,11 @@ class Metrics:
         """What all processes measured, as families of prometheus_client."""
         if self._build:
             yield InfoMetricFamily("waypost_build", "The version of this service.", self._build)
+        for name, documentation, labels, read in self._labelled:
+            gauge = GaugeMetricFamily(name, documentation, labels=labels)
+            for values, value in read():
+                gauge.add_metric(values, value)
+            yield gauge
         for family in self._families:
             totals: _Series = {}
             _add(totals, family.series())

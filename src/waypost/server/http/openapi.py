@@ -15,6 +15,7 @@ from waypost.model.principal import SCOPES
 from waypost.protocols.dialects import DIALECTS
 from waypost.registry.operations import OPERATIONS
 from waypost.responses.service import Problem
+from waypost.server.http.openapi_examples import REQUEST_EXAMPLES
 from waypost.server.http.routing import BodySpec, ParameterSpec, Route
 
 _COMPONENTS = "#/components/schemas/"
@@ -102,12 +103,13 @@ def build_openapi(routes: Sequence[Route], base_url: str) -> JsonObject:
     paths: dict[str, Any] = {}
     for route in described:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
-    return {
+    description: JsonObject = {
         "openapi": "3.1.0",
         "info": {
             "title": "Waypost",
             "version": __version__,
             "summary": "Register an agent once, in any protocol, and find it through all of them.",
+            "description": "The HTTP APIs of the service. Documents of agents have their schemas at `/schemas/{dialect}.json`.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": base_url}],
@@ -125,6 +127,52 @@ def build_openapi(routes: Sequence[Route], base_url: str) -> JsonObject:
             },
         },
     }
+    tidy: JsonObject = _tidy(description)
+    return tidy
+
+
+_COMBINATORS = ("allOf", "anyOf", "not", "oneOf")
+_TYPE_WORDS = ("type", "$ref", "enum", "const", "items", *_COMBINATORS)
+
+
+def _tidy(part: Any) -> Any:
+    """The description as generators of clients need it: `items` of an array, a default that its enum has, no union for
+    conditions such as "one of these members", and each member in one spelling. `/schemas/{dialect}.json` has the complete
+    conditions."""
+    if isinstance(part, list):
+        return [_tidy(item) for item in part]
+    if not isinstance(part, dict):
+        return part
+    tidy = {name: _tidy(value) for name, value in part.items() if not _is_condition(name, value)}
+    if isinstance(tidy.get("properties"), dict):
+        tidy["properties"] = _without_second_spellings(tidy["properties"])
+    if "array" in (tidy["type"] if isinstance(tidy.get("type"), list) else [tidy.get("type")]):
+        tidy.setdefault("items", {})
+    if isinstance(tidy.get("enum"), list) and tidy.get("default", tidy["enum"][0]) not in tidy["enum"]:
+        del tidy["default"]
+    return tidy
+
+
+def _without_second_spellings(properties: JsonObject) -> JsonObject:
+    """The members without the snake_case of others: both would be one name in a generated class."""
+    return {
+        name: schema
+        for name, schema in properties.items()
+        if "_" not in name.strip("_") or re.sub("_([a-z0-9])", lambda found: found[1].upper(), name) not in properties
+    }
+
+
+def _is_condition(name: str, value: Any) -> bool:
+    """Whether a member of a schema only restricts values: it has no branch that is a type of its own."""
+    if name not in _COMBINATORS:
+        return False
+    branches = value if isinstance(value, list) else [value]
+    return all(isinstance(each, dict) and _restricts_only(each) for each in branches)
+
+
+def _restricts_only(schema: JsonObject) -> bool:
+    named = [word for word in _TYPE_WORDS if word in schema]
+    return all(word in _COMBINATORS and _is_condition(word, schema[word]) for word in named)
 
 
 def _response_schemas(routes: Iterable[Route]) -> JsonObject:
@@ -176,17 +224,41 @@ def _operation(route: Route) -> JsonObject:
     described: JsonObject = {
         "operationId": _operation_id(route),
         "summary": route.summary or operation.summary,
+        "description": _description(route),
         "tags": [_tag(route.path)],
         "parameters": [_parameter(item) for item in _parameters(route)],
         "responses": _responses(route),
     }
     if route.body is not None:
-        described["requestBody"] = {"required": route.body.required, "content": _content(route.body)}
+        content = _with_examples(_content(route.body), route)
+        described["requestBody"] = {"required": route.body.required, "content": content}
     scope = route.scope or operation.scope
     described["security"] = [] if route.open or scope is None else [{"bearer": []}]
     if scope is not None and not route.open:
         described["x-scope"] = scope
     return described
+
+
+def _description(route: Route) -> str:
+    """What the operation does, and what it needs."""
+    operation = OPERATIONS[route.operation]
+    scope = route.scope or operation.scope
+    needs = "Open to everybody; shows public agents only." if route.open or scope is None else f"Needs `{scope}`."
+    summary = operation.summary.rstrip(".")
+    return f"{summary}. {needs}"
+
+
+def _with_examples(content: JsonObject, route: Route) -> JsonObject:
+    """The content with examples beside its JSON schema: one of each dialect for a document, else that of the table."""
+    media_type, first = next(iter(content.items()))
+    example = REQUEST_EXAMPLES.get(f"{route.method} {route.path}")
+    if example is not None:
+        return content | {media_type: {**first, "example": example}}
+    schema = first["schema"]
+    refs = [item.get("$ref", "") for item in schema.get("anyOf", [schema])]
+    dialects = [name for name in DIALECTS if f"{_COMPONENTS}{name}" in refs]
+    examples = {name: {"value": DIALECTS[name].codec.examples()[0]} for name in dialects}
+    return content | ({media_type: {**first, "examples": examples}} if examples else {})
 
 
 def _operation_id(route: Route) -> str:

@@ -31,6 +31,8 @@ def find_head_error(method: bytes, target: bytes, version: str, headers: Sequenc
             hosts.append(value)
         elif name == b"transfer-encoding":
             codings.append(value)
+    if len(headers) > limits.HEADERS:
+        return too_many_headers()
     if size > limits.HEADER_BYTES:
         return head_too_large(target)
     if version not in _VERSIONS:
@@ -90,6 +92,12 @@ def head_too_large(target: bytes) -> WaypostError:
         f"The request line and the headers have more than {limits.HEADER_BYTES} bytes.",
         path="headers",
         hint="Send shorter headers; long texts belong in the body.",
+    )
+
+
+def too_many_headers() -> WaypostError:
+    return HeadTooLarge(
+        f"The request has more than {limits.HEADERS} headers or trailers.", path="headers", hint="Send fewer headers."
     )
 
 

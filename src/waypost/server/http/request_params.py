@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import takewhile
 
@@ -38,6 +39,8 @@ LIST_FILTER_PARAMETERS = (
     ParameterSpec(name="status", schema={"type": "array", "items": {"enum": list(STATUSES)}}),
     ParameterSpec(name="owner"),
 )
+
+_WAIT = re.compile(r"(?:^|,)\s*wait\s*=\s*([0-9]{1,4}(?:\.[0-9]{1,3})?)\s*(?:;|,|$)", re.IGNORECASE)
 
 
 class ListFilters(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,6 +179,19 @@ def refuse_fetch_loops(request: Request) -> None:
             path="X-Discovery-Hop",
             hint="Send the request without this header.",
         )
+
+
+def read_federation_path(request: Request) -> tuple[str, ...]:
+    """The ids of the registries that a search came through (ard.md P-22), at most one more than are allowed."""
+    header = request.header(b"ard-federation-path") or ""
+    names = [name.strip() for name in header.split(",", limits.PEER_HOPS + 1)]
+    return tuple(name for name in names if name)
+
+
+def read_wait_preference(request: Request) -> float | None:
+    """The seconds that a caller wants to wait: `Prefer: wait=N` (RFC 7240)."""
+    found = _WAIT.search(request.header(b"prefer") or "")
+    return None if found is None else float(found[1])
 
 
 def media_type_of(request: Request) -> str:

@@ -12,6 +12,7 @@ import msgspec
 
 from waypost.errors import MethodNotAllowed, NotFound
 from waypost.model.principal import Principal
+from waypost.registry.operations import OPERATIONS
 from waypost.server.http.asgi import AnyResponse, Request, decode_segment
 
 
@@ -59,6 +60,12 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     described: bool = True  # in the OpenAPI description
     scope: str | None = None  # instead of the operation's
     signed: bool = False  # also accepts requests signed by an agent (P-5); the handler verifies the signature
+
+    def __post_init__(self) -> None:
+        if self.operation not in OPERATIONS:
+            raise ValueError(
+                f"{self.method} {self.path}: there is no operation {self.operation!r}. Add it to registry/operations.py."
+            )
 
 
 class RouteMatch(NamedTuple):

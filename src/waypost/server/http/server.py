@@ -58,6 +58,8 @@ class Listener:
                 return
             except OSError as error:  # no descriptors or memory are left: waiting connections stay in the backlog
                 log.warning("cannot accept a connection: %s", error)
+                if self._is_closed:
+                    return
                 self._loop.remove_reader(self._socket)
                 self._loop.call_later(limits.ACCEPT_RETRY_SECONDS, self._resume)
                 return
@@ -85,10 +87,17 @@ class Listener:
         except OSError:  # the client left, or the handshake failed
             accepted.close()
 
+    @property
+    def is_opening(self) -> bool:
+        """Whether connections were accepted that have no protocol yet."""
+        return bool(self._opening)
+
     def close(self) -> None:
+        """Connections that wait are accepted first: the system would reset them."""
         if not self._is_closed:
             self._is_closed = True
             self._loop.remove_reader(self._socket)
+            self._accept()
             self._socket.close()
 
     async def wait_closed(self) -> None:
@@ -97,7 +106,8 @@ class Listener:
 
 
 class HttpServer(uvicorn.Server):
-    """Calls `on_start` when requests are answered, and `on_exit` on a signal, so that streams end and readiness turns.
+    """Calls `on_start` when requests are answered, `on_exit` on a signal, so that streams end and readiness turns, and
+    `on_close` before it stops listening.
 
     `inner` is a second application on a socket of its own, for the other processes of this service.
     """
@@ -108,6 +118,7 @@ class HttpServer(uvicorn.Server):
         *,
         on_start: Callable[[], None],
         on_exit: Callable[[], None],
+        on_close: Callable[[], None] = lambda: None,
         signals: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM),
         inner: tuple[App, socket.socket] | None = None,
         tls: TlsContext | None = None,
@@ -121,6 +132,7 @@ class HttpServer(uvicorn.Server):
         self._tls_checked_at = 0.0
         self._on_start = on_start
         self._on_exit = on_exit
+        self._on_close = on_close
         self._signals = signals
         self._inner = inner
 
@@ -162,6 +174,7 @@ class HttpServer(uvicorn.Server):
         """Answer for a moment as not ready, with `Connection: close`; then stop listening, let connections in use ask once
         more, and end the rest as uvicorn does."""
         await self._wait_while_in_use(limits.NOT_READY_SECONDS)
+        self._on_close()
         for server in self.servers:
             server.close()
         await self._wait_while_in_use(limits.DRAIN_SECONDS)
@@ -171,7 +184,9 @@ class HttpServer(uvicorn.Server):
         loop = asyncio.get_running_loop()
         for _ in range(int(seconds / _DRAIN_POLL_SECONDS)):
             connections = [each for each in self.server_state.connections if isinstance(each, HttpProtocol)]
-            if self.force_exit or not any(each.is_in_use(loop.time()) for each in connections):
+            is_opening = any(cast(Listener, each).is_opening for each in self.servers)
+            is_used = is_opening or any(each.is_in_use(loop.time()) for each in connections)
+            if self.force_exit or not is_used:
                 return
             await asyncio.sleep(_DRAIN_POLL_SECONDS)
 

@@ -30,7 +30,7 @@ from waypost import limits
 from waypost.errors import InvalidRequest, TooSlow, Unavailable, WaypostError, error_codes
 from waypost.model.json import dump_json
 from waypost.rate_limit import TokenBucket
-from waypost.server.http.admission import OVERLOAD, AdmissionController, jittered, priority_of
+from waypost.server.http.admission import OVERLOAD, AdmissionController, Priority, jittered, priority_of
 from waypost.server.http.asgi import HTML, PROBLEM, App, Message, Receive, Scope, Send
 from waypost.server.http.conditional_requests import format_http_date
 from waypost.server.http.connections import ConnectionTable
@@ -42,6 +42,7 @@ from waypost.server.http.request_head import (
     has_short_body,
     head_too_large,
     is_websocket_handshake,
+    too_many_headers,
     without_upgrade,
 )
 from waypost.server.http.request_log import log_refusal, new_request_id
@@ -50,7 +51,7 @@ from waypost.server.http.tls import tls_extension
 IDLE_TIMEOUT_CODE = 4408  # announce.md P-28
 
 _INVALID_LENGTH = 1 << 63
-_QUEUED_AT = "waypost.queued_at"  # in the scope of an admitted request
+_QUEUED = "waypost.queued"  # in the scope of an admitted request: its priority and since when it waits
 _UNAVAILABLE = 503
 _NOT_SHED, _SHED, _SHED_COMPLETE = range(3)  # a refused request: before and after the end of its body
 _NOT_HTTP = InvalidRequest("This is not an HTTP/1.1 request.", path="request", hint="Send a request of RFC 9112.")
@@ -195,6 +196,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._application = cast(App, self.app)
         self.app = cast(Any, self._answer)
+        self.headers = []
         self._tls: Any = None  # the ASGI extension of a connection with TLS
         self._is_silent = True  # nothing was received yet
         self._is_counted = False
@@ -272,6 +274,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._overhead_bytes = 0 if self._has_progress else self._overhead_bytes + len(data)
         if self._overhead_bytes > limits.HEADER_BYTES:
             self._refuse(head_too_large(self.url))
+        elif len(self.headers) > limits.HEADERS:  # of a head that is not complete, or trailers
+            self._refuse(too_many_headers())
         elif self._shed_state == _SHED_COMPLETE:
             return  # the connection is idle
         elif self._deadline is None and not self._is_answering():
@@ -428,14 +432,16 @@ class HttpProtocol(HttpToolsProtocol):
         """The ASGI application that uvicorn runs. Pipelined requests, which waited for an earlier answer, are admitted or
         refused here."""
         sender, admission = _ResponseSender(self, scope, send), self.config.admission
-        queued_at = scope.pop(_QUEUED_AT, None)
-        if queued_at is None:
-            target = scope["raw_path"] + b"?" + scope["query_string"]
-            queued_at = admission.admit(priority_of(scope["method"].encode(), target))
+        priority, queued_at = scope.pop(_QUEUED, (None, None))
+        if priority is None:
+            priority = priority_of(scope["method"].encode(), scope["raw_path"] + b"?" + scope["query_string"])
+            queued_at = admission.admit(priority)
+        if queued_at is not None and admission.must_wait(priority):
+            queued_at = await _wait_for_turn(admission, priority, queued_at)
         if queued_at is None:
             await OVERLOAD.send(sender, is_page=_is_browser(scope["headers"]))
             return
-        if admission.start(queued_at):
+        if admission.start(priority, queued_at):
             self.loop.call_soon(admission.end_round)
         if self._tls is not None:
             scope["extensions"] = {"tls": self._tls}
@@ -465,9 +471,10 @@ class HttpProtocol(HttpToolsProtocol):
         A request behind one that is being answered is decided when its turn comes (`_answer`)."""
         if self._is_answering():
             return False
-        queued_at = self.config.admission.admit(priority_of(method, self.url))
+        priority = priority_of(method, self.url)
+        queued_at = self.config.admission.admit(priority)
         if queued_at is not None:
-            self.scope[_QUEUED_AT] = queued_at  # type: ignore[literal-required]
+            self.scope[_QUEUED] = (priority, queued_at)  # type: ignore[literal-required]
             return False
         is_kept = self.parser.should_keep_alive() and not self.config.is_draining and has_short_body(self.headers)
         self.transport.write(
@@ -529,6 +536,10 @@ class HttpProtocol(HttpToolsProtocol):
     def close_gently(self) -> None:
         self._ignores_input = True
         self._cancel_deadline()
+        if self._in_head:
+            self.headers.clear()
+        else:  # those of its request belong to the application
+            self.headers = []
         if not self.transport.can_write_eof():  # TLS
             self.transport.close()
             return
@@ -573,6 +584,16 @@ class HttpProtocol(HttpToolsProtocol):
             self.close_gently()  # a request may be on its way: without a reset its client knows that it was not handled
         else:
             super().shutdown()
+
+
+async def _wait_for_turn(admission: AdmissionController, priority: Priority, queued_at: float) -> float | None:
+    """None if the request is refused after all."""
+    while admission.must_wait(priority):  # noqa: ASYNC110 - for one round of the loop
+        await asyncio.sleep(0)
+    if admission.is_late(priority, queued_at):
+        admission.abandon(priority)
+        return None
+    return queued_at
 
 
 def _is_browser(headers: Iterable[tuple[bytes, bytes]]) -> bool:

@@ -212,8 +212,15 @@ class LanBridge:
         return [
             build_response(message, query.query_id)
             for message in messages
-            if self._anonymous_read or self._local.get(agent_id_of(message), 0.0) > now
+            if self._anonymous_read or self._is_from_lan(agent_id_of(message), now)
         ]
+
+    def _is_from_lan(self, agent_id: str, now: float) -> bool:
+        """Received on the LAN, by this process or by another node: then it has no other owner."""
+        if self._local.get(agent_id, 0.0) > now:
+            return True
+        entry = self._registry.entries.find_named(agent_id)
+        return entry is not None and entry.owner == LAN_SUBJECT
 
     # --- Publication on the LAN ------------------------------------------------------------------
 

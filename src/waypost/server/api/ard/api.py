@@ -6,14 +6,22 @@ import hashlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from waypost import limits
 from waypost.errors import InvalidCursor, InvalidParameter, MethodNotAllowed, NotFound, WaypostError, error_codes
+from waypost.federation.ask import PeerAnswers
+from waypost.federation.kinds.port import Question
+from waypost.federation.peers import Peer
+from waypost.federation.service import PeerService
 from waypost.model.json import JsonObject, dump_json
 from waypost.model.principal import SCOPE_READ, Principal, audience
+from waypost.model.registration import Registration
+from waypost.protocols.ard.codec import REGISTRY_TYPE, publisher_of
 from waypost.protocols.ard.query import (
     FEDERATION,
     FacetRequest,
+    SearchRequest,
     parse_explore,
     parse_filter,
     parse_order_by,
@@ -27,7 +35,13 @@ from waypost.server.http.asgi import AnyResponse, Request, Response, json_respon
 from waypost.server.http.conditional_requests import format_http_date, is_not_modified, strong_etag
 from waypost.server.http.content_coding import not_modified_response
 from waypost.server.http.problems import problem_headers
-from waypost.server.http.request_params import AnswerBudget, check_media_type, read_object
+from waypost.server.http.request_params import (
+    AnswerBudget,
+    check_media_type,
+    read_federation_path,
+    read_object,
+    read_wait_preference,
+)
 from waypost.server.http.routing import BodySpec, ParameterSpec, Route
 from waypost.server.renderer import Renderer
 
@@ -38,6 +52,7 @@ _LIST_PARAMETERS: Final = ("filter", "orderBy", "pageSize", "pageToken")
 _REFERRAL_MEMBERS: Final = ("identifier", "displayName", "type", "url")
 _SCORE_BYTES: Final = 32  # the members `score` and `source` without the latter's value
 _VARY: Final = (b"vary", b"Authorization, Accept")
+_WARNINGS_HEADER: Final = b"ard-federation-warnings"
 _NO_STORE: Final = (b"cache-control", b"no-store")
 _SHARED: Final = (b"cache-control", b"public, max-age=60")
 _PRIVATE: Final = (b"cache-control", b"private, no-cache")
@@ -49,8 +64,9 @@ class ArdApi:
     name = "ard"
     first_segments: tuple[bytes, ...] = (b"ard",)
 
-    def __init__(self, registry: Registry, renderer: Renderer) -> None:
+    def __init__(self, registry: Registry, renderer: Renderer, peers: PeerService) -> None:
         self._registry = registry
+        self._peers = peers
         self._ard = ArdSearch(registry, renderer)
         self._source = f"{renderer.base_url}/ard"
         self._handlers: dict[str, tuple[str, ArdHandler]] = {
@@ -96,37 +112,76 @@ class ArdApi:
         return Response(error_codes(error).http, dump_json(body), content_type=_JSON, headers=problem_headers(error))
 
     async def _search(self, request: Request, principal: Principal) -> Response:
-        return json_response(await self.search(await _read_body(request), principal)).add(*_NO_STORE)
+        body = await _read_body(request)
+        path, seconds = read_federation_path(request), read_wait_preference(request)
+        results, warnings = await self._find(parse_search(body), principal, path, seconds)
+        response = json_response(results).add(*_NO_STORE)
+        return response.add(_WARNINGS_HEADER, str(warnings).encode()) if warnings else response
 
     async def search(self, body: JsonObject, principal: Principal) -> JsonObject:
         """The results of a search; `body` is that of `/ard/search`."""
-        query = parse_search(body)
+        return (await self._find(parse_search(body), principal))[0]
+
+    async def _find(
+        self,
+        query: SearchRequest,
+        principal: Principal,
+        path: tuple[str, ...] = (),
+        seconds: float | None = None,
+    ) -> tuple[JsonObject, int]:
+        """The results, and the number of warnings of asked registries (P-22)."""
         context = _token_context(principal, query.text, query.filter.values, query.federation)
         after: PagePosition | None = (
             self._open_token(_SEARCH_PURPOSE, query.page_token, context, PagePosition) if query.page_token else None
         )
-        scores = await self._ard.find(query.text, query.filter, principal)
-        matches, has_more = await self._ard.page(scores, after, query.page_size)
-        entries, covered = await self._entries([match.id for match in matches])
+        answers = PeerAnswers()
+        if query.federation == "auto":
+            answers = await self._ask(query, principal, path, seconds)
+        foreign = self._ard.filter_foreign(answers.registrations, query.filter)
+        matches, has_more = await self._ard.search(query.text, query.filter, principal, after, query.page_size, foreign)
+        entries, covered = await self._entries([match.id for match in matches], foreign)
         if covered < len(matches):
             matches, has_more = matches[:covered], True
-        response: JsonObject = {"results": self._results(matches, entries)}
+        response: JsonObject = {"results": self._results(matches, entries, foreign)}
         if query.federation == "referrals":
             response["referrals"] = await self._referrals(principal)
         if has_more:
             position = matches[-1].score, matches[-1].identifier
             response["pageToken"] = self._registry.cursors.seal_page(_SEARCH_PURPOSE, position, *context)
-        return response
+        return response, len(answers.warnings)
 
-    def _results(self, matches: Sequence[ArdMatch], entries: Mapping[str, JsonObject]) -> list[JsonObject]:
+    async def _ask(
+        self, query: SearchRequest, principal: Principal, path: tuple[str, ...], seconds: float | None
+    ) -> PeerAnswers:
+        """Ask the peers that the operator allowed. Each page needs the same results: they influence the weights of words."""
+        values = {name: sorted(accepted) for name, accepted in query.filter.values.items()}
+        question = Question(text=query.text, limit=limits.ASK_CANDIDATES, filter=values)
+        return await self._peers.asker.ask(question, principal, path=path, seconds=seconds)
+
+    def _results(
+        self, matches: Sequence[ArdMatch], entries: Mapping[str, JsonObject], foreign: Mapping[str, Registration]
+    ) -> list[JsonObject]:
         scores = {match.id: match.score for match in matches}
-        return [{**entry, "score": scores[agent_id], "source": self._source} for agent_id, entry in entries.items()]
+        return [
+            {**entry, "score": scores[agent_id], "source": self._source_of(foreign.get(agent_id))}
+            for agent_id, entry in entries.items()
+        ]
 
-    async def _entries(self, ids: Sequence[str]) -> tuple[dict[str, JsonObject], int]:
+    def _source_of(self, registration: Registration | None) -> str:
+        """The registry that indexed an entry (ARD-24)."""
+        federation = None if registration is None else registration.federation
+        peer = None if federation is None else self._peers.store.find(federation.peer)
+        return self._source if peer is None else search_base(peer)
+
+    async def _entries(
+        self, ids: Sequence[str], foreign: Mapping[str, Registration] | None = None
+    ) -> tuple[dict[str, JsonObject], int]:
         """The entries of the first of these agents, as many as one answer may have, and how many agents they cover."""
-        budget = AnswerBudget()
+        budget, foreign = AnswerBudget(), foreign or {}
         entries: dict[str, JsonObject] = {}
-        for registration in await self._registry.registrations(ids):
+        local = await self._registry.registrations([agent_id for agent_id in ids if agent_id not in foreign])
+        known = {**{each.id: each for each in local}, **foreign}
+        for registration in (known[agent_id] for agent_id in ids if agent_id in known):
             entry = self._ard.entry(registration)
             if not budget.take(len(dump_json(entry)) + len(self._source) + _SCORE_BYTES):
                 return entries, ids.index(registration.id)
@@ -134,10 +189,12 @@ class ArdApi:
         return entries, len(ids)
 
     async def _referrals(self, principal: Principal) -> list[JsonObject]:
-        """Registered registries that have a URL (ARD-27)."""
+        """Registered registries that have a URL, and the peers that may be asked (ARD-27)."""
         registries = await self._registry.registrations(await self._ard.registries(principal))
         entries = map(self._ard.entry, registries)
-        return [{name: entry[name] for name in _REFERRAL_MEMBERS} for entry in entries if "url" in entry]
+        known = [{name: entry[name] for name in _REFERRAL_MEMBERS} for entry in entries if "url" in entry]
+        asked = [peer_referral(peer) for peer in self._peers.store.peers() if peer.ask and not peer.paused]
+        return [*known, *asked][: limits.ARD_REFERRALS]
 
     async def _explore(self, request: Request, principal: Principal) -> Response:
         query = parse_explore(await _read_body(request))
@@ -185,6 +242,21 @@ class ArdApi:
                 path="pageToken",
                 hint="Start without a token: it is valid for the same query of the same caller only.",
             ) from None
+
+
+def search_base(peer: Peer) -> str:
+    """Where a peer answers ARD searches."""
+    return peer.search_url or f"{peer.url}/ard"
+
+
+def peer_referral(peer: Peer) -> JsonObject:
+    host = urlsplit(peer.url).hostname or ""
+    return {
+        "identifier": f"urn:air:{publisher_of(host)}:registry:{peer.name}",
+        "displayName": peer.name,
+        "type": REGISTRY_TYPE,
+        "url": search_base(peer),
+    }
 
 
 def _token_context(principal: Principal, *query: object) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from waypost import limits
+from waypost.cache import LruCache
 from waypost.errors import RateLimited
 from waypost.model.json import JsonObject
 from waypost.model.principal import Principal, audience
@@ -34,6 +35,7 @@ _REGISTRY_TYPES: Final = ("application/ai-registry+json", "application/ai-regist
 _SCALE: Final = 100
 _MIN_SCORE: Final = 1  # matches below are neither found by search nor counted by explore
 _FETCH_SIZE: Final = 50
+_FIRST_HITS: Final = 30  # ranked beyond the first page, so that all matches with the score of its last one are known
 
 
 class ArdFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -133,10 +135,11 @@ class ArdSearch:
         self._renderer = renderer
         self._writer = ArdEntryWriter(registry, renderer)
         self._table = _FactTable(registry, self._facts_of)
+        self._recent: LruCache[str, tuple[int, ArdFacts]] = LruCache(limits.ARD_FACTS_CACHE)
 
     def entry(self, registration: Registration) -> JsonObject:
         """The entry in the form of ARD's own schema."""
-        return catalog_entry(self._writer.entry(registration))
+        return catalog_entry(self._writer.entry(registration), self._renderer.host)
 
     def _facts_of(self, registration: Registration) -> ArdFacts:
         if registration.source("ard") is None:
@@ -148,14 +151,52 @@ class ArdSearch:
 
     # --- Search ----------------------------------------------------------------------------------
 
-    async def find(self, text: str, filters: ArdFilter, principal: Principal) -> dict[str, int]:
-        """The scores of all matches by id, best first."""
-        is_match = (await self.filter_ids(filters, principal)).__contains__ if filters.values else self._is_listed
-        return await self._rank(text, is_match, principal)
+    async def search(
+        self,
+        text: str,
+        filters: ArdFilter,
+        principal: Principal,
+        after: PagePosition | None,
+        size: int,
+        foreign: Mapping[str, Registration] | None = None,
+    ) -> tuple[list[ArdMatch], bool]:
+        """A page of the matches, best first, and whether there are more. `foreign` are entries of other registries.
 
-    async def _rank(self, text: str, is_match: Callable[[str], bool], principal: Principal) -> dict[str, int]:
-        query = Query(text=text, limit=limits.ARD_MATCHES, diversity=False)
-        ranking = await self._registry.rank(query, principal, is_match=is_match)
+        The first page is nearly always among the first hits, and ranking a few takes much less time than all of them.
+        """
+        foreign = foreign or {}
+        is_match = (await self.filter_ids(filters, principal)).__contains__ if filters.values else self._is_listed
+        for count in (size + _FIRST_HITS, limits.ARD_MATCHES) if after is None else (limits.ARD_MATCHES,):
+            scores = await self._rank(text, is_match, principal, count, tuple(foreign.values()))
+            if is_cut := len(scores) == count < limits.ARD_MATCHES:
+                lowest = min(scores.values())  # others may have this score, too
+                scores = {agent_id: score for agent_id, score in scores.items() if score > lowest}
+            matches, has_more = await self.page(scores, after, size, foreign)
+            if has_more or not is_cut:
+                break
+        return matches, has_more
+
+    def filter_foreign(self, foreign: Sequence[Registration], filters: ArdFilter) -> dict[str, Registration]:
+        """Those that pass the filters, by id; registries are no results."""
+        found = {}
+        for registration in foreign:
+            entry = self.entry(registration)
+            facts = extract_facts(entry, registration)
+            if not facts.is_registry and filters.matches({**entry, "publisher": facts.publisher}):
+                found[registration.id] = registration
+        return found
+
+    async def _rank(
+        self,
+        text: str,
+        is_match: Callable[[str], bool],
+        principal: Principal,
+        count: int = limits.ARD_MATCHES,
+        foreign: Sequence[Registration] = (),
+    ) -> dict[str, int]:
+        """The scores of the best `count` matches by id, best first."""
+        query = Query(text=text, limit=count, depth=limits.ARD_MATCHES, diversity=False)
+        ranking = await self._registry.rank(query, principal, is_match=is_match, foreign=foreign)
         scores = ((hit.id, round(hit.score * _SCALE)) for hit in ranking.hits)
         return {agent_id: score for agent_id, score in scores if score >= _MIN_SCORE}
 
@@ -164,7 +205,11 @@ class ArdSearch:
         return entry is not None and entry.status in CATALOG_STATUSES
 
     async def page(
-        self, scores: Mapping[str, int], after: PagePosition | None, size: int
+        self,
+        scores: Mapping[str, int],
+        after: PagePosition | None,
+        size: int,
+        foreign: Mapping[str, Registration] | None = None,
     ) -> tuple[list[ArdMatch], bool]:
         """The next matches by score, then identifier, and whether there are more. Identifiers are looked up only for
         the scores that the page needs."""
@@ -174,7 +219,7 @@ class ArdSearch:
                 continue
             if len(matches) > size:
                 break
-            identifiers = sorted((await self._identifiers(list(ids))).items(), key=lambda item: item[1])
+            identifiers = sorted((await self._identifiers(list(ids), foreign or {})).items(), key=lambda item: item[1])
             matches += (
                 ArdMatch(score, identifier, agent_id)
                 for agent_id, identifier in identifiers
@@ -182,13 +227,28 @@ class ArdSearch:
             )
         return matches[:size], len(matches) > size
 
-    async def _identifiers(self, ids: Sequence[str]) -> dict[str, str]:
+    async def _identifiers(self, ids: Sequence[str], foreign: Mapping[str, Registration]) -> dict[str, str]:
         """The identifiers of agents, without registries."""
-        known = {agent_id: facts for agent_id in ids if (facts := self._table.facts.get(agent_id)) is not None}
+        known = {agent_id: self._facts_of(foreign[agent_id]) for agent_id in ids if agent_id in foreign}
+        known |= {
+            agent_id: facts
+            for agent_id in ids
+            if agent_id not in foreign and (facts := self._find_facts(agent_id)) is not None
+        }
         missing = [agent_id for agent_id in ids if agent_id not in known]
         for registration in await self._registry.registrations(missing) if missing else ():
-            known[registration.id] = self._facts_of(registration)
+            facts = known[registration.id] = self._facts_of(registration)
+            self._recent.put(registration.id, (registration.revision, facts))
         return {agent_id: facts.identifier for agent_id, facts in known.items() if not facts.is_registry}
+
+    def _find_facts(self, agent_id: str) -> ArdFacts | None:
+        """The facts of an agent if they are in memory and current."""
+        facts = self._table.facts.get(agent_id)
+        if facts is not None:
+            return facts
+        revision, facts = self._recent.get(agent_id) or (None, None)
+        entry = self._registry.entries.find(agent_id)
+        return facts if entry is not None and entry.revision == revision else None
 
     async def filter_ids(self, filters: ArdFilter, principal: Principal) -> set[str]:
         """The ids of listed agents that pass the filters."""

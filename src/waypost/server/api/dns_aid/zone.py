@@ -29,7 +29,6 @@ from waypost.model.names import domain_of, parse_domain
 from waypost.model.principal import PUBLIC, Principal
 from waypost.model.record import AgentRecord
 from waypost.model.registration import Registration
-from waypost.protocols.codec import sort_by_priority
 from waypost.protocols.dns_rdata import DANE_EE, SHA256, SPKI, TlsaRecord, is_hostname, tlsa_of
 from waypost.registry.registry import Registry
 from waypost.responses.agents import AgentZone, AgentZoneRecord
@@ -43,13 +42,13 @@ from waypost.server.hosted_agents.documents import (
     HostedDocuments,
 )
 from waypost.server.hosted_agents.service_agent import ServiceAgent
+from waypost.server.hosted_agents.spoken_protocols import is_address, spoken_protocols
 from waypost.server.http.asgi import AnyResponse, Request, json_response
 from waypost.server.http.request_params import read_integer
 from waypost.server.http.routing import ParameterSpec, RequestContext, Route
 
 CertificateSource = Callable[[], bytes | None]  # DER certificate of this service, if it has one
 _PREFIX = "/.well-known/"
-_LABELS = {"mcp": "mcp", "https": "https", "agp": "a2a"}  # by protocol of a binding; `a2a+jsonrpc` and the like are a2a
 _DOCUMENTS = "https"  # the label of a host that only serves the documents of the agent
 
 
@@ -152,7 +151,7 @@ class ZoneApi:
 
     def _hosted_plan(self, registration: Registration, wishes: ZoneRequest) -> ZonePlan:
         domain = self._hosting.domain_of(registration)
-        if not is_hostname(domain) or "." not in domain or _is_address(domain):
+        if not is_hostname(domain) or "." not in domain or is_address(domain):
             raise _no_domain(domain)
         place: DocumentLocation = "domain" if wishes.target in (None, domain) else "provider"
         served = self._hosting.get(registration, self._registry.clock.now(), place)
@@ -191,21 +190,21 @@ class ZoneApi:
         entries = {name: entry for name in below if (entry := self._registry.hosted(name)) is not None}
         found = await self._registry.registrations([entry.id for entry in entries.values()])
         records = {registration.id: registration.record for registration in found}
-        labels = {plan.domain: plan.protocol}
+        labels = {plan.domain: _index_label(plan)}
         for name, entry in entries.items():
             if name not in labels and entry.id in records:
-                other = ZonePlan(domain=name, metadata_url="")
-                labels[name] = _with_protocols(other, self._spoken(records[entry.id])).protocol
+                other = ZonePlan(domain=name, metadata_url="", port=plan.port)  # hosted here, like the first one
+                labels[name] = _index_label(_with_protocols(other, self._spoken(records[entry.id])))
         return tuple(ZoneIndexEntry(domain=name, protocol=labels.get(name, _DOCUMENTS)) for name in below)
 
     def _spoken(self, record: AgentRecord) -> tuple[ExtraProtocol, ...]:
-        return _spoken_protocols(record, self._hosting.own_domain)
+        return spoken_protocols(record, self._hosting.own_domain)
 
     def _index_host(self, organisation: str) -> str | None:
         """The host of the index: this service if it belongs to the organisation (AID-25); other hosts list only themselves."""
         own = self._hosting.own_domain
         inside = own == organisation or own.endswith(f".{organisation}")
-        return own if inside and is_hostname(own) and not _is_address(own) else None
+        return own if inside and is_hostname(own) and not is_address(own) else None
 
 
 def read_certificate(path: Path | None) -> CertificateSource:
@@ -257,22 +256,6 @@ def _fingerprint(document: JsonObject) -> str | None:
     return str(key["fingerprint"]) if isinstance(key, dict) else None
 
 
-def _spoken_protocols(record: AgentRecord, relay: str) -> tuple[ExtraProtocol, ...]:
-    """The protocols that the agent itself speaks, each at the host of its first binding. `relay` is the host of this service:
-    conversations that it relays do not make it a speaker of A2A."""
-    found: dict[str, ExtraProtocol] = {}
-    for binding in sort_by_priority(record.bindings):
-        label = "a2a" if binding.protocol.startswith("a2a") else _LABELS.get(binding.protocol)
-        where = urlsplit(binding.endpoint)
-        host = (where.hostname or "").lower()
-        if label is None or where.scheme not in ("https", "wss") or not is_hostname(host) or _is_address(host):
-            continue
-        if binding.protocol == "agp" and host == relay and domain_of(record.id) != relay:
-            continue
-        found.setdefault(label, ExtraProtocol(protocol=label, host=host, port=where.port or DEFAULT_PORT))
-    return tuple(found.values())
-
-
 def _with_protocols(plan: ZonePlan, spoken: Sequence[ExtraProtocol]) -> ZonePlan:
     """The plan with the label of its own host, where the documents are, and with records for protocols at other hosts."""
     here = [each for each in spoken if each.host == plan.host and each.port == plan.port]
@@ -281,20 +264,19 @@ def _with_protocols(plan: ZonePlan, spoken: Sequence[ExtraProtocol]) -> ZonePlan
     return msgspec.structs.replace(plan, protocol=protocol, extra_protocols=others)
 
 
+def _index_label(plan: ZonePlan) -> str:
+    """The protocol that the agent speaks, also if it does so at another host than that of its documents."""
+    if plan.protocol == _DOCUMENTS and plan.extra_protocols:
+        return plan.extra_protocols[0].protocol
+    return plan.protocol
+
+
 def _no_domain(name: str) -> Conflict:
     return Conflict(
         f"{name[:80]!r} has no domain, so there are no records to write.",
         path="id",
         hint="Host it with `waypost host DOMAIN AGENT`; for the service itself set base_url.",
     )
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 # --- Parameters -----------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import msgspec
 
 from waypost import limits
 from waypost.errors import InvalidDocument
+from waypost.federation.ask import Asker
 from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.model.names import is_same_id, slug
 from waypost.model.principal import Principal, audience
@@ -39,9 +40,11 @@ from waypost.server.http.request_params import (
     PAGE_PARAMETERS,
     WRITE_HEADERS,
     AnswerBudget,
+    read_federation_path,
     read_if_match,
     read_page,
     read_visibility,
+    read_wait_preference,
 )
 from waypost.server.http.routing import BodySpec, RequestContext, Route
 from waypost.server.renderer import DocumentReader, document_response, list_response, write_response
@@ -52,9 +55,11 @@ _PLACES: Final = 4
 
 _SHORT_DESCRIPTION: Final = 280
 
-# Members of a candidate that only the service may set.
+# Members of a candidate that detail=full shows as the publisher's document has them. The codec has checked their types; a
+# member of `AgentRecord.extra` has any type and does not belong here.
 _PUBLISHED_MEMBERS: Final = ("id", "name", "description", "tags", "bindings", "status")
 
+# The others: only the service may set them.
 _RESERVED_MEMBERS: Final = (
     *(name for name in RankedCandidate.__struct_fields__ if name not in _PUBLISHED_MEMBERS),
     TRUST_MEMBER,
@@ -212,9 +217,11 @@ _CONFORMANCE = ("D0", "D1", "D2")
 
 
 class ProfileApi:
-    def __init__(self, registry: Registry, documents: DocumentReader) -> None:
+    def __init__(self, registry: Registry, documents: DocumentReader, asker: Asker) -> None:
+        """`asker` asks other registries."""
         self._registry = registry
         self._documents = documents
+        self._asker = asker
 
     def routes(self) -> list[Route]:
         return [
@@ -336,13 +343,24 @@ class ProfileApi:
 
     async def discover(self, call: RequestContext) -> AnyResponse:
         document = parse_object(await call.request.body(limits.REQUEST_BYTES), max_bytes=limits.REQUEST_BYTES)
-        body = await self.find(document, call.principal, call.request_id)
+        path, seconds = read_federation_path(call.request), read_wait_preference(call.request)
+        body = await self.find(document, call.principal, call.request_id, path=path, seconds=seconds)
         headers = [(b"cache-control", b"no-store"), (b"discovery-level", _CONFORMANCE[-1].encode())]
         return Response(200, body, headers=headers)
 
-    async def find(self, request: JsonObject, principal: Principal, request_id: str) -> bytes:
-        """The Discovery Response to a Discovery Request."""
+    async def find(
+        self,
+        request: JsonObject,
+        principal: Principal,
+        request_id: str,
+        *,
+        path: tuple[str, ...] = (),
+        seconds: float | None = None,
+    ) -> bytes:
+        """The Discovery Response to a Discovery Request. `path` and `seconds` are for asking peers."""
         query, notes = parse_discovery_request(request)
-        findings = await self._registry.find(query, principal)
+        answers = await self._asker.ask_query(query, principal, path=path, seconds=seconds)
+        findings = await self._registry.find(query, principal, answers.registrations)
+        notes = [*notes, *answers.warnings]
         redact = query.detail == "full" and principal.is_anonymous
         return discovery_response(findings, query, notes, request_id, redact=redact)

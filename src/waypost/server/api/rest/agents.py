@@ -9,13 +9,14 @@ import msgspec
 
 from waypost import limits
 from waypost.errors import InvalidParameter, NotFound, RateLimited, TooLarge, WaypostError
+from waypost.model.federation import peer_of
 from waypost.model.health import UNKNOWN
 from waypost.model.json import dump_json, parse_object, to_single_line
 from waypost.model.names import parse_domain, slug
 from waypost.model.principal import PRIVATE, Principal, audience
 from waypost.model.query import FACETS
 from waypost.model.record import STATUSES
-from waypost.model.registration import Registration, parse_ttl
+from waypost.model.registration import CatalogEntry, Registration, parse_ttl
 from waypost.protocols.dialects import DIALECTS
 from waypost.protocols.rtfs.sexpr import RTFS_TEXT_TYPE
 from waypost.registry.publication import Publication, PublicationReceipt
@@ -52,6 +53,7 @@ from waypost.server.renderer import (
     RenderedDocument,
     Renderer,
     document_response,
+    is_served_verbatim,
     list_response,
     suggestion_members,
     to_receipt,
@@ -60,7 +62,8 @@ from waypost.server.renderer import (
 
 _DOCUMENT_TYPES = tuple(sorted({dialect.codec.media_type for dialect in DIALECTS.values()} - {"application/json"}))
 _BATCH_CHUNK = 256  # lines that are decided and committed together
-_EXPORT_CHUNK = 100  # registrations that an export reads from the store at once
+_EXPORT_CHUNK = 200  # registrations that an export reads from the store at once
+_EXPORT_LINES = 50  # that are sent at once: each may have 256 KiB
 _NDJSON = b"application/x-ndjson"
 _SOURCE = "source"  # the export of each document in the dialect in which it was registered
 _INVITEES = {"type": "array", "maxItems": limits.INVITEES, "items": {"type": "string", "minLength": 1}}
@@ -406,18 +409,45 @@ class AgentsApi:
         )
 
     async def _export_lines(self, call: RequestContext, dialect: str) -> AsyncIterator[bytes]:
+        """The lines of some agents at a time: a part of the response for each line would cost more than reading it."""
         cursor: str | None = None
         while True:
             page = self._registry.page(call.principal, limit=_EXPORT_CHUNK, cursor=cursor, statuses=STATUSES)
-            found = await self._registry.registrations([entry.id for entry in page.entries])
-            for number, registration in enumerate(found, 1):
-                if number % limits.EXPORT_SLICE == 0:
-                    await asyncio.sleep(0)  # a whole page would keep the event loop for 100 ms
-                if dialect == _SOURCE or self._renderer.can_render(registration, dialect):
-                    yield self._export_line(registration, dialect) + b"\n"
+            async for part in self._export_page(page.entries, dialect):
+                yield part
             cursor = page.next_cursor
             if cursor is None:
                 return
+
+    async def _export_page(self, entries: Sequence[CatalogEntry], dialect: str) -> AsyncIterator[bytes]:
+        received = await self._received_lines(entries) if dialect == _SOURCE else {}
+        rest = [entry.id for entry in entries if entry.id not in received]
+        found = await self._registry.registrations(rest, cached=False) if rest else ()
+        registrations = {registration.id: registration for registration in found}
+        lines: list[bytes] = []
+        for number, entry in enumerate(entries, 1):
+            line, registration = received.get(entry.id), registrations.get(entry.id)
+            if registration is not None and (dialect == _SOURCE or self._renderer.can_render(registration, dialect)):
+                if number % limits.EXPORT_SLICE == 0:
+                    await asyncio.sleep(0)  # a whole page would keep the event loop for 100 ms
+                line = self._export_line(registration, dialect)
+            if line is not None:
+                lines.append(line)
+            if len(lines) >= _EXPORT_LINES:
+                yield b"\n".join((*lines, b""))
+                lines = []
+        if lines:
+            yield b"\n".join((*lines, b""))
+
+    async def _received_lines(self, entries: Sequence[CatalogEntry]) -> dict[str, bytes]:
+        """The documents that are exported as they were received."""
+        own = [entry for entry in entries if peer_of(entry.owner) is None]  # a copy is exported with its origin
+        found = await self._registry.received_newest(own)
+        return {
+            agent_id: to_single_line(each.document)
+            for agent_id, each in found.items()
+            if is_served_verbatim(each.dialect)
+        }
 
     def _export_line(self, registration: Registration, dialect: str) -> bytes:
         if dialect == _SOURCE:

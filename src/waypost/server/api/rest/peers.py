@@ -17,8 +17,8 @@ from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext,
 
 _NDJSON = b"application/x-ndjson"
 _TEXTS = ("url", "name", "kind", "visibility", "key", "token")
-_SWITCHES = ("pull", "reexport", "dry_run")
-_MEMBERS = (*_TEXTS, *_SWITCHES, "namespaces", "every_seconds")
+_SWITCHES = ("pull", "ask", "reexport", "dry_run")
+_MEMBERS = (*_TEXTS, *_SWITCHES, "namespaces", "every_seconds", "max_records")
 _BODY = BodySpec(
     schema={
         "type": "object",
@@ -29,6 +29,7 @@ _BODY = BodySpec(
             "name": {"type": "string", "maxLength": 63},
             "kind": {"enum": list(PEER_KINDS)},
             "pull": {"type": "boolean", "default": True},
+            "ask": {"type": "boolean", "default": False, "description": "pass searches on to it that want it"},
             "reexport": {"type": "boolean", "default": False, "description": "pass its agents on in the own feed"},
             "visibility": {"enum": list(VISIBILITIES), "default": "internal"},
             "namespaces": {
@@ -37,6 +38,7 @@ _BODY = BodySpec(
                 "maxItems": limits.PEER_NAMESPACES,
                 "description": "patterns of ids, with `*`; empty: all",
             },
+            "max_records": {"type": "integer", "minimum": 1, "default": limits.PEER_RECORDS},
             "every_seconds": {"type": ["number", "null"], "minimum": 1},
             "key": {"type": "string", "description": "fingerprint of the key that the peer must have"},
             "token": {"type": "string", "description": "bearer token for the peer"},
@@ -205,5 +207,10 @@ def _read_request(document: JsonObject) -> tuple[PeerRequest, bool]:
         if isinstance(every, bool) or not isinstance(every, int | float):
             raise InvalidParameter("every_seconds must be a number.", path="$.every_seconds")
         members["every_seconds"] = float(every)
+    most = document.get("max_records")
+    if most is not None:
+        if isinstance(most, bool) or not isinstance(most, int):
+            raise InvalidParameter("max_records must be an integer.", path="$.max_records")
+        members["max_records"] = most
     is_dry_run = bool(members.pop("dry_run", False))
     return PeerRequest(**members), is_dry_run

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import html
-import json
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Final
@@ -24,7 +22,8 @@ from waypost.server.http.content_coding import not_modified_response
 from waypost.server.http.openapi import answer_schema, build_openapi
 from waypost.server.http.routing import BodySpec, RequestContext, Route
 from waypost.server.renderer import Renderer
-from waypost.server.web.layout import html_response, plain_page
+from waypost.server.web.api_reference import ReferenceGroup, make_reference
+from waypost.server.web.layout import WebPage, html_response, render_page
 
 _SCHEMA_TYPE = b"application/schema+json"
 _PUBLIC_CACHE: Headers = [(b"cache-control", b"public, max-age=3600")]
@@ -103,8 +102,8 @@ class ReferenceApi:
         return self._dated(call, Response(200, dump_json(self._description)), _PRIVATE_CACHE)
 
     async def docs(self, call: RequestContext) -> AnyResponse:
-        page = html_response(plain_page("API reference", f"<h1>API reference</h1>{self.rows()}"), private=True)
-        return self._dated(call, page, [])
+        page = WebPage(template="reference.html", title="API reference · Waypost", values=self.values(), scripted=True)
+        return self._dated(call, html_response(render_page(page), private=True, scripted=True), [])
 
     async def operations(self, call: RequestContext) -> AnyResponse:
         rows = tuple(
@@ -130,13 +129,13 @@ class ReferenceApi:
             return not_modified_response(call.request, response.headers, response.body, content_type)
         return response
 
-    def rows(self) -> str:
-        """Every operation as HTML."""
-        return "".join(
-            _operation_html(path, method, operation)
-            for path, methods in self._description["paths"].items()
-            for method, operation in methods.items()
-        )
+    def values(self) -> JsonObject:
+        """What the template of the reference needs."""
+        return {"groups": self._groups, "base_url": self._renderer.base_url}
+
+    @cached_property
+    def _groups(self) -> list[ReferenceGroup]:
+        return make_reference(self._description)
 
 
 def find_schema(name: str) -> JsonObject:
@@ -149,21 +148,3 @@ def find_schema(name: str) -> JsonObject:
         return DISCOVERY_REQUEST_SCHEMA
     known = ", ".join([*DIALECTS, *SERVED_TYPES, "discovery-request"])
     raise NotFound(f"There is no schema {name[:64]!r}.", path="name", hint=f"Use one of {known}.")
-
-
-def _operation_html(path: str, method: str, operation: JsonObject) -> str:
-    parameters = "".join(
-        f"<li><code>{html.escape(item['name'])}</code> ({item['in']}) {html.escape(item['description'])}</li>"
-        for item in operation["parameters"]
-    )
-    body = operation.get("requestBody", {}).get("content", {})
-    request = "".join(f"<li>body: <code>{html.escape(media_type)}</code></li>" for media_type in body)
-    statuses = ", ".join(html.escape(status) for status in operation["responses"])
-    scope = operation.get("x-scope")
-    access = f"needs <code>{html.escape(scope)}</code>" if scope else "open"
-    responses = json.dumps(operation["responses"], indent=1)[:4000]
-    return (
-        f"<section><h2><code>{method.upper()} {html.escape(path)}</code></h2>"
-        f"<p>{html.escape(operation['summary'])} · {access}</p><ul>{parameters}{request}</ul>"
-        f"<details><summary>answers: {statuses}</summary><pre>{html.escape(responses)}</pre></details></section>"
-    )

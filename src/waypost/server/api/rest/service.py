@@ -8,6 +8,7 @@ import resource
 import secrets
 import stat
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -15,13 +16,13 @@ import msgspec
 from cryptography import x509
 
 from waypost import limits
-from waypost.errors import InvalidParameter, NotFound, Unavailable
+from waypost.errors import InvalidParameter, NotFound, Unavailable, WaypostError
 from waypost.files import find_exposed
 from waypost.model.names import domain_of
 from waypost.model.principal import SCOPE_ADMIN, SCOPES, audience
 from waypost.model.registration import parse_ttl
 from waypost.registry.audit_trail import audit_entry_by, audit_service_keys
-from waypost.registry.doctor import DatabaseFacts, Deployment, HostFacts, RuntimeFacts, diagnose
+from waypost.registry.doctor import DatabaseFacts, Deployment, HostFacts, PeerFacts, RuntimeFacts, diagnose
 from waypost.registry.ports import KeyValueStore
 from waypost.registry.registry import Registry
 from waypost.responses.service import (
@@ -127,7 +128,8 @@ class MonitoringApi:
                 self._registry.indexing_pending,
             )
             gauges["revision"] = ("The last revision.", self._registry.changes.revision)
-            gauges |= await self._read_messaging_gauges()
+            with suppress(WaypostError):  # the database of a cluster is away: its own metrics say so
+                gauges |= await self._read_messaging_gauges()
         # The number of requests would reveal agents that the caller may not see.
         body = self._metrics.render_all(gauges) if call.principal.is_admin else self._metrics.render(gauges)
         return Response(200, body, content_type=CONTENT_TYPE)
@@ -285,10 +287,12 @@ class DoctorApi:
         silent_issuers: Callable[[], tuple[str, ...]],
         has_embedder: Callable[[], bool],
         inspect_database: Callable[[], Awaitable[DatabaseFacts]] | None = None,
+        inspect_peers: Callable[[], tuple[PeerFacts, ...]] = tuple,
     ) -> None:
         """`silent_issuers` lists the key sets of outside issuers that could not be fetched. `inspect_database` is for the one
         of a cluster."""
         self._inspect_database = inspect_database
+        self._inspect_peers = inspect_peers
         self._registry = registry
         self._settings = settings
         self._has_embedder = has_embedder
@@ -320,6 +324,7 @@ class DoctorApi:
         asserted = await self._find_asserted_domains()
         return RuntimeFacts(
             database=None if self._inspect_database is None else await self._inspect_database(),
+            peers=self._inspect_peers(),
             allow_rules=tuple(rule.rule for rule in await registry.trust.allow_rules()),
             silent_issuers=self._silent_issuers(),
             agents=len(registry.entries),

@@ -200,13 +200,7 @@ class RtfsApi:
         )
 
     def _page(self) -> bytes:
-        methods = "".join(f"<li><code>{name}</code></li>" for name in self._methods.names)
-        return plain_page(
-            "RTFS registry",
-            "<h1>RTFS registry</h1><p>JSON-RPC 2.0 by <code>POST</code> to this address, as "
-            f"<code>application/json</code>. Methods:</p><ul>{methods}</ul>"
-            f"<p>A <code>(discover-agents …)</code> form is sent as <code>{RTFS_TEXT_TYPE}</code>.</p>",
-        )
+        return plain_page("rtfs.html", "RTFS registry", methods=self._methods.names, text_type=RTFS_TEXT_TYPE)
 
 
 def _form_response(status: int, text: str, headers: Headers) -> Response:
