@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """The requirements as data: read them, mark them, and render the matrix of the README.
 
-    scripts/requirements.py matrix            write the matrix into README.md, between its markers
-    scripts/requirements.py matrix --check    exit with 1 if README.md is out of date
+    scripts/requirements.py matrix            write the matrix into README.md, between its markers, and the rules of
+                                              `waypost conformance` into src/waypost/conformance/rules.json
+    scripts/requirements.py matrix --check    exit with 1 if one of them is out of date
     scripts/requirements.py mark done AF-5 AF-6
     scripts/requirements.py open [WORD]       list planned requirements, of one capability or of all
 
@@ -12,6 +13,7 @@ Reads tests/conformance/<spec>/requirements.toml and the README. Standard librar
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 import tomllib
@@ -22,6 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 CONFORMANCE = ROOT / "tests" / "conformance"
 README = ROOT / "README.md"
+RULES = ROOT / "src" / "waypost" / "conformance" / "rules.json"
 BEGIN = "<!-- matrix: begin (scripts/requirements.py matrix) -->"
 END = "<!-- matrix: end -->"
 
@@ -90,6 +93,19 @@ def render_matrix(specifications: list[Specification]) -> str:
     return "\n".join(lines)
 
 
+def render_rules(specifications: list[Specification]) -> str:
+    """Every requirement without its status: what `waypost conformance` knows of the specifications."""
+    rows = [
+        {
+            "name": spec.stem,
+            "title": spec.title,
+            "rules": [{"id": row.id, "level": row.level, "text": row.text} for row in spec.requirements],
+        }
+        for spec in specifications
+    ]
+    return json.dumps(rows, indent=1, ensure_ascii=False) + "\n"
+
+
 def with_matrix(readme: str, matrix: str) -> str:
     """The README with the block replaced. Raises SystemExit if it has no markers."""
     head, begin, rest = readme.partition(BEGIN)
@@ -115,12 +131,15 @@ def mark(status: str, ids: list[str], folder: Path = CONFORMANCE) -> list[str]:
 
 def _run_matrix(check: bool) -> int:
     readme = README.read_text(encoding="utf-8")
-    expected = with_matrix(readme, render_matrix(read_specifications()))
+    specifications = read_specifications()
+    expected, rules = with_matrix(readme, render_matrix(specifications)), render_rules(specifications)
     if check:
-        if expected != readme:
-            print("The matrix in README.md is out of date: run scripts/requirements.py matrix.")
-        return int(expected != readme)
+        is_current = expected == readme and RULES.read_text(encoding="utf-8") == rules
+        if not is_current:
+            print("README.md or conformance/rules.json is out of date: run scripts/requirements.py matrix.")
+        return int(not is_current)
     README.write_text(expected, encoding="utf-8")
+    RULES.write_text(rules, encoding="utf-8")
     return 0
 
 

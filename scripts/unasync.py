@@ -32,6 +32,7 @@ NAMES = {
     "async_resolve": "resolve",
     "AsyncStopSignal": "StopSignal",
     "BackgroundTask": "BackgroundThread",
+    "AsyncAgpCaller": "AgpCaller",
 }
 TEXTS = {
     '"""The async client. `waypost.client.sync` is generated from it by scripts/unasync.py."""': (

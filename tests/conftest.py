@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, settings
 from support.server import clean_environment
 from support.shared import require_shared
 from support.shell import Shell
+from support.stores import STORES, choose_store, skip_own_stores
 from support.timing import TestTimes, add_options, skip_long_tests
 from waypost.embedders.choice import choose_embedder
 from waypost.search.vectors import VectorSpace
@@ -37,9 +38,11 @@ settings.load_profile("steady")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     add_options(parser)
+    parser.addoption("--store", choices=STORES, default="own", help="the store of all services that tests start")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    choose_store(config.getoption("--store"))
     if config.getoption("--times"):
         config.pluginmanager.register(TestTimes())
     if config.getoption("--long"):
@@ -48,6 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     skip_long_tests(config, items)
+    skip_own_stores(items)
 
 
 TEST_TIMEOUT_SECONDS = 1200  # ten times the slowest test

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from waypost import conformance as conformance
     from waypost import errors as errors
     from waypost.client.aio.client import Client as Client
     from waypost.client.announcer import Announcer as Announcer
@@ -67,6 +68,8 @@ _MODULES = {
     "validate": "waypost.client.validation",
 }
 
+_PUBLIC_MODULES = ("conformance", "errors")
+
 __all__ = (
     "Agent",
     "AgentAnswer",
@@ -92,6 +95,7 @@ __all__ = (
     "Stats",
     "ValidationReport",
     "WaypostError",
+    "conformance",
     "errors",
     "validate",
     "__version__",
@@ -99,8 +103,8 @@ __all__ = (
 
 
 def __getattr__(name: str) -> Any:
-    if name == "errors":
-        return import_module("waypost.errors")
+    if name in _PUBLIC_MODULES:
+        return import_module(f"waypost.{name}")
     home = _MODULES.get(name)
     if home is None:
         raise AttributeError(f"module 'waypost' has no attribute {name!r}")

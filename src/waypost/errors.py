@@ -354,28 +354,31 @@ class InternalError(WaypostError):
 
 @dataclass(frozen=True, slots=True)
 class ErrorCodes:
-    """The codes of one error in each API."""
+    """The codes of one error in each API. Most errors differ from their parent only in `title`."""
 
-    http: int
-    jsonrpc: int
-    ann: str
-    ws_close: int
-    exit: int
-    ard: str
-    title: str
+    http: int  # the status
+    jsonrpc: int  # the code of a JSON-RPC error: RTFS, MCP, A2A
+    ann: str  # announce: `code`
+    ws_close: int  # the close code of a WebSocket
+    exit: (
+        int  # the exit code of the command: 1, or 64 usage, 69 unavailable, 75 try again, 77 no permission, 78 settings
+    )
+    ard: str  # ARD: `errorCode`
+    title: str  # unique among errors with one status and one `code`: clients tell them apart by it
 
 
+# A row stands below that of its parent: if an answer has only a status or a code, the first row with it is meant.
 ERROR_CODES: dict[type[WaypostError], ErrorCodes] = {
     InvalidRequest: ErrorCodes(400, -32602, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Invalid request"),
     MalformedJson: ErrorCodes(400, -32700, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Malformed JSON"),
     InvalidCall: ErrorCodes(400, -32600, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Invalid call"),
+    InvalidDocument: ErrorCodes(400, -32001, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Invalid document"),
     InvalidCapability: ErrorCodes(
         400, -32006, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Invalid capability"
     ),
     EndpointRejected: ErrorCodes(400, -32005, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Endpoint rejected"),
     AddressDenied: ErrorCodes(422, -32005, "ErrForbidden", 4403, 77, "INVALID_ARGUMENT", "Address denied"),
     LoopDetected: ErrorCodes(508, -32600, "ErrForbidden", 4403, 1, "INVALID_ARGUMENT", "Loop detected"),
-    InvalidDocument: ErrorCodes(400, -32001, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Invalid document"),
     UnsupportedVersion: ErrorCodes(
         400, -32001, "ErrUnsupportedVersion", 4426, 1, "INVALID_ARGUMENT", "Unsupported version"
     ),

@@ -47,9 +47,9 @@ from waypost.net.clock import SystemClock
 from waypost.net.outbound import OutboundClient, OutboundOptions
 from waypost.protocols.adp.agp.hello import AgpIdentity
 from waypost.protocols.adp.agp.messages import SUBPROTOCOL, AgpMessage, MessageContent, parse_agent, verify
+from waypost.registry.memory_key_value import MemoryKeyValueStore
 from waypost.registry.ports import KeyValueStore
 from waypost.settings import is_loopback, load_connection_settings
-from waypost.stores.memory import MemoryKeyValueStore
 from waypost.stores.sqlite.key_value import SqliteKeyValueStore
 from waypost.trust.keys.private_key import PrivateKey
 
@@ -81,10 +81,22 @@ class LiveAgent:
         timing: AgpTimeouts | None = None,
         news: Callable[[PeerConnectionEvent], None] | None = None,
     ) -> None:
-        """`data`: a folder in which messages survive this process. `registry`: the URL of a registry that knows other agents.
+        """Describe an agent; `async with` makes it live.
 
-        `resolver`: find other agents by DNS; a value of the setting `resolver` ("system", "host:port", "tls://…", "https://…"),
-        or `OutboundOptions` with trust anchors, allowed networks and more.
+        Args:
+            agent: Its Agent URI, such as `agent:alice.example.com`.
+            key: Its Ed25519 key, or the PEM file of the key.
+            data: A folder in which messages survive this process. Default: they are kept in memory.
+            registry: The URL of a registry that knows other agents.
+            token: A token for the registry.
+            contacts: Further sources of contacts.
+            resolver: Find other agents by DNS: a value of the setting `resolver` ("system", "host:port", "tls://…",
+                "https://…"), or `OutboundOptions` with trust anchors, allowed networks and more.
+            keeper: A store for the messages, instead of `data`.
+            tls: The TLS context of outgoing connections.
+            ca: A PEM file with the certificate authorities of other agents.
+            timing: Timeouts and intervals.
+            news: Called with each event of a connection.
         """
         self.agent = parse_agent(agent, "agent")
         self.key = key if isinstance(key, PrivateKey) else read_key(key)
@@ -110,24 +122,43 @@ class LiveAgent:
         self._on_reply: LateReplyHandler | None = None
         self._me: AgpEndpoint | None = None
 
+    def __repr__(self) -> str:
+        return f"<LiveAgent {self.agent}>"
+
     def on_chat(self, handler: ChatHandler) -> ChatHandler:
-        """Register the handler of chats. It returns a text, yields parts of one, or returns None for no answer."""
+        """Register the handler of chats; usable as a decorator.
+
+        Args:
+            handler: Receives a `ChatMessage`. It returns a text, yields parts of one, or returns None for no answer.
+        """
         self._on_chat = handler
         return handler
 
     def on_task(self, handler: ChatHandler) -> ChatHandler:
-        """Register the handler of messages of the type `task`."""
+        """Register the handler of messages of the type `task`; usable as a decorator.
+
+        Args:
+            handler: As for `on_chat`.
+        """
         self._on_task = handler
         return handler
 
     def on_reply(self, handler: LateReplyHandler) -> LateReplyHandler:
-        """Register the handler of answers that arrive after a restart or a timeout."""
+        """Register the handler of answers that arrive after a restart or a timeout; usable as a decorator.
+
+        Args:
+            handler: Receives a `ChatMessage`.
+        """
         self._on_reply = handler
         return handler
 
     def callbacks(self, handler: PostedHandler) -> CallbackReceiver:
         """An ASGI application for the `callback` URL of tasks and swarms: it passes each message that is signed for this agent to
-        `handler`, once. Use it while the agent is live."""
+        `handler`, once. Use it while the agent is live.
+
+        Args:
+            handler: Receives each message.
+        """
         return CallbackReceiver(self.agent, self, self._keeper, handler)
 
     async def __aenter__(self) -> Self:
@@ -179,11 +210,22 @@ class LiveAgent:
     def knows(
         self, agent: str, *, url: str | None = None, fingerprint: str | None = None, token: str | None = None
     ) -> None:
-        """Add the URL and key fingerprint of an agent."""
+        """Add the URL and key fingerprint of an agent.
+
+        Args:
+            agent: Its Agent URI.
+            url: Where it takes calls (`wss://…`).
+            fingerprint: The fingerprint of its key (`ed25519:…`).
+            token: A token for the call.
+        """
         self._static_contacts.add(parse_agent(agent, "agent"), url=url, fingerprint=fingerprint, token=token)
 
     async def talk(self, to: str) -> Verdict | None:
-        """Connect to an agent, and reconnect whenever the connection is lost. Returns the verdict on the peer."""
+        """Connect to an agent, and reconnect whenever the connection is lost. Returns the verdict on the peer.
+
+        Args:
+            to: The Agent URI.
+        """
         return self.verdict(await self._ensure_connected(to))
 
     async def _ensure_connected(self, to: str) -> str:
@@ -195,7 +237,13 @@ class LiveAgent:
         return peer
 
     async def chat(self, to: str, text: str, *, timeout: float = limits.AGP_ANSWER_SECONDS) -> Reply:  # noqa: ASYNC109
-        """Send a text, and wait for the answer."""
+        """Send a text, and wait for the answer.
+
+        Args:
+            to: The Agent URI.
+            text: What to say.
+            timeout: Seconds to wait for the answer.
+        """
         peer = await self._ensure_connected(to)
         messages = await self.me.request(self.me.make_message(peer, MessageContent(text=text)), seconds=timeout)
         parts = tuple(chat_message(message) for message in messages)
@@ -208,7 +256,13 @@ class LiveAgent:
         *,
         timeout: float = limits.AGP_ANSWER_SECONDS,  # noqa: ASYNC109
     ) -> AsyncIterator[ChatMessage]:
-        """Send a text, and yield the parts of the answer."""
+        """Send a text, and yield the parts of the answer.
+
+        Args:
+            to: The Agent URI.
+            text: What to say.
+            timeout: Seconds to wait for the answer.
+        """
         peer = await self._ensure_connected(to)
         async for message in self.me.stream_answer(
             self.me.make_message(peer, MessageContent(text=text)), seconds=timeout
@@ -216,7 +270,13 @@ class LiveAgent:
             yield chat_message(message)
 
     async def send(self, to: str, text: str, *, kind: str = "chat") -> str:
-        """Send a message without waiting; it is delivered once, now or when the peer is reachable. Returns its id."""
+        """Send a message without waiting; it is delivered once, now or when the peer is reachable. Returns its id.
+
+        Args:
+            to: The Agent URI.
+            text: What to say.
+            kind: The type of the message: `chat` or `task`.
+        """
         me = self.me
         peer = to if to in me.connections else parse_agent(to, "to")
         message = me.make_message(peer, MessageContent(text=text), kind=kind)
@@ -226,6 +286,11 @@ class LiveAgent:
         return message.id
 
     def verdict(self, peer: str) -> Verdict | None:
+        """The verdict on a connected agent; None if it is not connected.
+
+        Args:
+            peer: The Agent URI.
+        """
         connection = self.me.connections.get(peer)
         return None if connection is None else connection.verdict()
 
@@ -252,7 +317,13 @@ class LiveAgent:
         return True
 
     async def listen(self, host: str = "127.0.0.1", port: int = 0, *, tls: ssl.SSLContext | None = None) -> str:
-        """Accept connections. Returns the URL to publish as `endpoints.chat`."""
+        """Accept connections. Returns the URL to publish as `endpoints.chat`.
+
+        Args:
+            host: The address to listen on. Other than loopback needs `tls`.
+            port: The port; 0 picks a free one.
+            tls: The certificate and its key.
+        """
         if tls is None and not is_loopback(host):
             raise ConfigurationError(
                 "Conversations need TLS.", path="tls", hint="Pass a certificate, or listen on 127.0.0.1."
@@ -276,7 +347,11 @@ class LiveAgent:
 
     async def attach(self, relay: str | None = None) -> str:
         """Attach to a relay, so that others can reach this agent through it; by default the registry. Returns the URL to publish
-        as `endpoints.chat`."""
+        as `endpoints.chat`.
+
+        Args:
+            relay: The Agent URI of the relay.
+        """
         peer = parse_agent(relay, "relay") if relay is not None else await self._registry_agent()
         clients: list[RelayClient] = []
         attached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -338,11 +413,20 @@ class LiveAgent:
                 self._handshakes[address] -= 1
 
     async def key_of(self, agent: str) -> PeerIdentity | None:
-        """`PeerKeySource` of messaging/peers.py."""
+        """`PeerKeySource` of messaging/peers.py.
+
+        Args:
+            agent: The Agent URI.
+        """
         contact = await self._find(agent)
         return None if contact is None else contact.key
 
     async def contact(self, agent: str) -> Contact:
+        """Where an agent can be reached, and its key. Raises UnknownPeer if no source knows it.
+
+        Args:
+            agent: The Agent URI.
+        """
         found = await self._find(agent)
         if found is None:
             raise UnknownPeer(
@@ -381,7 +465,7 @@ class LiveAgent:
         if self._client is None:
             address = load_connection_settings({"server": self._registry, "token": self._token, "ca": self._ca})
             self._client = Client(self._registry, self._token, ca=self._ca)
-            self._http = http_client(address)
+            self._http = http_client(msgspec.structs.replace(address, token=None))  # it reads documents of agents, too
             self._token = address.token
         return (RegistryContacts(self._client, self._http, self._token),)
 

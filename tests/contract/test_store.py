@@ -26,7 +26,7 @@ from support.store_commands import (
     withdraw,
 )
 from waypost import limits
-from waypost.errors import Conflict, IdempotencyConflict, StoreUnavailable
+from waypost.errors import Conflict, IdempotencyConflict, StorageFull, StoreUnavailable
 from waypost.model.events import read_leaf
 from waypost.model.record import AgentRecord, record_bytes
 from waypost.model.registration import CatalogEntry, Registration
@@ -1010,3 +1010,58 @@ async def test_a_history_ends_with_its_agent(store: Store) -> None:
     assert await store.history("x") == []
     await store.execute(put(make_registration("x", text="third")))
     assert await store.history("x") == []
+
+
+async def test_commands_of_a_batch_share_one_commit_and_refusals_stay_alone(store: Store, listener: Listener) -> None:
+    """Each result is in its place; a refused command changes nothing; later ones see earlier ones."""
+    note = Command(keys=(), notes=("cursor",), decide=lambda held: Decision(outcome="saved", notes={"cursor": b"7"}))
+    commands = (put(make_registration("a")), refuse("b"), put(make_registration("a", text="2")), note)
+    results = await store.execute_all(commands)
+    found = [type(each).__name__ if isinstance(each, Conflict) else each.outcome for each in results]  # type: ignore[union-attr]
+    assert found == ["created", "Conflict", "updated", "saved"]
+    assert set(await everything(store)) == {"a"}
+    assert await store.notes("cursor") == [("cursor", b"7")]
+    assert listener.revisions == [1, 2]
+    assert await store.execute_all(()) == []
+
+
+async def test_a_batch_may_be_larger_than_a_group(store: Store, listener: Listener) -> None:
+    count = limits.GROUP_COMMIT_MAX + 10
+    commands = [put(make_registration(f"agent-{number}")) for number in range(count)]
+    others = [store.execute(put(make_registration(f"other-{number}"))) for number in range(3)]
+    results, *_ = await asyncio.gather(store.execute_all(commands), *others)
+    assert len(results) == count
+    assert len(await everything(store)) == count + 3
+    assert listener.revisions == list(range(1, count + 4))
+
+
+async def test_a_batch_that_cannot_be_stored_leaves_nothing(tmp_path: Path) -> None:
+    """All of its commands fail, also those that were not decided yet: the last one may rely on the others."""
+    store = SqliteStore(tmp_path, max_pages=60)
+    await store.open(Listener())
+    try:
+        large = [put(make_registration(f"agent-{number}", text="x" * 8000)) for number in range(100)]
+        note = Command(
+            keys=(), notes=("cursor",), decide=lambda held: Decision(outcome="saved", notes={"cursor": b"7"})
+        )
+        results = await store.execute_all((*large, note))
+        assert {type(each) for each in results} == {StorageFull}
+        assert await everything(store) == {}
+        assert await store.notes("cursor") == []
+    finally:
+        await store.close()
+
+
+async def test_the_newest_documents_are_those_of_the_first_sources(store: Store) -> None:
+    """Without one: not there. An entry that is out of date shows by the entity tag."""
+    for agent_id in ("a", "b"):
+        sources = (make_source("profile", b'{"id": "%s"}' % agent_id.encode()), make_source("a2a", b"{}"))
+        await store.execute(put(msgspec.structs.replace(make_registration(agent_id), sources=sources)))
+    await store.execute(put(msgspec.structs.replace(make_registration("bare"), sources=())))
+    entries = [entry async for page in store.entries() for entry in page]
+    found = await store.newest_documents(entries)
+    assert {agent_id: each.document for agent_id, each in found.items()} == {"a": b'{"id": "a"}', "b": b'{"id": "b"}'}
+    assert {each.dialect for each in found.values()} == {"profile"}
+    held = await store.fetch(["a"])
+    assert found["a"].etag == held["a"].etag
+    assert await store.newest_documents(()) == {}

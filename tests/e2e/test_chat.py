@@ -20,9 +20,10 @@ from support.agp import ALICE, BOB, key_of
 from support.server import RunningServer, clean_environment, running_server
 from support.service import profile
 from support.shell import Shell
-from waypost import Client, LiveAgent
+from waypost import Client, LiveAgent, SyncClient
 from waypost.client.chat import ChatMessage
-from waypost.errors import BadSignature, FingerprintMismatch, Unauthorized, UnknownPeer
+from waypost.client.identity import key_only_agent, load_chat_key
+from waypost.errors import BadSignature, FingerprintMismatch, Unauthorized, UnknownPeer, WaypostError
 from waypost.trust.document_signatures import sign_adp_public_key
 from waypost.trust.keys.private_key import new_private_key
 
@@ -132,6 +133,48 @@ async def test_agents_whose_documents_an_operator_registered_meet_before_there_i
         await called.attach()
         reply = await caller.chat(dave, "hello")
         assert (str(reply), reply.verdict and reply.verdict.state) == ("echo: hello", "passed")
+
+
+async def test_both_clients_call_an_agent_by_agp(server: RunningServer) -> None:
+    """Erin listens on this machine; Frank is attached to the registry. Their documents were registered by the operator."""
+    erin, frank = "agent:erin.example.com", "agent:frank.example.com"
+    async with (
+        LiveAgent(erin, key_of(erin)) as listening,
+        LiveAgent(frank, key_of(frank), registry=server.url, token=server.admin_token) as attached,
+        Client(server.url, server.admin_token, data=server.data) as client,
+        asyncio.timeout(PATIENCE_SECONDS),
+    ):
+        caller = load_chat_key(server.data)
+        for called in (listening, attached):
+            called.on_chat(_echo)
+            called.knows(key_only_agent(caller), fingerprint=caller.public.fingerprint())
+        url = await listening.listen()
+        for agent in (erin, frank):
+            document = named_at_its_domain(agent)
+            await client.register(
+                {**document, "endpoints": {**document["endpoints"], "chat": url}} if agent == erin else document
+            )
+        await attached.attach()
+        for agent in (erin, frank):
+            answer = await client.call(agent, "grüß dich")
+            assert (answer.text, answer.protocol, answer.agent_id) == ("echo: grüß dich", "agp", agent)
+        with SyncClient(server.url, server.admin_token, data=server.data) as blocking:
+            for agent in (erin, frank):
+                assert await asyncio.to_thread(blocking.call, agent, "hello") == "echo: hello"
+
+
+async def test_an_agent_with_another_key_is_not_called(server: RunningServer) -> None:
+    grace = "agent:grace.example.com"
+    async with (
+        LiveAgent(grace, key_of("agent:mallory.example.com")) as false_grace,
+        Client(server.url, server.admin_token, data=server.data) as client,
+        asyncio.timeout(PATIENCE_SECONDS),
+    ):
+        false_grace.on_chat(_echo)
+        document = named_at_its_domain(grace)
+        await client.register({**document, "endpoints": {**document["endpoints"], "chat": await false_grace.listen()}})
+        with pytest.raises(WaypostError, match="key"):
+            await client.call(grace, "hello")
 
 
 async def _echo(message: ChatMessage) -> str:

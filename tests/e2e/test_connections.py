@@ -148,7 +148,7 @@ def test_five_hundred_slow_readers_are_released_and_cost_little_memory() -> None
                 reader.sendall((head + "\r\n\r\n").encode() * 8)
                 slow.append(reader)
             assert admin.get("/readyz").status_code == 200
-            until(lambda: _is_released(process, before), 120)
+            until(lambda: _is_released(process, before), 25)
         finally:
             for reader in slow:
                 reader.close()

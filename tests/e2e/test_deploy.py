@@ -150,13 +150,15 @@ def test_the_unit_is_valid_and_hardened(tmp_path: Path) -> None:
 
 def test_environment_variables_in_deploy_are_settings() -> None:
     known = {setting.variable for setting in SERVICE_SETTINGS}
-    for name in ("Dockerfile", "compose.yaml", "waypost.service"):
+    for name in ("Dockerfile", "compose.yaml", "compose.cluster.yaml", "kubernetes/nodes.yaml", "waypost.service"):
         assert set(re.findall(r"\bWAYPOST_[A-Z_]+\b", (DEPLOY / name).read_text())) <= known
 
 
 def test_the_versions_in_deploy_are_those_of_the_project() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    assert f"image: waypost:{version}\n" in (DEPLOY / "compose.yaml").read_text()
+    for name in ("compose.yaml", "compose.cluster.yaml", "kubernetes/nodes.yaml"):
+        assert f"image: waypost:{version}\n" in (DEPLOY / name).read_text()
+    assert f"newTag: {version}\n" in (DEPLOY / "kubernetes" / "kustomization.yaml").read_text()
 
 
 def test_an_image_contains_only_what_the_ignore_file_lets_in() -> None:

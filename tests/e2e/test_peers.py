@@ -11,6 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from support.mcp_registry import GeneratedMcpRegistry
 from support.server import RunningServer, running_server, start_server, stop_server
 from support.service import profile
 from waypost.cli.main import main
@@ -168,3 +169,43 @@ def test_a_ring_of_three_ends(tmp_path: Path) -> None:
         time.sleep(1)
         assert not any(has(server, "urn:a:0") for server in ring)  # for good
         assert [peer_of(server, "next")["error"] for server in ring] == [None, None, None]
+
+
+def test_every_process_of_a_service_asks_peers() -> None:
+    """Only the leader knows the peers and which of them failed: the others pass such a search on."""
+    with running_server("--anonymous-read") as there, running_server(*LOOPBACK, "--workers", "2") as here:
+        load(there, 1)
+        follow(here, there, "there", pull=False, ask=True)
+        body = {"query": "agent 0", "federation": "auto"}
+        for _ in range(12):  # each on a connection of its own, so that every process gets some
+            found = httpx2.post(f"{here.url}/profile/v1/discover", json=body).json()
+            assert [each["id"] for each in found["candidates"]] == ["urn:ex:0"], found
+            assert httpx2.post(f"{here.url}/profile/v1/discover", json={"query": "agent 0"}).json()["candidates"] == []
+
+
+@pytest.mark.long
+def test_an_mcp_registry_of_30000_servers(tmp_path: Path) -> None:
+    """MCP-6: three versions of each, of which one is current; a later reading takes the changes only."""
+    registry = GeneratedMcpRegistry(30_000)
+    with registry.running() as url, running_server(*LOOPBACK) as here:
+        started_at = time.monotonic()
+        body = {"url": url, "name": "mcp", "max_records": 50_000, "every_seconds": 1}
+        answer = httpx2.post(f"{here.url}/api/v1/peers", json=body, headers=here.headers, timeout=30)
+        assert (answer.status_code, answer.json()["kind"]) == (201, "mcp")
+        until = time.monotonic() + 600
+        while peer_of(here, "mcp")["state"] != "current":
+            assert time.monotonic() < until, peer_of(here, "mcp")
+            time.sleep(0.5)
+        took = time.monotonic() - started_at
+        print(
+            f"\n{registry.rows} versions of {registry.servers} servers in {took:.0f} s, {registry.servers / took:.0f}/s"
+        )
+        assert count(here) == 30_000
+        for number in (0, 1, 2, 12_345, 29_999):
+            path = f"/api/v1/agents/{f'io.example/server-{number}'.replace('/', '%2F')}?as=mcp"
+            document = httpx2.get(here.url + path, headers=here.headers).json()
+            assert document["server"]["version"] == registry.current_version(number)
+        before = registry.requests
+        registry.delete(7)
+        wait_for(lambda: count(here) == 29_999, "the deletion")
+        assert registry.requests - before < 100  # not everything again

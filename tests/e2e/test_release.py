@@ -11,10 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from support.dockerfile import Image, make_root, run_step
 from support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 SUPPORTED = ("3.11", "3.12", "3.13")
+DEBIANS = {"3.13": "trixie"}  # where an interpreter can be had that is not installed here
+LOCK = ROOT / "requirements" / "runtime.txt"
+LOCKED = ("--require-hashes", "--only-binary", ":all:", "-r")
 BUILD_SECONDS = 600  # a bound, not a measure
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs the repository")]
@@ -63,25 +67,46 @@ def find_python(version: str) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("version", SUPPORTED)
-def test_the_wheel_without_kernels_answers_a_search_without_a_compiler(
-    release: Path, version: str, tmp_path: Path
-) -> None:
-    python = find_python(version)
-    if python is None:
-        pytest.skip(f"Python {version} is not installed")
+@pytest.fixture(params=SUPPORTED)
+def installed(request: pytest.FixtureRequest, release: Path, tmp_path: Path) -> list[str]:
+    """The command `waypost` of the wheel without kernels, installed where there is no compiler."""
     (wheel,) = release.glob("*-none-any.whl")
-    environment = tmp_path / "environment"
+    python = find_python(request.param)
+    if python is not None:
+        return [install(python, wheel, tmp_path)]
+    if request.param in DEBIANS and shutil.which("debootstrap") is not None and os.getuid() == 0:
+        return install_in_root(DEBIANS[request.param], wheel, tmp_path)
+    pytest.skip(f"Python {request.param} is not installed")
+
+
+def install(python: str, wheel: Path, folder: Path) -> str:
+    environment = folder / "environment"
     subprocess.run([python, "-m", "venv", str(environment)], check=True, timeout=120)
     bin_ = environment / "bin"
-    path = {"PATH": str(bin_), "HOME": str(tmp_path)}  # no compiler
+    path = {"PATH": str(bin_), "HOME": str(folder)}
     pip = [str(bin_ / "python"), "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
-    locked = ["--require-hashes", "--only-binary", ":all:", "-r", str(ROOT / "requirements" / "runtime.txt")]
-    subprocess.run([*pip, *locked], env={**os.environ, **path}, check=True, timeout=600)
+    subprocess.run([*pip, *LOCKED, str(LOCK)], env={**os.environ, **path}, check=True, timeout=600)
     subprocess.run([*pip, "--no-deps", str(wheel)], env=path, check=True, timeout=120)
+    return str(bin_ / "waypost")
+
+
+def install_in_root(debian: str, wheel: Path, folder: Path) -> list[str]:
+    """In the release of Debian that has this Python."""
+    image = Image(make_root(folder, debian, "python3", "python3-venv"))
+    for path in (wheel, LOCK):
+        shutil.copy(path, image.root)
+    run_step(image, "python3 -m venv /environment")
+    run_step(image, f"/environment/bin/pip install --quiet {' '.join(LOCKED)} /{LOCK.name}")
+    run_step(image, f"/environment/bin/pip install --quiet --no-deps /{wheel.name}")
+    return [str(shutil.which("chroot")), str(image.root), "/environment/bin/waypost"]
+
+
+def test_the_wheel_without_kernels_answers_a_search_without_a_compiler(installed: list[str], tmp_path: Path) -> None:
+    in_root = len(installed) > 1
+    path = {"PATH": str(Path(installed[-1]).parent), "HOME": "/root" if in_root else str(tmp_path)}
     port = free_port()
     with subprocess.Popen(
-        [str(bin_ / "waypost"), "demo", "--port", str(port)],
+        [*installed, "demo", "--port", str(port)],
         env=path,
         cwd=tmp_path,
         stdout=subprocess.PIPE,
@@ -91,7 +116,7 @@ def test_the_wheel_without_kernels_answers_a_search_without_a_compiler(
         try:
             assert service.stdout is not None
             assert next(line for line in service.stdout if line.startswith("waypost ready"))
-            command = [str(bin_ / "waypost"), "find", "translate an invoice", "-o", "json"]
+            command = [*installed, "find", "translate an invoice", "-o", "json"]
             settings = {**path, "WAYPOST_SERVER": f"http://127.0.0.1:{port}"}
             found = subprocess.run(command, env=settings, cwd=tmp_path, capture_output=True, check=True, timeout=120)
         finally:

@@ -17,6 +17,7 @@ from waypost.client.sync.client import SyncClient
 from waypost.errors import ERROR_CODES
 from waypost.model.principal import SCOPES
 from waypost.registry.operations import OPERATIONS, Operation
+from waypost.server.http.routing import Route
 
 # Commands that are no operation of the API: they start a service, describe the installation, use the LAN or stdin, or read the
 # data folder with its keys.
@@ -35,6 +36,7 @@ LOCAL = {
     "validate",
     "apply",
     "call",
+    "conformance",
 }
 # Methods of the clients that are no operation: another form of an operation's result, and closing the client.
 EXTRA_METHODS = {
@@ -100,13 +102,17 @@ def test_every_command_that_talks_to_a_service_is_an_operation() -> None:
 @pytest.mark.parametrize("client", [Client, SyncClient])
 def test_every_method_of_a_client_is_an_operation(client: type) -> None:
     methods = {name for name, _ in inspect.getmembers(client, inspect.isfunction) if not name.startswith("_")}
-    assert methods - EXTRA_METHODS == {row.method for row in OPERATIONS.values() if row.method}
+    named = {row.method for row in OPERATIONS.values() if row.method}
+    unnamed, missing = methods - EXTRA_METHODS - named, named - methods
+    assert not unnamed, f"name {unnamed} as `method` of an operation in registry/operations.py"
+    assert not missing, f"add {missing} to client/aio/client.py, then run scripts/unasync.py"
 
 
 async def test_every_route_has_a_row_and_every_row_a_route(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         routes = [*bench.application.http_app.router.routes, *MOUNTED_ROUTES]
-        assert {route.operation for route in routes} == set(OPERATIONS)
+        without_route = set(OPERATIONS) - {route.operation for route in routes}
+        assert not without_route, f"add a route for {without_route} in server/api/"
         open_paths = {route.path for route in routes if route.open or OPERATIONS[route.operation].scope is None}
         # SURFACE: always open, with the assets of the pages; each checks the caller itself.
         assert open_paths == {
@@ -114,10 +120,13 @@ async def test_every_route_has_a_row_and_every_row_a_route(tmp_path: Path) -> No
             "/style.css",
             "/page.js",
             "/icon.svg",
+            "/preview.png",
             "/favicon.ico",
             "/a/{id}",
             "/changes",
             "/changes/stream",
+            "/stats",
+            "/peers",
             "/reference",
             "/register",
             "/sign-in",
@@ -146,6 +155,11 @@ async def test_every_route_has_a_row_and_every_row_a_route(tmp_path: Path) -> No
             "/healthz",
             "/readyz",
         }
+
+
+def test_a_route_of_an_unknown_operation_says_where_to_add_it() -> None:
+    with pytest.raises(ValueError, match=r"GET /new: .* 'new'.* registry/operations\.py"):
+        Route(method="GET", path="/new", operation="new")
 
 
 async def test_the_table_is_served_as_it_stands(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from waypost.messaging.tasks import (
     TaskStore,
 )
 from waypost.net.clock import ManualClock
-from waypost.stores.memory import MemoryKeyValueStore
+from waypost.registry.memory_key_value import MemoryKeyValueStore
 
 AGENTS = ("agent:a.test", "agent:b.test")
 TTL_SECONDS = 600  # all steps together take less than results are kept for

@@ -20,8 +20,8 @@ from waypost.model.times import to_rfc3339
 from waypost.net.clock import ManualClock
 from waypost.protocols.adp.agp.hello import AgpIdentity
 from waypost.protocols.adp.agp.messages import MessageContent, sign
+from waypost.registry.memory_key_value import MemoryKeyValueStore
 from waypost.server.http.asgi import App
-from waypost.stores.memory import MemoryKeyValueStore
 from waypost.trust.keys.private_key import PrivateKey, new_private_key
 
 WAIT_SECONDS = 60.0

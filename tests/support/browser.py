@@ -59,8 +59,8 @@ class Window:
         return self.page
 
     def picture(self, name: str, **options: Any) -> None:
-        """Write a screenshot for the documents, if this run is for that."""
-        if MAKES_IMAGES:
+        """Write a screenshot for the documents, if this run is for that. Without a name there is none."""
+        if MAKES_IMAGES and name:
             IMAGES.mkdir(parents=True, exist_ok=True)
             self.page.screenshot(path=str(IMAGES / f"{name}.png"), **options)
 

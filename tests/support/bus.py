@@ -21,8 +21,16 @@ _PATIENCE_SECONDS = 60.0
 
 
 class NatsServer:
-    def __init__(self, config: Path | None = None, *, address: str = "127.0.0.1", before: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        config: Path | None = None,
+        *,
+        address: str = "127.0.0.1",
+        before: Sequence[str] = (),
+        flags: Sequence[str] = (),
+    ) -> None:
         """`config`: a file with more settings. `before`: a command prefix that starts it elsewhere, with this address there."""
+        self._flags = flags
         self._address = address
         self._before = before
         self._config = [] if config is None else ["-c", str(config)]
@@ -45,7 +53,7 @@ class NatsServer:
         raise AssertionError("no port is free")
 
     def _is_ready(self, log: IO[bytes]) -> bool:
-        words = [*self._before, _program(), "-a", self._address, "-p", str(self.port), *self._config]
+        words = [*self._before, _program(), "-a", self._address, "-p", str(self.port), *self._config, *self._flags]
         self._process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=log)
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while self._process.poll() is None:
@@ -61,6 +69,12 @@ class NatsServer:
         """Reload the configuration file."""
         assert self._process is not None
         self._process.send_signal(signal.SIGHUP)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(_PATIENCE_SECONDS)
+            self._process = None
 
     def stop(self) -> None:
         if self._process is not None:
@@ -85,6 +99,24 @@ def nats_server(
         yield server
     finally:
         server.stop()
+
+
+@contextmanager
+def nats_cluster(size: int = 3) -> Iterator[list[NatsServer]]:
+    """Servers that pass messages on to each other."""
+    ports = [free_port() for _ in range(size)]
+    routes = ",".join(f"nats://127.0.0.1:{port}" for port in ports)
+    servers = [
+        NatsServer(flags=("--cluster_name", "test", "--cluster", f"nats://127.0.0.1:{port}", "--routes", routes))
+        for port in ports
+    ]
+    try:
+        for server in servers:
+            server.start()
+        yield servers
+    finally:
+        for server in servers:
+            server.stop()
 
 
 def _program() -> str:

@@ -35,10 +35,11 @@ class Image:
     health_check: list[str] = field(default_factory=list)
 
 
-def make_root(folder: Path) -> Path:
-    """A minimal Debian, as the slim image is."""
+def make_root(folder: Path, release: str = RELEASE, *packages: str) -> Path:
+    """A minimal Debian, as the slim image is, and more packages of it."""
     root = folder / "base"
-    command = ["debootstrap", "--variant=minbase", RELEASE, str(root), _mirror()]
+    included = [f"--include={','.join(packages)}"] if packages else []
+    command = ["debootstrap", "--variant=minbase", *included, release, str(root), _mirror()]
     subprocess.run(command, check=True, timeout=_STEP_SECONDS, stdout=subprocess.DEVNULL)
     return root
 
@@ -62,7 +63,7 @@ def build(dockerfile: Path, context: Path, base: Path, folder: Path) -> Image:
             stages[words[2] if len(words) > 2 else str(number)] = image
             subprocess.run(["cp", "-a", str(base), str(image.root)], check=True, timeout=_STEP_SECONDS)
         elif instruction == "RUN":
-            _run(image, rest)
+            run_step(image, rest)
         elif instruction == "COPY":
             _copy(image, words, context, stages)
         elif instruction == "WORKDIR":
@@ -114,7 +115,7 @@ def _copy(image: Image, words: list[str], context: Path, stages: dict[str, Image
             shutil.copy2(path, target)
 
 
-def _run(image: Image, command: str) -> None:
+def run_step(image: Image, command: str) -> None:
     with _prepared(image.root) as environment:
         shell = ["chroot", str(image.root), "sh", "-ec", f"cd {shlex.quote(image.folder)}; {command}"]
         given = {**environment, **image.environment}

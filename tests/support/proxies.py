@@ -11,7 +11,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -71,6 +71,18 @@ def haproxy(folder: Path, upstream: int) -> Iterator[int]:
         ("127.0.0.1:8440 maxconn 1000", f"127.0.0.1:{upstream} maxconn 1"),
         ("http-reuse safe", "http-reuse always"),
     )
+    (folder / "haproxy.cfg").write_text(text)
+    with _running(["haproxy", "-db", "-f", str(folder / "haproxy.cfg")], port):
+        yield port
+
+
+@contextlib.contextmanager
+def balancer(folder: Path, upstreams: Sequence[int]) -> Iterator[int]:
+    """HAProxy with `deploy/haproxy.cluster.cfg` in front of three nodes; yields its port."""
+    _require("haproxy")
+    port = free_port()
+    nodes = [(f"node-{number}:8440", f"127.0.0.1:{upstream}") for number, upstream in enumerate(upstreams, 1)]
+    text = _configuration("haproxy.cluster.cfg", ("bind :8440 ", f"bind 127.0.0.1:{port} "), *nodes)
     (folder / "haproxy.cfg").write_text(text)
     with _running(["haproxy", "-db", "-f", str(folder / "haproxy.cfg")], port):
         yield port

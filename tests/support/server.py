@@ -16,6 +16,7 @@ from pathlib import Path
 
 from support.command_process import Process, start
 from support.ports import free_port
+from support.stores import find_test_store
 
 READY_SECONDS = 120.0  # also on a machine with much else to do
 STOP_SECONDS = 60.0
@@ -99,6 +100,8 @@ def start_server(
     data = data or folder / "data"
     log = folder / f"stderr-{time.monotonic_ns()}.log"
     arguments = [command, "--port", str(free_port()), "--data", str(data), *flags]
+    if command == "serve" and "--store" not in flags and (url := find_test_store(data)) is not None:
+        arguments += ["--store", url]
     with log.open("wb") as stderr:
         if before or module != "waypost":
             program = [*before, sys.executable, "-m", module]

@@ -9,8 +9,10 @@ from typing import Any
 
 import httpx2
 
+from support.stores import find_test_store, make_patient_store
 from waypost.app import Application, build, mint_locally
 from waypost.net.clock import ManualClock
+from waypost.registry.ports import OutboundSender
 from waypost.settings import Settings
 
 NOW = 1_780_000_000.0  # 2026-05-28
@@ -60,13 +62,17 @@ class Bench:
 
 
 @asynccontextmanager
-async def service(data: Path, *, clock: ManualClock | None = None, **settings: Any) -> AsyncIterator[Bench]:
+async def service(
+    data: Path, *, clock: ManualClock | None = None, sender: OutboundSender | None = None, **settings: Any
+) -> AsyncIterator[Bench]:
     """`async with service(tmp_path, anonymous_read=True) as bench:`"""
     clock = clock or ManualClock(NOW)
-    application = build(
-        Settings(**{"data": data, "store": "memory", "embedder": "none", "health_checks": False, **settings}),
-        clock=clock,
-    )
+    chosen = {"data": data, "store": "memory", "embedder": "none", "health_checks": False, **settings}
+    store = None
+    if (url := find_test_store(data, is_new=chosen["store"] == "memory")) is not None:
+        chosen["store"] = url
+        store = make_patient_store(url, data)
+    application = build(Settings(**chosen), clock=clock, peer_sender=sender, store=store)
     await application.start()
     bench = Bench(application, clock)
     try:

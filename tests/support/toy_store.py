@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from waypost.registry.memory_key_value import MemoryKeyValueStore
 from waypost.registry.ports import CommittedChange, NoteListener
 from waypost.settings.service import STORES, StoreKind
-from waypost.stores.memory import MemoryKeyValueStore, MemoryStore
+from waypost.stores.memory import MemoryStore
 
 ROW: Final = StoreKind(module="support.toy_store", doc="a toy, written when it is closed", is_durable=True)
 

@@ -63,4 +63,4 @@ def slow_space(embedder: BagOfWords) -> VectorSpace:
 
 def quick_space(embedder: BagOfWords) -> VectorSpace:
     """One vector of the text, computed when an agent is first used."""
-    return VectorSpace(embedder, CoarseQuantizer.single(DIMS), is_quick=True, has_examples=False, role=SpaceRole.STATIC)
+    return VectorSpace(embedder, CoarseQuantizer.single(DIMS), is_quick=True, examples_from=None, role=SpaceRole.STATIC)

@@ -100,6 +100,15 @@ def test_the_architecture_fits_on_a_few_screens() -> None:
     assert len((ROOT / "ARCHITECTURE.md").read_bytes()) <= 12 * 1024
 
 
+def test_the_architecture_has_every_package_in_its_tree() -> None:
+    tree = FENCE.findall((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"))[0]
+    listed = set(re.findall(r"(?:^  |  )(\w+/|\w+\.py)(?= )", tree, re.MULTILINE))
+    package = ROOT / "src" / "waypost"
+    present = {f"{path.parent.name}/" for path in package.glob("*/__init__.py")}
+    present |= {path.name for path in package.glob("[!_]*.py")}
+    assert not present - listed, f"add {present - listed} to the tree in ARCHITECTURE.md"
+
+
 @pytest.mark.parametrize(
     "path", [ROOT / "ARCHITECTURE.md", *sorted((DOCS / "internals").glob("*.md"))], ids=lambda p: p.name
 )
@@ -153,3 +162,13 @@ def _exists(name: str) -> bool:
     if "<" in name:
         return True
     return any(next(base.glob(name.rstrip("/")), None) is not None for base in (ROOT, ROOT / "src" / "waypost"))
+
+
+def test_each_rule_of_federation_names_tests_that_exist() -> None:
+    rows = [line for line in (DOCS / "internals" / "federation.md").read_text("utf-8").splitlines() if "| FED-" in line]
+    assert [row.split("|")[1].strip() for row in rows] == [f"FED-{number}" for number in range(1, 23)]
+    for row in rows:
+        named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", row)
+        assert named, row
+        for path, test in named:
+            assert f"def {test}(" in (ROOT / path).read_text("utf-8"), f"{path}::{test}"

@@ -27,11 +27,19 @@ def test_every_error_has_a_row_of_codes_and_a_line_in_the_docstring(kind: type[W
     assert kind in ERROR_CODES, f"add a row for {kind.__name__} to ERROR_CODES"
     listed = f" {kind.__name__} " in (errors.__doc__ or "")
     assert listed, f"add a line for {kind.__name__} to the tree in the docstring of errors.py"
-    assert kind.code in PROFILE_CODES | {"unavailable", "internal", "configuration"}
+    codes = PROFILE_CODES | {"unavailable", "internal", "configuration"}
+    assert kind.code in codes, f"inherit the code of {kind.__name__}: the profile has no others"
 
 
 def test_the_table_has_no_other_rows() -> None:
     assert set(ERROR_CODES) == set(tree())
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ERROR_CODES if kind.__base__ in ERROR_CODES])
+def test_a_row_stands_below_that_of_its_parent(kind: type[WaypostError]) -> None:
+    rows = list(ERROR_CODES)
+    parents = [rows.index(parent) for parent in kind.__bases__ if parent in ERROR_CODES]
+    assert max(parents) < rows.index(kind), f"move the row of {kind.__name__} below that of its parent"
 
 
 def test_an_error_without_a_row_of_its_own_takes_that_of_its_nearest_ancestor() -> None:

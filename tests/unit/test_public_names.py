@@ -38,6 +38,7 @@ PUBLIC = {
     "ValidationReport",
     "WaypostError",
     "__version__",
+    "conformance",
     "errors",
     "validate",
 }
@@ -53,7 +54,7 @@ def test_each_public_name_can_be_imported() -> None:
         assert getattr(waypost, name) is not None
 
 
-@pytest.mark.parametrize("name", sorted(PUBLIC - {"__version__", "errors"}))
+@pytest.mark.parametrize("name", sorted(PUBLIC - {"__version__", "conformance", "errors"}))
 def test_each_public_name_has_an_example_that_is_valid_python(name: str) -> None:
     documentation = inspect.getdoc(getattr(waypost, name)) or ""
     if ">>>" in documentation:
@@ -62,6 +63,32 @@ def test_each_public_name_has_an_example_that_is_valid_python(name: str) -> None
     _, mark, example = documentation.partition("Example:\n")
     assert mark, "give it an Example"
     compile(f"async def example():\n{textwrap.indent(textwrap.dedent(example), '    ')}", name, "exec")
+
+
+@pytest.mark.parametrize(
+    "kind", [waypost.Announcer, waypost.Discovery, waypost.Finder, waypost.LiveAgent, waypost.KeptAgent, waypost.Agent]
+)
+def test_each_method_of_other_classes_describes_its_arguments(kind: type) -> None:
+    for name, member in vars(kind).items():
+        method = getattr(member, "__func__", member)
+        if inspect.isfunction(method) and not name.startswith("_"):
+            arguments = [
+                each for each in inspect.signature(method).parameters if each not in ("self", "cls", "members")
+            ]
+            assert [each for each in arguments if f"{each}: " not in (inspect.getdoc(method) or "")] == [], name
+
+
+def test_the_blocking_client_has_the_same_methods_with_the_same_arguments() -> None:
+    def signatures(client: type) -> dict[str, list[str]]:
+        found = {
+            name: list(inspect.signature(each).parameters)
+            for name, each in inspect.getmembers(client, inspect.isfunction)
+        }
+        return {name: arguments for name, arguments in found.items() if not name.startswith("_")}
+
+    blocking = signatures(waypost.SyncClient)
+    awaited = signatures(waypost.Client)
+    assert blocking == {{"aclose": "close"}.get(name, name): arguments for name, arguments in awaited.items()}
 
 
 @pytest.mark.parametrize("client", [waypost.Client, waypost.SyncClient])
@@ -74,6 +101,24 @@ def test_each_method_of_a_client_describes_its_arguments(client: type) -> None:
             assert [each for each in arguments if f"{each}: " not in documentation] == [], name
         if "await " in documentation:
             assert client is waypost.Client, f"the example of SyncClient.{name} does not block"
+
+
+def test_a_result_is_shown_on_one_short_line() -> None:
+    candidate = {"id": "https://a.example/translator", "name": "Translator", "description": "long " * 500, "score": 0.5}
+    result = waypost.SearchResult.parse({"candidates": [{**candidate, "match": "strong"}] * 50})
+    agent = waypost.Agent("a", "A", "long " * 500)
+    change = {"type": "registered", "id": "a", "at": "2026-01-01T00:00:00Z", "etag": "1", "agent": agent}
+    shown = [
+        result,
+        result.candidates[0],
+        agent,
+        waypost.Page.parse({"agents": [agent] * 50, "next_cursor": "x" * 300}),
+        waypost.Change.parse(change),
+        waypost.SyncClient("http://127.0.0.1:1"),
+        waypost.Client("http://127.0.0.1:1"),
+    ]
+    assert [repr(each) for each in shown if "\n" in repr(each) or len(repr(each)) > 120] == []
+    assert repr(result) == "<SearchResult 50 candidates, best 'https://a.example/translator'>"
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -9,14 +9,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from waypost.app.core import AppContext, Core
 from waypost.app.outbound import Outbound
+from waypost.app.peers import make_peers
 from waypost.app.service_keys import KeyRing
 from waypost.errors import FetchFailed
-from waypost.federation.feed import Feed
 from waypost.federation.service import PeerService
 from waypost.messaging.invitations import InvitationStore
 from waypost.model.principal import PUBLIC
 from waypost.net.outbound import OutboundClient
-from waypost.registry.ports import Clock
+from waypost.registry.ports import Clock, OutboundSender
 from waypost.server.api.adp.invitations import InvitationApi
 from waypost.server.api.profile.api import ProfileApi
 from waypost.server.api.rest.changes import WatchApi
@@ -56,11 +56,12 @@ def make_security(context: AppContext, core: Core, client: OutboundClient) -> Se
         clock,
         issuers=issuers,
         credentials=core.registry.credentials,
+        nodes=context.count_nodes,
     )
     return Security(
         authenticator=authenticator,
         issuers=issuers,
-        rates=make_rates(settings, clock),
+        rates=make_rates(settings, clock, context.count_nodes),
         request_log=RequestLog(logs_all=settings.access_log),
         origin=TrustedProxies(settings.trusted_proxies),
         hosts=_make_trusted_hosts(context, core),
@@ -138,7 +139,14 @@ class Apis(msgspec.Struct, frozen=True, kw_only=True):
     peers: PeerService
 
 
-def make_apis(context: AppContext, core: Core, outbound: Outbound, security: Security, hosted: HostedAgents) -> Apis:
+def make_apis(
+    context: AppContext,
+    core: Core,
+    outbound: Outbound,
+    security: Security,
+    hosted: HostedAgents,
+    peer_sender: OutboundSender,
+) -> Apis:
     registry, renderer = core.registry, core.renderer
     invitation_store = InvitationStore(core.key_value_store, context.clock.now)
     invitations = InvitationApi(
@@ -150,8 +158,17 @@ def make_apis(context: AppContext, core: Core, outbound: Outbound, security: Sec
         renderer.base_url.rstrip("/"),
         security.authenticator,
     )
+    identity = OwnIdentity(context.keys.identity, context.clock)
+    peers = make_peers(
+        context,
+        core,
+        outbound,
+        peer_sender,
+        identity.current,
+        lambda: [replaced.key for replaced in identity.replaced()],
+    )
     return Apis(
-        profile=ProfileApi(registry, DocumentReader(registry, renderer)),
+        profile=ProfileApi(registry, DocumentReader(registry, renderer), peers.asker),
         watch=WatchApi(registry, security.authenticator.authenticate, security.origin),
         well_known=WellKnownApi(
             registry,
@@ -163,24 +180,5 @@ def make_apis(context: AppContext, core: Core, outbound: Outbound, security: Sec
         ),
         invitations=invitations,
         invitation_store=invitation_store,
-        peers=_make_peers(context, core, outbound),
+        peers=peers,
     )
-
-
-def _make_peers(context: AppContext, core: Core, outbound: Outbound) -> PeerService:
-    identity = OwnIdentity(context.keys.identity, context.clock)
-    peers = PeerService(
-        core.registry,
-        outbound.client,
-        lambda may_reexport: Feed(core.registry, context.base_url.rstrip("/"), identity.current, may_reexport),
-    )
-    gauge = core.metrics.add_gauge
-    gauge("peers", "Registries that this service follows.", lambda: len(peers.list()))
-    gauge("peers_failing", "Peers whose last pull failed.", lambda: sum(p.state == "failing" for p in peers.list()))
-    gauge("peer_records", "Agents that peers sent.", lambda: sum(p.records for p in peers.list()))
-    gauge(
-        "peer_lag_seconds",
-        "The longest lag of a peer.",
-        lambda: max((p.lag_seconds or 0 for p in peers.list()), default=0),
-    )
-    return peers

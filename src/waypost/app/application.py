@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
@@ -36,6 +37,7 @@ from waypost.server.http.metrics import Metrics
 from waypost.server.http.tls import TlsContext
 from waypost.server.renderer import Renderer
 from waypost.settings import Settings
+from waypost.stores import ClusterStore
 
 
 class Application(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +89,13 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
             self.tasks.append(asyncio.create_task(self.follower.reporter.run(), name="report metrics"))
         elif self.settings.samples:
             await load_samples(self.registry)
+
+    @property
+    def needs_reload(self) -> bool:
+        """Whether a node of a cluster ended because its database has another history than its replica."""
+        if not self.settings.is_cluster or self.follower is not None:
+            return False
+        return cast(ClusterStore, self.store).has_other_history
 
     def warm_up(self) -> None:
         """Load models and read files ahead in threads; requests are answered meanwhile."""

@@ -79,6 +79,10 @@ def make_backup(data: Path, target: Path) -> BackupManifest:
             path="data",
             hint="Name the data folder of the service with --data. A service with `store = memory` keeps nothing.",
         )
+    if target.exists() and not target.is_file():  # a device would be replaced by the file
+        raise ConfigurationError(
+            f"{target} is not a file, so it is not replaced by the backup.", path="FILE", hint="Name a file."
+        )
     with _private_folder(target.absolute().parent, ".waypost-backup-") as work:
         try:
             files = [*_copy_databases(data, work), *_copy_small_files(data, work)]

@@ -11,7 +11,7 @@ from waypost.app.messaging import Messaging
 from waypost.app.outbound import make_client, make_outbound
 from waypost.app.workers import WorkerSlot
 from waypost.registry.jobs.periodic import PeriodicJobs, guard_chore
-from waypost.registry.ports import Clock, Store
+from waypost.registry.ports import Clock, OutboundSender, Store
 from waypost.server.auth.authenticator import make_tls
 from waypost.settings import Settings
 
@@ -25,16 +25,17 @@ def build(
     slot: WorkerSlot | None = None,
     started_at: float | None = None,
     shared_keys: SharedKeyFiles | None = None,
+    peer_sender: OutboundSender | None = None,
 ) -> Application:
-    """The service of these settings; `slot` is that of this process, `shared_keys` those of its cluster. Nothing is opened
-    before `Application.start`."""
+    """The service of these settings; `slot` is that of this process, `shared_keys` those of its cluster; `peer_sender` sends
+    requests to peers, by default the HTTP client. Nothing is opened before `Application.start`."""
     context = make_context(settings, clock, port, slot, started_at)
     client = make_client(context)
     core = make_core(context, client, store)
     outbound = make_outbound(context, core, client)
     security = make_security(context, core, client)
     hosted = make_hosted_agents(context, core)
-    apis = make_apis(context, core, outbound, security, hosted)
+    apis = make_apis(context, core, outbound, security, hosted, peer_sender or client)
     messaging = Messaging(context, core, outbound, hosted, apis)
     monitoring = make_monitoring(core, apis, messaging)
     http_app = make_http_app(context, core, outbound, security, hosted, apis, messaging, monitoring)

@@ -65,6 +65,15 @@ class AppContext(msgspec.Struct, frozen=True, kw_only=True):
         return self.slot is None or self.slot.writes
 
     @property
+    def node_url(self) -> str | None:
+        """Where other nodes of the cluster reach this one; None without a cluster, and if that is not known."""
+        return self.settings.internal_url(self.port) if self.settings.is_cluster else None
+
+    def count_nodes(self) -> int:
+        """The nodes of the cluster that are alive, this one included."""
+        return 1 if self.slot is None else self.slot.table.nodes
+
+    @property
     def checks_health(self) -> bool:
         return self.settings.health_checks is not False and self.writes
 
@@ -235,7 +244,7 @@ def make_core(context: AppContext, client: OutboundClient, store: Store | None) 
     registry = _make_registry(context, store, models, client, metrics)
     metrics.add_gauge("write_queue", "Writes that are not durable yet.", lambda: registry.writes_waiting)
     if settings.is_cluster and context.writes:
-        _add_cluster_gauges(metrics, cast(ClusterStore, store))
+        _add_cluster_gauges(context, metrics, cast(ClusterStore, store))
     key_value_store = backend.make_key_value_store(settings.data)
     audit_trail = _make_audit_trail(context, store)
     return Core(
@@ -253,15 +262,28 @@ def make_core(context: AppContext, client: OutboundClient, store: Store | None) 
 def _make_store(context: AppContext, backend: StoreBackend) -> Store:
     clock, data = context.clock, context.settings.data
     if isinstance(clock, ClusterClock) and context.writes:
-        return cast(ClusterBackend, backend).make_store(data, on_time=clock.follow)
+        on_nodes = context.slot.table.set_nodes if context.slot is not None else lambda count: None
+        return cast(ClusterBackend, backend).make_store(data, on_time=clock.follow, on_nodes=on_nodes)
     return backend.make_store(data, read_only=not context.writes)
 
 
-def _add_cluster_gauges(metrics: Metrics, store: ClusterStore) -> None:
+def _add_cluster_gauges(context: AppContext, metrics: Metrics, store: ClusterStore) -> None:
+    metrics.add_gauge("cluster_nodes", "Nodes of the cluster that are alive.", context.count_nodes)
     metrics.add_gauge(
         "cluster_staleness_seconds", "Time since this node had everything of the cluster.", lambda: store.stale_seconds
     )
-    metrics.add_gauge("cluster_lost_races", "Groups of writes that were decided again.", lambda: store.races)
+    stats = store.stats
+    add = metrics.add_gauge
+    add("cluster_database_away", "1 while this node cannot reach the database.", lambda: float(stats.is_away))
+    add("cluster_groups", "Groups of writes that this node put into the log.", lambda: stats.groups)
+    add("cluster_grouped_writes", "Writes in these groups.", lambda: stats.writes)
+    add("cluster_lost_races", "Groups of writes that were decided again.", lambda: stats.lost_races)
+    add("cluster_log_rows", "Rows of the log that this node applied.", lambda: stats.rows)
+    add(
+        "cluster_feed_lag_seconds",
+        "Time from the commit of the last row of the log to its arrival at this node.",
+        lambda: stats.feed_lag_seconds,
+    )
 
 
 def make_chore_check(context: AppContext, store: Store) -> ChoreCheck:

@@ -18,6 +18,7 @@ from waypost.model.principal import SCOPE_ADMIN, Principal
 from waypost.net.clock import SystemClock
 from waypost.registry.ports import Clock, KeyValueWrite
 from waypost.server.api.a2a.api import A2A_ROUTES, A2aApi
+from waypost.server.api.adp.agp.tunnel import NodeTunnel
 from waypost.server.api.adp.agp.websocket import CHAT_PATH, AgpProxy, AgpWebSocketApp
 from waypost.server.api.agent_framework.api import AGENT_FRAMEWORK_ROUTES, AfHandler, AfOptions, AgentFrameworkApi
 from waypost.server.api.agent_framework.registry_directory import RegistryDirectory
@@ -44,7 +45,7 @@ from waypost.server.auth.sessions import SIGN_IN_PARAMETER, WebSessions, make_se
 from waypost.server.http.app import AsgiRoot, HttpApp
 from waypost.server.http.asgi import App
 from waypost.server.http.follower import FollowerApp, LeaderCheck, MetricsReporter, UpstreamPool
-from waypost.server.http.freshness import ConfirmReads, FreshReads
+from waypost.server.http.freshness import ConfirmReads, ConsistencyTokens, FreshReads
 from waypost.server.http.routing import Route
 from waypost.server.http.server import worker_socket_path
 from waypost.server.renderer import DocumentReader
@@ -110,7 +111,7 @@ def make_http_app(
             ZoneApi(registry, hosted.documents, hosted.service, read_certificate(settings.tls_cert)),
             TrustStoreApi(registry),
             ApiKeysApi(registry.api_keys, settings.require_authentication),
-            _make_doctor(context, core, security),
+            _make_doctor(context, core, security, apis),
             apis.watch,
             PeersApi(apis.peers),
             reference,
@@ -127,7 +128,7 @@ def make_http_app(
         rates=security.rates,
         answer_rpc=rtfs.answer_calls,
     )
-    ard = ArdApi(registry, core.renderer)
+    ard = ArdApi(registry, core.renderer, apis.peers)
     tools = make_tools(registry, DocumentReader(registry, core.renderer), apis.profile.find, ard.search)
     mcp = McpApi(tools, anonymous_read=settings.anonymous_read, rates=security.rates)
     return HttpApp(
@@ -155,7 +156,7 @@ def make_http_app(
     )
 
 
-def _make_doctor(context: AppContext, core: Core, security: Security) -> DoctorApi:
+def _make_doctor(context: AppContext, core: Core, security: Security, apis: Apis) -> DoctorApi:
     issuers = security.issuers
     return DoctorApi(
         core.registry,
@@ -163,6 +164,7 @@ def _make_doctor(context: AppContext, core: Core, security: Security) -> DoctorA
         lambda: issuers.unavailable() if issuers is not None else (),
         core.models.are_available,
         cast(ClusterStore, core.store).inspect_database if context.settings.is_cluster and context.writes else None,
+        apis.peers.inspect,
     )
 
 
@@ -220,7 +222,9 @@ def _make_pages(
             sessions=sessions,
             importer=outbound.importer,
             watch=apis.watch,
-            reference=reference.rows,
+            reference=reference.values,
+            peers=apis.peers,
+            workers=context.slot.table.stats if context.slot is not None else None,
             open_access=context.settings.open,
             rates=security.rates,
             origin=security.origin,
@@ -277,7 +281,11 @@ def make_follower(context: AppContext, core: Core, apis: Apis, http_app: HttpApp
     upstream = UpstreamPool(worker_socket_path(context.settings.data))
     return FollowerParts(
         app=FollowerApp(
-            http_app, follower, upstream, LeaderCheck(upstream).confirm if context.settings.is_cluster else None
+            http_app,
+            follower,
+            upstream,
+            ConsistencyTokens(core.registry.cursors),
+            LeaderCheck(upstream).confirm if context.settings.is_cluster else None,
         ),
         upstream=upstream,
         reporter=MetricsReporter(core.metrics, upstream, slot.number),
@@ -299,7 +307,11 @@ def make_asgi_root(
 ) -> AsgiRoot:
     http: App = http_app if follower is None else follower.app
     if confirm_reads is not None:
-        http = FreshReads(http, confirm_reads)
+        position = None
+        if context.settings.reads == "bounded":
+            store = cast(ClusterStore, core.store)
+            position = lambda: store.position  # noqa: E731
+        http = FreshReads(http, confirm_reads, ConsistencyTokens(core.registry.cursors), position)
     announce = AnnounceWebSocket(
         http,
         http_app.refuse,
@@ -323,6 +335,7 @@ def make_asgi_root(
             security.hosts,
             security.origin,
             http_app.refuse,
+            tunnel=NodeTunnel(core.registry.cursors, context.clock.now) if context.settings.is_cluster else None,
         )
     else:  # one process has all conversations
         chat = AgpProxy(worker_socket_path(context.settings.data))

@@ -6,7 +6,7 @@ The leader runs tasks and deliveries; followers only read, and forward writes.
 from __future__ import annotations
 
 from waypost.app.apis import Apis, HostedAgents
-from waypost.app.core import AppContext, Core
+from waypost.app.core import AppContext, Core, make_chore_check
 from waypost.app.outbound import Outbound
 from waypost.messaging.invitations import INVITATION_KIND
 from waypost.messaging.peers import PeerKeyChain, PinnedKeys, RegisteredKeys
@@ -25,6 +25,7 @@ from waypost.server.api.adp.tasks import ServiceTasks, TaskApi
 from waypost.server.auth.authenticator import ADMIN
 from waypost.server.http.routing import Route
 
+_POLL_SECONDS = 0.5  # a task for a worker that waits here may be accepted by another node
 _WEBHOOK_PATH = "/agent/webhook"
 _GAUGES = {
     "tasks_open": (OPEN_TASK_KIND, "Tasks that are not done."),
@@ -62,8 +63,8 @@ class Messaging:
 
         self._store = store
         self._now = now
-        self.agents = AgpAgents(registry, store, hosted.keys, peers, own_id, apis.profile.find)
-        self.tasks = TaskStore(store, now)
+        self.agents = AgpAgents(registry, store, hosted.keys, peers, own_id, apis.profile.find, context.node_url)
+        self.tasks = TaskStore(store, now, poll_seconds=_POLL_SECONDS if context.settings.is_cluster else None)
         self.swarms = SwarmStore(store, now, self.tasks.wake_up.set, send_to_member)
         signatures = RequestVerifier(key_of, store, now, context.clock.latest)
         requesters = Requesters(
@@ -73,7 +74,9 @@ class Messaging:
         remote = RemoteAgentClient(outbound.client, hosted.keys.key_of, own_id, webhook, now, elsewhere.tasks_url)
         service_tasks = ServiceTasks(apis.profile.find)
         deliveries = CallbackQueue(store, remote, now)
-        self.runner = TaskRunner(self.tasks, service_tasks.execute, remote, deliveries, now=now)
+        self.runner = TaskRunner(
+            self.tasks, service_tasks.execute, remote, deliveries, now=now, may_do=make_chore_check(context, core.store)
+        )
         self._apis = (
             TaskApi(self.tasks, requesters, service_tasks, signatures, outbound.client, hosted.documents.origin),
             SwarmApi(self.swarms, requesters, outbound.client),

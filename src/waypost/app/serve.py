@@ -7,18 +7,21 @@ import gc
 import logging
 import os
 import signal
+import socket
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import uvloop
 
 from waypost import limits
+from waypost.app.application import Application
 from waypost.app.build import build
 from waypost.app.cluster import join_cluster
-from waypost.app.workers import Supervisor, WorkerSlot, WorkerTable
-from waypost.errors import ConfigurationError
+from waypost.app.workers import RELOAD_EXIT_CODE, Supervisor, WorkerSlot, WorkerTable
+from waypost.errors import ConfigurationError, StoreUnavailable
 from waypost.files import restrict_modes
 from waypost.net.clock import SystemClock
 from waypost.registry.ports import Clock
@@ -42,44 +45,95 @@ log = logging.getLogger("waypost")
 
 _UMASK = 0o077
 _NAMED_FILES = 5  # in a log line
+_RELOAD_TRIES = 60
+_RELOAD_PAUSE_SECONDS = 1.0
 
 
 async def serve(settings: Settings, *, ready: Callable[[str], None]) -> None:
     """Run in one process until SIGTERM or SIGINT. `ready` gets the base URL when requests are answered."""
     bound = bind_socket(settings.host, settings.port)
+    _warn_if_open(settings)
+    application = await _start_application(settings, bound)
+    ready_once = _OnceReady(ready)
+    while await _serve_application(application, bound, ready_once):
+        # The address stays bound meanwhile, and connections wait.
+        application = await _retry_start(partial(_start_application, settings, bound))
+
+
+class _OnceReady:
+    """Calls a function the first time only."""
+
+    def __init__(self, ready: Callable[[str], None]) -> None:
+        self._ready: Callable[[str], None] | None = ready
+
+    def __call__(self, url: str) -> None:
+        ready, self._ready = self._ready, None
+        if ready is not None:
+            ready(url)
+
+
+async def _start_application(settings: Settings, bound: socket.socket) -> Application:
     slot = WorkerTable().slot(0)
     slot.take(os.getpid())
     shared_keys = await join_cluster(settings)
     application = build(settings, port=bound.getsockname()[1], slot=slot, shared_keys=shared_keys)
-    _warn_if_open(settings)
     await application.start()
+    slot.set_ready()
+    return application
+
+
+async def _serve_application(application: Application, bound: socket.socket, ready: Callable[[str], None]) -> bool:
+    """Serve until a signal; returns whether the application is to be built again, because its database has another history
+    than its replica. `bound` is closed with the listener, unless it is."""
 
     def on_start() -> None:
-        slot.set_ready()
         ready(application.base_url)
         application.warm_up()
 
+    def stop_listening() -> None:
+        if not application.needs_reload:
+            bound.close()  # else connections would wait for a service that ends
+
+    settings, listening = application.settings, bound.dup()
     try:
         server = HttpServer(
             application.app,
             on_start=on_start,
             on_exit=application.make_exit_handler(),
+            on_close=stop_listening,
             tls=application.tls,
             table=_make_table(settings),
             admission=_make_admission(settings, application.metrics),
         )
-        await server.serve(sockets=[bound])
+        await server.serve(sockets=[listening])
     finally:
         await application.stop()
+    return application.needs_reload and not server.force_exit
+
+
+async def _retry_start(start: Callable[[], Awaitable[Application]]) -> Application:
+    """The database may be away again for a moment."""
+    for _ in range(_RELOAD_TRIES):
+        try:
+            return await start()
+        except StoreUnavailable as error:
+            log.warning("%s Trying again.", error.message)
+            await asyncio.sleep(_RELOAD_PAUSE_SECONDS)
+    return await start()
 
 
 async def serve_worker(settings: Settings, slot: WorkerSlot, port: int, clock: Clock, started_at: float) -> None:
     """Run one of several processes. The first one writes, the others follow it; all have the same start time."""
-    shared_keys = await join_cluster(settings) if slot.writes else None
-    application = build(settings, clock=clock, port=port, slot=slot, started_at=started_at, shared_keys=shared_keys)
+
+    async def start() -> Application:
+        shared_keys = await join_cluster(settings) if slot.writes else None
+        application = build(settings, clock=clock, port=port, slot=slot, started_at=started_at, shared_keys=shared_keys)
+        await application.start()
+        return application
+
     if slot.writes:
         _warn_if_open(settings)
-    await application.start()
+    application = await (_retry_start(start) if slot.stats().restarts else start())
     inner = None
     path = worker_socket_path(settings.data)
     if slot.writes:
@@ -106,6 +160,8 @@ async def serve_worker(settings: Settings, slot: WorkerSlot, port: int, clock: C
         if slot.writes:
             remove_worker_socket(path)
         await application.stop()
+    if application.needs_reload:
+        sys.exit(RELOAD_EXIT_CODE)
 
 
 def _make_table(settings: Settings) -> ConnectionTable:

@@ -2,6 +2,7 @@
 
     start the leader -> it is ready -> start the followers -> all are ready -> supervise
     a process exits unexpectedly -> restart it after a growing pause -> it fails to become ready too often: stop all
+    the leader ends with RELOAD_EXIT_CODE -> restart it, and the followers once it is ready: they follow other files
     stop signal -> stop the followers, then the leader, which answers forwarded requests until they have ended
 
 The supervisor has one thread and no event loop, so that it may fork at any time. A forked process returns from `run` with
@@ -28,6 +29,7 @@ _WORD_BYTES = 8
 _HEAD = 0  # the word of the newest revision
 _CREDENTIALS = 1  # the word that counts changes of API keys and revocations
 _CLOCK = 2  # two words: the offsets of the cluster's clock
+_NODES = 4  # the word that counts the nodes of the cluster that are alive
 _FIRST_SLOT = 8  # words before it belong to the table
 _SLOT_WORDS = 8  # one cache line, so that slots do not slow each other down
 _PID, _REVISION, _READY, _STARTS = range(4)
@@ -41,6 +43,7 @@ _MAX_FALSE_STARTS = 6  # in a row, of one process
 _STOP_SECONDS = 8.0  # more than the grace period of a request in flight
 _ORPHAN_SECONDS = 10.0
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+RELOAD_EXIT_CODE = 3  # of a leader whose replica is to be loaded again
 _SIGNALS = frozenset((*_STOP_SIGNALS, signal.SIGCHLD))
 
 
@@ -62,6 +65,10 @@ class WorkerTable:
         if revision > self._words[_HEAD]:
             self._words[_HEAD] = revision
 
+    def forget_head(self) -> None:
+        """Before the leader loads an earlier state, while no process reads."""
+        self._words[_HEAD] = 0
+
     @property
     def credential_changes(self) -> int:
         """How often API keys or revocations have changed."""
@@ -75,6 +82,15 @@ class WorkerTable:
     def clock_offsets(self) -> memoryview[int]:
         """Microseconds, signed, that the clock of the cluster is ahead of this machine's."""
         return self._words.cast("B").cast("q")[_CLOCK : _CLOCK + 2]
+
+    @property
+    def nodes(self) -> int:
+        """The nodes of the cluster that are alive, at least this one."""
+        return max(1, self._words[_NODES])
+
+    def set_nodes(self, count: int) -> None:
+        """Called by the process that writes."""
+        self._words[_NODES] = count
 
     def slot(self, number: int) -> WorkerSlot:
         return WorkerSlot(self, number, self._words[_FIRST_SLOT + _SLOT_WORDS * number :][:_SLOT_WORDS])
@@ -140,6 +156,7 @@ class Supervisor:
         self._table = table
         self._on_ready = on_ready
         self._is_ready = False
+        self._is_reloading = False
         self._running: dict[int, WorkerSlot] = {}  # by process id
         self._due: dict[int, float] = {0: 0.0}  # start times by slot number
         self._started: dict[int, float] = {}
@@ -193,9 +210,13 @@ class Supervisor:
 
     def _check_readiness(self) -> None:
         """Start the followers when the leader is ready; report the service as ready when all are."""
+        slots = self._table.slots()
+        if self._is_reloading and slots[0].is_ready:
+            self._is_reloading = False
+            running = {slot.number for slot in self._running.values()}
+            self._due.update((slot.number, 0.0) for slot in slots[1:] if slot.number not in running)
         if self._is_ready or self._is_stopping:
             return
-        slots = self._table.slots()
         if slots[0].is_ready and len(self._started) == 1:
             self._due.update((slot.number, 0.0) for slot in slots[1:])
         if all(slot.is_ready for slot in slots):
@@ -210,7 +231,7 @@ class Supervisor:
         times = list(self._due.values())
         if self._kill_at is not None:
             times.append(self._kill_at)
-        if not self._is_ready and not self._is_stopping:
+        if (not self._is_ready or self._is_reloading) and not self._is_stopping:
             times.append(now + _POLL_SECONDS)
         return max(0.0, min(times, default=now + _IDLE_SECONDS) - now)
 
@@ -240,6 +261,11 @@ class Supervisor:
     def _on_exit(self, slot: WorkerSlot, pid: int, code: int) -> None:
         if self._is_stopping:
             return
+        if slot.writes and code == RELOAD_EXIT_CODE:
+            self._reload()
+            return
+        if self._is_reloading and not slot.writes:
+            return  # started again when the leader is ready
         number, role = slot.number, slot.stats().role
         is_steady = time.monotonic() - self._started[number] >= _STEADY_SECONDS
         self._failures[number] = 1 if is_steady else self._failures.get(number, 0) + 1
@@ -251,6 +277,14 @@ class Supervisor:
         pause = min(_RESTART_SECONDS * 2 ** (self._failures[number] - 1), _RESTART_MAX_SECONDS)
         log.warning("process %d (%s) ended with %d; restarting in %.1f s", pid, role, code, pause)
         self._due[number] = time.monotonic() + pause
+
+    def _reload(self) -> None:
+        """Restart all: the leader first, the others follow what it loads."""
+        self._is_reloading = True
+        self._table.forget_head()
+        self._due = {0: time.monotonic()}
+        for pid in self._running:
+            os.kill(pid, signal.SIGTERM)
 
     # --- Stopping --------------------------------------------------------------------------------
 

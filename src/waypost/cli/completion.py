@@ -44,6 +44,15 @@ def complete_facet(name: str) -> Completer:
     return complete
 
 
+def complete_peer(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Names of the registries that the service follows."""
+    try:
+        with _client(context) as client:
+            return [peer.name for peer in client.peers_list() if peer.name.startswith(incomplete)]
+    except WaypostError:
+        return []
+
+
 def complete_dialect(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     return [name for name in DIALECTS if name.startswith(incomplete)]
 

@@ -9,6 +9,7 @@ import gc
 import os
 import sys
 from difflib import get_close_matches
+from errno import ENOSPC
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -17,11 +18,12 @@ import click
 from waypost.cli.commands.service.installation import describe_version
 from waypost.cli.options import find_output_option, shared_options
 from waypost.cli.output import error_format, report_error, report_usage_error
-from waypost.errors import ERROR_CODES, InvalidParameter, WaypostError, error_codes
+from waypost.errors import ERROR_CODES, InvalidParameter, StorageFull, WaypostError, error_codes
 
 EXIT_USAGE = ERROR_CODES[InvalidParameter].exit
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
+_FULL_HINT = "Free some space and run the command again."
 
 # Libraries read these when they are loaded, which happens after `run`. Requests already run in parallel: threads within one
 # matrix product would only compete for the cores.
@@ -84,7 +86,13 @@ COMMAND_GROUPS = {
         "audit": LazyCommand("trust.audit", "audit", "Show the audit trail."),
     },
     "Operate": {
+        "stats": LazyCommand("service.stats", "stats", "Count the agents, and show the state of the service."),
         "doctor": LazyCommand("service.doctor", "doctor", "Check the security and health of a deployment."),
+        "conformance": LazyCommand(
+            "service.conformance",
+            "conformance",
+            "Check any registry or agent by the requirements of the specifications.",
+        ),
         "backup": LazyCommand(
             "service.recovery", "backup", "Write a backup of the data folder, also while the service runs."
         ),
@@ -198,6 +206,13 @@ def _run_command(arguments: list[str] | None) -> int:
         return error_codes(error).exit
     except BrokenPipeError:
         return _discard_stdout()
+    except OSError as error:
+        if error.errno != ENOSPC:
+            raise
+        _discard_stdout()
+        full = StorageFull(f"The disk is full: {error.filename or 'the output'} is not complete.", hint=_FULL_HINT)
+        report_error(full)
+        return error_codes(full).exit
     return outcome if isinstance(outcome, int) else 0
 
 

@@ -114,6 +114,8 @@ def show_candidate(printer: Printer, place: int, candidate: Candidate, *, explai
     if candidate.health is not None and candidate.health.state != "healthy":
         state = candidate.health.state
         head.append(f"  {sanitize(HEALTH_WORDS.get(state, state))}", style="red")
+    if candidate.federation is not None:
+        head.append(f"  from {sanitize(candidate.federation.origin_service)}", style="dim")
     if candidate.provisional:
         head.append("  provisional", style="dim")
     printer.line(head)
@@ -131,7 +133,8 @@ def show_candidate(printer: Printer, place: int, candidate: Candidate, *, explai
 def _evidence_lines(candidate: Candidate) -> Iterator[Text]:
     if candidate.score is not None:
         yield _evidence_line("score", f"{candidate.score:.2f}")
-    components = sorted(candidate.score_components.items(), key=lambda item: -item[1])
+    shown = ((name, share) for name, share in candidate.score_components.items() if round(share, 2))
+    components = sorted(shown, key=lambda item: -item[1])
     width = max((len(name) for name, _ in components), default=0)
     for name, share in components:
         line = Text().append(f"    {sanitize(name):<{width}}  ", style="dim").append(bar(share), style="green")

@@ -1,4 +1,5 @@
-"""Calls of agents by their own bindings, without I/O: A2A (1.0 and 0.3), MCP (streamable HTTP) and plain HTTP.
+"""Calls of agents by their own bindings, without I/O: A2A (1.0 and 0.3), MCP (streamable HTTP) and plain HTTP. AGP is a
+conversation: `agp_call.py`.
 
 A call is a generator: it yields the requests to send (or the pause before the next one), receives their responses, and returns
 the answer. `Client.call` and `SyncClient.call` drive it.
@@ -42,6 +43,9 @@ _VERSION_NOT_SUPPORTED: Final = -32009  # A2A 1.0
 _UNFINISHED: Final = frozenset(("submitted", "working", "TASK_STATE_SUBMITTED", "TASK_STATE_WORKING"))
 _FAILED: Final = frozenset(("failed", "rejected", "TASK_STATE_FAILED", "TASK_STATE_REJECTED"))
 _ANSWER_MEMBERS: Final = ("output", "text", "answer", "message", "response", "result")
+
+CALLABLE_SCHEMES: Final = ("https", "http", "wss", "ws")
+AGP: Final = "agp"  # a signed conversation, see agp_call.py
 
 AddressCheck: TypeAlias = Callable[[str, int], None]
 
@@ -161,7 +165,7 @@ def choose_target(agent: Agent, policy: BindingPolicy, trust: str | None) -> Cal
     raise InvalidRequest(
         f"No binding of {agent.id!r} can be called: {'; '.join(reasons) or 'it has none'}.",
         path="bindings",
-        hint="A2A (JSON-RPC and REST), MCP over HTTP and plain HTTP can be called.",
+        hint="A2A (JSON-RPC and REST), MCP over HTTP, AGP and plain HTTP can be called.",
     )
 
 
@@ -174,8 +178,8 @@ def _reason_not_callable(binding: Mapping[str, Any]) -> str | None:
         return "gRPC needs a client of its own"
     if protocol == "mcp-package" or endpoint.startswith("pkg:"):
         return "the MCP server is a program that runs on your machine: add it to your MCP host"
-    if protocol == "agp":
-        return "AGP is a signed conversation: use `waypost call` or `LiveAgent.chat`"
+    if protocol == AGP:
+        return None
     if _ADP_RESIDUE in binding:
         return "an ADP endpoint for tasks: use `waypost task send` or `Client.send_task`"
     if protocol not in _CALLS:

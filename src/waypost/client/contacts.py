@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 from collections.abc import Callable
-from typing import Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 from urllib.parse import urlsplit
 
 import httpx2
 import msgspec
 
-from waypost.client.aio.client import Client
 from waypost.domains.resolver import DomainResolver
 from waypost.errors import FetchFailed, FingerprintMismatch, InvalidKey, NotFound, Unavailable, WaypostError
 from waypost.messaging.peers import KeySource, PeerIdentity, find_dns_key
@@ -19,6 +18,9 @@ from waypost.model.json import JsonObject, parse_object
 from waypost.model.names import domain_of
 from waypost.model.resolution import Resolution
 from waypost.trust.checks.adp import FINGERPRINT, parse_full_key
+
+if TYPE_CHECKING:
+    from waypost.client.requests import Document
 
 _VERIFIED = "verified"
 _WELL_KNOWN = "/.well-known/agent.json"
@@ -43,6 +45,27 @@ class Contacts(Protocol):
 
         Args:
             agent: The Agent URI.
+        """
+        ...
+
+
+class RegistryLookup(Protocol):
+    """The methods of `Client` that find an agent."""
+
+    async def resolve(self, name: str) -> Resolution:
+        """Resolve a domain or an Agent URI.
+
+        Args:
+            name: The domain or Agent URI.
+        """
+        ...
+
+    async def document(self, id: str, as_: str = "profile") -> Document:  # noqa: A002
+        """One agent in a dialect.
+
+        Args:
+            id: The id of the agent.
+            as_: The dialect.
         """
         ...
 
@@ -84,12 +107,12 @@ class StaticContacts:
 class RegistryContacts:
     """Contacts of a registry: itself, domains that it resolves, and ADP documents that it verified, in this order."""
 
-    def __init__(self, client: Client, http: httpx2.AsyncClient, token: str | None = None) -> None:
+    def __init__(self, client: RegistryLookup, http: httpx2.AsyncClient, token: str | None = None) -> None:
         """Use a registry as a source.
 
         Args:
             client: A client of the registry.
-            http: Reads documents of the registry and of agents elsewhere.
+            http: Reads documents of the registry and of agents elsewhere: it must have no token.
             token: The token for chats over the registry; it is sent to no other host.
         """
         self._client = client

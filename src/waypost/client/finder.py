@@ -17,11 +17,13 @@ import msgspec
 
 from waypost import limits
 from waypost.client.clock import WallClock
+from waypost.client.default_transports import default_transports
 from waypost.client.identity import TrustFile
 from waypost.errors import Unavailable, WaypostError
 from waypost.model.json import JsonObject
 from waypost.model.verdict import Verdict
 from waypost.protocols.announce.messages import AgentQuery, parse_capability_requirement
+from waypost.settings import load_settings
 from waypost.transports.directory import FIRST_USE, admission_request, agent_id_of, sequence_of, ttl_of
 from waypost.transports.port import QUERY_SECONDS, ReceivesEchoes, Transport, TransportClock
 from waypost.transports.responses import ResponseCache, matches_query
@@ -56,22 +58,27 @@ class Finder:
     """Finds agents on transports. Use it with `async with`.
 
     Example:
-        async with Finder([registry_transport()]) as finder:
+        async with Finder() as finder:
             for agent in await finder.find():
                 print(agent.agent_id, agent.trust)
     """
 
     def __init__(
-        self, transports: Sequence[Transport], *, trust: Path | None = None, clock: TransportClock | None = None
+        self,
+        transports: Sequence[Transport] | None = None,
+        *,
+        trust: Path | None = None,
+        clock: TransportClock | None = None,
     ) -> None:
         """Prepare to find agents.
 
         Args:
-            transports: Where to look.
+            transports: Where to look. Default: mDNS, if the extra `lan` is installed, and the registry that the command would
+                use.
             trust: A file with the keys of agents. Without one, keys are bound as long as the Finder exists.
             clock: The clock.
         """
-        self._transports = transports
+        self._transports = default_transports(load_settings().data) if transports is None else transports
         self._clock = clock or WallClock()
         self._trust = TrustFile(trust)
         self._responses = ResponseCache()

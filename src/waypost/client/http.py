@@ -176,6 +176,10 @@ def tls_context(address: ConnectionSettings) -> ssl.SSLContext:
     return context
 
 
+# Waypost answers every error with problem details; another program, or a proxy before it, does not.
+_NO_PROBLEM_HINT = "Is this the address of a Waypost service? It prints it when it starts: `waypost ready URL`."
+
+
 def error_from_response(status: int, headers: Mapping[str, str], body: bytes) -> WaypostError:
     """The error that a response reports.
 
@@ -195,7 +199,7 @@ def error_from_response(status: int, headers: Mapping[str, str], body: bytes) ->
     return _error_class(status, problem)(
         str(problem.get("message") or problem.get("detail") or f"The service answered with status {status}."),
         path=_text(problem.get("path")),
-        hint=_text(problem.get("hint")),
+        hint=_text(problem.get("hint")) if problem else _NO_PROBLEM_HINT,
         retry_after=int(retry_after) if retry_after.isdecimal() else None,
         details=details,
     )

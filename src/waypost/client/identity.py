@@ -29,6 +29,8 @@ from waypost.trust.announce.trust_store import AgentPin
 from waypost.trust.keys.private_key import SEED_BYTES, PrivateKey, load_private_key, new_private_key
 
 KEY_FILE = "keys/announce.pem"
+CHAT_KEY_FILE = "keys/chat.pem"  # of a user who talks to agents
+_KEY_ONLY_SUFFIX = ".key.invalid"  # reserved (RFC 2606): a speaker without a domain is identified by its key
 
 ANNOUNCED_FOLDER = "announced"
 
@@ -397,3 +399,24 @@ class AgentSigner(httpx2.Auth):
         request.headers.update(sign_request(self._key, signed, request.method, path, self._now(), request.content))
         request.headers.pop("Authorization", None)
         yield request
+
+
+def load_chat_key(data: Path) -> PrivateKey:
+    """The key with which a user talks to agents over AGP. It is created on first use.
+
+    Args:
+        data: The data folder.
+    """
+    path = data / CHAT_KEY_FILE
+    if not path.exists():
+        write_key(path, make_key("ed25519"))
+    return read_key(path)
+
+
+def key_only_agent(key: PrivateKey) -> str:
+    """The Agent URI of a speaker who has no domain: agents that know the key recognise it.
+
+    Args:
+        key: The private key.
+    """
+    return f"agent:{key.public.key_id.removeprefix('sha256:')[:16]}{_KEY_ONLY_SUFFIX}"

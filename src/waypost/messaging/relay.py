@@ -47,7 +47,7 @@ from waypost.protocols.adp.agp.messages import (
     write_message,
 )
 from waypost.protocols.adp.agp.session import RandomSource
-from waypost.registry.ports import Clock, KeyValueStore, KeyValueWrite
+from waypost.registry.ports import ANY_VALUE, Clock, KeyValueStore, KeyValueWrite
 from waypost.trust.keys.public_key import PublicKey
 
 log = logging.getLogger("waypost.messaging")
@@ -61,6 +61,8 @@ SERVICE_RESTART = 1012
 _RETURNED_REASON = "the agent is back; connect again"
 
 _AWAY_REASON = "the agent is away; connect again"
+
+_NO_NODE = b"1"  # the row of an agent that is not attached, or to the only node
 
 _RELAYED_TYPES = frozenset(("chat", "task", "ack"))
 
@@ -175,9 +177,17 @@ class RelayedPeer:
 
 class Relay:
     def __init__(
-        self, me: AgpIdentity, store: KeyValueStore, peers: PeerKeySource, clock: Clock, random: RandomSource
+        self,
+        me: AgpIdentity,
+        store: KeyValueStore,
+        peers: PeerKeySource,
+        clock: Clock,
+        random: RandomSource,
+        node_url: str | None = None,
     ) -> None:
+        """`node_url`: where other nodes of the cluster reach this one."""
         self._me = me
+        self._row = _NO_NODE if node_url is None else node_url.encode()
         self._store = store
         self._peers = peers
         self._clock = clock
@@ -195,6 +205,11 @@ class Relay:
         """Whether the agent is attached, or was recently."""
         return agent in self._attached or await self._store.get(RELAYED_KIND, agent, self._clock.latest()) is not None
 
+    async def find_node(self, agent: str) -> str | None:
+        """The URL of the other node that the agent is attached to, as far as this one knows."""
+        row = await self._store.get(RELAYED_KIND, agent, self._clock.latest())
+        return None if row is None or row in (_NO_NODE, self._row) else row.decode()
+
     async def attach(self, link: AttachedLink, connection: AgpConnection) -> int:
         """Attach the peer of a connection; returns the number of messages in its mailbox."""
         agent = connection.peer
@@ -202,9 +217,7 @@ class Relay:
             raise RateLimited(
                 "Too many agents are attached to this relay.", path="$", hint="Try again later.", retry_after=60
             )
-        now = self._clock.latest()
-        write = KeyValueWrite(kind=RELAYED_KIND, key=agent, value=b"1", expires_at=now + limits.AGP_OUTBOX_SECONDS)
-        await self._store.commit([write], now)
+        await self._write_row(agent, self._row)
         self._attached[agent] = (link, connection)
         link.on_foreign_frame = lambda document, frame: self._relay_from_agent(agent, document, frame)
         await self._disconnect_peers(agent, _RETURNED_REASON)
@@ -230,6 +243,15 @@ class Relay:
         if agent in self._attached and self._attached[agent][0] is link:
             del self._attached[agent]
             await self._disconnect_peers(agent, _AWAY_REASON)
+            if self._row != _NO_NODE:
+                with suppress(WaypostError):  # a row that stays costs callers one attempt to connect
+                    await self._write_row(agent, _NO_NODE, expected=self._row)
+
+    async def _write_row(self, agent: str, row: bytes, expected: bytes = ANY_VALUE) -> None:
+        now = self._clock.latest()
+        expires_at = now + limits.AGP_OUTBOX_SECONDS
+        write = KeyValueWrite(kind=RELAYED_KIND, key=agent, value=row, expires_at=expires_at, expected=expected)
+        await self._store.commit([write], now)
 
     async def _disconnect_peers(self, agent: str, reason: str) -> None:
         for peer in list(self._callers.pop(agent, {}).values()):

@@ -1,7 +1,8 @@
 """Runs tasks: executes the service's own, sends others to their servers, posts callbacks, and enforces time limits.
 
 All pending work is stored, so a killed process continues after its restart: a started task is started again (at most
-TASK_ATTEMPTS times), and a callback without a response is sent again. One process of a service runs this. Outgoing requests are
+TASK_ATTEMPTS times), and a callback without a response is sent again. One process of a service runs this, and in a cluster the
+node that holds the lease of it. Outgoing requests are
 signed, and go through the SSRF guard. A failure is reported only as "not delivered"; the reason is logged, since it could reveal
 the network (THREATS S9).
 """
@@ -35,6 +36,7 @@ from waypost.messaging.tasks import (
 )
 from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.protocols.adp.agp.messages import SigningKey
+from waypost.registry.jobs.periodic import ChoreCheck, do_all_chores
 from waypost.registry.ports import FetchResponse, KeyValueStore, KeyValueWrite, OutboundSender
 
 log = logging.getLogger("waypost.messaging")
@@ -50,6 +52,8 @@ FindSigningKey = Callable[[str], SigningKey | None]  # by domain
 _JSON_HEADER = ("Content-Type", "application/json")
 
 _TICK_SECONDS = 1.0
+
+_CHORE = "tasks"
 
 _TIMERS_PER_TICK = 256
 
@@ -252,7 +256,10 @@ class TaskRunner:
         *,
         now: Callable[[], float],
         chance: Callable[[], float] = random.random,
+        may_do: ChoreCheck = do_all_chores,
     ) -> None:
+        """`may_do`: whether this node is to run the tasks of the whole cluster."""
+        self._may_do = may_do
         self._tasks = tasks
         self._execute = execute
         self._client = client
@@ -288,6 +295,8 @@ class TaskRunner:
 
     async def run_due(self) -> None:
         """Start everything that is due, in tasks of its own."""
+        if not await self._may_do(_CHORE):
+            return
         for timer in await self._tasks.due(_TIMERS_PER_TICK):
             self._start(f"timer {timer.key}", limits.CONCURRENT_CALLBACKS, "timer ", self._on_timer(timer))
         self._start("deliveries", 1, "deliveries", self._deliver())

@@ -12,6 +12,7 @@ leased by one worker at a time, and ended once. `task_runner.py` runs tasks.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import uuid
 from collections import Counter
@@ -300,7 +301,9 @@ _decode_timer = msgspec.msgpack.Decoder(TaskTimer).decode
 
 
 class TaskStore:
-    def __init__(self, store: KeyValueStore, now: Callable[[], float]) -> None:
+    def __init__(self, store: KeyValueStore, now: Callable[[], float], poll_seconds: float | None = None) -> None:
+        """`poll_seconds`: how often a waiting worker looks for tasks that another node accepted."""
+        self._poll_seconds = poll_seconds
         self._store = store
         self._now = now
         self._being_accepted: Counter[str] = Counter()  # by caller and queue, until the commit
@@ -480,7 +483,7 @@ class TaskStore:
         signal.waiting += 1
         try:
             async with asyncio.timeout(seconds):
-                await signal.event.wait()
+                await (signal.event.wait() if self._poll_seconds is None else self._poll(queue, signal.event))
         except TimeoutError:
             return False
         finally:
@@ -488,6 +491,16 @@ class TaskStore:
             if not signal.waiting and self._signals.get(queue) is signal:
                 del self._signals[queue]
         return True
+
+    async def _poll(self, queue: str, signal: asyncio.Event) -> None:
+        """Wait for the signal of this node, or for a task that another one accepted."""
+        while not signal.is_set():
+            async for task in self.open_tasks(queue):
+                if task.status == "accepted":
+                    return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._poll_seconds):
+                    await signal.wait()
 
     def has_waiting_worker(self, agent: str) -> bool:
         """Whether a worker is waiting for tasks of an agent."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 
 _PEER_PREFIX = "urn:waypost:peer:"
@@ -17,6 +19,29 @@ def peer_of(subject: str | None) -> str | None:
     return subject.removeprefix(_PEER_PREFIX) if subject is not None and subject.startswith(_PEER_PREFIX) else None
 
 
+class PeerSetting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A peer of the settings file."""
+
+    url: str
+    name: str | None = None
+    kind: str | None = None
+    pull: bool = True
+    ask: bool = False
+    reexport: bool = False
+    visibility: str = "internal"
+    namespaces: tuple[str, ...] = ()
+    every_seconds: float | None = None
+    max_records: int | None = None
+    key: str | None = None  # the fingerprint that it must have
+    token_file: str | None = None
+
+    def resolve_paths(self, folder: Path) -> PeerSetting:
+        """Return the peer with the file name of its token resolved against a folder."""
+        if self.token_file is None:
+            return self
+        return msgspec.structs.replace(self, token_file=str(folder / self.token_file))
+
+
 class Federation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The origin of a record that a peer sent (profile.md Table 9)."""
 
@@ -30,6 +55,7 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     path: tuple[str, ...] = ()
     etag: str = ""  # of the record at the peer
     revision: int = 0  # grows with each change at the origin
+    is_granted: bool = False  # the peer was granted a namespace that has the id
 
     @property
     def is_direct(self) -> bool:

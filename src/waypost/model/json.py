@@ -89,8 +89,17 @@ _decoder = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant,
 _plain_decoder = json.JSONDecoder(object_pairs_hook=tuple)
 
 
-def parse_json(data: bytes, *, max_bytes: int = limits.DOCUMENT_BYTES, depth: int = limits.JSON_DEPTH) -> Any:
-    """Parse `data`; the error states what is wrong and where."""
+def parse_json(
+    data: bytes,
+    *,
+    max_bytes: int = limits.DOCUMENT_BYTES,
+    depth: int = limits.JSON_DEPTH,
+    any_length: bool = False,
+) -> Any:
+    """Parse `data`; the error states what is wrong and where.
+
+    With `any_length`, arrays and objects may have any number of items: `max_bytes` alone bounds them.
+    """
     if len(data) > max_bytes:
         raise TooLarge(
             f"The document has {len(data)} bytes; at most {max_bytes} are allowed.",
@@ -128,7 +137,7 @@ def parse_json(data: bytes, *, max_bytes: int = limits.DOCUMENT_BYTES, depth: in
         raise
     except RecursionError:
         raise _too_deep(f"The document is nested deeper than {depth}.") from None
-    if data.count(b",") >= limits.JSON_OBJECT_KEYS:
+    if not any_length and data.count(b",") >= limits.JSON_OBJECT_KEYS:
         _check_size(value)  # with fewer, no container can be too large: an array may have more items than an object
     if b"\\" in data and _SURROGATE_ESCAPE.search(data):
         _check_surrogates(value)

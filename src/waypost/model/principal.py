@@ -128,7 +128,7 @@ def require_bound(principal: Principal, *names: str) -> None:
 
 def no_such_agent(name: str, path: str = "id", near: Sequence[str] = ()) -> NotFound:
     """Return the error for unknown and hidden agents: the response must not distinguish them."""
-    hint = f"Did you mean {_either(near)}?" if near else "List or find agents to see the ids in use."
+    hint = f"Did you mean {_either(near)}?" if near else "`waypost list` shows every id, `waypost find` searches."
     details = {"suggestions": list(near)} if near else {}
     return NotFound(f"No agent is registered as {_shown(name)}.", path=path, hint=hint, details=details)
 

@@ -23,6 +23,10 @@ def is_match_at_least(match: Match, least: Match) -> bool:
     return MATCHES.index(match) <= MATCHES.index(least)
 
 
+QueryFederation = Literal["none", "auto"]
+QUERY_FEDERATION: tuple[QueryFederation, ...] = ("none", "auto")
+
+
 class Query(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     required_tags: tuple[str, ...] = ()
@@ -32,6 +36,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     statuses: tuple[str, ...] = ()  # empty: all listed ones
     constraints: dict[str, Any] = msgspec.field(default_factory=dict)
     limit: int = limits.DISCOVER_LIMIT_DEFAULT
+    depth: int = 0  # candidates are retrieved as for this limit, if it is greater: then pages of one query agree
     detail: Detail = "summary"
     include_evidence: bool = False
     diversity: bool = True  # at most two near-duplicates in every ten candidates
@@ -39,6 +44,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     facets: tuple[str, ...] = ()  # of FACETS
     min_score: float = 0.0  # candidates with a lower score are left out
     min_match: Match = "weak"  # candidates with a weaker match are left out
+    federation: QueryFederation = "none"  # auto: peers that allow it are asked, too
 
 
 # The parts of a score, which add up to it. `filter` is the score of an agent that only passes the filters.
@@ -93,11 +99,17 @@ class Hit(msgspec.Struct, frozen=True, gc=False):
     is_provisional: bool = False  # its sentence vectors are not computed yet
 
 
+Suggestions = dict[str, tuple[str, ...]]  # a tag or word that no agent has → similar ones that agents have
+
+
 class Ranking(msgspec.Struct, frozen=True, kw_only=True):
     """The hits of a ranker in order, and its warnings."""
 
     hits: tuple[Hit, ...]
     warnings: tuple[str, ...] = ()
+    spelling: Suggestions = msgspec.field(default_factory=dict)  # misspelled words, and similar words of agents
+    corrections: dict[str, str] = msgspec.field(default_factory=dict)  # those of them that were searched for instead
+    searched_text: str | None = None  # the corrected text, if it differs from that of the query
 
 
 class MatchedAgent(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,7 +137,6 @@ class FacetCount(msgspec.Struct, frozen=True):
 
 
 Facets = dict[str, tuple[FacetCount, ...]]  # by name, most frequent values first
-Suggestions = dict[str, tuple[str, ...]]  # a tag that no agent has → similar tags that agents have
 
 
 class FacetSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,5 +177,8 @@ class DiscoverResult(msgspec.Struct, frozen=True, kw_only=True):
     spelling: Suggestions = msgspec.field(
         default_factory=dict
     )  # a word that no agent has → similar words that agents have
+    corrections: dict[str, str] = msgspec.field(
+        default_factory=dict
+    )  # a word that no agent has → the one that was searched for instead
     rejected: dict[str, int] = msgspec.field(default_factory=dict)  # constraint → agents that only it excluded
     empty: EmptyResult | None = None

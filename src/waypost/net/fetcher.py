@@ -59,10 +59,12 @@ class FetchLimits(msgspec.Struct, frozen=True, kw_only=True):
     redirects: int = 0
     https_only: bool = False
     plain_if_allowed: bool = False  # http only to networks that the operator has allowed
+    is_configured: bool = False  # an operator named the address: it has slots of its own
     accept: str = "application/json"
     tls13_only: bool = False  # ADP-52
     connect_seconds: float = limits.FETCH_CONNECT_SECONDS
     total_seconds: float = limits.FETCH_TOTAL_SECONDS
+    silence_seconds: float | None = None  # between two bytes; None: as long as the whole
 
 
 FETCH_LIMITS: Final[dict[FetchPurpose, FetchLimits]] = {
@@ -77,8 +79,22 @@ FETCH_LIMITS: Final[dict[FetchPurpose, FetchLimits]] = {
     "feed": FetchLimits(
         body_bytes=2 * limits.FETCH_PAGE_BYTES,
         plain_if_allowed=True,
+        is_configured=True,
         accept="application/x-ndjson, application/json;q=0.9, */*;q=0.5",
         total_seconds=limits.PEER_FETCH_SECONDS,
+        silence_seconds=limits.PEER_SILENCE_SECONDS,
+    ),
+    "ask": FetchLimits(
+        body_bytes=limits.ASK_BYTES,
+        plain_if_allowed=True,
+        is_configured=True,
+        total_seconds=limits.ASK_SECONDS,
+    ),
+    "crawl": FetchLimits(
+        body_bytes=limits.FETCH_CATALOG_BYTES,
+        plain_if_allowed=True,
+        accept="application/ai-catalog+json, application/json;q=0.9, */*;q=0.5",
+        total_seconds=limits.DESCRIPTOR_SECONDS,
     ),
     "proof": FetchLimits(body_bytes=limits.FETCH_SMALL_BYTES, https_only=True, accept="text/plain"),
     "descriptor": FetchLimits(
@@ -155,6 +171,7 @@ class SafeFetcher:
         self._probe_slots = asyncio.Semaphore(limits.HEALTH_CONCURRENCY)  # dead endpoints must not delay other requests
         self._queued = 0
         self._address_slots: KeyedSemaphore[str] = KeyedSemaphore(limits.FETCH_PER_ADDRESS)
+        self._peer_slots: KeyedSemaphore[str] = KeyedSemaphore(limits.PEERS)  # a long poll occupies one for long
         self._cooldown: Cooldown[tuple[str, int]] = Cooldown(limits.FETCH_PACED_ADDRESSES, clock)
 
     async def fetch(self, url: str, purpose: FetchPurpose, *, check: PeerCheck | None = None) -> FetchResponse:
@@ -321,7 +338,8 @@ class SafeFetcher:
     ) -> FetchResponse:
         budget = ReadBudget(2 * bounds.body_bytes + 4 * limits.FETCH_HEADER_BYTES)
         origin = httpcore2.Origin(target.scheme.encode(), target.host.encode(), target.port)
-        backend = PinnedNetworkBackend(addresses, budget, self._address_slots, stack, check)
+        slots = self._peer_slots if bounds.is_configured else self._address_slots
+        backend = PinnedNetworkBackend(addresses, budget, slots, stack, check)
         connection = httpcore2.AsyncHTTPConnection(origin, ssl_context=tls, network_backend=backend)
         stack.push_async_callback(connection.aclose)
         response = await connection.handle_async_request(_build_request(target, bounds, request))
@@ -349,7 +367,7 @@ def _probe_target(endpoint: str) -> FetchTarget:
 
 
 def _build_request(target: FetchTarget, bounds: FetchLimits, request: OutgoingRequest) -> httpcore2.Request:
-    connect, total = bounds.connect_seconds, bounds.total_seconds
+    connect, silence = bounds.connect_seconds, bounds.silence_seconds or bounds.total_seconds
     length = [(b"Content-Length", str(len(request.body)).encode())] if request.method != "GET" else []
     return httpcore2.Request(
         request.method,
@@ -367,7 +385,7 @@ def _build_request(target: FetchTarget, bounds: FetchLimits, request: OutgoingRe
             *((name.encode("ascii"), value.encode("ascii")) for name, value in request.headers),
         ],
         content=request.body or None,
-        extensions={"timeout": {"connect": connect, "read": total, "write": connect, "pool": connect}},
+        extensions={"timeout": {"connect": connect, "read": silence, "write": connect, "pool": connect}},
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import struct
+import zlib
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Protocol
@@ -83,9 +84,12 @@ class Cursors:
 
 _PURPOSE = "watch"
 
-_REVISION = struct.Struct(">Q")
+_REVISION = struct.Struct(">Q")  # a cursor of earlier releases
+_POSITION = struct.Struct(">QI")  # a revision, and the mark of its event
 
 _NONCE_BYTES = 8
+_NO_MARK = 0  # the event was not known: the cursor is valid whatever it was
+_AHEAD_SECONDS = 1.0  # a node of a cluster may be this far behind the one that issued a cursor
 
 _WITHOUT_HINT = "Leave it out to watch from now on, or send 0 for all stored changes."
 
@@ -120,6 +124,12 @@ class EventFilter(Protocol):
     async def select(self, events: Sequence[WatchEvent], *, is_behind: bool) -> Sequence[WatchEvent]:
         """The events to send, in their order. `is_behind`: more events are waiting in the log."""
         ...
+
+
+def mark_event(event: Event) -> int:
+    """Tells an event from another one with the same revision. A database that failed over, or was restored, may have lost
+    the end of its log and given the same revisions again."""
+    return zlib.crc32(f"{event.type} {event.id} {event.at!r} {event.etag}".encode()) or 1
 
 
 class ChangeLog:
@@ -168,13 +178,13 @@ class ChangeLog:
 
     # --- Cursors ---------------------------------------------------------------------------------
 
-    def cursor(self, revision: int) -> str:
+    def cursor(self, revision: int, mark: int = _NO_MARK) -> str:
         """The same cursor for the same event, every time."""
-        return self._cursors.seal(_PURPOSE, _REVISION.pack(revision))
+        return self._cursors.seal(_PURPOSE, _POSITION.pack(revision, mark))
 
-    def bookmark(self, revision: int) -> str:
+    def bookmark(self, revision: int, mark: int = _NO_MARK) -> str:
         """A new cursor each time: equal bookmarks would reveal that nothing hidden happened in between."""
-        return self._cursors.seal(_PURPOSE, _REVISION.pack(revision) + secrets.token_bytes(_NONCE_BYTES))
+        return self._cursors.seal(_PURPOSE, _POSITION.pack(revision, mark) + secrets.token_bytes(_NONCE_BYTES))
 
     async def parse_cursor(self, text: str | None) -> int:
         """The revision to read after. Absent: now. `0`: the oldest stored event."""
@@ -186,18 +196,33 @@ class ChangeLog:
             payload = self._cursors.open(_PURPOSE, text)
         except InvalidCursor as error:
             raise InvalidCursor(error.message, path="from", hint=_WITHOUT_HINT) from None
-        if len(payload) not in (_REVISION.size, _REVISION.size + _NONCE_BYTES):
-            raise InvalidCursor("This cursor was not issued by this service.", path="from", hint=_WITHOUT_HINT)
-        (revision,) = _REVISION.unpack_from(payload)
-        if revision > self.revision:
-            raise InvalidCursor(
-                "This cursor belongs to another history of the registry.",
-                path="from",
-                hint="List the agents again, then watch without a cursor.",
-            )
+        revision, mark = _unpack_cursor(payload)
+        if revision > self.revision and not await self._reach(revision):
+            raise _too_old("This cursor belongs to a change that the registry no longer has.")
         if revision + 1 < await self._store.oldest_event():
             raise _too_old()
-        return int(revision)
+        if mark != _NO_MARK and await self.find_mark(revision) not in (mark, _NO_MARK):
+            raise _too_old("This cursor belongs to a change that the registry no longer has.")
+        return revision
+
+    async def find_mark(self, revision: int) -> int:
+        """The mark of the event with this revision, if it is still stored."""
+        if not 0 < revision <= self.revision:
+            return _NO_MARK
+        if self._recent and self._recent[0].revision <= revision:
+            return mark_event(self._recent[revision - self._recent[0].revision])  # revisions have no gaps
+        events = await self._store.events(revision - 1, 1)
+        return mark_event(events[0]) if events and events[0].revision == revision else _NO_MARK
+
+    async def _reach(self, revision: int) -> bool:
+        """Wait until this node has a revision that another node issued a cursor for."""
+        try:
+            async with asyncio.timeout(_AHEAD_SECONDS):
+                while self.revision < revision and not self._closed:
+                    await self._signal.wait()
+        except TimeoutError:
+            pass
+        return self.revision >= revision
 
     # --- Reading ---------------------------------------------------------------------------------
 
@@ -230,24 +255,29 @@ class ChangeLog:
     ) -> AsyncIterator[WatchItem]:
         """Events after a revision, until the reader leaves."""
         loop = asyncio.get_running_loop()
+        mark = await self.find_mark(after)
         next_bookmark = loop.time() + limits.WATCH_BOOKMARK_SECONDS
         while not self._closed:
             signal = self._signal
             is_behind = after < self.revision
             events = await self._read(after) if is_behind else ()
             if is_behind and (not events or events[0].revision != after + 1):
-                yield WatchCutOff(self.bookmark(after))  # events were pruned before this watcher read them
+                yield WatchCutOff(self.bookmark(after, mark))  # events were pruned before this watcher read them
                 return
             visible = self._visible_events(events, audience, renewals=renewals)
             is_behind = bool(events) and events[-1].revision < self.revision
             chosen = await event_filter.select(visible, is_behind=is_behind) if event_filter and visible else visible
             for item in chosen:
-                after = item.event.revision  # a reader that leaves resumes after the last event that it got
+                after, mark = (
+                    item.event.revision,
+                    mark_event(item.event),
+                )  # a reader that leaves resumes after the last event that it got
                 yield item
-            after = events[-1].revision if events else after
+            if events:
+                after, mark = events[-1].revision, mark_event(events[-1])
             if loop.time() >= next_bookmark:
                 next_bookmark = loop.time() + limits.WATCH_BOOKMARK_SECONDS
-                yield WatchBookmark(self.bookmark(after))
+                yield WatchBookmark(self.bookmark(after, mark))
             if after >= self.revision:
                 await _wait(signal, next_bookmark - loop.time())
 
@@ -256,15 +286,25 @@ class ChangeLog:
     ) -> list[WatchEvent]:
         kinds = ((event, event_type_for(event, audience)) for event in events)
         return [
-            WatchEvent(self.cursor(event.revision), kind, event)
+            WatchEvent(self.cursor(event.revision, mark_event(event)), kind, event)
             for event, kind in kinds
             if kind is not None and (renewals or kind != "renewed")
         ]
 
 
-def _too_old() -> CursorTooOld:
+def _unpack_cursor(payload: bytes) -> tuple[int, int]:
+    """The revision and the mark."""
+    if len(payload) in (_POSITION.size, _POSITION.size + _NONCE_BYTES):
+        revision, mark = _POSITION.unpack_from(payload)
+        return int(revision), int(mark)
+    if len(payload) in (_REVISION.size, _REVISION.size + _NONCE_BYTES):
+        return int(_REVISION.unpack_from(payload)[0]), _NO_MARK
+    raise InvalidCursor("This cursor was not issued by this service.", path="from", hint=_WITHOUT_HINT)
+
+
+def _too_old(message: str = "The change log no longer reaches back to this cursor.") -> CursorTooOld:
     return CursorTooOld(
-        "The change log no longer reaches back to this cursor.",
+        message,
         path="from",
         hint="List the agents again (GET /api/v1/agents), then watch without a cursor.",
         details={"links": {"list": "/api/v1/agents", "watch": "/api/v1/watch"}},

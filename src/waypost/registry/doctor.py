@@ -59,6 +59,18 @@ class DatabaseFacts(msgspec.Struct, frozen=True, kw_only=True):
     skew_seconds: float = 0.0  # how far the clock of this machine is ahead
 
 
+class PeerFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Another registry that this one follows or asks."""
+
+    name: str
+    state: str
+    error: str = ""
+    lag_seconds: float | None = None
+    parked: int = 0
+    is_breaker_open: bool = False
+    has_plain_token: bool = False  # its token is sent over http
+
+
 class RuntimeFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a running service."""
 
@@ -71,6 +83,7 @@ class RuntimeFacts(msgspec.Struct, frozen=True, kw_only=True):
     asserted_domains: int = 0  # agents whose id names a domain that nothing proves
     asserted_examples: tuple[str, ...] = ()  # ids of some of them
     database: DatabaseFacts | None = None  # of a cluster
+    peers: tuple[PeerFacts, ...] = ()
 
 
 class Deployment(msgspec.Struct, frozen=True, kw_only=True):
@@ -407,6 +420,30 @@ def _durability(deployment: Deployment) -> Iterator[DoctorFinding]:
         yield _finding("durability", "ok", "Acknowledged writes survive a crash and a power failure.", "store")
 
 
+def _peers(deployment: Deployment) -> Iterator[DoctorFinding]:
+    peers = deployment.running.peers if deployment.running is not None else ()
+    layer, setting = "peers", "peers"
+    for peer in peers:
+        show = f"`waypost peers show {peer.name}` has the details."
+        if peer.state == "paused":
+            message = f"The peer {peer.name} is paused: its changes do not arrive. {peer.error}".rstrip()
+            yield _finding(layer, "warning", message, setting, f"`waypost peers resume {peer.name}`, after you looked.")
+        elif peer.state == "failing":
+            yield _finding(layer, "warning", f"The peer {peer.name} cannot be read: {peer.error}", setting, show)
+        elif peer.lag_seconds is not None and peer.lag_seconds > limits.DOCTOR_LAG_SECONDS:
+            message = f"The agents of the peer {peer.name} are {peer.lag_seconds / 3600:.1f} hours old."
+            yield _finding(layer, "warning", message, setting, show)
+        if peer.is_breaker_open:
+            message = f"The peer {peer.name} does not answer searches, and is not asked for now."
+            yield _finding(layer, "info", message, setting, show)
+        if peer.has_plain_token:
+            message = f"The token for the peer {peer.name} is sent without encryption."
+            yield _finding(layer, "warning", message, setting, "Name its https address.")
+    good = sum(peer.state in ("current", "syncing", "new") for peer in peers)
+    if good:
+        yield _finding(layer, "ok", f"{good} of {len(peers)} peers work.", setting)
+
+
 def _database(deployment: Deployment) -> Iterator[DoctorFinding]:
     database = deployment.running.database if deployment.running is not None else None
     if database is None:
@@ -492,6 +529,7 @@ RULES: Final[tuple[Callable[[Deployment], Iterator[DoctorFinding]], ...]] = (
     _disk,
     _descriptors,
     _durability,
+    _peers,
     _database,
     _clock,
     _kernels,

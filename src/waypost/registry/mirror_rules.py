@@ -1,10 +1,13 @@
 """The rules for records that peers send: copies with an origin, which never take the place of anything local.
 
-Authority over an id, the highest first: a local owner, the origin itself, a newer copy of the same origin. Age is compared by
-the revision of the origin, never by arrival. A copy makes no binding and proves nothing: its bytes are verified here.
+Authority over an id, the highest first: a local owner, the origin itself, a copy signed by a key that is bound here, a copy from
+a peer that was granted the namespace, other copies. Of one origin, age is compared by its revision, never by arrival. A copy
+makes no binding and proves nothing: its bytes are verified here.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import msgspec
 
@@ -14,7 +17,8 @@ from waypost.model.federation import Federation, peer_of, peer_subject
 from waypost.model.names import equivalent_ids
 from waypost.model.principal import Principal
 from waypost.model.record import record_bytes
-from waypost.model.registration import Registration, merge_sources
+from waypost.model.registration import Registration, merge_sources, verdicts_of
+from waypost.model.verdict import Verdict, level_of
 from waypost.registry.audit_trail import audit_entry_by
 from waypost.registry.ownership import decide_ownership
 from waypost.registry.ports import Decision, RegistrationChange, Rule, StoreState
@@ -49,7 +53,7 @@ def mirror(copy: MirroredRecord, *, now: float, announce_id: str) -> Rule:
         if current is not None and current.has_expired(now) and peer_of(current.owner) is not None:
             current = None
         if current is not None:
-            _check_authority(copy.federation, current)
+            _check_authority(copy, current)
         for publication in copy.publications:  # an id that a key or a domain reserves needs its proof, from a peer too
             decide_ownership(publication, None, None, state.notes, now)
         _check_tombstone(copy.federation, state)
@@ -58,19 +62,30 @@ def mirror(copy: MirroredRecord, *, now: float, announce_id: str) -> Rule:
     return decide
 
 
-def _check_authority(federation: Federation, current: Registration) -> None:
-    held = current.federation
+def _check_authority(copy: MirroredRecord, current: Registration) -> None:
+    federation, held = copy.federation, current.federation
     if held is None or peer_of(current.owner) is None:
         raise OwnerConflict(
             "This id belongs to a local owner.", path="$.id", hint="A peer replaces no local agent.", details=_LOCAL
         )
     if federation.is_older_than(held):
         raise _stale()
-    is_same_origin = federation.service_id == held.service_id
-    if federation.peer != held.peer and held.is_direct and not (is_same_origin and federation.is_direct):
-        raise OwnerConflict("The origin of this agent is a peer itself.", path="$.id", details=_OTHER_COPY)
-    if not is_same_origin and not federation.is_direct:
+    if federation.service_id == held.service_id:
+        if federation.peer != held.peer and held.is_direct and not federation.is_direct:
+            raise OwnerConflict("The origin of this agent is a peer itself.", path="$.id", details=_OTHER_COPY)
+        return
+    verdicts = [verdict for publication in copy.publications for verdict in publication.verdicts]
+    if _authority(federation, verdicts) <= _authority(held, verdicts_of(current)):
         raise OwnerConflict("Another origin has this id.", path="$.id", details=_OTHER_COPY)
+
+
+def _authority(federation: Federation, verdicts: Sequence[Verdict]) -> int:
+    """Which of two copies of different origins counts."""
+    if federation.is_direct:
+        return 3
+    if verdicts and level_of(verdicts) == "verified":
+        return 2
+    return 1 if federation.is_granted else 0
 
 
 _LOCAL = {"reason": "local_owner"}

@@ -582,6 +582,7 @@ SERVICE = (
         scope=SCOPE_READ,
         idempotent=True,
         errors=READ_ERRORS,
+        command="stats",
         method="stats",
     ),
     Operation(

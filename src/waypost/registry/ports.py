@@ -18,7 +18,9 @@ from waypost.model.query import Query, Ranking
 from waypost.model.registration import CatalogEntry, Registration
 from waypost.trust.transparency_log import Span
 
-FetchPurpose = Literal["health", "card", "jwks", "peer", "feed", "proof", "webhook", "descriptor", "index", "task"]
+FetchPurpose = Literal[
+    "health", "card", "jwks", "peer", "feed", "ask", "crawl", "proof", "webhook", "descriptor", "index", "task"
+]
 
 
 class FetchResponse(msgspec.Struct, frozen=True, kw_only=True):
@@ -269,6 +271,14 @@ class CommittedChange(msgspec.Struct, frozen=True, kw_only=True):
     entry: CatalogEntry | None = None  # of the registration, if the store made it
 
 
+class NewestDocument(msgspec.Struct, frozen=True, gc=False):
+    """The newest source of an agent, without the rest of its registration."""
+
+    etag: str
+    dialect: str
+    document: bytes
+
+
 NoteListener = Callable[[Mapping[str, bytes | None]], None]  # gets written notes; None for removed ones
 
 
@@ -290,6 +300,11 @@ class Store(Protocol):
         StorageFull."""
         ...
 
+    async def execute_all(self, commands: Sequence[Command]) -> list[CommandResult | WaypostError]:
+        """Run the rules of several commands, one after the other, and write their decisions in one commit. The result has, for
+        each command, what it returned or the error by which it was refused; a refusal does not affect the others."""
+        ...
+
     async def revision(self) -> int: ...
 
     def entries(self) -> AsyncIterator[Sequence[CatalogEntry]]:
@@ -303,6 +318,11 @@ class Store(Protocol):
     async def document(self, entry: CatalogEntry, dialect: str) -> tuple[str, bytes] | None:
         """The latest document of a dialect as it was received, with the etag of the content it belongs to; None if there is
         none. A fast path for the most frequent read."""
+        ...
+
+    async def newest_documents(self, entries: Sequence[CatalogEntry]) -> dict[str, NewestDocument]:
+        """By id, the newest document of each agent as it was received, as far as the entries are current. Much faster than
+        `fetch`: nothing else is decoded."""
         ...
 
     def scan(self, ids: Sequence[str] | None = None) -> AsyncIterator[Sequence[Registration]]:
@@ -361,6 +381,20 @@ class Store(Protocol):
         ...
 
 
+class QueryRanker(Protocol):
+    """Ranks agents for a query."""
+
+    def rank(
+        self,
+        query: Query,
+        audience: frozenset[str] | None,
+        *,
+        alive: Callable[[str], bool],
+        now: float,
+        among: Sequence[str] | None = None,
+    ) -> Ranking: ...
+
+
 class Ranker(Protocol):
     """A search index that is updated while it is queried. A query makes no call to the store and waits for no write."""
 
@@ -389,8 +423,8 @@ class Ranker(Protocol):
         those of expired agents. `among` restricts the hits to these ids."""
         ...
 
-    def find_unknown(self, words: Sequence[str], audience: frozenset[str] | None) -> list[str]:
-        """Those of these words that no agent has which all of the audience may see."""
+    def extend(self, registrations: Sequence[Registration]) -> QueryRanker:
+        """A ranker of the same index and of these agents, which are in no index, for one query. Called in a thread."""
         ...
 
     def is_behind(self, audience: frozenset[str] | None) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 
 import msgspec
+from pyroaring import BitMap
 
 from waypost import limits
 from waypost.errors import NotFound
@@ -12,15 +13,15 @@ from waypost.model.events import JsonDifference, RecordVersion, differences_betw
 from waypost.model.names import looks_like_slug
 from waypost.model.principal import Principal, ambiguous_agent, audience, may_change, may_see, no_such_agent
 from waypost.model.query import FACETS, FacetSummary, Suggestions
-from waypost.model.record import LISTED
-from waypost.model.registration import CatalogEntry, Registration
+from waypost.model.record import LISTED, STATUSES
+from waypost.model.registration import TRUST_FACT, CatalogEntry, Registration
 from waypost.registry.catalog.catalog import NO_ENTRY, position_of
 from waypost.registry.catalog.entries import AnnouncedFilter, select_announced
 from waypost.registry.catalog.view import CatalogView
 from waypost.registry.change_log import ChangeLog, Cursors, EventFilter, WatchItem
 from waypost.registry.find.empty_results import suggest_tags
 from waypost.registry.find.facets import FacetCounter, catalog_stats
-from waypost.registry.ports import Clock, Store
+from waypost.registry.ports import Clock, NewestDocument, Store
 from waypost.registry.publication import EntryPage, content_etag_part
 from waypost.registry.state import RegistryState
 from waypost.responses.service import Stats
@@ -165,6 +166,12 @@ class RegistryReader:
         found = await self._store.document(entry, dialect)
         return found[1] if found is not None and found[0] == entry.etag else None
 
+    async def received_newest(self, entries: Sequence[CatalogEntry]) -> dict[str, NewestDocument]:
+        """By id, the newest document of each agent as it was received, as far as it is that of the entry."""
+        found = await self._store.newest_documents(entries)
+        etags = {entry.id: entry.etag for entry in entries}
+        return {agent_id: each for agent_id, each in found.items() if each.etag == etags.get(agent_id)}
+
     async def notes(self, prefix: str) -> list[tuple[str, bytes]]:
         """The notes of the store whose names begin with `prefix`."""
         return await self._store.notes(prefix)
@@ -181,10 +188,13 @@ class RegistryReader:
         protocols: Sequence[str] = (),
         statuses: Sequence[str] = LISTED,
         owner: str | None = None,
+        verified: bool | None = None,
     ) -> EntryPage:
-        """One page of what the caller sees. The cursor is valid for the same caller and filters only."""
+        """One page of what the caller sees. The cursor is valid for the same caller and filters only. `verified`: only
+        agents of that trust level, or only all others."""
         self._expire()
-        context = (_caller(principal), "\0".join(tags), "\0".join(protocols), "\0".join(statuses), owner or "")
+        trust = () if verified is None else ("verified" if verified else "not verified",)
+        context = (_caller(principal), "\0".join(tags), "\0".join(protocols), "\0".join(statuses), owner or "", *trust)
         entries, total = self._catalog.page(
             audience(principal),
             limit=limit + 1,
@@ -193,8 +203,13 @@ class RegistryReader:
             protocols=protocols,
             statuses=statuses,
             owner=owner,
+            among=None if verified is None else self._select_verified(audience(principal), verified=verified),
         )
         return self._cut(entries, total, limit, _PAGE, context)
+
+    def _select_verified(self, visible_to: frozenset[str] | None, *, verified: bool) -> BitMap:
+        found = self._catalog.facts.match_exact(TRUST_FACT, "verified")
+        return found if verified else self._catalog.select(visible_to, statuses=STATUSES) - found
 
     def page_announced(self, principal: Principal, wish: AnnouncedFilter) -> EntryPage:
         """One page of agents that may match. The cursor is valid for the same caller and filter only."""
@@ -303,7 +318,7 @@ class RegistryReader:
         """The same, with the cursor that it starts from: a watcher may lose its connection before the first change."""
         after = await self._changes.parse_cursor(cursor)
         items = self._changes.follow(after, audience(principal), renewals=renewals, event_filter=event_filter)
-        return self._changes.bookmark(after), items
+        return self._changes.bookmark(after, await self._changes.find_mark(after)), items
 
 
 def _caller(principal: Principal) -> str:

@@ -46,7 +46,7 @@ from waypost.registry.follower import Follower, Head
 from waypost.registry.jobs.indexer import LiveIndex
 from waypost.registry.jobs.periodic import ChoreCheck, Job, PeriodicJobs, cancel_all, do_all_chores, repeat
 from waypost.registry.leader import Leader
-from waypost.registry.ports import Clock, Ranker, Store, Timings
+from waypost.registry.ports import Clock, NoteListener, Ranker, Store, Timings
 from waypost.registry.reader import RegistryReader
 from waypost.registry.state import RegistryState
 from waypost.registry.trust_store import RegistryTrustStore
@@ -107,6 +107,7 @@ class Registry:
         self.api_keys = ApiKeyStore(store, clock)
         self.credentials = RegistryCredentials(self.trust, self.api_keys, credential_changes or local_counter())
         self.proofs = DomainProofs()
+        self._note_listeners: list[NoteListener] = []
         self._tasks: list[asyncio.Task[None]] = []
         self.ready = False
 
@@ -127,11 +128,13 @@ class Registry:
         self.publish = writer.publish
         self.renew = writer.renew
         self.share = writer.share
-        self.mirror = writer.mirror
+        self.mirror_command = writer.mirror_command
+        self.judge = writer.judge
         self.host = writer.host
         self.withdraw = writer.withdraw
         self.record = writer.record
         self.execute = writer.execute
+        self.execute_all = writer.execute_all
 
         self.resolve = reader.resolve
         self.resolve_short = reader.resolve_short
@@ -142,6 +145,7 @@ class Registry:
         self.registrations = reader.registrations
         self.scan = reader.scan
         self.received = reader.received
+        self.received_newest = reader.received_newest
         self.notes = reader.notes
         self.page = reader.page
         self.page_announced = reader.page_announced
@@ -243,7 +247,13 @@ class Registry:
         finally:
             await opening
 
+    def subscribe_notes(self, listener: NoteListener) -> None:
+        """Call `listener` with notes after each commit that wrote some, of any node of a cluster."""
+        self._note_listeners.append(listener)
+
     def _apply_notes(self, notes: Mapping[str, bytes | None]) -> None:
+        for listener in self._note_listeners:
+            listener(notes)
         self.credentials.apply_notes(notes)
         self.proofs.apply_notes(notes)
 

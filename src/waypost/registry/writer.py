@@ -15,7 +15,7 @@ from functools import partial
 import msgspec
 
 from waypost import limits
-from waypost.errors import IdempotencyConflict, InvalidParameter, NotFound, OwnerConflict
+from waypost.errors import IdempotencyConflict, InvalidParameter, NotFound, OwnerConflict, WaypostError
 from waypost.model.principal import SCOPE_WRITE, Principal, may_see, no_such_agent, require_bound, require_owner
 from waypost.model.registration import CatalogEntry, Registration, trust_of
 from waypost.protocols.codec import DecodeContext, Decoded
@@ -191,9 +191,25 @@ class RegistryWriter:
         digits = self._random.randbytes(16).hex()
         return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{_VARIANTS[digits[16]]}{digits[17:20]}-{digits[20:]}"
 
-    async def mirror(self, copy: mirror_rules.MirroredRecord) -> CommandResult:
-        """Store the copy of a record that a peer sent."""
+    def mirror_command(self, copy: mirror_rules.MirroredRecord) -> Command:
+        """The command that stores the copy of a record that a peer sent. Raises if admission refuses it."""
         self._index.publications += 1
+        return self._mirror_command(copy)
+
+    async def judge(self, copy: mirror_rules.MirroredRecord) -> Registration:
+        """The registration that `mirror` would store, with its verdicts, without storing it. Raises what `mirror` would raise,
+        but agents and tombstones of this registry are not considered."""
+        command = self._mirror_command(copy)
+        notes: dict[str, bytes] = {}
+        for name in command.notes:
+            notes.update(pair for pair in await self._store.notes(name, limit=1) if pair[0] == name)
+        state = StoreState(registrations={}, tombstones={}, revision=0, notes=notes)
+        change = command.decide(state).change
+        if change is None or change.registration is None:
+            raise NotFound("Policy does not take this record.", path="$.id")
+        return change.registration
+
+    def _mirror_command(self, copy: mirror_rules.MirroredRecord) -> Command:
         now, latest = self._clock.now(), self._clock.latest()
         self._catalog.expire(now)
         for check in self._checks:
@@ -216,7 +232,7 @@ class RegistryWriter:
             return self._admission.rule(rest[0], lambda each: verified((*done, each), rest[1:]), now, latest)[1]
 
         decide = verified((), copy.publications)
-        return await self.execute(Command(keys=keys, notes=tuple(dict.fromkeys(notes)), decide=decide))
+        return Command(keys=keys, notes=tuple(dict.fromkeys(notes)), decide=decide)
 
     async def renew(self, principal: Principal, key: str, ttl_seconds: int | None = None) -> PublicationReceipt:
         """Extend a lease without sending the document again."""
@@ -272,6 +288,16 @@ class RegistryWriter:
             return await self._store.execute(command)
         finally:
             self.waiting -= 1
+            self._timings.commit(time.perf_counter() - started_at)
+
+    async def execute_all(self, commands: Sequence[Command]) -> list[CommandResult | WaypostError]:
+        """Run several rules in one commit, as `Store.execute_all` does."""
+        started_at = time.perf_counter()
+        self.waiting += len(commands)
+        try:
+            return await self._store.execute_all(commands)
+        finally:
+            self.waiting -= len(commands)
             self._timings.commit(time.perf_counter() - started_at)
 
     async def change(self, agent_id: str, decide: Rule, notes: tuple[str, ...] = ()) -> PublicationReceipt:

@@ -340,6 +340,10 @@ class Page(Answer, frozen=True, kw_only=True):
     def __iter__(self) -> Iterator[Agent]:
         return iter(self.agents)
 
+    def __repr__(self) -> str:
+        more = "" if self.next_cursor is None else ", more follow"
+        return f"<{type(self).__name__} {len(self.agents)} agents{more}>"
+
 
 class AgentVersion(Part, frozen=True, kw_only=True):
     """One version of an agent."""
@@ -383,6 +387,9 @@ class Change(Answer, frozen=True, kw_only=True):
     etag: str
     match: Annotated[str, one_of(*MATCHES), described("how well it fits, in a watch with a query")] | None = None
     agent: AgentDocument | None = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.type} {self.id!r} at {self.at}>"
 
     @classmethod
     def from_event(cls, document: Mapping[str, Any], cursor: str) -> Self:

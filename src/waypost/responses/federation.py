@@ -11,7 +11,9 @@ from waypost.model.times import to_rfc3339
 from waypost.responses.base import Answer, Count, Part, Timestamp, described, one_of
 
 FEED_CHANGES = ("registered", "updated", "renewed", "withdrawn", "expired")
-PEER_KINDS = ("waypost", "mcp", "catalog")
+PEER_KINDS = ("waypost", "mcp", "ard", "catalog", "a2a", "domain")
+ASKED_KINDS = ("waypost", "ard")  # they answer searches
+BREAKER_STATES = ("closed", "open", "half_open")
 PEER_STATES = ("new", "syncing", "current", "failing", "paused")
 
 
@@ -75,6 +77,18 @@ class FeedEntry(Part, frozen=True, kw_only=True):
     documents: Annotated[tuple[FeedDocument, ...], described("the newest first")] = ()
 
 
+class KeyChange(Part, frozen=True, kw_only=True):
+    """A key that the service had before, and its signature for the present one."""
+
+    key: Annotated[str, described("the replaced public key, DER in base64")]
+    signature: Annotated[
+        str,
+        described(
+            'Ed25519, of {"key": the present key, "service_id", "type": "key-change"} as canonical JSON (RFC 8785)'
+        ),
+    ]
+
+
 class FeedBookmark(Part, frozen=True, kw_only=True):
     """The last line of a page: where to go on. With a `digest` it states which agents a reader of all lines has."""
 
@@ -87,6 +101,7 @@ class FeedBookmark(Part, frozen=True, kw_only=True):
     count: Annotated[int, described("public agents of the service")]
     digest: Annotated[str, described("of the ids and entity tags of all of them")] | None = None
     key: Annotated[str, described("the public key of the service, DER in base64")] = ""
+    replaced: Annotated[tuple[KeyChange, ...], described("keys that were replaced recently")] = ()
     signature: Annotated[str, described("Ed25519, of this object without `signature` as canonical JSON (RFC 8785)")] = (
         ""
     )
@@ -107,6 +122,7 @@ class PeerView(Answer, frozen=True, kw_only=True):
     records: Count
     error: str | None
     pull: bool = True
+    ask: Annotated[bool, described("searches may be passed on to it")] = False
     reexport: bool = False
     visibility: str = "internal"
     namespaces: tuple[str, ...] = ()
@@ -115,6 +131,10 @@ class PeerView(Answer, frozen=True, kw_only=True):
     parked: Annotated[Count, described("records that were not taken")]
     parked_reasons: dict[str, int] = msgspec.field(default_factory=dict)
     complete: Annotated[bool, described("the last signed digest of the peer was matched")]
+    breaker: Annotated[str, one_of(*BREAKER_STATES), described("open: it failed, and is not asked for a while")] = (
+        "closed"
+    )
+    ask_error: str | None = None
     added_at: Timestamp | None = None
 
 

@@ -162,6 +162,10 @@ class SearchResult(Answer, frozen=True, kw_only=True):
     def __iter__(self) -> Iterator[Candidate]:
         return iter(self.candidates)
 
+    def __repr__(self) -> str:
+        best = f", best {self.candidates[0].id!r}" if self.candidates else ""
+        return f"<{type(self).__name__} {len(self.candidates)} candidates{best}>"
+
 
 class DiscoveryResponse(SearchResult, frozen=True, kw_only=True):
     """The candidates of a search, best first, and how this service understood the query (profile.md Table 6)."""

@@ -113,6 +113,8 @@ def _from_file(path: Path | None) -> dict[str, Any]:
         values["jwks"] = tuple(resolve_source(source, path.parent) for source in values["jwks"])
     if "issuers" in values:
         values["issuers"] = tuple(issuer.resolve_paths(path.parent) for issuer in values["issuers"])
+    if "peers" in values:
+        values["peers"] = tuple(peer.resolve_paths(path.parent) for peer in values["peers"])
     return values
 
 

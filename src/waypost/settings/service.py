@@ -10,6 +10,7 @@ import msgspec
 from waypost import limits
 from waypost.errors import ConfigurationError, Forbidden
 from waypost.model.credentials import ClientSubject, Issuer, check_client_subjects, check_issuers, check_scope_map
+from waypost.model.federation import PeerSetting
 from waypost.model.principal import PUBLIC, VISIBILITIES
 from waypost.settings.locations import check_cidr, check_host, check_url, is_loopback
 from waypost.settings.setting import URL_MARK, Row, read_rows
@@ -44,6 +45,7 @@ def find_store(value: str) -> str | None:
 
 
 # A setting that has no effect unless one of the others is set.
+_ALL_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
 _REQUIREMENTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("mdns_publish", ("mdns",)),
     ("bus_group", ("bus",)),
@@ -102,6 +104,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "to every other one.",
             default="cluster.key in the data folder",
             metavar="FILE",
+        ),
+    ] = None
+    node_url: Annotated[
+        str | None,
+        Row(
+            "With the store `postgresql://`: the URL at which other nodes reach this one, for conversations with agents that are "
+            "connected here. Without it such conversations use the mailbox.",
+            default="http://HOST:PORT, if HOST is one address",
+            metavar="URL",
         ),
     ] = None
     workers: Annotated[
@@ -177,6 +188,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Row(
             "Several external issuers, each with `issuer`, `audience`, `jwks`, `secret`, `prefix`, `admin`, `subjects`, "
             "`scopes`, `scope_map`. Without `jwks` and `secret` the keys are found by OpenID Connect discovery.",
+            default="none",
+        ),
+    ] = ()
+    peers: Annotated[
+        tuple[PeerSetting, ...],
+        Row(
+            "Other registries to follow or to ask, each with `url`, `name`, `kind`, `pull`, `ask`, `reexport`, `visibility`, "
+            "`namespaces`, `every_seconds`, `max_records`, `key`, `token_file`. They are added at the start, or as soon as "
+            "they can be reached; one that is taken out of the file is removed at the next start.",
             default="none",
         ),
     ] = ()
@@ -442,7 +462,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     bus_topic: Annotated[str, Row("The topic of announcements on the bus.")] = "/topic/discovery"
     bus_group: Annotated[
         str | None,
-        Row("A name shared by registries with the same agents: one of them answers each query on the bus."),
+        Row(
+            "A name shared by registries with the same agents: one of them answers each query on the bus. Nodes over PostgreSQL "
+            "have one by their `base_url`."
+        ),
     ] = None
     bus_creds: Annotated[
         Path | None,
@@ -502,6 +525,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """Whether other nodes share the records."""
         return self.store_kind.endswith(URL_MARK)
 
+    def internal_url(self, port: int | None) -> str | None:
+        """Where other nodes of a cluster reach this one. None if it listens on all addresses and no URL is given."""
+        if self.node_url is not None or self.host in _ALL_ADDRESSES:
+            return self.node_url
+        scheme = "http" if self.tls_cert is None else "https"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{scheme}://{host}:{self.port if port is None else port}"
+
     @property
     def is_public(self) -> bool:
         """Whether `base_url` is not on this machine: then callers from loopback may come through a proxy."""
@@ -534,6 +565,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.base_url is not None:
             check_url(self.base_url, "base_url")
+        if self.node_url is not None:
+            check_url(self.node_url, "node_url")
         for text in self.allowed_hosts:
             check_host(text, "allowed_hosts")
         for text in self.allow_cidrs:

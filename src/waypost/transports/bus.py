@@ -2,7 +2,8 @@
 
 All participants subscribe to one topic for announcements and queries; responses go to the inbox of the sender. Anyone who may
 publish there can send anything, so only signatures count (THREATS B2, B4). Registries that share their agents form a queue
-group: one of them answers a query, all of them receive every announcement.
+group: one of them answers a query, all of them receive every announcement. Nodes of one cluster have one store, so one of them
+handles each announcement, too.
 
 No exception of nats-py leaves this module. Sending without a connection fails instead of queueing, so that no stale message is
 sent later.
@@ -32,6 +33,7 @@ from waypost.model.json import JsonObject, dump_json
 from waypost.protocols.announce.messages import (
     TOPIC,
     AgentQuery,
+    MessageKind,
     build_query,
     check_group,
     digest_of,
@@ -445,15 +447,17 @@ class BusTransport:
         *,
         topic: str = TOPIC,
         group: str = "",
+        shares_announcements: bool = False,
         credentials: BusCredentials | None = None,
         random: randomness.Random | None = None,
         directory: AgentDirectory | None = None,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`group`: one of its members answers each query."""
+        """`group`: one of its members answers each query. `shares_announcements`: one of them handles each announcement."""
         random = random or randomness.SystemRandom()
         self._subject = subject_of(topic)
         self._group = check_group(group) if group else ""
+        self._shares_announcements = shares_announcements
         self._clock = clock
         self._connection = BusConnection(url, self._on_reconnect, credentials)
         self._dispatcher = Dispatcher(self.name, clock, random, directory)
@@ -516,8 +520,9 @@ class BusTransport:
         return subscriber
 
     def serve(self, on_query: QueryHandler | None, on_message: MessageHandler | None) -> None:
-        self._dispatcher.serve(None if self._group else on_query, on_message)
-        self._group_dispatcher.serve(on_query, None)
+        shares = self._shares_announcements
+        self._dispatcher.serve(None if self._group else on_query, None if shares else on_message)
+        self._group_dispatcher.serve(on_query, on_message if shares else None)
 
     def echoed_at(self) -> float | None:
         return self._dispatcher.echoed_at
@@ -559,17 +564,20 @@ class BusTransport:
             return
         kind = kind_of_message(message)
         digest = digest_of(data)
-        if (dispatcher is self._group_dispatcher and kind != "query") or (
-            kind == "announce" and not self._redelivery.begin(digest)
-        ):
+        if not self._handles(dispatcher, kind) or (kind == "announce" and not self._redelivery.begin(digest)):
             return
         await self._slots.acquire()
         work = partial(self._handle, dispatcher, message, reply)
         self._start(self._redelivery.run(digest, data, work)).add_done_callback(lambda _: self._slots.release())
 
+    def _handles(self, dispatcher: Dispatcher, kind: MessageKind) -> bool:
+        """A member of a group may receive a message twice: for the group, and for itself."""
+        is_shared = kind == "announce" and self._shares_announcements
+        return kind == "query" or is_shared if dispatcher is self._group_dispatcher else not is_shared
+
     async def _receive_for_group(self, data: bytes, inbox: str) -> None:
-        """Queries alone: announcements reach every member anyway, and need not be parsed twice."""
-        if b'"query"' in data:
+        """Without shared announcements queries alone: the rest reaches every member anyway, and need not be parsed twice."""
+        if self._shares_announcements or b'"query"' in data:
             await self._receive(self._group_dispatcher, data, inbox)
 
     async def _handle(self, dispatcher: Dispatcher, message: JsonObject, reply: str) -> None:

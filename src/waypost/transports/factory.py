@@ -5,6 +5,7 @@ Transports of extras are imported when they are made.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Awaitable, Callable
 from importlib.util import find_spec
@@ -74,10 +75,16 @@ def _make_bus(settings: Settings, context: TransportContext) -> Transport:
         settings.bus or "",
         context.clock,
         topic=settings.bus_topic,
-        group=settings.bus_group or "",
+        group=settings.bus_group or (_cluster_group(settings) if settings.is_cluster else ""),
+        shares_announcements=settings.is_cluster,
         credentials=bus_credentials_of(settings),
         directory=context.make_directory("bus"),
     )
+
+
+def _cluster_group(settings: Settings) -> str:
+    """The same in all nodes of a cluster, which have one base URL."""
+    return f"waypost-{hashlib.sha256(settings.public_url().encode()).hexdigest()[:16]}"
 
 
 TRANSPORTS: dict[str, TransportType] = {

@@ -135,6 +135,19 @@ async def test_the_edges_of_the_window_are_inside(bench: Bench) -> None:
             assert await socket.answer(signed(ALICE, OWN, "echo in time", at=at)) == "in time"
 
 
+@pytest.mark.req("ADP-49")
+async def test_after_a_suspend_fresh_messages_are_accepted_and_old_ones_are_not(bench: Bench) -> None:
+    """The clock of the peer went on meanwhile. A clock that is set back makes no old message valid again."""
+    before = bench.clock.now()
+    for jump, now in ((86_400.0, before + 86_400), (-2 * 86_400.0, before)):
+        bench.clock.jump(jump)
+        async with call(bench) as socket:
+            await socket.open(ALICE, OWN, now)
+            assert await socket.answer(signed(ALICE, OWN, "echo in time", at=now)) == "in time"
+            socket.send(signed(ALICE, OWN, "echo late", at=now - 301))
+            assert await socket.closed() == (4401, "stale_timestamp")
+
+
 @pytest.mark.req("ADP-50")
 async def test_a_replayed_id_is_refused_in_the_session_and_in_the_next(bench: Bench) -> None:
     now = bench.clock.now()

@@ -72,6 +72,48 @@ async def test_a_hosted_agent_has_a_signed_document_under_its_domain(bench: Benc
     }
 
 
+@pytest.mark.req("ADP-27")
+@pytest.mark.parametrize(
+    ("bindings", "paths"),
+    [
+        ({"a2a+jsonrpc": f"https://{DESK}/a/desk", "mcp": f"https://{DESK}/mcp"}, {"a2a": "/a/desk", "mcp": "/mcp"}),
+        ({"a2a+jsonrpc": f"https://{DESK}:443/a/desk?tenant=7"}, {"a2a": "/a/desk?tenant=7"}),
+        ({"a2a+grpc": f"https://{DESK}/grpc", "a2a+jsonrpc": f"https://{DESK}/a/desk"}, {"a2a": "/a/desk"}),
+        ({"a2a+jsonrpc": f"https://{DESK}"}, {}),
+        ({"a2a+jsonrpc": f"https://{DESK}:8443/a/desk"}, {}),
+        ({"a2a+jsonrpc": f"http://{DESK}/a/desk"}, {}),
+        ({"a2a+jsonrpc": "https://other.example.com/a/desk", "mcp": f"https://{DESK}/mcp"}, {"mcp": "/mcp"}),
+        ({"a2a+grpc": "https://other.example.com/grpc", "a2a+jsonrpc": f"https://{DESK}/a/desk"}, {}),  # as the zone
+    ],
+)
+async def test_the_path_of_an_endpoint_at_the_host_of_the_agent_is_named(
+    bench: Bench, bindings: dict[str, str], paths: dict[str, str]
+) -> None:
+    """A DNS-AID client joins it to the host and the port of the SVCB record."""
+    listed = [{"protocol": protocol, "endpoint": endpoint} for protocol, endpoint in bindings.items()]
+    document = profile("urn:agent:desk", name="Desk", bindings=listed)
+    assert (await bench.admin().post("/api/v1/agents", json=document)).is_success
+    for path in ("/.well-known/agent.json", CAPABILITIES):
+        served = (await _at(bench, path)).json()
+        jsonschema.validate(served, written_schema(CODECS["adp"]))
+        assert {name: served["endpoints"][name] for name in ("a2a", "mcp") if name in served["endpoints"]} == paths
+    provided = (await bench.anonymous().get(f"/.well-known/agents/{DESK}.json")).json()
+    assert "a2a" not in provided["endpoints"]
+
+
+@pytest.mark.req("ADP-27")
+@pytest.mark.parametrize(
+    "endpoint", ["https://[x/y", "https://h.example:99999/x", "https://h.example:a/x", "pkg:npm/desk"]
+)
+async def test_an_endpoint_that_is_no_address_is_left_out_of_documents_and_zone(bench: Bench, endpoint: str) -> None:
+    document = profile("urn:agent:desk", name="Desk", bindings=[{"protocol": "mcp", "endpoint": endpoint}])
+    assert (await bench.admin().post("/api/v1/agents", json=document)).is_success
+    served = await _at(bench, "/.well-known/agent.json")
+    assert served.status_code == 200
+    assert "mcp" not in served.json()["endpoints"]
+    assert (await bench.admin().get("/api/v1/agents/urn:agent:desk:zone")).status_code == 200
+
+
 @pytest.mark.req("ADP-26", "ADP-27")
 async def test_the_service_proves_its_key_and_names_its_endpoints(bench: Bench) -> None:
     document = (await bench.anonymous().get("/.well-known/agent.json")).json()

@@ -16,7 +16,7 @@ from support.tasks import BOB, TASKS, TaskService, place
 from waypost import limits
 from waypost.messaging.request_signatures import RequestVerifier, sign_result
 from waypost.messaging.request_signatures import SignatureHeaders as Headers
-from waypost.stores.memory import MemoryKeyValueStore
+from waypost.registry.memory_key_value import MemoryKeyValueStore
 from waypost.trust.keys.private_key import PrivateKey, load_private_key
 from waypost.trust.keys.public_key import PublicKey
 

@@ -76,7 +76,7 @@ def test_the_catalog_host_names_the_publisher() -> None:
     ("change", "path"),
     [
         ({"identifier": None}, "$.identifier"),
-        ({"displayName": None}, "$.displayName"),
+        ({"displayName": ""}, "$.displayName"),
         ({"type": None}, "$.type"),
         ({"url": None}, "$.url"),
         ({"data": {}}, "$.url"),
@@ -101,8 +101,9 @@ def test_metadata_is_written_as_scalars_and_read_as_anything() -> None:
         assert all(isinstance(value, scalars) for value in entry.get("metadata", {}).values())
     record = ARD.decode(ASSISTANT | {"metadata": {"deep": {"a": [1]}, "flat": 1}}, DECODE).record
     assert record.constraints == {"flat": 1}
-    with pytest.raises(InvalidDocument):
-        ARD.decode({name: value for name, value in INLINE.items() if name != "data"} | {"data": "text"}, DECODE)
+    text = {name: value for name, value in INLINE.items() if name != "data"} | {"data": "text"}
+    assert ARD.decode(text, DECODE).record.bindings[0].protocol == "artifact"
+    assert build_catalog([text], None)["entries"][0]["data"] == {"value": "text"}
 
 
 @pytest.mark.req("ARD-6")

@@ -7,6 +7,10 @@ from pathlib import Path
 import pytest
 
 from support.service import profile, service
+from waypost.model.json import dump_json
+from waypost.protocols.codec import DecodeContext
+from waypost.protocols.dialects import decode_document
+from waypost.samples import load
 
 
 @pytest.mark.req("ARD-9")
@@ -42,3 +46,39 @@ async def test_a_client_that_accepts_plain_json_alone_is_given_the_catalog_so(
         answer = await bench.anonymous().get("/.well-known/ai-catalog.json", headers={"Accept": accept})
         assert (answer.status_code, answer.headers["content-type"]) == (200, given)
         assert answer.headers["vary"] == "Host, Accept"
+
+
+@pytest.mark.req("ARD-4")
+async def test_every_link_of_the_catalog_leads_anyone_to_the_named_document(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        for sample in load():
+            await bench.admin().post("/api/v1/agents", content=sample.data)
+        hidden = {**profile("hidden"), "bindings": [{"protocol": "a2a+jsonrpc", "endpoint": "https://h.example/a"}]}
+        await bench.admin().post("/api/v1/agents", json=hidden, headers={"Waypost-Visibility": "internal"})
+        anyone = bench.anonymous()
+        entries = (await anyone.get("/.well-known/ai-catalog.json")).json()["entries"]
+        own = [entry for entry in entries if entry.get("url", "").startswith(bench.application.base_url)]
+        links = [entry for entry in own if not entry["type"].startswith("application/ai-registry")]
+        assert len(links) > 1
+        for entry in links:
+            answer = await anyone.get(entry["url"])
+            assert (answer.status_code, answer.headers["content-type"]) == (200, entry["type"])
+            assert answer.headers["vary"] == "Host, Accept"
+        for entry in entries:
+            if "data" in entry:
+                _, _, decoded = decode_document(dump_json(entry["data"]), None, DecodeContext(now=bench.clock.now()))
+                assert decoded.record.name == entry["displayName"]
+        found = await bench.admin().post("/ard/search", json={"query": {"text": "hidden"}, "pageSize": 1})
+        assert found.json()["results"][0]["data"]["supportedInterfaces"][0]["protocolBinding"] == "JSONRPC"
+
+
+@pytest.mark.req("ARD-4")
+async def test_a_card_is_plain_json_for_a_client_that_accepts_nothing_else(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        await bench.admin().post("/api/v1/agents", json=profile("a"))
+        anyone = bench.anonymous()
+        path = "/a2a/a/.well-known/agent-card.json"
+        typed, plain = [await anyone.get(path, headers={"Accept": accept}) for accept in ("*/*", "application/json")]
+        assert plain.headers["content-type"] == "application/json"
+        assert plain.content == typed.content
+        assert plain.headers["etag"] != typed.headers["etag"]

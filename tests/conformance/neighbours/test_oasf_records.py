@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import pytest
 from jsonschema import Draft202012Validator
+from msgspec.structs import replace
 
 from support.records import DECODE, ENCODE
 from support.schemas import written_schema
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
 from waypost.model.record import AgentRecord
-from waypost.protocols.dialects import OASF
+from waypost.protocols.codec import load_resource
+from waypost.protocols.dialects import OASF, decode_document
 from waypost.protocols.profile.codec import PROFILE
+from waypost.samples import Sample, load
 
 KITCHEN, SMALLEST = OASF.examples()
 REQUIRED = ("name", "version", "schema_version", "description", "authors", "created_at", "skills")
@@ -35,6 +38,19 @@ def test_every_record_we_write_has_the_seven_required_members(document: JsonObje
     source = OASF.encode(PROFILE.decode(document, DECODE).record, ENCODE).document
     assert set(REQUIRED) <= set(source)
     Draft202012Validator(written_schema(OASF)).validate(source)
+
+
+@pytest.mark.req("OASF-1")
+@pytest.mark.parametrize("sample", load(), ids=lambda sample: sample.name)
+def test_skills_and_domains_of_every_sample_are_classes_of_the_taxonomy(sample: Sample) -> None:
+    _, _, decoded = decode_document(sample.data, sample.dialect, DECODE)
+    record = decoded.record
+    source = OASF.encode(replace(record, extra={}), ENCODE).document
+    Draft202012Validator(written_schema(OASF)).validate(source)
+    classes = load_resource("waypost.protocols.oasf", "taxonomy.json")
+    for kind in ("skills", "domains"):
+        assert all(item == {"name": item["name"], "id": classes[kind][item["name"]]} for item in source.get(kind, ()))
+    assert read(source) == replace(record, extra=read(source).extra)
 
 
 @pytest.mark.req("OASF-2")

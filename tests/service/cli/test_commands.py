@@ -95,6 +95,10 @@ def test_completion_offers_ids_and_values(shell: Shell, agent: Document) -> None
         "waypost withdraw test_completion_offers_i": agent["id"],
         "waypost get x --as pro": "profile",
         "waypost list --tag test-completion": agent["tags"][1],
+        "waypost task take test_completion_offers_i": agent["id"],
+        "waypost keys trust test_completion_offers_i": agent["id"],
+        "waypost register x --dialect pro": "profile",
+        "waypost export --as pro": "profile",
     }.items():
         ran = shell(_WAYPOST_COMPLETE="bash_complete", COMP_WORDS=word, COMP_CWORD=str(word.count(" ")))
         assert f"plain,{offered}\n" in ran.out, word
@@ -592,3 +596,15 @@ def test_a_token_that_only_writes_imports_on_a_terminal(shell: Shell, agent: Doc
         os.close(slave)
         os.close(master)
     assert ran.returncode == 0
+
+
+def test_stats_count_the_agents_and_show_an_admin_the_service(shell: Shell, agent: Document) -> None:
+    before = shell("stats", "-o", "json").json["agents"]
+    shell("register", shell.write("counted.json", json.dumps(agent).encode()))
+    figures = shell("stats", "-o", "json").json
+    assert (figures["agents"], figures["by_status"]["active"]) == (before + 1, before + 1)
+    assert {"revision", "indexing_pending", "workers"} <= figures.keys()
+    shown = shell("stats").out
+    assert shown.splitlines()[0].split() == ["agents", str(before + 1)]
+    reader = minted(shell, "discover:read")
+    assert "revision" not in shell("stats", "--token", reader, "-o", "json").json

@@ -1,4 +1,4 @@
-"""`Announcer` in a few lines: with the default transports, and with states as soon as the block begins."""
+"""`Announcer` and `Finder` in a few lines: with the default transports, and with states as soon as the block begins."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from support.server import RunningServer, running_server
-from waypost import Announcer, Client
+from waypost import Announcer, Client, Finder
 from waypost.client.registry_transport import registry_transport
 
 AGENT: dict[str, Any] = {
@@ -65,3 +65,6 @@ async def test_an_announcer_finds_its_transports_itself(
     assert set(announcer.states) == {"mdns", "http"}
     async with announcer:
         assert await tried(announcer) == "announced"
+        async with Finder() as finder:
+            found = await finder.find(agent_id=announcer.agent_id)
+        assert [agent.agent_id for agent in found] == [announcer.agent_id]

@@ -25,6 +25,8 @@ from waypost.server.auth.authenticator import ADMIN
 from waypost.settings import Settings
 from waypost.stores.sqlite.store import SqliteFollowerStore
 
+pytestmark = pytest.mark.own_store
+
 READER = Principal(subject="reader", scopes=frozenset(("discover:read",)))
 
 

@@ -67,7 +67,7 @@ def test_every_command_has_help_with_an_example(words: tuple[str, ...]) -> None:
 def test_every_command_that_talks_to_a_service_takes_the_shared_options(words: tuple[str, ...]) -> None:
     shown = RUNNER.invoke(cli, [*words, "--help"], terminal_width=120).output
     for option in ("--output", "--server", "--token", "--timeout", "--data", "--config"):
-        assert option in shown, "decorate the command with @shared_options, or list it in LOCAL"
+        assert option in shown, "decorate the command with @with_session, or list it in LOCAL"
 
 
 def test_the_overview_lists_every_command_without_loading_it() -> None:

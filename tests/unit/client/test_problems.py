@@ -21,7 +21,7 @@ def test_every_leaf_survives_the_wire(kind: type[WaypostError]) -> None:
     answer = problem_response(raised, instance="/x", correlation_id="c-1")
     headers = {name.decode(): value.decode() for name, value in problem_headers(raised)}
     error = error_from_response(answer.status, headers, answer.body)
-    assert type(error) is kind
+    assert type(error) is kind, f"{type(error).__name__} has the same status, code and title in errors.py"
     assert (error.message, error.path, error.hint) == ("What happened.", "$.name", "Do this.")
     assert error.retry_after == 7
     assert error.details["correlation_id"] == "c-1"

@@ -164,31 +164,32 @@ def test_a_question_is_embedded_once() -> None:
     model = Counting()
     embedder = CachingEmbedder(lazy(model))
     for _ in range(2):
-        assert embedder.encode(["whole"]).tolist() == [[5, 1]]
+        assert embedder.encode_parts("whole", []).tolist() == [[5, 1]]
         assert embedder.encode_parts("whole", ["a clause", "b"]).tolist() == [[5, 1], [8, 1], [1, 1]]
     assert model.asked == [["whole"], ["whole", "a clause", "b"]]
 
 
 def test_changing_a_returned_vector_does_not_change_the_cache() -> None:
     embedder = CachingEmbedder(lazy(Counting()))
-    embedder.encode(["abc"])[:] = 0
-    assert embedder.encode(["abc"]).tolist() == [[3, 1]]
+    embedder.encode_parts("abc", [])[:] = 0
+    assert embedder.encode_parts("abc", []).tolist() == [[3, 1]]
 
 
 def test_the_longest_unused_is_forgotten() -> None:
     model = Counting()
     embedder = CachingEmbedder(lazy(model), size=2)
     for text in ("a", "b", "a", "c"):
-        embedder.encode([text])
+        embedder.encode_parts(text, [])
     assert len(embedder) == 2
-    embedder.encode(["a"])
-    embedder.encode(["b"])
+    embedder.encode_parts("a", [])
+    embedder.encode_parts("b", [])
     assert model.asked == [["a"], ["b"], ["c"], ["b"]]
 
 
 def test_texts_of_agents_are_not_remembered() -> None:
     embedder = CachingEmbedder(lazy(Counting()))
     embedder.encode(["what it is", "an example"])
+    embedder.encode(["what it is, without an example"])
     embedder.encode_parts("many", [str(number) for number in range(limits.EMBEDDER_CACHED_BATCH)])
     assert len(embedder) == 0
     assert embedder.encode([]).shape == (0, 2)

@@ -91,11 +91,13 @@ def test_landmarks_belong_to_the_space() -> None:
     assert np.median((made @ landmarks.centres.T).max(axis=1)) > 0.4
 
 
-def test_an_agent_has_a_vector_of_its_description_and_one_of_each_example() -> None:
+def test_an_agent_has_a_vector_of_its_description_and_one_of_each_of_many_examples() -> None:
     (space,) = [each for each in choose_embedder("auto", None).spaces if each.role == SpaceRole.ENGLISH]
-    texts = ("Translator. Translates texts.", "Bonjour", "an example")
-    (made,) = encode_agents(space, [texts])
-    assert np.array_equal(made, encoder()(list(texts)))
+    few = ("Translator. Translates texts.", "Bonjour", "an example", "a third one")
+    many = (*few, "a skill of another kind")
+    of_few, of_many = encode_agents(space, [few, many])
+    assert np.array_equal(of_few, encoder()(list(few[:1])))
+    assert np.array_equal(of_many, encoder()(list(many)))
 
 
 def test_a_damaged_model_is_an_error_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

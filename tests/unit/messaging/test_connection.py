@@ -34,8 +34,8 @@ from waypost.messaging.message_store import OUTBOX_KIND, AgentMessage, Retention
 from waypost.net.clock import ManualClock
 from waypost.protocols.adp.agp.messages import MessageContent
 from waypost.protocols.adp.agp.session import AgpSession
+from waypost.registry.memory_key_value import MemoryKeyValueStore
 from waypost.registry.ports import KeyValueWrite
-from waypost.stores.memory import MemoryKeyValueStore
 
 
 async def test_a_question_is_answered_and_both_sides_are_verified() -> None:

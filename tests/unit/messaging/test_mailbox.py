@@ -12,8 +12,8 @@ from waypost.messaging.message_store import OUTBOX_KIND, AgentMessage, MessageSt
 from waypost.messaging.relay import Mailboxes
 from waypost.net.clock import ManualClock
 from waypost.protocols.adp.agp.messages import MessageContent, parse_message
+from waypost.registry.memory_key_value import MemoryKeyValueStore
 from waypost.registry.ports import KeyValueWrite
-from waypost.stores.memory import MemoryKeyValueStore
 
 
 async def frames(made: Mailboxes) -> list[str]:

@@ -13,7 +13,7 @@ from waypost.messaging.swarms import JoinRequest, SwarmStore
 from waypost.messaging.task_runner import DELIVERY_KIND
 from waypost.messaging.tasks import NewTask, TaskOutcome, TaskStore
 from waypost.net.clock import ManualClock
-from waypost.stores.memory import MemoryKeyValueStore
+from waypost.registry.memory_key_value import MemoryKeyValueStore
 
 CLOCK = ManualClock(1_780_000_000.0)
 

@@ -21,6 +21,7 @@ from waypost.protocols.codec import CARRY
 from waypost.protocols.dialects import ARD
 from waypost.protocols.mcp.codec import MCP
 
+CATALOG_TYPE = "application/ai-catalog+json"
 ASSISTANT, REGISTRY, TRUSTED, INLINE = ARD.examples()
 
 
@@ -176,7 +177,7 @@ def test_an_entry_comes_back_as_it_was() -> None:
 @pytest.mark.parametrize(
     ("protocols", "kind", "url"),
     [
-        (("https", "a2a+grpc"), "application/a2a-agent-card+json", "/api/v1/agents/{slug}?as=a2a"),
+        (("https", "a2a+grpc"), "application/a2a-agent-card+json", "/a2a/{slug}/.well-known/agent-card.json"),
         (("mcp-package",), "application/mcp-server-card+json", "/api/v1/agents/{slug}?as=mcp"),
         (("agp",), "application/agent-metadata+json", "/.well-known/agentframework/v1/agents/{slug}"),
     ],
@@ -204,6 +205,69 @@ def test_a_name_beside_a_foreign_id_is_an_alias() -> None:
     assert decoded.record.id == "https://acme.com/a"
     assert decoded.aliases == (ASSISTANT["identifier"],)
     assert ARD.encode(decoded.record, ENCODE).document["identifier"] == ASSISTANT["identifier"]
+
+
+@pytest.mark.parametrize(
+    "identifier", ["did:web:acme.com:agents:a", "https://acme.com/ids/7b", "urn:example:a", "pkg:npm/acme", "acme"]
+)
+def test_an_identifier_of_another_form_is_the_id_and_a_catalog_mints_a_name(identifier: str) -> None:
+    entry = entry_with(identifier=identifier)
+    record = decode(entry)
+    assert record.id == identifier
+    assert ARD.encode(record, ENCODE).document == entry
+    listed = build_catalog([entry], None, "registry.example.org")
+    Draft202012Validator(catalog_schema()).validate(listed)
+    assert listed["entries"][0]["metadata"] == {ID: identifier, MINTED: True}
+    assert decode(listed["entries"][0]).id == identifier
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({}, "assistant"),
+        ({"identifier": "https://acme.com/agents/helper/"}, "helper"),
+        ({"url": None, "data": A2A.examples()[1]}, A2A.examples()[1]["name"]),
+    ],
+)
+def test_a_name_that_is_left_out_comes_from_the_artifact_or_the_identifier(change: JsonObject, name: str) -> None:
+    entry = {key: value for key, value in entry_with(**change).items() if key != "displayName" and value is not None}
+    assert ARD.recognises(entry)
+    assert decode(entry).name == name
+    listed = build_catalog([entry], None)["entries"]
+    assert listed[0]["displayName"] == name
+
+
+@pytest.mark.parametrize("data", [[], [1], "text", 5, True])
+def test_an_inline_artifact_may_be_any_json_value(data: Any) -> None:
+    entry = {**entry_with(), "data": data}
+    del entry["url"]
+    assert [binding.protocol for binding in decode(entry).bindings] == ["artifact"]
+    assert ARD.encode(decode(entry), ENCODE).document == entry
+    Draft202012Validator(catalog_schema()).validate(build_catalog([entry], None))
+
+
+def test_an_agent_of_two_protocols_is_one_entry_with_an_inline_catalog() -> None:
+    linked = [
+        {"identifier": "urn:air:acme.com:f:mcp", "type": "application/mcp-server-card+json", "url": "https://a.com/m"},
+        {"identifier": "urn:air:acme.com:f:a2a", "type": "application/a2a-agent-card+json", "url": "https://a.com/a"},
+        {"identifier": "x"},
+        5,
+    ]
+    nested = {"identifier": "n", "type": CATALOG_TYPE, "data": {"specVersion": "1.0", "entries": linked}}
+    for data in ({"specVersion": "1.0", "entries": linked}, {"specVersion": "1.0", "entries": [nested]}):
+        entry = {**entry_with(type=CATALOG_TYPE), "data": data}
+        del entry["url"]
+        found = [(binding.protocol, binding.endpoint) for binding in decode(entry).bindings]
+        assert found == [("mcp", "https://a.com/m"), ("a2a", "https://a.com/a")]
+
+
+def test_an_inline_catalog_is_followed_to_a_bounded_depth() -> None:
+    data: JsonObject = {"entries": [{"type": "x/y", "url": "https://a.com/deep"}]}
+    for _ in range(4):
+        data = {"entries": [{"type": CATALOG_TYPE, "data": data}]}
+    entry = {**entry_with(type=CATALOG_TYPE), "data": data}
+    del entry["url"]
+    assert [binding.protocol for binding in decode(entry).bindings] == ["artifact"]
 
 
 @pytest.mark.parametrize("count", range(8))
@@ -254,14 +318,14 @@ def test_unknown_members_live_on_inside_nested_objects() -> None:
 @pytest.mark.parametrize(
     ("change", "path", "says"),
     [
-        ({"identifier": "acme"}, "$.identifier", "not a urn:air name"),
+        ({"identifier": "urn:air:acme"}, "$.identifier", "not a urn:air name"),
+        ({"identifier": "two words"}, "$.identifier", "without spaces"),
         ({"identifier": 5}, "$.identifier", "must be a string"),
         ({"displayName": ""}, "$.displayName", "empty"),
         ({"type": None}, "$.type", "missing"),
         ({"data": {}}, "$.url", "both"),
         ({"url": None}, "$.url", "neither"),
         ({"url": "a b"}, "$.url", "spaces"),
-        ({"url": None, "data": []}, "$.data", "must be an object"),
         ({"tags": "x"}, "$.tags", "array"),
         ({"representativeQueries": [1, 2]}, "$.representativeQueries[0]", "string"),
         ({"updatedAt": "yesterday"}, "$.updatedAt", "RFC 3339"),

@@ -15,7 +15,8 @@ from waypost.model.json import JsonObject
 from waypost.model.record import AgentRecord, Binding
 from waypost.protocols.codec import CARRY
 from waypost.protocols.dialects import OASF
-from waypost.protocols.oasf.codec import PROTOCOL
+from waypost.protocols.oasf.codec import PROTOCOL, TAGS
+from waypost.protocols.oasf.taxonomy import classify_tags
 
 KITCHEN, SMALLEST = OASF.examples()
 
@@ -79,7 +80,8 @@ def test_an_encoded_record_has_every_required_member() -> None:
         "1.0.0",
         "1.0.0",
     )
-    assert source["skills"] == [{"name": "finance"}]
+    assert source["skills"] == []
+    assert source["domains"] == [{"name": "finance_and_business/finance", "id": 202}]
     assert source["locators"] == [
         {"type": "url", "urls": ["https://h.example/run"]},
         {"type": "url", "urls": ["h.example:50051"], "annotations": {PROTOCOL: "a2a+grpc"}},
@@ -185,3 +187,37 @@ def test_a_bad_record_is_refused_with_the_place_and_the_reason(change: JsonObjec
         decode(source_with(**change))
     assert caught.value.path == path
     assert says in caught.value.message
+
+
+def test_tags_become_classes_of_the_taxonomy_and_the_others_an_annotation() -> None:
+    tags = ("Translate", "speech-to-text", "travel", "nordic cuisine", "translation", "workflow_automation")
+    record = replace(decode(SMALLEST), tags=tags, extra={})
+    source = OASF.encode(record, ENCODE).document
+    assert source["skills"] == [
+        {"name": "natural_language_processing/language_translation/translation", "id": 10501},
+        {"name": "multi_modal/audio_processing/speech_recognition", "id": 70202},
+        {"name": "tool_interaction/workflow_automation", "id": 1402},
+    ]
+    assert source["domains"] == [{"name": "hospitality_and_tourism/travel_services", "id": 1506}]
+    assert json.loads(source["annotations"][TAGS]) == ["nordic cuisine"]
+    assert decode(source).tags == tags
+
+
+def test_a_class_that_is_named_by_its_id_alone_gives_its_tags() -> None:
+    record = decode(source_with(skills=[{"id": 10501}, {"id": 1}], domains=[{"id": 1506}]))
+    assert {"translation", "travel_services", "hospitality_and_tourism/travel_services"} <= set(record.tags)
+
+
+@pytest.mark.parametrize("text", ["no JSON", '{"a": 1}', "[1, null]", ""])
+def test_an_annotation_that_lists_no_tags_is_ignored(text: str) -> None:
+    assert decode(source_with(annotations={TAGS: text})).tags == ("text_classification",)
+
+
+def test_a_word_that_names_no_class_is_not_guessed() -> None:
+    assert classify_tags(["transl", "healthcare", "natural_language_processing", "", "/"]).unmapped == (
+        "transl",
+        "healthcare",
+        "natural_language_processing",
+        "",
+        "/",
+    )

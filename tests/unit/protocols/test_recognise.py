@@ -121,7 +121,7 @@ DEMANDED = {
     "announce": ("agent_id", "transport"),
     "adp": ("protocol", "identity", "endpoints"),
     "a2a": ("name", "description", "version", "supportedInterfaces"),
-    "ard": ("identifier", "displayName", "type"),
+    "ard": ("identifier", "type"),
     "mcp": ("name", "description", "version"),
     "oasf": ("name", "version", "schema_version", "skills"),
 }

@@ -16,8 +16,11 @@ import httpx2
 import msgspec
 
 from waypost import limits
+from waypost.client.agp_call import AgpCaller, agent_uri
 from waypost.client.binding_policy import BindingPolicy
 from waypost.client.calls import (
+    AGP,
+    CALLABLE_SCHEMES,
     AddressCheck,
     AgentAnswer,
     CallOptions,
@@ -29,6 +32,7 @@ from waypost.client.calls import (
     with_a2a_version,
 )
 from waypost.client.http import EventStreamDecoder, Retry, ServerEvent, pause
+from waypost.client.identity import load_chat_key
 from waypost.client.keep import BackgroundThread, KeptAgent, StopSignal
 from waypost.client.requests import (
     AGENTS,
@@ -74,7 +78,7 @@ from waypost.client.sync.connection import AgentConnection, Connection
 from waypost.errors import InvalidRequest, NotFound, RateLimited, Timeout, Unavailable, WaypostError
 from waypost.model.events import EVENT_TYPES
 from waypost.model.json import dump_json
-from waypost.model.query import Detail, Match
+from waypost.model.query import Detail, Match, QueryFederation
 from waypost.model.resolution import Depth, OrganisationIndex, Resolution
 from waypost.protocols.rtfs.discover_form import (
     DiscoverForm,
@@ -131,7 +135,7 @@ from waypost.responses.trust import (
     TrustStorePage,
     VerificationResult,
 )
-from waypost.settings import is_loopback, load_connection_settings
+from waypost.settings import is_loopback, load_connection_settings, load_settings
 
 log = logging.getLogger("waypost.client")
 
@@ -189,9 +193,13 @@ class SyncClient:
         address = load_connection_settings(flags, config=config)
         self.base_url = address.base_url
         self._address = address
+        self._data, self._config = data, config
         self._connection = Connection(address, retry or Retry(), transport, signer)
         self._registries: dict[str, Connection] = {}  # registries that RTFS forms name, by origin
         self._discovered = DiscoverCache()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.base_url}>"
 
     def __enter__(self) -> Self:
         return self
@@ -436,9 +444,10 @@ class SyncClient:
         policy: BindingPolicy | None = None,
         check_address: AddressCheck | None = None,
     ) -> AgentAnswer:
-        """Call an agent by its own binding: A2A (JSON-RPC or REST, 1.0 or 0.3), MCP over HTTP, or plain HTTP.
+        """Call an agent by its own binding: A2A (JSON-RPC or REST, 1.0 or 0.3), MCP over HTTP, AGP, or plain HTTP.
 
-        The agent is called from this program; the service only tells where it is, and its token is not sent to the agent.
+        The agent is called from this program; the service only tells where it is, and its token is not sent to the agent. Over
+        AGP the agent must prove its key; the caller has the key `keys/chat.pem` of the data folder, created on first use.
 
         Args:
             id: An id, alias or short name of the agent.
@@ -456,12 +465,17 @@ class SyncClient:
         document = self.document(id)
         if policy is None:
             is_local = is_loopback(httpx2.URL(self.base_url).host)
-            policy = BindingPolicy(schemes=("https", "http"), local_addresses=is_local)
+            policy = BindingPolicy(schemes=CALLABLE_SCHEMES, local_addresses=is_local)
         agent = Agent.from_document(document.body)
         target = choose_target(agent, policy, document.trust)
+        check = check_address or (check_local if policy.local_addresses else check_public)
+        if target.protocol == AGP:
+            peer = agent_uri(agent.id, (self.document(agent.id, "adp")).body)
+            key = load_chat_key(load_settings({"data": self._data}, config=self._config).data)
+            reply = AgpCaller(self, self._address, key, check).ask(peer, text)
+            return AgentAnswer(reply.text, agent_id=agent.id, protocol=AGP, endpoint=target.endpoint)
         if target.protocol.startswith("a2a"):
             target = with_a2a_version(target, (self.document(agent.id, "a2a")).body)
-        check = check_address or (check_local if policy.local_addresses else check_public)
         steps = start_call(target, text, CallOptions(tool=tool, arguments=arguments, headers=dict(headers or {})))
         connection = AgentConnection(target, check, self._address)
         try:
@@ -596,6 +610,7 @@ class SyncClient:
         context: Mapping[str, Any] | None = None,
         facets: Iterable[str] = (),
         diversity: bool = True,
+        federation: QueryFederation = "none",
     ) -> SearchResult:
         """Find the agents that fit a task, best first.
 
@@ -616,6 +631,8 @@ class SyncClient:
             context: locale, language, domain and region of the caller; they order near-ties.
             facets: Count all agents that pass the filters by tag, protocol, status or owner.
             diversity: Limit near duplicates to two in each ten candidates.
+            federation: auto: also ask the registries that the operator allowed; they get the text, the tags, the
+                protocols and the statuses.
 
         Example:
             result = wp.find("translate an invoice", tags=["finance"], limit=5)
@@ -638,6 +655,7 @@ class SyncClient:
             "client_context": dict(context or {}),
             "facets": tuple(facets),
             "diversity": None if diversity else False,
+            "federation": None if federation == "none" else federation,
         }
         return self._connection.ask(SearchResult, discover_request(request))
 
@@ -1058,12 +1076,14 @@ class SyncClient:
         name: str | None = None,
         kind: str | None = None,
         pull: bool = True,
+        ask: bool = False,
         namespaces: Iterable[str] = (),
         visibility: str = "internal",
         reexport: bool = False,
         key: str | None = None,
         token: str | None = None,
         every_seconds: float | None = None,
+        max_records: int | None = None,
         dry_run: bool = False,
     ) -> PeerView:
         """Follow another registry. Needs `admin`.
@@ -1073,12 +1093,14 @@ class SyncClient:
             name: A short name; by default the host of the URL.
             kind: What the other side is; by default it is asked.
             pull: Whether to copy its public agents.
+            ask: Whether searches with `federation="auto"` are passed on to it.
             namespaces: Patterns of ids, with `*`, that are taken; none: all.
             visibility: Who sees its agents here.
             reexport: Whether its agents are passed on in the feed of this service.
             key: The fingerprint of the key that the peer must have.
             token: A bearer token for the peer.
             every_seconds: The pause between two pulls of kinds without a feed.
+            max_records: With more records than this the peer is paused.
             dry_run: Contact it and store nothing.
         """
         body = {
@@ -1086,12 +1108,14 @@ class SyncClient:
             "name": name,
             "kind": kind,
             "pull": pull,
+            "ask": ask,
             "namespaces": tuple(namespaces),
             "visibility": visibility,
             "reexport": reexport,
             "key": key,
             "token": token,
             "every_seconds": every_seconds,
+            "max_records": max_records,
             "dry_run": dry_run,
         }
         given = {member: value for member, value in body.items() if value is not None}

@@ -26,6 +26,8 @@ from waypost.client.requests import AnswerT, ApiRequest, parse_answer
 from waypost.errors import TooLarge, WaypostError
 from waypost.settings import ConnectionSettings, is_loopback
 
+CONSISTENCY_TOKEN = "Waypost-Consistency-Token"
+
 
 class AgentConnection:
     """Requests to one endpoint of an agent. It connects to the address that was checked, so that a name cannot be rebound."""
@@ -199,12 +201,19 @@ class Connection:
         )
         try:
             response = self._http.send(sent, stream=True)
+            self._remember_token(response)
             if response.is_success:
                 return response
             body = response.read()
         except httpx2.HTTPError as error:
             raise error_from_transport(error, self.base_url) from error
         raise error_from_response(response.status_code, response.headers, body)
+
+    def _remember_token(self, response: httpx2.Response) -> None:
+        """Send the token of the last write with later requests, so that they see it on every node of a cluster."""
+        token = response.headers.get(CONSISTENCY_TOKEN)
+        if token is not None:
+            self._http.headers[CONSISTENCY_TOKEN] = token
 
     def _chunks(self, response: httpx2.Response) -> Iterator[bytes]:
         try:

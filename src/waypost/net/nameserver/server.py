@@ -68,8 +68,8 @@ class Nameserver:
         if self._datagrams is not None:
             self._datagrams.close()
         if self._listener is not None:
+            # Not wait_closed(): from Python 3.12 on it waits until every client has closed its connection.
             self._listener.close()
-            await self._listener.wait_closed()
         self._datagrams = self._listener = None
 
     def refresh(self) -> None:

@@ -8,7 +8,7 @@ from waypost import limits
 from waypost.errors import InvalidRequest
 from waypost.model.json import JsonObject, kind_of
 from waypost.model.names import fold_tag
-from waypost.model.query import FACETS, MATCHES, Match, Query
+from waypost.model.query import FACETS, MATCHES, QUERY_FEDERATION, Match, Query, QueryFederation
 from waypost.model.record import LISTED
 
 _DETAILS: Final = ("minimal", "summary", "full")
@@ -62,6 +62,10 @@ DISCOVERY_REQUEST_SCHEMA: Final[dict[str, Any]] = {
             "enum": [*MATCHES, None],
             "description": "leave out candidates with a weaker match; default: weak, which leaves out none",
         },
+        "federation": {
+            "enum": [*QUERY_FEDERATION, None],
+            "description": "auto: also ask the peers that the operator allowed, with text, tags, protocols and limit only",
+        },
     },
 }
 
@@ -99,6 +103,7 @@ def parse_discovery_request(document: JsonObject) -> tuple[Query, list[str]]:
         facets=_choices(document, "facets", FACETS),
         min_score=_min_score(document),
         min_match=parse_min_match(document.get("min_match"), "$.min_match"),
+        federation=_federation(document),
     )
     return query, notes
 
@@ -171,6 +176,16 @@ def _min_score(document: JsonObject) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise InvalidRequest("min_score must be a number from 0 to 1.", path="$.min_score")
     return float(value)
+
+
+def _federation(document: JsonObject) -> QueryFederation:
+    value = document.get("federation")
+    if value is None:
+        return "none"
+    for mode in QUERY_FEDERATION:
+        if value == mode:
+            return mode
+    raise InvalidRequest(f"federation must be one of {', '.join(QUERY_FEDERATION)}.", path="$.federation")
 
 
 def parse_min_match(value: Any, path: str, default: Match = "weak") -> Match:

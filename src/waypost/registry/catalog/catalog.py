@@ -23,7 +23,7 @@ from waypost import limits
 from waypost.model.health import DEAD, HEALTH_FACT
 from waypost.model.names import equivalent_ids, fold, hash_slug, slug, unslug
 from waypost.model.principal import PRIVATE, PUBLIC, VISIBILITIES, record_scopes
-from waypost.model.record import LISTED
+from waypost.model.record import LISTED, STATUSES
 from waypost.model.registration import KEY_FACT, TRUST_FACT, CatalogEntry
 from waypost.registry.catalog.entry_columns import AUDIENCE_FIELDS, EntryColumns, LazyEntries
 from waypost.registry.catalog.fact_index import FactIndex
@@ -98,6 +98,8 @@ _PREPARE_BATCH = 4000  # loaded entries that are indexed at once: about 10 ms
 _FRESH_BATCH = 500  # new entries that wait for the tag index: about 5 ms
 
 _SPELLING_BATCH = 500
+
+_UNLISTED = tuple(status for status in STATUSES if status not in LISTED)
 
 _SORT_BELOW = 4096  # fewer matches are sorted; more are picked from the sorted lists
 
@@ -645,6 +647,9 @@ class Catalog:
         unfiltered = not tags and not protocols and owner is None and ids is None and among is None
         if unfiltered and tuple(statuses) == LISTED:
             return self._plain_page(audience, limit, offset, after)
+        if unfiltered and set(statuses) == set(STATUSES):
+            others = self.select(audience, statuses=_UNLISTED)
+            return self._plain_page(audience, limit, offset, after, others)
         chosen = self.select(audience, tags=tags, protocols=protocols, statuses=statuses, owner=owner)
         if among is not None:
             chosen &= among
@@ -672,9 +677,18 @@ class Catalog:
         return chosen if owner is None else chosen & self.facts.owners.get(owner)
 
     def _plain_page(
-        self, audience: frozenset[str] | None, limit: int, offset: int, after: Position | None
+        self,
+        audience: frozenset[str] | None,
+        limit: int,
+        offset: int,
+        after: Position | None,
+        others: BitMap | None = None,
     ) -> tuple[list[CatalogEntry], int]:
+        """All listed agents, and `others`, which are few."""
         lists = self._lists.visible_to(audience)
+        if others:
+            found = (self._entries[agent_id] for agent_id in self.tags.ids_of(others))
+            lists = [*lists, SortedList(map(position_of, found))]
         total = sum(map(len, lists))
         if len(lists) == 1:
             only = lists[0]

@@ -23,7 +23,7 @@ _MOST_ALIKE: Final = 1000  # agents with the same short name that are compared w
 _SHORT_LIST: Final = 200  # names that are all compared: about a millisecond
 _COMPARED: Final = 32  # names that are compared at each place of a longer list where similar ones are expected
 _PREFIXES: Final = (6, 4, 3, 2)  # characters that a similar name may begin with
-_LEAST_SIMILARITY: Final = 0.4
+_LEAST_SIMILARITY: Final = 0.45
 
 
 def short_name_of(agent_id: str) -> str:

@@ -122,5 +122,13 @@ class CatalogView:
         found = map(self._catalog.tags.ordinal, ids)
         return BitMap(ordinal for ordinal in found if ordinal is not None)
 
+    def with_fact(self, kind: str, value: str) -> BitMap:
+        """Ordinals of the agents with a fact, such as trust or health."""
+        return self._catalog.facts.match_exact(kind, value)
+
+    def active_since(self, oldest: float) -> BitMap:
+        """Ordinals of the agents that were registered, changed or renewed since then."""
+        return self._catalog.facts.active_since(oldest)
+
     def ids_of(self, ordinals: BitMap) -> list[str]:
         return self._catalog.tags.ids_of(ordinals)

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from typing import Any, Final
 
 from pyroaring import BitMap
 
 from waypost import limits
-from waypost.model.names import fold, fold_tag
+from waypost.model.names import fold_tag
 from waypost.model.query import EmptyResult, FilterEffect, Match, Query, Suggestions
 from waypost.registry.catalog.catalog import Catalog
 from waypost.registry.find.filters import FilterSelection
-from waypost.search.index.tag_index import edit_distance
-from waypost.search.text.analyzer import STOP_WORDS, analyse, split_words
-from waypost.search.text.sanitize import sanitize_text
 
 _PREFIX_TAGS: Final = 20  # tags with a common prefix that are compared
-SPELLED_CHARS: Final = 5  # a shorter word of a query is similar to too many others
-_KNOWN_CHARS: Final = 4
-_SHORT_WORD: Final = 5  # a word up to this length allows one edit, a longer one two
 
 
 def suggest_tags(
@@ -37,62 +31,24 @@ def suggest_tags(
 
 
 def _near(catalog: Catalog, tag: str, audience: frozenset[str] | None, visible: BitMap) -> Iterator[str]:
+    """Tags with a similar spelling, else with a common prefix: those that most agents carry first."""
     by_tag, suggesters = catalog.tags.by_tag, catalog.suggesters(audience)
 
     def carried(name: str) -> int:
         return by_tag.get(name).intersection_cardinality(visible)
 
-    near = find_similar_tags(catalog, tag, audience, visible)
-    similar = [(distance, -carried(name), name) for name, distance in near.items()]
+    similar = {name for each in suggesters for name in filter(carried, each.near(tag))}
     if not similar:
         related = (islice(filter(carried, each.with_common_prefix(tag)), _PREFIX_TAGS) for each in suggesters)
-        similar = [(0, -carried(name), name) for name in {name for names in related for name in names}]
-    nearest = min(similar, default=(0,))[0]
-    return (name for distance, _, name in sorted(similar) if distance == nearest)
+        similar = {name for names in related for name in names}
+    return iter(sorted(similar, key=lambda name: (-carried(name), name)))
 
 
-def suggest_words(
-    unknown: Iterable[str], texts: Iterable[str], find_tags: Callable[[str], Mapping[str, int]]
-) -> Suggestions:
-    """For each word that no visible agent has: the most similar words of these texts, else similar tags."""
-    known = _words_in(texts)
-    stems = {analyse(word) for word in known}
-    # A stem that is known here is of a private agent of the caller, whose words are not counted.
-    misspelled = [word for word in map(fold, unknown) if analyse(word) not in stems]
-    similar = {word: _find_similar(word, known) or find_tags(word) for word in misspelled}
-    return {word: _nearest(near) for word, near in similar.items() if near}
-
-
-def _find_similar(word: str, known: Sequence[str]) -> dict[str, int]:
-    """Known words with nearly the same spelling, with their edit distance."""
-    most = 1 if len(word) <= _SHORT_WORD else 2
-    letters = set(word)
-    alike = (each for each in known if len(letters.difference(each)) <= most)  # quicker than the distance
-    return {each: distance for each in alike if (distance := edit_distance(word, each, most)) <= most}
-
-
-def _nearest(similar: Mapping[str, int]) -> tuple[str, ...]:
-    least = min(similar.values())
-    return tuple(each for each, distance in similar.items() if distance == least)[: limits.SUGGESTIONS]
-
-
-def find_similar_tags(
-    catalog: Catalog, word: str, audience: frozenset[str] | None, visible: BitMap
-) -> Mapping[str, int]:
-    """Tags of visible agents with nearly the spelling of a folded word, with their edit distance."""
-    by_tag = catalog.tags.by_tag
-    near = {name: distance for each in catalog.suggesters(audience) for name, distance in each.near(word).items()}
-    return {name: distance for name, distance in sorted(near.items()) if by_tag.get(name).intersect(visible)}
-
-
-def _words_in(texts: Iterable[str]) -> list[str]:
-    words = (word for text in texts for word in split_words(fold(sanitize_text(text))))
-    return list(dict.fromkeys(word for word in words if len(word) >= _KNOWN_CHARS and word not in STOP_WORDS))
-
-
-def spelling_warnings(spelling: Suggestions) -> Iterator[str]:
+def spelling_warnings(spelling: Suggestions, corrections: Collection[str]) -> Iterator[str]:
+    """For misspelled words that were not corrected."""
     for word, near in spelling.items():
-        yield f"No agent has the word {_shown(word)}. Did you mean {' or '.join(map(repr, near))}?"
+        if word not in corrections:
+            yield f"No agent has the word {_shown(word)}. Did you mean {' or '.join(map(repr, near))}?"
 
 
 def explain_empty_result(

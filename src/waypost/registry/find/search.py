@@ -6,15 +6,17 @@ skips agents that do not pass. Evidence never quotes private examples.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from waypost import limits
+from waypost.cache import LruCache
 from waypost.model.principal import Principal, audience, may_see
 from waypost.model.query import (
     MATCHES,
@@ -32,25 +34,23 @@ from waypost.model.query import (
     is_match_at_least,
 )
 from waypost.model.record import AgentRecord
-from waypost.model.registration import Registration, trust_of
+from waypost.model.registration import CatalogEntry, Registration, trust_of, verdicts_of
 from waypost.model.verdict import TrustSummary
 from waypost.registry.catalog.catalog import NO_ENTRY, Catalog
+from waypost.registry.catalog.entries import entry_of
 from waypost.registry.find.calibration import MatchCalibration
 from waypost.registry.find.empty_results import (
-    SPELLED_CHARS,
     empty_warnings,
     explain_empty_result,
-    find_similar_tags,
     spelling_warnings,
     suggest_tags,
-    suggest_words,
     suggestion_warnings,
 )
 from waypost.registry.find.facets import FacetCounter
 from waypost.registry.find.filters import FilterSelection, compile_constraints
 from waypost.registry.find.standing_query import StandingQuery
 from waypost.registry.jobs.indexer import LiveIndex
-from waypost.registry.ports import Clock, Ranker, Timings
+from waypost.registry.ports import Clock, QueryRanker, Ranker, Timings
 from waypost.registry.reader import RegistryReader
 from waypost.search.evidence import explain
 from waypost.search.ranking.boosts import (
@@ -72,17 +72,20 @@ from waypost.search.ranking.match import (
     match_of,
 )
 from waypost.search.reason import ReasonWriter, add_remark
-from waypost.search.text.analyzer import analyze_query, split_words
-from waypost.search.text.sanitize import sanitize_text
+from waypost.search.text.analyzer import analyze_query
 
 _RANKED_BY_ID: Final = 5000  # up to so many agents that pass the constraints are ranked among themselves
 _WIDER_LIMITS: Final = (1000, 20_000)  # further hits to try if too few of the best pass; the last one bounds the work
 _AFTER_ALL_WINDOWS: Final = 1_000_000
-_SPELLED_RECORDS: Final = 10  # candidates whose words are compared with a misspelled one
 _SPARE_HITS: Final = 20  # beyond the limit, which trust or a preference may move up
 _SCORE_DECIMALS: Final = 4
 _LOOKS_LIKE_ID: Final = re.compile(r"^\S+[:/]\S+$|^[0-9A-Fa-f]{8}-[0-9A-Fa-f-]{27}$")
 _SELF_ASSERTED: Final = TrustSummary(level="self_asserted")
+
+
+ReasonCache = LruCache[
+    Hashable, str
+]  # by query, agent with its version, and signals: a repeated query writes none again
 
 
 class AgentSearch:
@@ -95,7 +98,10 @@ class AgentSearch:
         principal: Principal,
         now: float,
         thresholds: MatchThresholds = DEFAULT_THRESHOLDS,
+        foreign: Sequence[Registration] = (),
+        reasons: ReasonCache | None = None,
     ) -> None:
+        """`foreign` are agents that other registries found for this query: they are in no catalog and no index here."""
         self._query = query
         self._thresholds = thresholds
         self._catalog = catalog
@@ -104,11 +110,15 @@ class AgentSearch:
         self._now = now
         self._constraints, self._unsupported = compile_constraints(query.constraints, now)
         self._preferences = parse_preferences(query.client_context)
+        self._searched = query  # the same with the spelling corrected
         self._reasons = ReasonWriter(query)
+        self._cached_reasons = ReasonCache(0) if reasons is None else reasons
         self._exact = ExactMatcher(query.text)
         self._exact_fields: dict[str, ExactField | None] = {}  # by id
         self._has_words = bool(analyze_query(query.text[: limits.QUERY_CHARS]).terms)
-        self._has_verdicts = catalog.has_verdicts(self._audience)  # otherwise trust is equal for all
+        self.foreign = self._admit_foreign(foreign) if foreign else {}
+        # Otherwise trust is equal for all.
+        self._has_verdicts = catalog.has_verdicts(self._audience) or any(map(verdicts_of, self.foreign.values()))
         self._has_dead = catalog.has_dead(self._audience)
         self._hit_limit = query.limit + (_SPARE_HITS if self._preferences or self._has_verdicts else 0)
         self._facets: Facets | None = None
@@ -117,9 +127,22 @@ class AgentSearch:
         self._best_match: Match | None = None
         self._policies: dict[str, float] = {}
 
+    def _admit_foreign(self, foreign: Sequence[Registration]) -> dict[str, Registration]:
+        """Those that pass the filters."""
+        catalog = Catalog()
+        catalog.load([entry_of(registration) for registration in foreign])
+        while catalog.prepare():
+            continue
+        admits = FilterSelection(catalog, self._audience, self._query, self._constraints).admits()
+        return {each.id: each for each in foreign if admits(each.id) and not each.has_expired(self._now)}
+
+    def _find_entry(self, agent_id: str) -> CatalogEntry | None:
+        registration = self.foreign.get(agent_id)
+        return self._catalog.find(agent_id) if registration is None else entry_of(registration)
+
     # --- Ranking ---------------------------------------------------------------------------------
 
-    def rank(self, ranker: Ranker, facets: FacetCounter) -> Ranking:
+    def rank(self, ranker: QueryRanker, facets: FacetCounter) -> Ranking:
         if self._constraints or self._query.facets or self._query.statuses:
             selection = self._selection()
             if self._query.facets:
@@ -132,7 +155,7 @@ class AgentSearch:
         ranking = self._rank(ranker, self._catalog.is_reachable, self._hit_limit)
         return self._drop_low_scores(self._put_named_first(self._apply_trust(ranking)))
 
-    def rank_among(self, ranker: Ranker, ids: Sequence[str]) -> Ranking:
+    def rank_among(self, ranker: QueryRanker, ids: Sequence[str]) -> Ranking:
         """Rank these agents alone."""
         ranking = self._rank(ranker, self._catalog.is_reachable, self._hit_limit, list(ids))
         return self._apply_trust(ranking)
@@ -179,16 +202,16 @@ class AgentSearch:
         return window + _AFTER_ALL_WINDOWS if self._has_dead and self._catalog.is_dead(agent_id) else window
 
     def _policy_of(self, agent_id: str) -> float:
-        entry = self._catalog.find(agent_id)
+        entry = self._find_entry(agent_id)
         if entry is None:
             return CLAIMED
         similar = entry.trust == "self_asserted" and self._catalog.confusable_names.find(entry.name, entry.owner)
         return policy_of(entry.trust, is_confusable=bool(similar))
 
-    def _rank_selection(self, ranker: Ranker, selection: FilterSelection) -> Ranking:
+    def _rank_selection(self, ranker: QueryRanker, selection: FilterSelection) -> Ranking:
         """Rank a small selection among itself. For a large one, filter the best hits, and try more if too few pass."""
         count = len(selection.admitted)
-        if not count:
+        if not count and not self.foreign:
             return Ranking(hits=())
         if count <= _RANKED_BY_ID:
             among = self._catalog.tags.ids_of(selection.admitted)
@@ -201,11 +224,15 @@ class AgentSearch:
         return msgspec.structs.replace(ranking, hits=ranking.hits[: self._hit_limit])
 
     def _rank(
-        self, ranker: Ranker, alive: Callable[[str], bool], limit: int, among: list[str] | None = None
+        self, ranker: QueryRanker, alive: Callable[[str], bool], limit: int, among: list[str] | None = None
     ) -> Ranking:
         query = self._query if limit == self._query.limit else msgspec.structs.replace(self._query, limit=limit)
         rank = partial(ranker.rank, query, self._audience, now=self._now, among=among)
-        return rank_dead_last(rank, alive, self._catalog, limit) if self._has_dead else rank(alive=alive)
+        ranking = rank_dead_last(rank, alive, self._catalog, limit) if self._has_dead else rank(alive=alive)
+        if ranking.searched_text is not None:
+            self._searched = msgspec.structs.replace(self._query, text=ranking.searched_text)
+            self._reasons, self._exact = ReasonWriter(self._searched), ExactMatcher(ranking.searched_text)
+        return ranking
 
     def _drop_low_scores(self, ranking: Ranking) -> Ranking:
         """Drop hits that no preference can lift to the minimum score."""
@@ -223,21 +250,12 @@ class AgentSearch:
 
     # --- The result ------------------------------------------------------------------------------
 
-    @property
-    def spelled_words(self) -> list[str]:
-        """The words of the query whose spelling is checked."""
-        words = dict.fromkeys(split_words(sanitize_text(self._query.text[: limits.QUERY_CHARS])))
-        return [word for word in words if len(word) >= SPELLED_CHARS and word.isalpha()][: limits.SPELLED_WORDS]
-
-    def make_result(
-        self, ranking: Ranking, registrations: Iterable[Registration], unknown: Sequence[str] = ()
-    ) -> DiscoverResult:
-        """`unknown` are words of the query that no visible agent has."""
+    def make_result(self, ranking: Ranking, registrations: Iterable[Registration]) -> DiscoverResult:
         found = {registration.record.id: registration for registration in registrations}
         chosen = self._drop_weak_matches(self._choose(ranking, found), found)
         empty = None if chosen else explain_empty_result(self._selection(), self._best_score, self._best_match)
         records = [found[hit.id].record for hit, _ in chosen]
-        suggestions, spelling = self._suggestions(records), self._spelling(unknown, records)
+        suggestions = self._suggestions(records)
         return DiscoverResult(
             candidates=tuple(self._candidate(hit, share, found[hit.id]) for hit, share in chosen),
             applied_filters=self._applied_filters(),
@@ -246,12 +264,13 @@ class AgentSearch:
             warnings=(
                 *ranking.warnings,
                 *self._warnings(empty, suggestions),
-                *spelling_warnings(spelling),
+                *spelling_warnings(ranking.spelling, ranking.corrections),
                 *self._dead_warnings(chosen),
             ),
             facets=self._facets,
             suggestions=suggestions,
-            spelling=spelling,
+            spelling=ranking.spelling,
+            corrections=ranking.corrections,
             rejected=self._rejected,
             empty=empty,
         )
@@ -302,10 +321,14 @@ class AgentSearch:
         return "possible" if has_all else "weak"
 
     def _reason(self, hit: Hit, registration: Registration) -> str:
-        record = registration.record
-        exact = self._exact_field(registration)
-        near = _public_signals(hit.near, record)
-        reason = self._reasons.write(_without_private_examples(record), near, exact)
+        record, asked, near = registration.record, self._searched, hit.near
+        nearest = None if near is None else (near.place, near.context, near.example)
+        key = (asked.text, asked.required_tags, asked.preferred_tags, registration.id, registration.etag, nearest)
+        reason = self._cached_reasons.get(key)
+        if reason is None:
+            shown, exact = _without_private_examples(record), self._exact_field(registration)
+            reason = self._reasons.write(shown, _public_signals(near, record), exact)
+            self._cached_reasons.put(key, reason)
         if record.status == "deprecated":
             reason = add_remark(reason, "it is deprecated")
         if self._has_dead and self._catalog.is_dead(hit.id):
@@ -331,11 +354,11 @@ class AgentSearch:
         )
 
     def _trust_level(self, agent_id: str) -> TrustSummary:
-        entry = self._catalog.find(agent_id) if self._has_verdicts else None
+        entry = self._find_entry(agent_id) if self._has_verdicts else None
         return _SELF_ASSERTED if entry is None else TrustSummary(level=entry.trust)
 
     def _evidence(self, hit: Hit, share: float, record: AgentRecord) -> Evidence:
-        evidence = explain(self._query, _without_private_examples(record), _public_signals(hit.near, record))
+        evidence = explain(self._searched, _without_private_examples(record), _public_signals(hit.near, record))
         policy = self._policies.get(hit.id, CLAIMED)
         components = dict(evidence.components)
         ranked = sum(components.values())  # trust and preferences add the rest of the score
@@ -355,18 +378,6 @@ class AgentSearch:
         if not tags or (found and not self._catalog.is_prepared):
             return {}
         return suggest_tags(self._catalog, sorted(tags), self._audience, self._selection().visible)
-
-    def _spelling(self, unknown: Sequence[str], found: list[AgentRecord]) -> Suggestions:
-        """Similar words for those that no agent has: from the candidates or, if there are none, from names; and from tags."""
-        if not unknown or not self._catalog.is_loaded:
-            return {}
-        visible = self._selection().visible
-        names = () if found else self._catalog.page(self._audience, limit=limits.SPELLED_NAMES)[0]
-        return suggest_words(
-            unknown[: limits.MISSPELLED_WORDS],
-            [*_public_texts(found[:_SPELLED_RECORDS]), *(entry.name for entry in names)],
-            lambda word: find_similar_tags(self._catalog, word, self._audience, visible),
-        )
 
     def _warnings(self, empty: EmptyResult | None, suggestions: Suggestions) -> Iterable[str]:
         if empty is not None:
@@ -434,22 +445,28 @@ class RegistryFinder:
         self._clock = clock
         self._timings = timings
         self.calibration = MatchCalibration(catalog, index, clock)
+        self._reasons = ReasonCache(limits.REASON_CACHE)
 
-    async def find(self, query: Query, principal: Principal) -> DiscoverResult:
-        """Ranked candidates that the caller sees, with the filters that were and were not applied."""
+    async def find(self, query: Query, principal: Principal, foreign: Sequence[Registration] = ()) -> DiscoverResult:
+        """Ranked candidates that the caller sees, with the filters that were and were not applied. `foreign` are agents that
+        other registries found for the query; they are ranked with those of this one."""
         started_at = time.perf_counter()
         visible_to = audience(principal)
         thresholds = await self.calibration.thresholds(visible_to)
         ranker = await self._index.ranker_for(visible_to, query)
         now = self._clock.now()
         self._catalog.expire(now)
-        search = AgentSearch(query, self._catalog, principal, now, thresholds)
-        ranking = search.rank(ranker, self._facets)
-        unknown = ranker.find_unknown(search.spelled_words, visible_to)
-        registrations = await self._reader.registrations([hit.id for hit in ranking.hits], sources=False)
-        result = search.make_result(ranking, registrations, unknown)
+        search = AgentSearch(query, self._catalog, principal, now, thresholds, foreign, self._reasons)
+        extended = await self._extend(ranker, search.foreign)
+        ranking = search.rank(extended, self._facets)
+        local = [hit.id for hit in ranking.hits if hit.id not in search.foreign]
+        registrations = await self._reader.registrations(local, sources=False)
+        result = search.make_result(ranking, (*registrations, *search.foreign.values()))
         self._timings.search(time.perf_counter() - started_at)
         return result
+
+    async def _extend(self, ranker: Ranker, foreign: Mapping[str, Registration]) -> QueryRanker:
+        return await asyncio.to_thread(ranker.extend, list(foreign.values())) if foreign else ranker
 
     def standing_query(self, query: Query, principal: Principal) -> StandingQuery:
         """A filter for the events of a watcher."""
@@ -476,16 +493,23 @@ class RegistryFinder:
         return search.matches(ranking, registrations)
 
     async def rank(
-        self, query: Query, principal: Principal, *, is_match: Callable[[str], bool] | None = None
+        self,
+        query: Query,
+        principal: Principal,
+        *,
+        is_match: Callable[[str], bool] | None = None,
+        foreign: Sequence[Registration] = (),
     ) -> Ranking:
-        """The ranking alone, of agents that `is_match` accepts by id; by default of all that the caller sees."""
+        """The ranking alone, of agents that `is_match` accepts by id; by default of all that the caller sees. `foreign` are
+        ranked with them."""
         started_at = time.perf_counter()
         visible_to = audience(principal)
         ranker = await self._index.ranker_for(visible_to, query)
         now = self._clock.now()
         self._catalog.expire(now)
         alive = is_match or self._catalog.is_alive
-        rank = partial(ranker.rank, query, visible_to, now=now)
+        extended = await self._extend(ranker, {each.id: each for each in foreign})
+        rank = partial(extended.rank, query, visible_to, now=now)
         has_dead = self._catalog.has_dead(visible_to)
         ranking = rank_dead_last(rank, alive, self._catalog, query.limit) if has_dead else rank(alive=alive)
         self._timings.search(time.perf_counter() - started_at)
@@ -500,11 +524,6 @@ def _public_signals(near: MatchSignals | None, record: AgentRecord) -> MatchSign
         return msgspec.structs.replace(near, example=None, place=0)
     quoted = sum(not example.extra.get("private") for example in record.examples[: near.place])
     return msgspec.structs.replace(near, place=quoted)
-
-
-def _public_texts(records: Iterable[AgentRecord]) -> Iterable[str]:
-    for record in map(_without_private_examples, records):
-        yield from (record.name, *record.tags, record.description, *(example.text for example in record.examples))
 
 
 def _without_private_examples(record: AgentRecord) -> AgentRecord:

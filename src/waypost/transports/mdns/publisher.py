@@ -36,6 +36,7 @@ class MdnsPublisher:
         self._random = random
         self._infos: dict[str, ServiceInfo] = {}
         self._starting: dict[str, asyncio.Task[ServiceInfo]] = {}
+        self._introducing: dict[str, asyncio.Future[None]] = {}  # the first announcements, which are repeated
         self._background: set[asyncio.Future[None]] = set()
 
     def agents(self) -> tuple[str, ...]:
@@ -61,6 +62,9 @@ class MdnsPublisher:
     async def withdraw(self, agent_id: str) -> None:
         """Stop publishing, with a goodbye."""
         info = self._infos.pop(agent_id, None)
+        introducing = self._introducing.pop(agent_id, None)
+        if introducing is not None:
+            introducing.cancel()  # a repetition after the goodbye would bring the instance back for its TTL
         if info is not None:
             self._run_in_background(await self._zeroconf.async_unregister_service(info))
 
@@ -88,7 +92,8 @@ class MdnsPublisher:
             label = instance_label(agent_id_of(message), _agent_name(message), self._random.getrandbits(16))
             info = self._make_info(f"{label}.{self._service}", message, text, ttl)
             if await self._is_free(info):
-                self._run_in_background(await self._zeroconf.async_register_service(info, cooperating_responders=True))
+                repeating = await self._zeroconf.async_register_service(info, cooperating_responders=True)
+                self._introduce(agent_id_of(message), repeating)
                 return info
         raise Conflict(
             f"{limits.MDNS_NAMES} instance names in a row are taken on this link.",
@@ -122,11 +127,21 @@ class MdnsPublisher:
             other_ttl=ttl,
         )
 
-    def _run_in_background(self, work: Awaitable[None]) -> None:
+    def _introduce(self, agent_id: str, repeating: Awaitable[None]) -> None:
+        future = self._run_in_background(repeating)
+        self._introducing[agent_id] = future
+        future.add_done_callback(lambda done: self._forget_introduction(agent_id, done))
+
+    def _forget_introduction(self, agent_id: str, done: asyncio.Future[None]) -> None:
+        if self._introducing.get(agent_id) is done:
+            del self._introducing[agent_id]
+
+    def _run_in_background(self, work: Awaitable[None]) -> asyncio.Future[None]:
         """zeroconf repeats its broadcasts in the background. The event loop holds only a weak reference to that task."""
         future = asyncio.ensure_future(work)
         self._background.add(future)
         future.add_done_callback(self._background.discard)
+        return future
 
 
 def make_txt(message: JsonObject, pointer: Callable[[str], str] | None) -> bytes:

@@ -16,8 +16,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import lru_cache
 from typing import Any
 
-from zeroconf import Zeroconf
-
 from waypost import limits
 from waypost.errors import ConfigurationError, InvalidDocument, WaypostError
 from waypost.model.json import JsonObject

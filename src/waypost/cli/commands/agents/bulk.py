@@ -20,6 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from waypost import limits
 from waypost.cli.commands.agents.register import FetchOptions, is_address, register_url
+from waypost.cli.completion import complete_dialect
 from waypost.cli.options import example
 from waypost.cli.output import Printer, count_noun, report_error
 from waypost.cli.session import Session, with_session
@@ -388,7 +389,13 @@ def _summary(counts: Counter[str]) -> str:
     )
 )
 @click.option(
-    "--as", "as_", default="profile", show_default=True, metavar="DIALECT", help="A dialect, or `source`: as received."
+    "--as",
+    "as_",
+    default="profile",
+    show_default=True,
+    metavar="DIALECT",
+    shell_complete=complete_dialect,
+    help="A dialect, or `source`: as received.",
 )
 @click.option(
     "--to",

@@ -24,7 +24,7 @@ from waypost.errors import (
     WaypostError,
     error_codes,
 )
-from waypost.model.query import FACETS, MATCHES
+from waypost.model.query import FACETS, MATCHES, QUERY_FEDERATION
 from waypost.model.record import LISTED
 from waypost.protocols.rtfs.discover_form import (
     INVALID_RESPONSE,
@@ -157,6 +157,13 @@ def facets(
 )
 @click.option("--detail", type=click.Choice(("minimal", "summary", "full")), default="summary", show_default=True)
 @click.option("--explain", is_flag=True, help="Show the evidence of each result.")
+@click.option(
+    "--federation",
+    type=click.Choice(QUERY_FEDERATION),
+    default="none",
+    show_default=True,
+    help="auto: also ask the registries that the operator allowed. They get the text and the filters, nothing of you.",
+)
 @click.option("--all-similar", is_flag=True, help="Do not limit near duplicates to two in ten results.")
 @click.option(
     "--facets", is_flag=True, help="Also count the agents that pass the filters, by tag, protocol, status and owner."
@@ -189,6 +196,7 @@ def find(session: Session, words: tuple[str, ...], constraints: tuple[str, ...],
             context=dict(map(_constraint, options["context"])),
             facets=FACETS if options["facets"] else (),
             diversity=not options["all_similar"],
+            federation=options["federation"],
         )
     _show_result(printer, found, explain=options["explain"], show_all=options["show_all"])
     if options["facets"] and printer.is_terminal:

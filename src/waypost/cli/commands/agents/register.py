@@ -21,6 +21,7 @@ import msgspec
 from rich.text import Text
 
 from waypost import limits
+from waypost.cli.completion import complete_dialect
 from waypost.cli.local_fetch import fetch_locally, find_loopback_url
 from waypost.cli.options import example, parse_duration_option
 from waypost.cli.output import Printer, report_error, sanitize
@@ -153,7 +154,12 @@ class RegisterOptions(msgspec.Struct, frozen=True, kw_only=True):
     )
 )
 @click.argument("files", nargs=-1, required=True, metavar="FILE|URL|DOMAIN|-...")
-@click.option("--dialect", metavar="NAME", help="The dialect, if it should not be recognised from the content.")
+@click.option(
+    "--dialect",
+    metavar="NAME",
+    shell_complete=complete_dialect,
+    help="The dialect, if it should not be recognised from the content.",
+)
 @click.option("--visibility", type=click.Choice(("public", "internal", "private")), help="The visibility of the agent.")
 @click.option("--ttl", type=parse_duration_option, metavar="DURATION", help="The lease, e.g. 15m, 1h.")
 @click.option("--if-match", metavar="ETAG", help="Only if this is the current version.")

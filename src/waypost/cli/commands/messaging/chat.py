@@ -21,16 +21,13 @@ from waypost.cli.output import Printer, sanitize_lines, without_none
 from waypost.cli.session import Session, with_session
 from waypost.client.chat import ChatMessage
 from waypost.client.contacts import DomainContacts
-from waypost.client.identity import make_key, read_key, write_key
+from waypost.client.identity import key_only_agent, load_chat_key, read_key
 from waypost.client.peer_connection import PeerConnectionEvent
 from waypost.errors import NotFound, Timeout, Unavailable, WaypostError
 from waypost.live import LiveAgent
 from waypost.model.verdict import Verdict
 from waypost.net.address_policy import AddressPolicy
-from waypost.trust.keys.private_key import PrivateKey
 
-KEY_FILE = "keys/chat.pem"
-_KEY_ONLY_SUFFIX = ".key.invalid"  # reserved (RFC 2606): a speaker without a domain is identified by its key
 _PROMPT = "you> "
 
 
@@ -81,9 +78,9 @@ def make_live_agent(
 ) -> LiveAgent:
     """The user as an agent: with the given name and key, else with a key of the data folder, which is created on first use."""
     connection, settings = session.connection(), session.settings()
-    own = read_key(key) if key is not None else _own_key(settings.data)
+    own = read_key(key) if key is not None else load_chat_key(settings.data)
     return LiveAgent(
-        speaker or f"agent:{_name_of(own)}",
+        speaker or key_only_agent(own),
         own,
         registry=connection.base_url,
         token=connection.token,
@@ -241,14 +238,3 @@ def _address_check(allowed: Iterable[str]) -> Callable[[str, int], None]:
     """DNS records of strangers are not followed into private networks, unless these are named."""
     policy = AddressPolicy(allowed)
     return lambda address, port: policy.check(ipaddress.ip_address(address), port)
-
-
-def _own_key(data: Path) -> PrivateKey:
-    path = data / KEY_FILE
-    if not path.exists():
-        write_key(path, make_key("ed25519"))
-    return read_key(path)
-
-
-def _name_of(key: PrivateKey) -> str:
-    return key.public.key_id.removeprefix("sha256:")[:16] + _KEY_ONLY_SUFFIX

@@ -63,7 +63,7 @@ def make(session: Session, agent: str, uses: int, ttl: int | None) -> None:
 
 
 @invite.command("list", epilog=example("waypost invite list", "waypost invite list --agent agent:alice.example.com"))
-@click.option("--agent", metavar="AGENT", help="Only those to this agent.")
+@click.option("--agent", metavar="AGENT", shell_complete=complete_agent, help="Only those to this agent.")
 @with_session
 def list_invitations(session: Session, agent: str | None) -> None:
     """List your invitations."""

@@ -9,6 +9,7 @@ import click
 import httpx2
 import msgspec
 
+from waypost.cli.completion import complete_agent
 from waypost.cli.options import example, signer_options
 from waypost.cli.output import Printer, count_noun, sanitize
 from waypost.cli.session import Session, with_session
@@ -27,7 +28,7 @@ def swarm_group() -> None:
         "waypost swarm join agent:bob.example.com review --role reviewer --host agent:alice.example.com",
     ),
 )
-@click.argument("agent")
+@click.argument("agent", shell_complete=complete_agent)
 @click.argument("task")
 @click.option("--role", default="participant", show_default=True, help="The role of the agent in the swarm.")
 @click.option("--host", metavar="AGENT", help="The agent that hosts the swarm.  [default: the service itself]")
@@ -56,7 +57,7 @@ def join(
 
 @swarm_group.command("leave", epilog=example("waypost swarm leave SWARM agent:bob.example.com"))
 @click.argument("swarm")
-@click.argument("agent")
+@click.argument("agent", shell_complete=complete_agent)
 @signer_options
 @with_session
 def leave(session: Session, signer: httpx2.Auth | None, swarm: str, agent: str) -> None:
@@ -95,7 +96,7 @@ def members(session: Session, signer: httpx2.Auth | None, swarm: str) -> None:
 
 @swarm_group.command("broadcast", epilog=example("waypost swarm broadcast SWARM agent:bob.example.com 'half is done'"))
 @click.argument("swarm")
-@click.argument("agent")
+@click.argument("agent", shell_complete=complete_agent)
 @click.argument("content")
 @click.option("--type", "content_type", default="text/plain", show_default=True, help="The media type of the content.")
 @signer_options

@@ -11,6 +11,7 @@ import httpx2
 import msgspec
 from rich.text import Text
 
+from waypost.cli.completion import complete_agent
 from waypost.cli.options import example, parse_duration_option, signer_options, signer_or_hosted_options
 from waypost.cli.output import Printer, sanitize, without_none
 from waypost.cli.session import Session, with_session
@@ -40,7 +41,9 @@ def task() -> None:
     ),
 )
 @click.argument("words", nargs=-1, required=True, metavar="[AGENT] TASK [INPUT]")
-@click.option("--agent", metavar="AGENT", help="The agent to do it.  [default: the service itself]")
+@click.option(
+    "--agent", metavar="AGENT", shell_complete=complete_agent, help="The agent to do it.  [default: the service itself]"
+)
 @click.option("--callback", metavar="URL", help="An https URL that receives the signed result.")
 @click.option("--ttl", type=parse_duration_option, metavar="TIME", help="How long it may take until it fails.")
 @click.option("--once", metavar="TEXT", help="An idempotency key: a repeated request does not create a second task.")
@@ -105,7 +108,7 @@ def cancel(session: Session, signer: httpx2.Auth | None, id: str) -> None:  # no
 
 
 @task.command("list", epilog=example("waypost task list", "waypost task list --agent agent:alice.example.com"))
-@click.option("--agent", metavar="AGENT", help="The tasks for this agent of yours.")
+@click.option("--agent", metavar="AGENT", shell_complete=complete_agent, help="The tasks for this agent of yours.")
 @click.option("--status", type=click.Choice(("accepted", "running")), help="Only tasks with this status.")
 @with_session
 def list_tasks(session: Session, agent: str | None, status: str | None) -> None:
@@ -123,7 +126,7 @@ def list_tasks(session: Session, agent: str | None, status: str | None) -> None:
 
 
 @task.command("take", epilog=example("waypost task take agent:alice.example.com --wait 30s -o json"))
-@click.argument("agent")
+@click.argument("agent", shell_complete=complete_agent)
 @click.option("--limit", type=int, default=1, show_default=True, help="The maximum number.")
 @click.option(
     "--lease", type=parse_duration_option, metavar="TIME", help="How long they are reserved for you.  [default: 5m]"

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from waypost.cli.completion import complete_peer
 from waypost.cli.options import example, parse_duration_option
 from waypost.cli.output import sanitize
 from waypost.cli.session import Session, with_session
@@ -33,6 +34,9 @@ def peers() -> None:
 @click.option("--kind", type=click.Choice(PEER_KINDS), help="What the other side is.  [default: found by asking it]")
 @click.option("--pull/--no-pull", default=True, help="Whether to copy its public agents.  [default: pull]")
 @click.option(
+    "--ask/--no-ask", default=False, help="Whether to pass searches on to it that want it.  [default: no-ask]"
+)
+@click.option(
     "--namespace", "namespaces", multiple=True, metavar="PATTERN", help="Take only ids like this, with `*`. Repeatable."
 )
 @click.option(
@@ -51,6 +55,9 @@ def peers() -> None:
     metavar="DURATION",
     help="The pause between two pulls of kinds without a feed.",
 )
+@click.option(
+    "--max-records", type=click.IntRange(1), metavar="NUMBER", help="Pause the peer if it has more.  [default: 100000]"
+)
 @click.option("--dry-run", is_flag=True, help="Contact it and show what would come; store nothing.")
 @with_session
 def add(
@@ -59,12 +66,14 @@ def add(
     name: str | None,
     kind: str | None,
     pull: bool,
+    ask: bool,
     namespaces: tuple[str, ...],
     visibility: str,
     reexport: bool,
     key: str | None,
     token_file: Path | None,
     every: int | None,
+    max_records: int | None,
     dry_run: bool,
 ) -> None:
     """Follow the registry at URL. Its key is shown and pinned."""
@@ -80,19 +89,23 @@ def add(
             name=name,
             kind=kind,
             pull=pull,
+            ask=ask,
             namespaces=namespaces,
             visibility=visibility,
             reexport=reexport,
             key=key,
             token=token,
             every_seconds=every,
+            max_records=max_records,
             dry_run=dry_run,
         )
     if not printer.is_human:
         printer.value(msgspec.to_builtins(peer))
         return
     printer.line(f"{'would add' if dry_run else 'added'}      {sanitize(peer.name)}  {sanitize(peer.url)}")
-    printer.line(f"key        {sanitize(peer.key)}")
+    printer.line(f"kind       {peer.kind}")
+    if peer.key:
+        printer.line(f"key        {sanitize(peer.key)}")
     if dry_run:
         printer.line(f"agents     {peer.records}")
 
@@ -122,7 +135,7 @@ def list_peers(session: Session) -> None:
 
 
 @peers.command("show", epilog=example("waypost peers show neighbour"))
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="NAME", shell_complete=complete_peer)
 @with_session
 def show(session: Session, name: str) -> None:
     """Show everything about the peer NAME."""
@@ -131,7 +144,7 @@ def show(session: Session, name: str) -> None:
 
 
 @peers.command("sync", epilog=example("waypost peers sync neighbour"))
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="NAME", shell_complete=complete_peer)
 @with_session
 def sync(session: Session, name: str) -> None:
     """Pull from the peer NAME now."""
@@ -140,7 +153,7 @@ def sync(session: Session, name: str) -> None:
 
 
 @peers.command("pause", epilog=example("waypost peers pause neighbour"))
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="NAME", shell_complete=complete_peer)
 @with_session
 def pause(session: Session, name: str) -> None:
     """Stop pulling from the peer NAME. Its agents stay."""
@@ -149,7 +162,7 @@ def pause(session: Session, name: str) -> None:
 
 
 @peers.command("resume", epilog=example("waypost peers resume neighbour"))
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="NAME", shell_complete=complete_peer)
 @with_session
 def resume(session: Session, name: str) -> None:
     """Pull from the paused peer NAME again."""
@@ -158,7 +171,7 @@ def resume(session: Session, name: str) -> None:
 
 
 @peers.command("remove", epilog=example("waypost peers remove neighbour"))
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="NAME", shell_complete=complete_peer)
 @click.option("--keep", is_flag=True, help="Leave its agents here until their leases end.")
 @with_session
 def remove(session: Session, name: str, keep: bool) -> None:

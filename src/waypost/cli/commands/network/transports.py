@@ -21,7 +21,7 @@ from waypost.protocols.announce.messages import TOPIC
 from waypost.settings import ConnectionSettings, Settings
 from waypost.transports.directory import AgentDirectory
 from waypost.transports.factory import TRANSPORTS, TransportContext
-from waypost.transports.interfaces import find_multicast_interfaces
+from waypost.transports.interfaces import find_interfaces, find_multicast_interfaces
 from waypost.transports.port import Transport, TransportClock
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -72,6 +72,8 @@ class TransportFactory(msgspec.Struct, frozen=True, kw_only=True):
     def transports(self, *, mdns: bool, udp: bool) -> list[Transport]:
         """`mdns` and `udp` are the defaults if the options do not say."""
         chosen = self.options
+        if chosen.interface:
+            find_interfaces(chosen.interface)  # one that does not exist is an error now, not on each attempt
         transports: list[Transport] = []
         if mdns if chosen.mdns is None else chosen.mdns:
             transports.append(self._make("mdns", mdns_interfaces=chosen.interface))

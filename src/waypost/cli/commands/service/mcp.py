@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -9,6 +10,7 @@ from typing import BinaryIO
 import click
 
 from waypost import limits
+from waypost.adapters.mcp_hosts import HOSTS
 from waypost.cli.options import example
 from waypost.cli.session import Session, with_session
 from waypost.client.http import Retry
@@ -26,13 +28,24 @@ _ACCEPTED = f"{JSON}, text/event-stream"
     epilog=example(
         "waypost mcp",
         "waypost mcp --server https://registry.example.com --token …",
+        "waypost mcp --print-config vscode > .vscode/mcp.json",
     )
 )
+@click.option(
+    "--print-config",
+    "host",
+    type=click.Choice(list(HOSTS)),
+    help="Print the configuration of an MCP host that uses this service, and end.",
+)
 @with_session
-def mcp(session: Session) -> None:
+def mcp(session: Session, host: str | None) -> None:
     """Run an MCP server on stdin and stdout: one JSON-RPC message per line, forwarded to the service's /mcp.
 
     Configure it in an MCP host as the program to start. It ends with stdin."""
+    if host is not None:
+        address = session.connection()
+        click.echo(json.dumps(HOSTS[host](address.base_url, address.token), indent=2))
+        return
     connection = Connection(session.connection(), Retry())
     try:
         for line in _lines(sys.stdin.buffer):

@@ -11,6 +11,7 @@ import msgspec
 
 from waypost import limits
 from waypost.app.service_keys import service_keys_of
+from waypost.cli.completion import complete_agent
 from waypost.cli.options import example, parse_duration_option
 from waypost.cli.output import Printer, sanitize, without_none
 from waypost.cli.session import Session, with_session
@@ -210,7 +211,9 @@ def _show_key(printer: Printer, key: PrivateKey, path: Path, previous: PrivateKe
 
 
 @keys.command("list", epilog=example("waypost keys list", "waypost keys list --revoked -o jsonl"))
-@click.option("--agent", "agent_id", metavar="AGENT_ID", help="Only the keys of this agent.")
+@click.option(
+    "--agent", "agent_id", metavar="AGENT_ID", shell_complete=complete_agent, help="Only the keys of this agent."
+)
 @click.option("--revoked", is_flag=True, help="Only revocations, which every reader may list.")
 @click.option("-n", "--limit", type=click.IntRange(min=1), help="The maximum number.  [default: all]")
 @with_session
@@ -253,7 +256,7 @@ def _read_trust_store(client: SyncClient, agent_id: str | None, limit: int | Non
 
 
 @keys.command("trust", epilog=example("waypost keys trust 3cde1b52-1fc2-4f7b-8d8c-5e3e6f5c9c1d agent.pub.pem"))
-@click.argument("agent_id")
+@click.argument("agent_id", shell_complete=complete_agent)
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @with_session
 def trust(session: Session, agent_id: str, file: Path) -> None:

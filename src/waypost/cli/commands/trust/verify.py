@@ -19,7 +19,7 @@ from rich.text import Text
 
 from waypost import limits
 from waypost.cli.commands.network.resolve import LookupOptions, exit_code, lookup_options, resolve, show_resolution
-from waypost.cli.completion import complete_agent
+from waypost.cli.completion import complete_agent, complete_dialect
 from waypost.cli.options import example
 from waypost.cli.output import Printer, sanitize
 from waypost.cli.session import Session, use_agent, with_session
@@ -293,7 +293,10 @@ _MARKS = {
     help="Verify a file with this public key, without a service. Repeatable.",
 )
 @click.option(
-    "--dialect", metavar="NAME", help="The dialect of a file, if it should not be recognised from the content."
+    "--dialect",
+    metavar="NAME",
+    shell_complete=complete_dialect,
+    help="The dialect of a file, if it should not be recognised from the content.",
 )
 @click.option("--log", is_flag=True, help="Verify that the audit trail of the service was not rewritten.")
 @click.option(

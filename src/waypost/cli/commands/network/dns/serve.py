@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from waypost.cli.commands.network.dns.zone import ZoneOptions, fetch_zone
+from waypost.cli.completion import complete_agent
 from waypost.cli.options import example
 from waypost.cli.session import Session, with_session
 from waypost.client.identity import read_text
@@ -47,7 +48,12 @@ _REFRESH_SECONDS = 3600.0
     help="A zone file to use instead of the stored records.",
 )
 @click.option(
-    "--agent", "agents", multiple=True, metavar="AGENT|DOMAIN", help="Add the records of this agent. Repeatable."
+    "--agent",
+    "agents",
+    multiple=True,
+    metavar="AGENT|DOMAIN",
+    shell_complete=complete_agent,
+    help="Add the records of this agent. Repeatable.",
 )
 @click.option(
     "--algorithm",

@@ -1,0 +1,37 @@
+"""The commands and programs of tutorials and how-to guides are run as they are written, in order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.documents import read_page, run_page
+from support.server import running_server
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGES = sorted([*(DOCS / "tutorial").glob("*.md"), *(DOCS / "how-to").glob("*.md")])
+# Pages that need more than one service have tests of their own.
+OWN_TESTS = {"first-agent.md": "test_readme_tour.py", "your-agent-on-dns.md": "test_dns_tutorial.py"}
+
+
+@pytest.mark.parametrize("path", [path for path in PAGES if path.name not in OWN_TESTS], ids=lambda path: path.stem)
+def test_the_commands_of_a_page_work_in_their_order(path: Path, tmp_path: Path) -> None:
+    page = read_page(path)
+    if not page.blocks:
+        assert "```sh" not in path.read_text(encoding="utf-8")
+        return
+    folder = tmp_path / "work"
+    folder.mkdir()
+    with running_server(*page.flags, data=tmp_path / "data") as server:
+        run_page(page, folder, server)
+
+
+def test_pages_with_tests_of_their_own_have_them() -> None:
+    assert [name for name, test in OWN_TESTS.items() if name not in Path(__file__).with_name(test).read_text()] == []
+
+
+def test_few_blocks_are_skipped() -> None:
+    pages = [read_page(path) for path in PAGES if path.name not in OWN_TESTS]
+    run, skipped = sum(len(page.run) for page in pages), sum(len(page.skipped) for page in pages)
+    assert run > skipped, f"{run} blocks are run, {skipped} are not"

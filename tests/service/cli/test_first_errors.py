@@ -1,0 +1,178 @@
+"""The ten errors that people meet first: each says on one line what is wrong and on one line what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from support.ports import free_port
+from support.server import RunningServer
+from support.shell import Ran, Shell
+
+GREETER = {
+    "id": "greeter",
+    "name": "Greeter",
+    "description": "Greets guests.",
+    "bindings": [{"protocol": "https", "endpoint": "https://greeter.example.com/"}],
+}
+FULL = Path("/dev/full")
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """What somebody types, and what the command answers."""
+
+    run: Callable[[Shell], Ran]
+    exit: int
+    message: str
+    hint: str
+
+
+def register_a_wrong_path(shell: Shell) -> Ran:
+    return shell("register", "agnet.json")
+
+
+def register_broken_json(shell: Shell) -> Ran:
+    return shell("register", shell.write("agent.json", b'{"id": "greeter",}'))
+
+
+def ask_another_program(shell: Shell) -> Ran:
+    with other_program() as port:
+        return shell("find", "greet", "--server", f"127.0.0.1:{port}")
+
+
+def ask_nobody(shell: Shell) -> Ran:
+    return shell("find", "greet", "--server", f"127.0.0.1:{free_port()}")
+
+
+def use_an_expired_token(shell: Shell) -> Ran:
+    token = shell("token", "mint", "--sub", "joe", "--scope", "discover:read", "--ttl", "1s").out.strip()
+    for _ in range(200):
+        ran = shell("find", "greet", WAYPOST_TOKEN=token)
+        if ran.code:
+            return ran
+    raise AssertionError("the token never expired")
+
+
+def register_with_a_token_for_reading(shell: Shell) -> Ran:
+    token = shell("token", "mint", "--sub", "joe", "--scope", "discover:read").out.strip()
+    return shell("register", shell.write("agent.json", GREETER), WAYPOST_TOKEN=token)
+
+
+def register_an_unknown_format(shell: Shell) -> Ran:
+    card = {"name": "Greeter", "description": "Greets.", "version": "1", "skills": [], "url": "https://g.example.com"}
+    return shell("register", shell.write("card.json", card))
+
+
+def get_an_unknown_id(shell: Shell) -> Ran:
+    shell("register", shell.write("agent.json", GREETER))
+    return shell("get", "greter")
+
+
+def browse_without_the_interface(shell: Shell) -> Ran:
+    return shell("browse", "--udp", "--interface", "nosuch0", "--timeout", "1")
+
+
+def export_to_a_full_disk(shell: Shell) -> Ran:
+    shell("register", shell.write("agent.json", GREETER))
+    with FULL.open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "waypost", "export"],
+            cwd=shell.folder,
+            env=shell.environment,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=120,
+            check=False,
+        )
+    return Ran(done.returncode, "", done.stderr.decode())
+
+
+MISTAKES = {
+    "a wrong path": Mistake(
+        register_a_wrong_path, 1, r"agnet\.json cannot be read: No such file", r"Is the path right"
+    ),
+    "wrong JSON": Mistake(register_broken_json, 1, r"Not JSON: .* at line 1, column 18", r"json\.tool"),
+    "the wrong port": Mistake(ask_another_program, 1, r"answered with status 501", r"address of a Waypost service"),
+    "no server": Mistake(ask_nobody, 69, r"Cannot connect: http://127\.0\.0\.1:\d+", r"waypost demo"),
+    "an expired token": Mistake(use_an_expired_token, 77, r"token: it has expired", r"token mint"),
+    "a missing scope": Mistake(
+        register_with_a_token_for_reading, 77, r"'joe' lacks the scope discover:write", r"--scope discover:write"
+    ),
+    "an unknown format": Mistake(
+        register_an_unknown_format, 1, r"looks like an A2A card: add `capabilities`", r"waypost validate"
+    ),
+    "an unknown id": Mistake(get_an_unknown_id, 1, r"No agent is registered as 'greter'", r"Did you mean greeter\?"),
+    "no network interface": Mistake(browse_without_the_interface, 78, r"no interface 'nosuch0'", r"Name one of .*lo"),
+    "a full disk": Mistake(export_to_a_full_disk, 75, r"The disk is full", r"Free some space"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_answered_with_one_line_what_and_one_line_what_to_do(shell: Shell, name: str) -> None:
+    mistake = MISTAKES[name]
+    ran = mistake.run(shell)
+    lines = [line for line in ran.err.splitlines() if line]
+    told = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    hints = [line.removeprefix("  hint: ") for line in lines if line.startswith("  hint: ")]
+    assert (ran.code, len(told), len(hints)) == (mistake.exit, 1, 1), ran.err
+    assert re.search(mistake.message, told[0]), told
+    assert re.search(mistake.hint, hints[0]), hints
+    assert "Traceback" not in ran.err
+    assert max(map(len, told + hints)) <= 220
+
+
+def test_the_same_as_json(shell: Shell) -> None:
+    ran = shell("get", "nobody-has-this-id", "-o", "json")
+    error = json.loads(ran.err.splitlines()[-1])["error"]
+    assert (error["code"], error["path"]) == ("not_found", "id")
+    assert error["message"]
+    assert error["hint"]
+
+
+def test_a_missing_extra_is_named(shell: Shell) -> None:
+    """zeroconf is in the environment of the tests: a module that cannot be imported stands in its way."""
+    shell.write("hidden/zeroconf.py", b"raise ImportError('not installed')\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "waypost", "announce", shell.write("agent.json", GREETER), "--mdns"],
+        cwd=shell.folder,
+        env={**shell.environment, "PYTHONPATH": os.pathsep.join((str(shell.folder / "hidden"), *sys.path))},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 78, done.stderr
+    assert "mDNS needs the package zeroconf." in done.stderr
+    assert "waypost[lan]" in done.stderr
+
+
+def test_a_backup_replaces_no_device(server: RunningServer, shell: Shell) -> None:
+    pipe = shell.folder / "pipe"
+    os.mkfifo(pipe)
+    ran = shell("backup", str(pipe))
+    assert ran.code == 78
+    assert "is not a file" in ran.err
+    assert pipe.is_fifo()
+
+
+@contextmanager
+def other_program() -> Iterator[int]:
+    """An HTTP server that is not Waypost."""
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
