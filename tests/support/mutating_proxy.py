@@ -15,7 +15,7 @@ import uvicorn
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-_HOP_BY_HOP = {"connection", "content-length", "transfer-encoding", "keep-alive", "date", "server"}
+_HOP_BY_HOP = {"connection", "content-length", "transfer-encoding", "keep-alive", "server"}
 _START_SECONDS = 30.0
 
 
@@ -147,8 +147,17 @@ class MutatingProxy:
 
 @contextmanager
 def running_app(app: Any, port: int) -> Iterator[str]:
-    """An ASGI application on a port of this machine, in a thread."""
-    config = uvicorn.Config(app, host="127.0.0.1", port=port, log_level="critical", lifespan="off", loop="asyncio")
+    """An ASGI application on a port of this machine, in a thread. A proxy keeps the `Date` of the origin: uvicorn's own may be
+    more than a second old."""
+    config = uvicorn.Config(
+        app,
+        host="127.0.0.1",
+        port=port,
+        log_level="critical",
+        lifespan="off",
+        loop="asyncio",
+        date_header=not isinstance(app, MutatingProxy),
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
