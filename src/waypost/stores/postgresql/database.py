@@ -11,7 +11,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
@@ -22,6 +22,7 @@ CONNECT_SECONDS: Final = 2.0
 STATEMENT_SECONDS: Final = 2.0
 LONG_SECONDS: Final = 600.0  # for a statement at the start, or of a copy
 RETRY_SECONDS: Final = 1
+_NEXT_HOST_SECONDS: Final = 0.25  # a machine that lost its power or its network does not even refuse a connection
 _POOL: Final = 4  # connections of a node, besides the one that listens; none in worker processes until they need one
 _NO_SYNC: Final = "WP001"  # raised by our functions
 
@@ -137,7 +138,7 @@ class Database:
     async def connect(self, seconds: float | None = None) -> asyncpg.Connection:
         """A connection of its own, for the caller to close; `seconds` limits each statement. Of several hosts in the URL it is
         to one that accepts writes."""
-        return await asyncpg.connect(self.url, **{**self._options, "command_timeout": seconds or self._seconds})
+        return await _connect(self.url, **{**self._options, "command_timeout": seconds or self._seconds})
 
     async def _get_pool(self) -> asyncpg.Pool:
         async with self._lock:
@@ -145,7 +146,7 @@ class Database:
                 if self._is_closed:
                     raise StoreUnavailable("The store is closed.", retry_after=RETRY_SECONDS)
                 self._pool = await asyncpg.create_pool(
-                    self.url, min_size=0, max_size=_POOL, reset=_keep_session, **self._options
+                    self.url, min_size=0, max_size=_POOL, connect=_connect, reset=_keep_session, **self._options
                 )
             return self._pool
 
@@ -181,6 +182,45 @@ class Database:
                 await pool.close()
         except (*DATABASE_ERRORS, asyncio.CancelledError):
             pool.terminate()
+
+
+async def _connect(url: str, **options: Any) -> asyncpg.Connection:
+    """Connect to the first host of the URL that accepts writes. asyncpg asks one host after the other within one timeout, so
+    that a host which does not answer at all would keep it from the others; here the next one is asked meanwhile."""
+    hosts = iter(split_hosts(url))
+    attempts: set[asyncio.Task[asyncpg.Connection]] = set()
+    errors: list[BaseException] = []
+    try:
+        while (host := next(hosts, None)) is not None or attempts:
+            if host is not None:
+                attempts.add(asyncio.create_task(asyncpg.connect(host, **options)))
+            seconds = None if host is None else _NEXT_HOST_SECONDS
+            done, _ = await asyncio.wait(attempts, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            for attempt in done:
+                attempts.remove(attempt)
+                if (error := attempt.exception()) is None:
+                    return attempt.result()
+                errors.append(error)
+    finally:
+        for attempt in attempts:
+            attempt.cancel()
+            attempt.add_done_callback(_discard)
+    # What a server said tells more than that another one said nothing.
+    raise next((error for error in errors if not isinstance(error, OSError)), errors[-1])
+
+
+def _discard(attempt: asyncio.Task[asyncpg.Connection]) -> None:
+    if not attempt.cancelled() and attempt.exception() is None:
+        attempt.result().terminate()
+
+
+def split_hosts(url: str) -> list[str]:
+    """A URL for each host of a URL."""
+    parts = urlsplit(url)
+    user, at, hosts = parts.netloc.rpartition("@")
+    if "," not in hosts:
+        return [url]
+    return [urlunsplit(parts._replace(netloc=f"{user}{at}{host}")) for host in hosts.split(",")]
 
 
 async def _keep_session(_: asyncpg.Connection) -> None:
