@@ -205,6 +205,7 @@ FORWARD_PART_BYTES: Final = 64 * KIB  # of a response buffered for a slow client
 REQUEST_ID_CHARS: Final = 128
 IDEMPOTENCY_KEY_CHARS: Final = 255
 IDEMPOTENCY_KEEP_SECONDS: Final = 86_400
+NODES_MAX: Final = 1000  # of a cluster, in a list of them
 GROUP_COMMIT_MAX: Final = 512  # commands that share one fsync
 GROUP_SLICE: Final = 16  # commands decided in one step of the event loop: about 2 ms
 GROUP_SHARE: Final = 0.25  # of the time since the last slice that the next one may take, if the event loop is busy

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from support.dockerfile import Image, build, make_root
+from support.postgresql import running_postgresql
 from support.service import profile, service
 from waypost.settings import SERVICE_SETTINGS
 
@@ -44,20 +45,29 @@ def dashboard_queries() -> list[str]:
 # --- Prometheus and Grafana -----------------------------------------------------------------------
 
 
-async def test_every_metric_in_dashboard_and_alerts_exists(tmp_path: Path) -> None:
-    async with service(tmp_path, health_checks=None) as bench:
+async def read_metric_names(data: Path, **settings: Any) -> set[str]:
+    async with service(data, health_checks=None, **settings) as bench:
         admin = bench.admin()
         await admin.post(
             "/api/v1/agents", json=profile(bindings=[{"protocol": "https", "endpoint": "https://127.0.0.1/"}])
         )
         await admin.post("/profile/v1/discover", json={"query": "facts"})
-        offered = {line.partition("{")[0].partition(" ")[0] for line in (await admin.get("/metrics")).text.splitlines()}
+        return {line.partition("{")[0].partition(" ")[0] for line in (await admin.get("/metrics")).text.splitlines()}
+
+
+async def test_every_metric_in_dashboard_and_alerts_exists(tmp_path: Path) -> None:
+    alone = await read_metric_names(tmp_path / "alone")
+    with running_postgresql() as server:
+        node = await read_metric_names(tmp_path / "node", store=server.create_database())
     variables = [each["definition"] for each in dashboard()["templating"]["list"] if "definition" in each]
     alerts = re.sub(r"(?m)^ *(?:summary|description): .*$", "", (DEPLOY / "waypost-alerts.yaml").read_text())
     texts = [*dashboard_queries(), *variables, alerts]
     named = {name for text in texts for name in METRIC.findall(text)}
-    assert len(named) > 15
-    assert named - {"up"} <= offered
+    of_clusters = {name for name in named if name.startswith("waypost_cluster_")}
+    assert len(named - of_clusters) > 15
+    assert named - of_clusters - {"up"} <= alone
+    assert of_clusters
+    assert of_clusters <= node
 
 
 def test_a_dashboard_has_unique_panels_that_do_not_overlap() -> None:

@@ -31,6 +31,7 @@ from waypost.registry.jobs.periodic import ChoreCheck, Job, do_all_chores
 from waypost.registry.ports import Clock, KeyValueStore, Ranker, Store, Timings
 from waypost.registry.registry import Registry, RegistryOptions
 from waypost.registry.trust_store import RegistryTrustStore
+from waypost.responses.service import NodeList
 from waypost.server.api.adp.agp.websocket import CHAT_PATH
 from waypost.server.auth.certificates import AnnouncedCertificates
 from waypost.server.http.metrics import Metrics
@@ -263,7 +264,9 @@ def _make_store(context: AppContext, backend: StoreBackend) -> Store:
     clock, data = context.clock, context.settings.data
     if isinstance(clock, ClusterClock) and context.writes:
         on_nodes = context.slot.table.set_nodes if context.slot is not None else lambda count: None
-        return cast(ClusterBackend, backend).make_store(data, on_time=clock.follow, on_nodes=on_nodes)
+        return cast(ClusterBackend, backend).make_store(
+            data, name=context.node_url or platform.node(), on_time=clock.follow, on_nodes=on_nodes
+        )
     return backend.make_store(data, read_only=not context.writes)
 
 
@@ -284,6 +287,13 @@ def _add_cluster_gauges(context: AppContext, metrics: Metrics, store: ClusterSto
         "Time from the commit of the last row of the log to its arrival at this node.",
         lambda: stats.feed_lag_seconds,
     )
+
+
+def make_node_list(context: AppContext, store: Store) -> NodeList | None:
+    """Lists the nodes of the cluster; None without one, and in a worker process, which forwards the question."""
+    if context.settings.is_cluster and context.writes:
+        return lambda: cast(ClusterStore, store).nodes
+    return None
 
 
 def make_chore_check(context: AppContext, store: Store) -> ChoreCheck:

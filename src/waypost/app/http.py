@@ -10,7 +10,7 @@ import msgspec
 
 from waypost import limits
 from waypost.app.apis import Apis, HostedAgents, Security
-from waypost.app.core import AppContext, Core
+from waypost.app.core import AppContext, Core, make_node_list
 from waypost.app.messaging import Messaging
 from waypost.app.outbound import Outbound
 from waypost.app.service_keys import read_admin_token, service_keys_of
@@ -99,7 +99,12 @@ def make_http_app(
             apis.profile,
             messaging,
             AgentsApi(registry, core.renderer, security.rates, hosted.keys),
-            ServiceApi(registry, context.mint, context.slot.table.stats if context.slot is not None else None),
+            ServiceApi(
+                registry,
+                context.mint,
+                workers=context.slot.table.stats if context.slot is not None else None,
+                nodes=make_node_list(context, core.store),
+            ),
             ServiceKeysApi(registry, context.keys, settings.require_authentication),
             PendingChangesApi(registry),
             VerificationApi(registry),
@@ -225,6 +230,7 @@ def _make_pages(
             reference=reference.values,
             peers=apis.peers,
             workers=context.slot.table.stats if context.slot is not None else None,
+            nodes=make_node_list(context, core.store),
             open_access=context.settings.open,
             rates=security.rates,
             origin=security.origin,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 from waypost.responses.base import Answer, Count, Part, Timestamp, described, one_of
@@ -19,6 +20,21 @@ class WorkerStats(Part, frozen=True, kw_only=True):
     restarts: int
 
 
+class NodeStats(Part, frozen=True, kw_only=True):
+    """One node of a cluster, as it last reported to the database: every few seconds."""
+
+    name: Annotated[str, described("the URL at which other nodes reach it, or the name of its machine")]
+    version: str
+    alive: Annotated[bool, described("whether it reported in the last 15 seconds")]
+    seen_at: Timestamp
+    revision: int
+    lag_seconds: Annotated[float, described("how long before its report it last had everything of the cluster")]
+    this: Annotated[bool, described("whether it is the node that answers")]
+
+
+NodeList = Callable[[], tuple[NodeStats, ...]]
+
+
 class Stats(Answer, frozen=True, kw_only=True):
     """Counts of the agents that the caller may see; for an admin, the state of the service too.
 
@@ -32,6 +48,7 @@ class Stats(Answer, frozen=True, kw_only=True):
     indexing_pending: Annotated[int, described("changes that the search index does not contain yet")] | None = None
     revision: int | None = None
     workers: tuple[WorkerStats, ...] | None = None
+    nodes: Annotated[tuple[NodeStats, ...], described("of the cluster, with the store `postgresql://`")] | None = None
 
 
 class MintedToken(Answer, frozen=True, kw_only=True):

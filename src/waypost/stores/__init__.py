@@ -9,6 +9,7 @@ from typing import Protocol, cast
 
 from waypost.registry.doctor import DatabaseFacts
 from waypost.registry.ports import KeyValueStore, Store
+from waypost.responses.service import NodeStats
 from waypost.settings.service import STORES, find_store
 
 
@@ -40,6 +41,7 @@ class ClusterStore(Store, Protocol):
     """A store that several nodes share."""
 
     stats: ClusterStats
+    nodes: tuple[NodeStats, ...]  # as they were when the database last answered; this one is among them
 
     @property
     def stale_seconds(self) -> float:
@@ -93,10 +95,10 @@ class SharedValue(Protocol):
 
 class ClusterBackend(Protocol):
     def make_store(
-        self, folder: Path, *, on_time: Callable[[float], None], on_nodes: Callable[[int], None]
+        self, folder: Path, *, name: str, on_time: Callable[[float], None], on_nodes: Callable[[int], None]
     ) -> ClusterStore:
-        """`on_time` gets the time of the database, first before the store is open; `on_nodes` the number of nodes that are
-        alive, every few seconds."""
+        """`name` is what this node is called in lists of nodes. `on_time` gets the time of the database, first before
+        the store is open; `on_nodes` the number of nodes that are alive, every few seconds."""
         ...
 
     def make_shared_secret(self, folder: Path, name: str) -> SharedValue: ...

@@ -17,7 +17,7 @@ from waypost.model.registration import Registration, trust_of
 from waypost.registry.importer import Importer
 from waypost.registry.registry import Registry
 from waypost.registry.trust_store import RevocationEntry
-from waypost.responses.service import WorkerStats
+from waypost.responses.service import NodeList, WorkerStats
 from waypost.server.api.rest.changes import WatchApi
 from waypost.server.auth.callers import RateLimits, TrustedProxies
 from waypost.server.auth.sessions import SIGN_IN_PARAMETER, WebSessions, WebUser
@@ -98,6 +98,7 @@ class WebDependencies(msgspec.Struct, frozen=True, kw_only=True):
     reference: Callable[[], dict[str, Any]]  # the values of the API reference
     peers: PeerService
     workers: Callable[[], tuple[WorkerStats, ...]] | None  # the state of the service's processes, where it has several
+    nodes: NodeList | None  # that of the nodes of its cluster, where it is in one
     open_access: bool
     rates: RateLimits
     origin: TrustedProxies
@@ -278,7 +279,8 @@ class WebPages:
     async def peers(self, call: RequestContext, visitor: WebUser) -> AnyResponse:
         require_scope(visitor.principal, SCOPE_ADMIN)
         workers = self._parts.workers() if self._parts.workers is not None else ()
-        values = {"peers": self._parts.peers.list(), "workers": workers}
+        nodes = self._parts.nodes() if self._parts.nodes is not None else ()
+        values = {"peers": self._parts.peers.list(), "workers": workers, "nodes": nodes}
         page = WebPage(template="peers.html", title="Peers", values=values, visitor=visitor, section="/peers")
         return uncached_response(render_page(page), visitor)
 

@@ -36,16 +36,19 @@ class PostgresqlBackend:
         folder: Path,
         *,
         read_only: bool = False,
+        name: str = "",
         on_time: Callable[[float], None] = lambda seconds: None,
         on_nodes: Callable[[int], None] = lambda count: None,
     ) -> PostgresqlStore | SqliteFollowerStore:
-        """`on_time` gets the time of the database, first before the store is open; `on_nodes` the number of nodes."""
+        """`name` is what this node is called in lists of nodes. `on_time` gets the time of the database, first before
+        the store is open; `on_nodes` the number of nodes."""
         if read_only:  # a worker process follows the replica
             return SqliteFollowerStore(folder / REPLICA_FOLDER)
         return PostgresqlStore(
             self.url,
             folder,
             self._make_cipher(folder),
+            name=name,
             on_time=on_time,
             on_nodes=on_nodes,
             write_seconds=self._write_seconds,

@@ -247,7 +247,16 @@ LANGUAGE sql AS $$
 $$;
 """
 
-STEPS: Final = (SchemaStep(_TABLES + _PUT_GROUP + _COMMIT_ITEMS + _CLAIM_LEASE, min_reader=1),)
+# What a node says of itself; the release before writes the first three columns only.
+_NODE_COLUMNS = """
+ALTER TABLE waypost.nodes ADD COLUMN name text NOT NULL DEFAULT '', ADD COLUMN revision bigint NOT NULL DEFAULT 0,
+    ADD COLUMN lag_seconds double precision NOT NULL DEFAULT 0;
+"""
+
+STEPS: Final = (
+    SchemaStep(_TABLES + _PUT_GROUP + _COMMIT_ITEMS + _CLAIM_LEASE, min_reader=1),
+    SchemaStep(_NODE_COLUMNS, min_reader=1),
+)
 
 _PREPARE = """
 CREATE SCHEMA IF NOT EXISTS waypost;

@@ -27,8 +27,10 @@ import msgspec
 
 from waypost import __version__, limits
 from waypost.errors import InternalError, WaypostError
+from waypost.model.times import to_rfc3339
 from waypost.registry.doctor import DatabaseFacts
 from waypost.registry.ports import Command, CommandResult, CommittedChange, NoteListener
+from waypost.responses.service import NodeStats
 from waypost.stores import ClusterStats
 from waypost.stores.commit import gather_results, store_closed_error
 from waypost.stores.postgresql.cluster import ClusterCipher
@@ -79,13 +81,16 @@ _FACTS = """SELECT current_setting('server_version') AS version, current_setting
     (SELECT count(*) FROM waypost.nodes WHERE seen_at > clock_timestamp() - interval '15 seconds') AS nodes,
     extract(epoch FROM clock_timestamp())::double precision AS time"""
 _TIME = "SELECT extract(epoch FROM clock_timestamp())::double precision"
-_ALIVE = """WITH alive AS (
-        INSERT INTO waypost.nodes VALUES ($1, $2, clock_timestamp())
-        ON CONFLICT (node) DO UPDATE SET seen_at = excluded.seen_at
-    ), dead AS (
-        DELETE FROM waypost.nodes WHERE seen_at < clock_timestamp() - interval '1 day'
+_ALIVE = """WITH dead AS (
+        DELETE FROM waypost.nodes WHERE node <> $1 AND (seen_at < clock_timestamp() - interval '1 day' OR
+            (name = $3 AND seen_at < clock_timestamp() - interval '15 seconds'))  -- this one, before it was started again
     )
-    SELECT count(*) FROM waypost.nodes WHERE node <> $1 AND seen_at > clock_timestamp() - interval '15 seconds'"""
+    INSERT INTO waypost.nodes (node, version, seen_at, name, revision, lag_seconds)
+    VALUES ($1, $2, clock_timestamp(), $3, $4, $5) ON CONFLICT (node) DO UPDATE SET
+        seen_at = excluded.seen_at, revision = excluded.revision, lag_seconds = excluded.lag_seconds"""
+_NODES = """SELECT node, name, version, seen_at > clock_timestamp() - interval '15 seconds' AS alive,
+    extract(epoch FROM seen_at)::double precision AS seen_at, revision, lag_seconds FROM waypost.nodes
+    ORDER BY name, node LIMIT $1"""
 _LEAVE = "DELETE FROM waypost.nodes WHERE node = $1"
 
 Work = Callable[[GroupTransaction], Any]
@@ -119,16 +124,18 @@ class PostgresqlStore(SqliteReadStore):
         folder: Path,
         cipher: ClusterCipher,
         *,
+        name: str = "",
         failpoint: Failpoint = _nothing,
         on_history_change: Callable[[], None] = _end_process,
         on_time: Callable[[float], None] = lambda seconds: None,
         on_nodes: Callable[[int], None] = lambda count: None,
         write_seconds: float = WRITE_SECONDS,
     ) -> None:
-        """Every few seconds `on_time` gets the time of the database, first before the store is open, and `on_nodes` the number
-        of nodes that are alive."""
+        """`name` is what this node is called in lists of nodes. Every few seconds `on_time` gets the time of the database, first
+        before the store is open, and `on_nodes` the number of nodes that are alive."""
         super().__init__()
         self.node = uuid.uuid4()
+        self._name = name
         self._write_seconds = write_seconds
         self._statement_seconds = max(STATEMENT_SECONDS, write_seconds)
         self._database = Database(url, self._statement_seconds)
@@ -155,6 +162,7 @@ class PostgresqlStore(SqliteReadStore):
         self._hears = False
         self._probe: asyncpg.Connection | None = None
         self.stats = ClusterStats()
+        self.nodes: tuple[NodeStats, ...] = ()
 
     # --- Lifecycle -------------------------------------------------------------------------------
 
@@ -526,11 +534,25 @@ class PostgresqlStore(SqliteReadStore):
         """Tell the others that this node lives, renew its leases, and compare the clocks."""
         while True:
             with suppress(*DATABASE_ERRORS):
-                ((others,),) = await self._database.fetch(_ALIVE, self.node, __version__)
-                self._on_nodes(1 + others)
+                lag_seconds = self.stale_seconds
+                await self._database.fetch(_ALIVE, self.node, __version__, self._name, self._revision, lag_seconds)
+                rows = await self._database.fetch(_NODES, limits.NODES_MAX)
+                self.nodes = tuple(map(self._describe_node, rows))
+                self._on_nodes(max(1, sum(node.alive for node in self.nodes)))
                 await self.leases.renew()
                 await self._compare_clocks()
             await asyncio.sleep(RENEW_SECONDS)
+
+    def _describe_node(self, row: asyncpg.Record) -> NodeStats:
+        return NodeStats(
+            name=row["name"] or str(row["node"]),
+            version=row["version"],
+            alive=row["alive"],
+            seen_at=to_rfc3339(row["seen_at"]),
+            revision=row["revision"],
+            lag_seconds=round(row["lag_seconds"], 3),
+            this=row["node"] == self.node,
+        )
 
     async def _compare_clocks(self, connection: asyncpg.Connection | None = None) -> None:
         started_at = time.monotonic()

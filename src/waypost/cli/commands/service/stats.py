@@ -35,3 +35,8 @@ def _rows(figures: Stats) -> Iterator[tuple[str, str]]:
     for worker in figures.workers or ():
         state = "ready" if worker.ready else "not ready"
         yield f"process {worker.pid}", f"{worker.role}, {state}, revision {worker.revision}"
+    for node in figures.nodes or ():
+        state = "alive" if node.alive else f"away since {node.seen_at}"
+        own = " (this one)" if node.this else ""
+        about = f"{state}, version {node.version}, revision {node.revision}, {node.lag_seconds:.1f} s behind"
+        yield f"node {node.name}{own}", about

@@ -28,6 +28,7 @@ from waypost.registry.registry import Registry
 from waypost.responses.service import (
     Diagnosis,
     MintedToken,
+    NodeList,
     ServiceKey,
     ServiceKeyList,
     ServiceState,
@@ -139,12 +140,19 @@ class ServiceApi:
     """`/api/v1/stats` and `/api/v1/tokens`."""
 
     def __init__(
-        self, registry: Registry, mint: MintToken, workers: Callable[[], tuple[WorkerStats, ...]] | None
+        self,
+        registry: Registry,
+        mint: MintToken,
+        *,
+        workers: Callable[[], tuple[WorkerStats, ...]] | None,
+        nodes: NodeList | None,
     ) -> None:
-        """`workers` reads the state of the service's processes, where it has several."""
+        """`workers` reads the state of the service's processes, where it has several, and `nodes` that of the nodes of its
+        cluster, where it is in one."""
         self._registry = registry
         self._mint = mint
         self._workers = workers
+        self._nodes = nodes
 
     def routes(self) -> list[Route]:
         return [
@@ -182,6 +190,8 @@ class ServiceApi:
         stats = self._registry.stats(call.principal)
         if self._workers is not None and call.principal.is_admin:
             stats = msgspec.structs.replace(stats, workers=self._workers())
+        if self._nodes is not None and call.principal.is_admin:
+            stats = msgspec.structs.replace(stats, nodes=self._nodes())
         return json_response(stats, headers=[NO_STORE])
 
     async def mint_token(self, call: RequestContext) -> AnyResponse:
