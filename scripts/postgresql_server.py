@@ -49,7 +49,9 @@ def _copy_programs(binaries: Path, folder: Path) -> Path:
 class PostgresqlServer:
     """One server with a data folder of its own."""
 
-    def __init__(self, folder: Path, binaries: Path, port: int) -> None:
+    def __init__(self, folder: Path, binaries: Path, port: int, host: str = "127.0.0.1") -> None:
+        """`host` is the address at which others reach it; one besides loopback must be in `listen_addresses`."""
+        self.host = host
         self.folder = folder
         self.data = folder / "data"
         self.port = port
@@ -104,9 +106,9 @@ class PostgresqlServer:
     def stop(self, mode: str = "immediate") -> None:
         self.run("pg_ctl", "-D", str(self.data), "-w", "-m", mode, "stop")
 
-    def clone(self, folder: Path, port: int) -> PostgresqlServer:
+    def clone(self, folder: Path, port: int, host: str = "127.0.0.1") -> PostgresqlServer:
         """Start a standby that follows this server."""
-        standby = PostgresqlServer(folder, self._binaries, port)
+        standby = PostgresqlServer(folder, self._binaries, port, host)
         source = self.url().replace("/postgres", "/")
         self.run(
             "pg_basebackup", "-d", source, "-D", str(standby.data), "-R", "-X", "stream", "-c", "fast", "--no-sync"
@@ -128,7 +130,7 @@ class PostgresqlServer:
 
     def url(self, database: str = "postgres", *, user: str = "waypost", password: str = "") -> str:
         secret = f":{password}" if password else ""
-        return f"postgresql://{user}{secret}@127.0.0.1:{self.port}/{database}"
+        return f"postgresql://{user}{secret}@{self.host}:{self.port}/{database}"
 
     def sql(self, *statements: str, database: str = "postgres") -> str:
         commands = [part for statement in statements for part in ("-c", statement)]

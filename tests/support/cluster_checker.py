@@ -31,7 +31,7 @@ class StrongRead:
 class LoggedChange:
     revision: int
     agent: str
-    counter: int
+    counter: int | None  # None: of an agent that nobody counts
 
 
 @dataclass(frozen=True)
@@ -50,16 +50,32 @@ class ChoreRun:
     current: int
 
 
+@dataclass(frozen=True)
+class LeaseSighting:
+    """A read of an agent with a lease. Times are those of the wall clock."""
+
+    agent: str
+    node: str
+    ends_at: float
+    sent_at: float
+    is_seen: bool
+
+
 @dataclass
 class ClusterHistory:
     writes: list[AcknowledgedWrite] = field(default_factory=list)
     reads: list[StrongRead] = field(default_factory=list)
     notes: list[NoteSighting] = field(default_factory=list)
     chores: list[ChoreRun] = field(default_factory=list)
+    leases: list[LeaseSighting] = field(default_factory=list)
+    results: dict[str, set[str]] = field(default_factory=dict)  # of what may happen once: all that callers were told
     log: list[LoggedChange] = field(default_factory=list)  # of the database, in order
     watched: dict[str, list[int]] = field(default_factory=dict)  # revisions that the listener of each node got
     states: dict[str, Mapping[str, tuple[int, int]]] = field(default_factory=dict)  # revision and counter of each agent
     failures: list[str] = field(default_factory=list)  # nodes that gave up
+
+
+CLOCK_SECONDS = 2.0  # by which nodes may misjudge the time of the database: as long as they wait for its answer
 
 
 def find_violations(history: ClusterHistory) -> list[str]:
@@ -78,6 +94,12 @@ def find_violations(history: ClusterHistory) -> list[str]:
             for run in history.chores
             if run.epoch < run.current
         ),
+        *(
+            f"{lease.node} showed {lease.agent} {lease.sent_at - lease.ends_at:.1f} s after the end of its lease"
+            for lease in history.leases
+            if lease.is_seen and lease.sent_at > lease.ends_at + CLOCK_SECONDS
+        ),
+        *(f"{name} happened {len(told)} times" for name, told in history.results.items() if len(told) > 1),
     ]
 
 
@@ -88,16 +110,22 @@ def _check_log(log: Sequence[LoggedChange]) -> Iterator[str]:
         if change.revision != place:
             yield f"the log has revision {change.revision} at place {place}"
             return
+        if change.counter is None:
+            continue
         if change.counter != counters[change.agent] + 1:
             yield f"revision {change.revision} lost an update of {change.agent}"
         counters[change.agent] = change.counter
 
 
 def _check_acknowledged(writes: Iterable[AcknowledgedWrite], log: Sequence[LoggedChange]) -> Iterator[str]:
+    acknowledged: set[int] = set()
     for write in writes:
         found = log[write.revision - 1] if 0 < write.revision <= len(log) else None
         if found is None or (found.agent, found.counter) != (write.agent, write.counter):
             yield f"the acknowledged revision {write.revision} of {write.agent} is not in the log"
+        elif write.revision in acknowledged:
+            yield f"revision {write.revision} of {write.agent} was acknowledged to two writers"
+        acknowledged.add(write.revision)
 
 
 def _check_order(writes: Iterable[AcknowledgedWrite]) -> Iterator[str]:
@@ -127,7 +155,7 @@ def _check_reads(writes: Iterable[AcknowledgedWrite], reads: Iterable[StrongRead
 
 
 def _check_states(log: Sequence[LoggedChange], states: Mapping[str, Mapping[str, tuple[int, int]]]) -> Iterator[str]:
-    replayed = {change.agent: (change.revision, change.counter) for change in log}
+    replayed = {change.agent: (change.revision, change.counter) for change in log if change.counter is not None}
     for node, state in states.items():
         if dict(state) != replayed:
             differing = [agent for agent in {*state, *replayed} if state.get(agent) != replayed.get(agent)]

@@ -169,7 +169,9 @@ class ClusterWorkload:
         """Let every node catch up, then record the log and all states."""
         for node in self.nodes:
             await self._wait_until_current(node)
-        self.history.log = await self._read_log()
+        self.history.log = [
+            LoggedChange(event.revision, event.id, _counted(event)) for event in await read_log(self.url)
+        ]
         for node in self.nodes:
             self.history.states[node.name] = await _state_of(node.store)
         await asyncio.gather(*(node.store.close() for node in self.nodes))
@@ -186,25 +188,6 @@ class ClusterWorkload:
             await asyncio.sleep(0.05)
         self.history.failures.append(f"{node.name} did not catch up")
 
-    async def _read_log(self) -> list[LoggedChange]:
-        connection = await asyncpg.connect(self.url)
-        try:
-            rows = await connection.fetch(
-                "SELECT first_revision, payload FROM waypost.log WHERE position > 0 ORDER BY position"
-            )
-        finally:
-            await connection.close()
-        found = []
-        for first, payload in rows:
-            group = decode_group(payload)
-            move = group.move(first - 1)
-            for write in group.writes:
-                if write.event is not None:
-                    event: Event = read_event(write, move)
-                    text = msgspec.json.decode(event.record or b"{}").get("description", "Counted 0.")
-                    found.append(LoggedChange(event.revision, event.id, counter_of(text)))
-        return found
-
     async def _sql(self, statement: str) -> None:
         connection = await asyncpg.connect(self.url)
         try:
@@ -215,6 +198,27 @@ class ClusterWorkload:
     async def terminate_backends(self) -> None:
         """End every connection of every node."""
         await self._sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+
+
+async def read_log(url: str) -> list[Event]:
+    """All changes in the log of the database, in its order."""
+    connection = await asyncpg.connect(url)
+    try:
+        rows = await connection.fetch(
+            "SELECT first_revision, payload FROM waypost.log WHERE position > 0 ORDER BY position"
+        )
+    finally:
+        await connection.close()
+    found = []
+    for first, payload in rows:
+        group = decode_group(payload)
+        move = group.move(first - 1)
+        found += [read_event(write, move) for write in group.writes if write.event is not None]
+    return found
+
+
+def _counted(event: Event) -> int:
+    return counter_of(msgspec.json.decode(event.record or b"{}").get("description", "Counted 0."))
 
 
 def _prune(tables: object) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -28,13 +28,14 @@ class Cluster:
         self.stack = stack
         self.nodes: list[RunningServer] = []
 
-    def start(self, *flags: str, name: str | None = None) -> RunningServer:
+    def start(self, *flags: str, name: str | None = None, before: Sequence[str] = ()) -> RunningServer:
+        """`before` is a command prefix, as for a network namespace."""
         folder = self.folder / (name or f"node-{len(self.nodes)}")
         data = folder / "data"
         data.mkdir(parents=True, exist_ok=True, mode=0o700)
         if self.nodes and not (data / "cluster.key").exists():
             shutil.copy(self.nodes[0].data / "cluster.key", data)
-        node = start_server("--store", self.url, *flags, folder=folder, data=data)
+        node = start_server("--store", self.url, *flags, folder=folder, data=data, before=before)
         self.stack.callback(stop_server, node)
         self.nodes.append(node)
         return node
