@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -60,6 +61,9 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--workers", type=int, default=1, help="processes of each node")
     options = parser.parse_args()
+    # As Ctrl-C: a terminal that is closed must not leave a cluster behind.
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, signal.default_int_handler)
     folder = Path(tempfile.mkdtemp(prefix="waypost-cluster-"))
     folder.chmod(0o755)  # the server may run as another user
     server = PostgresqlServer(folder / "postgresql", embedded_binaries(), free_port())

@@ -11,9 +11,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import httpx2
+import psutil
+import pytest
 
 from support.server import clean_environment
 from support.service import profile
@@ -75,6 +78,29 @@ def test_the_printed_steps_do_what_they_say(tmp_path: Path) -> None:
         script.wait(WAIT_SECONDS)
         assert script.stdout is not None
         script.stdout.close()
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP])
+def test_a_script_that_is_ended_leaves_nothing_behind(ending: signal.Signals) -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "cluster.py"), "--nodes", "1"]
+    script = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=clean_environment())
+    started: list[psutil.Process] = []
+    try:
+        text = read_introduction(script)
+        (folder,) = {Path(data).parent for data in re.findall(r"export WAYPOST_DATA=(\S+)", text)}
+        started += psutil.Process(script.pid).children(recursive=True)
+        started.append(psutil.Process(int((folder / "postgresql" / "data" / "postmaster.pid").read_text().split()[0])))
+        assert len(started) > 1
+        script.send_signal(ending)
+        assert script.wait(WAIT_SECONDS) == 0
+        assert not folder.exists()
+        wait_for(lambda: not any(process.is_running() for process in started))
+    finally:
+        assert script.stdout is not None
+        script.stdout.close()
+        for process in started:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 def read_introduction(script: subprocess.Popen[str]) -> str:
