@@ -39,7 +39,7 @@ def test_a_lease_that_does_not_end() -> None:
     history = make_history()
     history.leases.append(LeaseSighting("leased", "c", 10.0, 10.0 + CLOCK_SECONDS + 1, is_seen=True))
     (found,) = find_violations(history)
-    assert "after the end of its lease" in found
+    assert found == f"c showed leased {CLOCK_SECONDS + 1:.1f} s after the end of its lease"
 
 
 def test_what_happens_twice() -> None:

@@ -33,7 +33,7 @@ WRITERS = 24
 READERS = 6
 WATCHERS = 2
 INVITATIONS = 40
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 FLAGS = ("--rate-limit-reads", "0", "--rate-limit-writes", "0")  # of the nodes
 
 _REQUEST_SECONDS = 5.0

@@ -34,7 +34,9 @@ async def test_a_host_that_does_not_answer_keeps_nobody_from_the_next_one(postgr
             await database.close()
 
 
-async def test_an_answer_tells_more_than_silence(postgresql: PostgresqlServer) -> None:
-    url = postgresql.url("nowhere").replace("127.0.0.1:", f"127.0.0.1:{free_port()},127.0.0.1:")
+@pytest.mark.parametrize("hosts", ["{gone},{server}", "{server},{gone}"])
+async def test_an_answer_tells_more_than_silence(postgresql: PostgresqlServer, hosts: str) -> None:
+    server = f"127.0.0.1:{postgresql.port}"
+    both = hosts.format(gone=f"127.0.0.1:{free_port()}", server=server)
     with pytest.raises(Exception, match="does not exist"):
-        await Database(url).fetch("SELECT 1")
+        await Database(postgresql.url("nowhere").replace(server, both)).fetch("SELECT 1")
