@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 INSTALL_SECONDS = 600
+A2A_SDK_0_3 = "a2a-sdk[http-server]==0.3.26"
 
 
 def python_packages(*requirements: str) -> Path:

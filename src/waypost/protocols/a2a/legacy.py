@@ -194,6 +194,31 @@ def to_older_form(received: JsonObject | None, card: JsonObject) -> JsonObject:
     return downgrade_card(to_current_form(received, card))
 
 
+def to_both_forms(received: JsonObject | None, card: JsonObject) -> JsonObject:
+    """Return an agent's card in the form of 1.0 with the members of 0.3 beside it; the arguments are those of
+    `to_current_form`. A card that its publisher signed stays as it is: not every verifier ignores unsigned members."""
+    current = to_current_form(received, card)
+    return current if current.get("signatures") else add_older_members(current)
+
+
+def add_older_members(card: JsonObject) -> JsonObject:
+    """Return a valid 1.0 card with the members of 0.3 beside its own, so that clients of both versions read it. The SDKs do
+    the same when they serve a card: 1.0 was made so that no name has two meanings."""
+    older = downgrade_card(card)
+    both = _add_missing(card, older)
+    both["skills"] = [_add_missing(*pair) for pair in zip(card.get("skills") or (), older["skills"], strict=True)]
+    schemes = card.get("securitySchemes")
+    if schemes:
+        both["securitySchemes"] = {
+            name: _add_missing(scheme, older["securitySchemes"][name]) for name, scheme in schemes.items()
+        }
+    return both
+
+
+def _add_missing(current: JsonObject, older: JsonObject) -> JsonObject:
+    return current | {name: value for name, value in older.items() if name not in current}
+
+
 def downgrade_card(card: JsonObject) -> JsonObject:
     """Return a valid 1.0 card in the form of 0.3. Interfaces of 0.x, if there are any, come first: a client of 0.3 uses
     `url`."""
