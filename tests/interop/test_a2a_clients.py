@@ -28,7 +28,7 @@ from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError, T
 from a2a.utils.proto_utils import validate_proto_required_fields
 from google.protobuf.json_format import MessageToDict, ParseDict
 
-from support.judges import A2A_SDK_0_3, python_packages, run_python
+from support.judges import A2A_SDK_0_3, A2A_SDK_0_3_VERSION, python_packages, run_python
 from support.records import CODECS
 from support.server import RunningServer, running_server
 from waypost.samples import load
@@ -115,7 +115,7 @@ def older_interfaces(card: dict[str, Any]) -> set[tuple[str, str]]:
 
 
 @pytest.mark.judge(
-    "a2a-sdk", "0.3.26", "resolves the card of every sample agent by its base URL, and searches by a message"
+    "a2a-sdk", A2A_SDK_0_3_VERSION, "resolves the card of every sample agent by its base URL, and searches by a message"
 )
 def test_the_sdk_0_3_resolves_every_card_and_searches(
     server: RunningServer, record_property: Callable[[str, object], None]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.callable_agents import a2a_app, http_app, mcp_app, serving, serving_a2a_0_3
+from support.judges import A2A_SDK_0_3_VERSION
 from support.server import RunningServer, running_server
 from support.shell import Shell
 from waypost import Client, SyncClient
@@ -103,13 +105,16 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
         yield running
 
 
+CALLED_WITH = "agents made with it are called by their cards, over JSON-RPC and REST"
+CURRENT_SDK = pytest.mark.judge("a2a-sdk", version("a2a-sdk"), CALLED_WITH)
+OLDER_SDK = pytest.mark.judge("a2a-sdk", A2A_SDK_0_3_VERSION, CALLED_WITH)
 CALLED = [
-    "a2a",
-    "a2a-rest",
+    pytest.param("a2a", marks=CURRENT_SDK),
+    pytest.param("a2a-rest", marks=CURRENT_SDK),
     "a2a-older",
     "a2a-older-rest",
-    "a2a-sdk-0.3",
-    "a2a-sdk-0.3-rest",
+    pytest.param("a2a-sdk-0.3", marks=OLDER_SDK),
+    pytest.param("a2a-sdk-0.3-rest", marks=OLDER_SDK),
     "a2a-mixed",
     "a2a-bare",
     "a2a-bare-older",
