@@ -89,22 +89,66 @@ def test_a_signed_card_is_verified_as_the_sdk_serves_it() -> None:
 
 
 @pytest.mark.parametrize(
+    "flows",
+    [
+        {
+            "authorizationCode": {
+                "authorizationUrl": "https://acme.example/login",
+                "tokenUrl": "https://acme.example/token",
+                "scopes": {"read": "all"},
+                "pkceRequired": True,
+            }
+        },
+        {
+            "deviceCode": {
+                "deviceAuthorizationUrl": "https://acme.example/device",
+                "tokenUrl": "https://acme.example/token",
+                "scopes": {"read": "all"},
+            }
+        },
+        {"clientCredentials": {"tokenUrl": "https://acme.example/token", "scopes": {}}},
+    ],
+)
+def test_members_of_0_3_may_tell_less_than_what_is_signed(flows: dict[str, Any]) -> None:
+    document = BOTH | {"securitySchemes": {"login": {"oauth2SecurityScheme": {"flows": flows}}}}
+    served = served_by_the_sdk(document)
+    scheme = served["securitySchemes"]["login"]
+    assert scheme["flows"] != scheme["oauth2SecurityScheme"]["flows"]
+    assert verified_here(served) == "passed"
+
+
+@pytest.mark.parametrize(
     "change",
     [
         {"url": "https://evil.example"},
         {"preferredTransport": "GRPC"},
         {"additionalInterfaces": [{"url": "https://evil.example", "transport": "GRPC"}]},
         {"additionalInterfaces": "text"},
+        {"additionalInterfaces": None},
         {"protocolVersion": "1.0"},
+        {"protocolVersion": "0.9"},
         {"security": []},
         {"security": [{"login": []}]},
         {"supportsAuthenticatedExtendedCard": False},
+        {"supportsAuthenticatedExtendedCard": 1},
         {"skills": [{**BOTH["skills"][0], "security": []}]},
         {"securitySchemes": {**BOTH["securitySchemes"], "key": {"type": "http", "scheme": "basic"}}},
         {
             "securitySchemes": {
                 **BOTH["securitySchemes"],
                 "key": {**BOTH["securitySchemes"]["key"], "type": "apiKey", "in": "query", "name": "X-Key"},
+            }
+        },
+        {
+            "securitySchemes": {
+                **BOTH["securitySchemes"],
+                "key": {**BOTH["securitySchemes"]["key"], "type": "apiKey", "in": "header", "name": "X-Key", "x": 1},
+            }
+        },
+        {
+            "securitySchemes": {
+                **BOTH["securitySchemes"],
+                "key": {**BOTH["securitySchemes"]["key"], "in": "header"},
             }
         },
         {"unknown": 1},
@@ -114,6 +158,20 @@ def test_a_signed_card_is_verified_as_the_sdk_serves_it() -> None:
 def test_members_of_0_3_that_do_not_repeat_what_is_signed_fail(change: dict[str, Any]) -> None:
     served = served_by_the_sdk(BOTH) | change
     assert verified_here(served) == "failed"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"preferredTransport": "JSONRPC"},
+        {"protocolVersion": "0.3"},
+        {"additionalInterfaces": [{"url": "https://acme.example/a2a", "transport": "JSONRPC"}]},
+    ],
+)
+def test_members_of_0_3_without_a_url_fail(change: dict[str, Any]) -> None:
+    one = card(supportedInterfaces=[BOTH["supportedInterfaces"][0]])  # the SDK adds nothing to it
+    assert verified_here(served_by_the_sdk(one)) == "passed"
+    assert verified_here(served_by_the_sdk(one) | change) == "failed"
 
 
 @pytest.mark.parametrize("document", [card(), RICH])
