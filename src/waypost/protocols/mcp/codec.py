@@ -402,7 +402,7 @@ def check_remote(item: JsonObject, path: str) -> None:
 
 def check_package(item: JsonObject, path: str) -> None:
     need_text(item, "registryType", path, most=limits.TAG_CHARS)
-    identifier = need_text(item, "identifier", path, most=limits.ENDPOINT_CHARS, what="name or URL of the package")
+    identifier = need_text(item, "identifier", path, most=limits.ENDPOINT_CHARS, what="package name or URL")
     check_endpoint(identifier, f"{path}.identifier")
     find_text(item, "version", path, most=limits.VERSION_CHARS)
     for name in ("registryBaseUrl", "fileSha256", "runtimeHint"):
