@@ -125,6 +125,29 @@ async def test_without_a_version_a_card_has_the_members_of_both(tmp_path: Path) 
         assert again.status_code == 409, "the same agent"
 
 
+async def test_a_card_that_was_received_with_the_members_of_both_has_one_form_where_that_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    async with service(tmp_path) as bench:
+        anyone, agent_id = bench.anonymous(), await register(bench, SECURED)
+        both, older = [(await anyone.get(card_path(agent_id, query))).json() for query in ("", "?v=0.3")]
+        moved = json.loads(json.dumps(both).replace("secured.example", "moved.example"))
+        again = await register(bench, moved)
+        forms = [(await anyone.get(card_path(again, query))).text for query in ("", "?v=1.0", "?v=0.3")]
+        assert [json.loads(form.replace("moved.example", "secured.example")) for form in forms] == [
+            both,
+            SECURED,
+            older,
+        ]
+        as_received = await bench.as_("alice").get(f"/api/v1/agents/{quote(again, safe='')}?as=a2a")
+        assert as_received.json() == moved
+        signed = json.loads(json.dumps(both).replace("secured.example", "signed.example"))
+        signed["signatures"] = [{"protected": "e30", "signature": "AA"}]
+        name = await register(bench, signed)
+        for query in ("", "?v=1.0"):
+            assert (await anyone.get(card_path(name, query))).json() == signed
+
+
 async def test_cards_of_other_dialects_and_of_the_service_have_the_members_of_both(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await register(bench, profile("a", auth={"schemes": [{"id": "b", "type": "bearer"}], "required": True}))
