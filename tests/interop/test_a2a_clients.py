@@ -6,12 +6,15 @@ import json
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import httpx
+import jsonschema
 import pytest
 from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
 from a2a.types import (
+    AgentCard,
     CancelTaskRequest,
     GetTaskRequest,
     ListTasksRequest,
@@ -23,15 +26,17 @@ from a2a.types import (
 )
 from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError, TaskNotFoundError
 from a2a.utils.proto_utils import validate_proto_required_fields
-from google.protobuf.json_format import MessageToDict
+from google.protobuf.json_format import MessageToDict, ParseDict
 
-from support.judges import python_packages, run_python
+from support.judges import A2A_SDK_0_3, A2A_SDK_0_3_VERSION, python_packages, run_python
+from support.records import CODECS
 from support.server import RunningServer, running_server
 from waypost.samples import load
 
 OLDER_CLIENT = Path(__file__).parents[1] / "support" / "a2a_sdk_0_3_process.py"
 STATUSES = ("active", "inactive", "suspended", "deprecated", "testing")
 LISTED = "/api/v1/agents?limit=200&" + "&".join(f"status={status}" for status in STATUSES)
+OLDER_MEMBERS = {"url", "preferredTransport", "protocolVersion", "additionalInterfaces", "security"}
 A2A_BINDINGS = ("JSONRPC", "GRPC", "HTTP+JSON")
 
 
@@ -57,8 +62,15 @@ async def test_the_sdk_resolves_the_card_of_every_agent_by_its_base_url(
         listed = (await http.get(f"{server.url}{LISTED}")).json()["agents"]
         assert len(listed) == len(load())
         for agent in listed:
-            card = await A2ACardResolver(http, f"{server.url}/a2a/{quote(agent['id'], safe='')}").get_agent_card()
+            base = f"{server.url}/a2a/{quote(agent['id'], safe='')}"
+            card = await A2ACardResolver(http, base).get_agent_card()
             validate_proto_required_fields(card)
+            for query in ("", "?v=1.0", "?v=0.3"):
+                document = (await http.get(f"{base}/.well-known/agent-card.json{query}")).json()
+                jsonschema.validate(document, CODECS["a2a"].schema())
+                if query == "?v=1.0":
+                    assert ParseDict(document, AgentCard(), ignore_unknown_fields=True) == card
+                    assert not document.keys() & OLDER_MEMBERS
             assert (card.name, len(card.supported_interfaces)) == (agent["name"], len(agent["bindings"]))
             for interface, binding in zip(card.supported_interfaces, agent["bindings"], strict=True):
                 is_a2a = binding["protocol"].startswith("a2a")
@@ -96,17 +108,36 @@ async def test_the_sdk_gets_the_errors_of_the_protocol(server: RunningServer) ->
         assert not (await client.list_tasks(ListTasksRequest())).tasks
 
 
-@pytest.mark.judge("a2a-sdk", "0.3.26", "resolves the card of every sample agent (`?v=0.3`), and searches by a message")
+def older_interfaces(card: dict[str, Any]) -> set[tuple[str, str]]:
+    """0.3 may repeat the preferred interface in the list."""
+    also = {(item["url"], item["transport"]) for item in card.get("additionalInterfaces", [])}
+    return {(card["url"], card["preferredTransport"]), *also}
+
+
+@pytest.mark.judge(
+    "a2a-sdk", A2A_SDK_0_3_VERSION, "resolves the card of every sample agent by its base URL, and searches by a message"
+)
 def test_the_sdk_0_3_resolves_every_card_and_searches(
     server: RunningServer, record_property: Callable[[str, object], None]
 ) -> None:
-    told = json.loads(run_python(python_packages("a2a-sdk==0.3.26"), OLDER_CLIENT, server.url))
-    assert len(told["cards"]) == len(load())
+    told = json.loads(run_python(python_packages(A2A_SDK_0_3), OLDER_CLIENT, server.url))
+    listed = {agent["id"]: agent for agent in httpx.get(f"{server.url}{LISTED}").json()["agents"]}
+    assert told["cards"].keys() == listed.keys()
+    assert len(listed) == len(load())
+    for agent_id, (card, requested) in told["cards"].items():
+        endpoints = [binding["endpoint"] for binding in listed[agent_id]["bindings"]]
+        assert card["name"] == listed[agent_id]["name"]
+        assert card["protocolVersion"].startswith("0.")
+        assert {url for url, _ in older_interfaces(card)} == set(endpoints)
+        assert older_interfaces(card) == older_interfaces(requested)
+        members = ("url", "preferredTransport", "security", "securitySchemes", "skills")
+        assert [card.get(name) for name in members] == [requested.get(name) for name in members]
     record_property("total", len(load()) + 1)
-    assert told["cards"]["https://agents.example.com/id/invoice-translator"] == {
-        "url": "https://translate.example.com/invoices",
-        "transport": "urn:waypost:binding:https",
-    }
+    translator, _ = told["cards"]["https://agents.example.com/id/invoice-translator"]
+    assert (translator["url"], translator["preferredTransport"]) == (
+        "https://translate.example.com/invoices",
+        "urn:waypost:binding:https",
+    )
     text, data = told["answer"]
     assert text["text"].startswith("1. Invoice Translator: ")
     assert data["data"]["candidates"][0]["id"] == "https://agents.example.com/id/invoice-translator"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.callable_agents import a2a_app, http_app, mcp_app, serving
+from support.callable_agents import a2a_app, http_app, mcp_app, serving, serving_a2a_0_3
+from support.judges import A2A_SDK_0_3_VERSION
 from support.server import RunningServer, running_server
 from support.shell import Shell
 from waypost import Client, SyncClient
@@ -66,7 +68,7 @@ def server_json(name: str, url: str, transport: str = "streamable-http") -> dict
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[RunningServer]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     with ExitStack() as stack:
 
         def start(app: Any) -> str:
@@ -75,6 +77,7 @@ def server() -> Iterator[RunningServer]:
         a2a, older, second = start(a2a_app()), start(a2a_app(older=True)), start(a2a_app(older=True))
         one, many, plain = start(mcp_app(json_response=True)), start(mcp_app(tools=3)), start(http_app())
         two = start(mcp_app(tools=2))
+        oldest = stack.enter_context(serving_a2a_0_3(tmp_path_factory.mktemp("a2a")))
         running = stack.enter_context(running_server("--store", "memory", "--no-health-checks"))
         with SyncClient(running.url, running.admin_token) as wp:
             for document in (
@@ -82,6 +85,8 @@ def server() -> Iterator[RunningServer]:
                 current_card("a2a-rest", f"{a2a}/rest", "HTTP+JSON"),
                 older_card("a2a-older", f"{older}/rpc", "JSONRPC"),
                 older_card("a2a-older-rest", f"{older}/rest", "HTTP+JSON"),
+                older_card("a2a-sdk-0.3", f"{oldest}/a/rpc", "JSONRPC"),
+                older_card("a2a-sdk-0.3-rest", f"{oldest}/b/rest", "HTTP+JSON"),
                 current_card("a2a-mixed", f"{second}/rpc", "JSONRPC", "0.3"),
                 profile("a2a-bare", "a2a", f"{a2a}/rpc"),
                 profile("a2a-bare-older", "a2a+jsonrpc", f"{older}/rpc"),
@@ -100,11 +105,16 @@ def server() -> Iterator[RunningServer]:
         yield running
 
 
+CALLED_WITH = "agents made with it are called by their cards, over JSON-RPC and REST"
+CURRENT_SDK = pytest.mark.judge("a2a-sdk", version("a2a-sdk"), CALLED_WITH)
+OLDER_SDK = pytest.mark.judge("a2a-sdk", A2A_SDK_0_3_VERSION, CALLED_WITH)
 CALLED = [
-    "a2a",
-    "a2a-rest",
+    pytest.param("a2a", marks=CURRENT_SDK),
+    pytest.param("a2a-rest", marks=CURRENT_SDK),
     "a2a-older",
     "a2a-older-rest",
+    pytest.param("a2a-sdk-0.3", marks=OLDER_SDK),
+    pytest.param("a2a-sdk-0.3-rest", marks=OLDER_SDK),
     "a2a-mixed",
     "a2a-bare",
     "a2a-bare-older",
@@ -130,7 +140,7 @@ def test_the_blocking_client_does_the_same(server: RunningServer, name: str) -> 
         assert wp.call(name, "hello").text == "echo: hello"
 
 
-@pytest.mark.parametrize("name", ["a2a", "a2a-rest", "a2a-older", "a2a-older-rest"])
+@pytest.mark.parametrize("name", ["a2a", "a2a-rest", "a2a-older", "a2a-older-rest", "a2a-sdk-0.3", "a2a-sdk-0.3-rest"])
 def test_the_artifacts_of_a_task_are_the_answer(server: RunningServer, name: str) -> None:
     with SyncClient(server.url, server.admin_token) as wp:
         assert wp.call(name, "slow work") == "echo: slow work"

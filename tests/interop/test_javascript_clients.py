@@ -17,7 +17,7 @@ from support.server import RunningServer, running_server
 from waypost.samples import load
 
 PROGRAMS = Path(__file__).parent / "javascript_clients"
-A2A, MCP = "1.3.0", "1.32.2"
+A2A, A2A_0_3, MCP = "1.3.0", "0.3.14", "1.32.2"
 SECONDS = 120
 
 
@@ -53,6 +53,21 @@ def test_the_a2a_sdk_resolves_every_card_and_searches(
     for name, interfaces, agent, bindings in told["names"].values():
         assert (name, interfaces) == (agent, bindings)
     assert "1. Invoice Translator: " in json.dumps(told["answer"])
+    record_property("total", len(load()) + 1)
+
+
+@pytest.mark.judge(
+    "@a2a-js/sdk", A2A_0_3, "resolves the card of every sample agent by its base URL, and searches by a message"
+)
+def test_the_a2a_sdk_0_3_resolves_every_card_and_searches(
+    server: RunningServer, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    told = run_program("a2a_sdk_0_3.mjs", f"@a2a-js/sdk@{A2A_0_3}", tmp_path, server.url)
+    assert len(told["cards"]) == len(load())
+    for name, agent, is_endpoint, transport in told["cards"].values():
+        assert (name, is_endpoint, transport) == (agent, True, "string")
+    assert told["answer"]["kind"] == "message"
+    assert told["answer"]["parts"][0]["text"].startswith("1. Invoice Translator: ")
     record_property("total", len(load()) + 1)
 
 

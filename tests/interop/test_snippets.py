@@ -1,7 +1,7 @@
 """Use this agent: every snippet that the pages show for every sample agent is run against a server of its protocol.
 
-The samples are registered with the addresses of servers on this machine: A2A 1.0 and 0.3 (a2a-sdk), MCP over HTTP, SSE and
-stdio (MCP SDK), plain HTTP, JSON-RPC, WebSocket, TCP, and agents that talk AGP.
+The samples are registered with the addresses of servers on this machine: A2A 1.0 and 0.3 (each of the a2a-sdk of that
+version), MCP over HTTP, SSE and stdio (MCP SDK), plain HTTP, JSON-RPC, WebSocket, TCP, and agents that talk AGP.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from websockets.sync.server import ServerConnection
 from websockets.sync.server import serve as serve_websocket
 
 from support.agp import key_of
-from support.callable_agents import a2a_app, mcp_app, serving
+from support.callable_agents import a2a_app, mcp_app, serving, serving_a2a_0_3
 from support.command_process import run as run_command
 from support.fake_programs import write_fake_programs
-from support.judges import python_packages
+from support.judges import A2A_SDK_0_3, python_packages
 from support.server import RunningServer, running_server
 from waypost import LiveAgent
 from waypost.client.chat import ChatMessage
@@ -211,7 +211,7 @@ class Registered:
 
 
 @pytest.fixture(scope="module")
-def registered() -> Iterator[Registered]:
+def registered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registered]:
     with ExitStack() as stack:
 
         def start(app: Any) -> str:
@@ -219,7 +219,7 @@ def registered() -> Iterator[Registered]:
 
         fakes = Fakes(
             a2a=start(_each_under_its_name(a2a_app())),
-            older=start(_each_under_its_name(a2a_app(older=True))),
+            older=stack.enter_context(serving_a2a_0_3(tmp_path_factory.mktemp("a2a"))),
             mcp=start(mcp_app()),
             sse=start(_sse_app()),
             http=start(Starlette(routes=[Route("/{path:path}", _answer, methods=["GET", "POST"])])),
@@ -354,7 +354,7 @@ class Runner:
     def run_python(self, code: str) -> str:
         """In a process of its own, because of the other version of a2a-sdk; else here, which is faster."""
         if "TextPart" in code:
-            packages = {"PYTHONPATH": str(python_packages("a2a-sdk==0.3.26"))}
+            packages = {"PYTHONPATH": str(python_packages(A2A_SDK_0_3))}
             done = subprocess.run(
                 [sys.executable, "-c", code],
                 capture_output=True,
@@ -421,11 +421,24 @@ def test_every_snippet_of_every_sample_succeeds(registered: Registered, runner: 
     assert section.interfaces[-1] == "Waypost"
     assert len(section.snippets) >= len(callable_bindings) + 2
     for snippet in section.snippets:
-        assert runner.run(snippet).strip(), snippet
+        told = runner.run(snippet)
+        assert told.strip(), snippet
+        assert not _is_rpc_error(told), (snippet, told)
+        if snippet.interface.startswith("A2A"):
+            assert "echo: " in told, (snippet, told)
     for link in section.links:
         config = _config_of(link.replace("%7Btenant%7D", TENANT))
         config = json.loads(json.dumps(config).replace("{tenant}", TENANT))
         assert runner.use_mcp_server(config) == "echo: hi"
+
+
+def _is_rpc_error(told: str) -> bool:
+    """JSON-RPC answers an error with the status 200, so curl succeeds."""
+    try:
+        answer = json.loads(told)
+    except ValueError:
+        return False
+    return isinstance(answer, dict) and "jsonrpc" in answer and "error" in answer
 
 
 def _config_of(link: str) -> dict[str, Any]:

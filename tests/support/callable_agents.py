@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -21,6 +24,12 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
+
+from support.json_lines_process import reading
+from support.judges import A2A_SDK_0_3, python_packages
+
+START_SECONDS = 120.0
+OLDER_SERVER = Path(__file__).parent / "a2a_sdk_0_3_server.py"
 
 
 class EchoExecutor(AgentExecutor):
@@ -131,3 +140,13 @@ def serving(app: Any) -> Iterator[str]:
     finally:
         server.should_exit = True
         thread.join(30)
+
+
+@contextmanager
+def serving_a2a_0_3(folder: Path) -> Iterator[str]:
+    """The URL of an agent of a2a-sdk 0.3 in a process of its own: JSON-RPC at /{any name}/rpc, REST at /{any name}/rest."""
+    environment = {**os.environ, "PYTHONPATH": str(python_packages(A2A_SDK_0_3))}
+    with reading([sys.executable, str(OLDER_SERVER)], folder, environment) as lines:
+        started = lines.next(START_SECONDS)
+        assert started is not None, (folder / "stderr.log").read_text()
+        yield started["url"]

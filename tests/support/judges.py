@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 INSTALL_SECONDS = 600
+A2A_SDK_0_3_VERSION = "0.3.26"
+A2A_SDK_0_3 = f"a2a-sdk[http-server]=={A2A_SDK_0_3_VERSION}"
 
 
 def python_packages(*requirements: str) -> Path:

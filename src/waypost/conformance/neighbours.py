@@ -16,13 +16,13 @@ _FALLBACK = "/.well-known/agent"
 _PLACE = "mcp.base"
 _OFFICIAL = "io.modelcontextprotocol.registry/official"
 _NAME = re.compile(r"(?=.{3,200}\Z)[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+")
-_SCHEMES = (
-    "apiKeySecurityScheme",
-    "httpAuthSecurityScheme",
-    "oauth2SecurityScheme",
-    "openIdConnectSecurityScheme",
-    "mtlsSecurityScheme",
-)
+_SCHEMES = {  # the one key of a scheme -> its `type` before 1.0
+    "apiKeySecurityScheme": "apiKey",
+    "httpAuthSecurityScheme": "http",
+    "oauth2SecurityScheme": "oauth2",
+    "openIdConnectSecurityScheme": "openIdConnect",
+    "mtlsSecurityScheme": "mutualTLS",
+}
 _REMOTES = ("streamable-http", "sse")
 _TRANSPORTS = ("stdio", *_REMOTES)
 _STATUSES = ("active", "deprecated", "deleted")
@@ -116,9 +116,13 @@ async def security_schemes(probe: Prober) -> None:
     card = await _card(probe)
     if "securitySchemes" not in card:
         raise not_offered("The card names no security scheme.")
-    for name, scheme in expect_object(card, "securitySchemes", "the card").items():
-        kinds = list(scheme) if isinstance(scheme, dict) else []
-        expect(len(kinds) == 1 and kinds[0] in _SCHEMES, f"The scheme {shorten(name)} has not one known key.")
+    for name, value in expect_object(card, "securitySchemes", "the card").items():
+        scheme = value if isinstance(value, dict) else {}
+        kinds = [kind for kind in scheme if kind in _SCHEMES]
+        expect(len(kinds) == 1, f"The scheme {shorten(name)} has not one known key.")
+        # The SDKs add the members of 0.3 for clients of that version: these are no keys of 1.0.
+        is_alone = len(scheme) == 1 or ("url" in card and scheme.get("type") == _SCHEMES[kinds[0]])
+        expect(is_alone, f"The scheme {shorten(name)} has other keys than {kinds[0]}.")
 
 
 @suite.check("A2A-8")

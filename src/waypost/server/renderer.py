@@ -24,7 +24,7 @@ from waypost.model.record import AgentRecord, MappingLoss
 from waypost.model.registration import CatalogEntry, Registration, SourceDocument, verdicts_of
 from waypost.model.times import rfc3339_or_none, to_rfc3339
 from waypost.model.verdict import TRUST_MEMBER, TrustState, level_of, trust_summary
-from waypost.protocols.a2a.legacy import to_current_form, to_older_form
+from waypost.protocols.a2a.legacy import to_both_forms, to_current_form, to_older_form
 from waypost.protocols.ard.codec import INLINE_DIALECTS
 from waypost.protocols.codec import DERIVED, EncodeContext
 from waypost.protocols.dialects import DIALECTS, get_codec
@@ -60,6 +60,7 @@ _NO_LOSSES = (b"waypost-losses", b"[]")
 _FORM_WRITERS: dict[tuple[str, str], Callable[[JsonObject | None, JsonObject], JsonObject]] = {
     ("a2a", "current"): to_current_form,
     ("a2a", "0.3"): to_older_form,
+    ("a2a", "both"): to_both_forms,
 }
 
 

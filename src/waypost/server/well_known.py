@@ -14,7 +14,7 @@ from waypost.model.json import JsonObject, dump_json
 from waypost.model.names import slug
 from waypost.model.principal import ANONYMOUS, PUBLIC, SCOPES, no_such_agent
 from waypost.model.registration import Registration
-from waypost.protocols.a2a.legacy import downgrade_card
+from waypost.protocols.a2a.legacy import add_older_members, downgrade_card
 from waypost.protocols.ard.codec import (
     A2A_TYPE,
     CATALOG_STATUSES,
@@ -61,10 +61,16 @@ _DIGEST_PARAMETER = ParameterSpec(
 _CARD_BODY = BodySpec(schema=document_schema("a2a"), content_type=get_codec("a2a").media_type)
 _TYPED_CARD_BODY = BodySpec(schema=document_schema("a2a"), content_type=str(_CARD_TYPES[0]))
 _CARD_FORMS = {"1.0": "current", "0.3": "0.3"}  # by version of A2A
+_BOTH_FORMS = "both"
+_SERVICE_CARD_WRITERS: dict[str, Callable[[JsonObject], JsonObject]] = {
+    "current": lambda card: card,
+    "0.3": downgrade_card,
+    _BOTH_FORMS: add_older_members,
+}
 _CARD_VERSION = ParameterSpec(
     name="v",
-    schema={"enum": list(_CARD_FORMS), "default": "1.0"},
-    description="the version of A2A whose form is wanted",
+    schema={"enum": list(_CARD_FORMS)},
+    description="the version of A2A whose form is wanted; without it, that of 1.0 with the members of 0.3 beside it",
 )
 CheckInvitation = Callable[[Request, Registration], Awaitable[bool]]
 
@@ -265,7 +271,7 @@ class WellKnownApi:
     # --- A2A -------------------------------------------------------------------------------------
 
     async def a2a(self, call: RequestContext) -> AnyResponse:
-        """`?agent=` first, then `Host`, else the service itself. Without `v`, the card as it was received."""
+        """`?agent=` first, then `Host`, else the service itself. Without `v`, a card that was received stays as it is."""
         form = _read_card_form(call.request)
         agent_id = call.request.param("agent")
         if agent_id is None:
@@ -275,13 +281,14 @@ class WellKnownApi:
         if registration is self.service:
             return _rendered_response(call, self._service_card(form), registration)
         now = self._registry.clock.now()
-        if form is None:
+        if form is None and registration.source("a2a") is not None:
             return _rendered_response(call, self._renderer.render(registration, "a2a", now), registration)
-        return _rendered_response(call, self._renderer.render_form(registration, "a2a", form, now), registration)
+        rendering = self._renderer.render_form(registration, "a2a", form or _BOTH_FORMS, now)
+        return _rendered_response(call, rendering, registration)
 
     async def a2a_of_agent(self, call: RequestContext) -> AnyResponse:
         """The card under the media type that catalogs name, or as plain JSON for clients that ask for nothing else."""
-        form = _read_card_form(call.request) or _CARD_FORMS["1.0"]
+        form = _read_card_form(call.request) or _BOTH_FORMS
         if call.id in (self.service.id, slug(self.service.id)):
             registration, rendering = self.service, self._service_card(form)
         else:
@@ -300,12 +307,10 @@ class WellKnownApi:
         return registration
 
     def _service_card(self, form: str | None) -> RenderedDocument:
+        form = form or _BOTH_FORMS
         rendering = self._renderer.render(self.service, "a2a", self._registry.clock.now())
-        card = service_a2a_card(parse_rendered(rendering.body))
-        if form != _CARD_FORMS["0.3"]:
-            return msgspec.structs.replace(rendering, body=dump_json(card))
-        etag = f'{rendering.etag[:-1]}-{form}"'
-        return msgspec.structs.replace(rendering, body=dump_json(downgrade_card(card)), etag=etag)
+        card = _SERVICE_CARD_WRITERS[form](service_a2a_card(parse_rendered(rendering.body)))
+        return msgspec.structs.replace(rendering, body=dump_json(card), etag=f'{rendering.etag[:-1]}-{form}"')
 
     # --- AI Catalog ------------------------------------------------------------------------------
 

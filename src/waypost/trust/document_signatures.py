@@ -24,6 +24,7 @@ from waypost.errors import InvalidDocument, InvalidKey
 from waypost.model.json import JsonObject, dump_json
 from waypost.model.times import to_rfc3339
 from waypost.trust.encodings import encode_base64, encode_base64url
+from waypost.trust.repeated_members import drop_repeated_members
 
 if TYPE_CHECKING:  # `canonicalize` is used where cryptography is not loaded
     from waypost.trust.keys.private_key import PrivateKey
@@ -151,17 +152,21 @@ def a2a_payload(card: JsonObject) -> bytes:
 
 
 def a2a_payload_forms(card: JsonObject) -> tuple[tuple[str, bytes], ...]:
-    """Return the forms that signers use, the specification's first: others drop every empty value, or none."""
+    """Return the forms that signers use, the specification's first: others drop every empty value, or none; and the SDKs
+    add members of 0.3 to a card that is signed."""
     bare = _without_signature(card, "signatures")
-    specified = _without_defaults(bare, "card")
-    forms: tuple[tuple[str, bytes], ...] = (
-        (A2A, canonicalize(specified)),
-        (A2A_SDK, canonicalize(_without_empty(specified) or {})),
-        (JCS, canonicalize(bare)),
-    )
+    forms = (*_current_forms(bare), (JCS, canonicalize(bare)))
+    signed = None if is_older_card(card) else drop_repeated_members(bare)
+    if signed is not None:
+        forms += _current_forms(signed)
     if is_older_card(card):
         forms += ((A2A_SDK_0_3, canonicalize_legacy(_without_empty(_without_older_defaults(bare)) or {})),)
     return forms
+
+
+def _current_forms(bare: JsonObject) -> tuple[tuple[str, bytes], ...]:
+    specified = _without_defaults(bare, "card")
+    return (A2A, canonicalize(specified)), (A2A_SDK, canonicalize(_without_empty(specified) or {}))
 
 
 def sdk_form_drops_security(card: JsonObject) -> bool:

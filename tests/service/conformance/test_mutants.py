@@ -500,6 +500,15 @@ MUTANTS = [
         "A2A-3",
         on_answer=at(CARD, change_json(each("supportedInterfaces", drop("protocolVersion")))),
     ),
+    *(
+        Mutant(name, "a2a", "A2A-6", on_answer=at(CARD, change_json(put(securitySchemes={"key": scheme}))))
+        for name, scheme in {
+            "a security scheme of two kinds": {"httpAuthSecurityScheme": {"scheme": "basic"}, "mtlsSecurityScheme": {}},
+            "a security scheme of 0.3": {"type": "http", "scheme": "basic"},
+            "a security scheme with another one of 0.3": {"mtlsSecurityScheme": {}, "type": "http", "scheme": "basic"},
+            "a security scheme with unknown members": {"mtlsSecurityScheme": {}, "scheme": "basic"},
+        }.items()
+    ),
     Mutant(
         "a card that cannot be cached", "a2a", "A2A-9", on_answer=at(CARD, without_headers("etag", "last-modified"))
     ),

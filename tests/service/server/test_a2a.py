@@ -61,7 +61,7 @@ async def test_a_card_has_the_requested_form_and_its_own_bytes_where_that_is_how
         for path, document in verbatim.items():
             answer = await anyone.get(path)
             assert (answer.status_code, answer.text) == (200, json.dumps(document, indent=1))
-        upgraded = (await anyone.get(card_path(older))).json()
+        upgraded = (await anyone.get(card_path(older, "?v=1.0"))).json()
         jsonschema.validate(upgraded, CODECS["a2a"].schema())
         assert upgraded["supportedInterfaces"] == [
             {"url": "https://recipes.example/a2a", "protocolBinding": "JSONRPC", "protocolVersion": "0.3.0"}
@@ -74,10 +74,98 @@ async def test_a_card_has_the_requested_form_and_its_own_bytes_where_that_is_how
         )
         assert "signatures" not in downgraded
         reader = bench.as_("alice")
-        for form, path in (("current", card_path(older)), ("0.3", card_path(current, "?v=0.3"))):
+        for form, path in (("current", card_path(older, "?v=1.0")), ("0.3", card_path(current, "?v=0.3"))):
             name = older if form == "current" else current
             same = await reader.get(f"/api/v1/agents/{quote(name, safe='')}?as=a2a&form={form}")
             assert same.json() == (await anyone.get(path)).json()
+
+
+def members_of_both(current: dict[str, Any], older: dict[str, Any]) -> dict[str, Any]:
+    """What a card has that clients of both versions read: everything of 1.0, and what only 0.3 has."""
+    skills = [old | new for old, new in zip(older["skills"], current["skills"], strict=True)]
+    schemes = {name: older["securitySchemes"][name] | scheme for name, scheme in current["securitySchemes"].items()}
+    return older | current | {"skills": skills, "securitySchemes": schemes}
+
+
+SECURED: dict[str, Any] = {
+    **{name: value for name, value in CURRENT.items() if name != "signatures"},
+    "capabilities": {"extendedAgentCard": True},
+    "supportedInterfaces": [
+        {"url": "https://secured.example/a2a", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"},
+        {"url": "https://secured.example/old", "protocolBinding": "JSONRPC", "protocolVersion": "0.3"},
+    ],
+    "securitySchemes": {"key": {"apiKeySecurityScheme": {"location": "header", "name": "X-Key"}}},
+    "securityRequirements": [{"schemes": {"key": {"list": []}}}],
+    "skills": [CURRENT["skills"][0] | {"securityRequirements": [{"schemes": {"key": {"list": ["plan"]}}}]}],
+}
+
+
+async def test_without_a_version_a_card_has_the_members_of_both(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        anyone, agent_id = bench.anonymous(), await register(bench, SECURED)
+        answers = [await anyone.get(card_path(agent_id, query)) for query in ("", "?v=1.0", "?v=0.3")]
+        both, current, older = (answer.json() for answer in answers)
+        assert len({answer.headers["etag"] for answer in answers}) == 3
+        assert current == SECURED
+        assert both == members_of_both(current, older)
+        assert (both["url"], both["protocolVersion"]) == ("https://secured.example/old", "0.3.0")
+        assert both["security"] == [{"key": []}]
+        assert both["supportsAuthenticatedExtendedCard"] is True
+        assert both["skills"][0]["security"] == [{"key": ["plan"]}]
+        assert both["securitySchemes"]["key"] == {
+            "type": "apiKey",
+            "in": "header",
+            "name": "X-Key",
+            "apiKeySecurityScheme": {"location": "header", "name": "X-Key"},
+        }
+        # As it was received where that is what the address is for.
+        for path in (f"/.well-known/agent-card.json?agent={quote(agent_id, safe='')}", card_path(agent_id, "?v=1.0")):
+            assert (await anyone.get(path)).text == json.dumps(SECURED, indent=1)
+        again = await bench.as_("bob").post("/api/v1/agents", json=both | {"name": "A copy"})
+        assert again.status_code == 409, "the same agent"
+
+
+async def test_a_card_that_was_received_with_the_members_of_both_has_one_form_where_that_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    async with service(tmp_path) as bench:
+        anyone, agent_id = bench.anonymous(), await register(bench, SECURED)
+        both, older = [(await anyone.get(card_path(agent_id, query))).json() for query in ("", "?v=0.3")]
+        moved = json.loads(json.dumps(both).replace("secured.example", "moved.example"))
+        again = await register(bench, moved)
+        forms = [(await anyone.get(card_path(again, query))).text for query in ("", "?v=1.0", "?v=0.3")]
+        assert [json.loads(form.replace("moved.example", "secured.example")) for form in forms] == [
+            both,
+            SECURED,
+            older,
+        ]
+        as_received = await bench.as_("alice").get(f"/api/v1/agents/{quote(again, safe='')}?as=a2a")
+        assert as_received.json() == moved
+        signed = json.loads(json.dumps(both).replace("secured.example", "signed.example"))
+        signed["signatures"] = [{"protected": "e30", "signature": "AA"}]
+        name = await register(bench, signed)
+        for query in ("", "?v=1.0"):
+            assert (await anyone.get(card_path(name, query))).json() == signed
+
+
+async def test_cards_of_other_dialects_and_of_the_service_have_the_members_of_both(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        await register(bench, profile("a", auth={"schemes": [{"id": "b", "type": "bearer"}], "required": True}))
+        paths = (card_path("a"), "/.well-known/agent-card.json?agent=a", "/.well-known/agent-card.json")
+        for path in paths:
+            mark = "&" if "?" in path else "?"
+            answers = [await bench.anonymous().get(f"{path}{query}") for query in ("", f"{mark}v=1.0", f"{mark}v=0.3")]
+            both, current, older = (answer.json() for answer in answers)
+            jsonschema.validate(both, CODECS["a2a"].schema())
+            assert {"url", "preferredTransport", "protocolVersion", "supportedInterfaces"} <= both.keys()
+            assert "url" not in current
+            assert "supportedInterfaces" not in older
+            assert {name: both[name] for name in current if name != "securitySchemes"} == {
+                name: value for name, value in current.items() if name != "securitySchemes"
+            }
+            assert len({answer.headers["etag"] for answer in answers}) == 3
+            same = await bench.anonymous().get(path, headers={"If-None-Match": answers[0].headers["etag"]})
+            assert same.status_code == 304
 
 
 async def test_an_agent_that_does_not_speak_a2a_has_a_card_that_says_so(tmp_path: Path) -> None:

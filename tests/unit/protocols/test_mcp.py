@@ -14,7 +14,8 @@ from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
 from waypost.model.record import AgentRecord, Binding
 from waypost.protocols.codec import DecodeContext
-from waypost.protocols.mcp.codec import CARRY, MCP, find_package, server_name, to_purl
+from waypost.protocols.dialects import detect_dialect
+from waypost.protocols.mcp.codec import CARRY, MCP, SCHEMA_URL, find_package, server_name, to_purl
 
 WEATHER, SMALLEST, LISTED = MCP.examples()
 
@@ -304,3 +305,14 @@ def test_only_server_names_and_their_company_are_recognised() -> None:
     assert not MCP.recognises({"name": "a/b", "bindings": [], "version": "1"})
     assert not MCP.recognises({"name": "plain", "version": "1"})
     assert not MCP.recognises({"name": 5, "packages": []})
+
+
+@pytest.mark.parametrize("schema", [SCHEMA_URL, "https://modelcontextprotocol.io/schemas/draft/2025-07-09/server.json"])
+def test_a_document_of_the_schema_is_recognised_whatever_its_name(schema: str) -> None:
+    document = {"$schema": schema, "name": "bad name", "description": "Reads files.", "version": "1.0.0"}
+    assert detect_dialect(document) == "mcp"
+    with pytest.raises(InvalidDocument) as caught:
+        decode(document)
+    assert caught.value.path == "$.name"
+    assert not MCP.recognises(document | {"bindings": []})
+    assert not MCP.recognises(document | {"$schema": 5})

@@ -174,17 +174,42 @@ OLDER_VERSION = "0.3.0"
 _ONE_KEY_SCHEMES = {
     name: (kind, {new: old for old, new in renamed.items()}) for kind, (name, renamed) in _OPENAPI_SCHEMES.items()
 }
+_OLDER_MEMBERS = {"url", "preferredTransport", "additionalInterfaces", "protocolVersion", *_EXTENDED_CARD}
 _REPLACED = ("supportedInterfaces", "securityRequirements", "securitySchemes", "signatures")
 
 
 def to_current_form(received: JsonObject | None, card: JsonObject) -> JsonObject:
     """Return an agent's card in the form of 1.0. `received` is what its publisher sent, if it was a card; `card` is made
-    from the record."""
+    from the record. Of a signed card nothing is left out: the signature may cover it."""
     if received is None:
         return card
-    if upgrade_card(received) == received:
-        return received
-    return {name: value for name, value in card.items() if name != "signatures"}
+    if _is_current(received):
+        return received if received.get("signatures") else _drop_older_members(received)
+    return _drop_older_members({name: value for name, value in card.items() if name != "signatures"})
+
+
+def _is_current(card: JsonObject) -> bool:
+    """Return whether a card has the form of 1.0, perhaps with the members of 0.3 beside it."""
+    return upgrade_card(card) == {name: value for name, value in card.items() if name not in _EXTENDED_CARD}
+
+
+def _drop_older_members(card: JsonObject) -> JsonObject:
+    """Return a card of 1.0 without the members of 0.3 beside its own, as SDKs serve it; the same object if it has none."""
+    bare = _drop_security({name: value for name, value in card.items() if name not in _OLDER_MEMBERS})
+    if bare.get("skills"):
+        bare["skills"] = [_drop_security(skill) for skill in bare["skills"]]
+    if bare.get("securitySchemes"):
+        bare["securitySchemes"] = {name: _drop_type(scheme) for name, scheme in bare["securitySchemes"].items()}
+    return card if bare == card else bare
+
+
+def _drop_security(holder: JsonObject) -> JsonObject:
+    return {name: value for name, value in holder.items() if name != "security" or "securityRequirements" not in holder}
+
+
+def _drop_type(scheme: JsonObject) -> JsonObject:
+    current = {name: value for name, value in scheme.items() if name.endswith(_SCHEME_SUFFIX)}
+    return current if current and "type" in scheme else scheme
 
 
 def to_older_form(received: JsonObject | None, card: JsonObject) -> JsonObject:
@@ -192,6 +217,31 @@ def to_older_form(received: JsonObject | None, card: JsonObject) -> JsonObject:
     if received is not None and is_older_card(received):
         return received
     return downgrade_card(to_current_form(received, card))
+
+
+def to_both_forms(received: JsonObject | None, card: JsonObject) -> JsonObject:
+    """Return an agent's card in the form of 1.0 with the members of 0.3 beside it; the arguments are those of
+    `to_current_form`. A card that its publisher signed stays as it is: not every verifier ignores unsigned members."""
+    current = to_current_form(received, card)
+    return current if current.get("signatures") else add_older_members(current)
+
+
+def add_older_members(card: JsonObject) -> JsonObject:
+    """Return a valid 1.0 card with the members of 0.3 beside its own, so that clients of both versions read it. The SDKs do
+    the same when they serve a card: 1.0 was made so that no name has two meanings."""
+    older = downgrade_card(card)
+    both = _add_missing(card, older)
+    both["skills"] = [_add_missing(*pair) for pair in zip(card.get("skills") or (), older["skills"], strict=True)]
+    schemes = card.get("securitySchemes")
+    if schemes:
+        both["securitySchemes"] = {
+            name: _add_missing(scheme, older["securitySchemes"][name]) for name, scheme in schemes.items()
+        }
+    return both
+
+
+def _add_missing(current: JsonObject, older: JsonObject) -> JsonObject:
+    return current | {name: value for name, value in older.items() if name not in current}
 
 
 def downgrade_card(card: JsonObject) -> JsonObject:

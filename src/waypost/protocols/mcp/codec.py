@@ -43,6 +43,7 @@ from waypost.protocols.codec import (
     apply_remainder,
     attach_residue,
     carries_id,
+    check_endpoint,
     collect_tags,
     make_remainder,
     need_endpoint,
@@ -57,6 +58,7 @@ from waypost.protocols.mcp.legacy import OFFICIAL, OLDER_NAMES, is_wrapped, upgr
 from waypost.protocols.record_reader import check_times
 
 SCHEMA_URL = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
+_SCHEMAS = ("https://static.modelcontextprotocol.io/schemas/", "https://modelcontextprotocol.io/schemas/")
 CARRY = "org.waypost/record"
 _REMOTE = "mcp"
 _PACKAGE = "mcp-package"
@@ -99,10 +101,12 @@ class McpCodec(Codec):
 
     def recognises(self, document: Mapping[str, Any]) -> bool:
         server = document["server"] if isinstance(document.get("server"), dict) else document
-        name = server.get("name")
-        if not isinstance(name, str) or not _NAME.match(name) or any(name in server for name in _FOREIGN):
+        if any(name in server for name in _FOREIGN):
             return False
-        return any(name in server for name in _DISTINCTIVE)
+        name, schema = server.get("name"), server.get("$schema")
+        if isinstance(schema, str) and schema.startswith(_SCHEMAS):
+            return True  # so that the reader says what is wrong with the name
+        return isinstance(name, str) and bool(_NAME.match(name)) and any(name in server for name in _DISTINCTIVE)
 
     def decode(self, document: JsonObject, context: DecodeContext) -> Decoded:
         try:
@@ -398,7 +402,8 @@ def check_remote(item: JsonObject, path: str) -> None:
 
 def check_package(item: JsonObject, path: str) -> None:
     need_text(item, "registryType", path, most=limits.TAG_CHARS)
-    need_endpoint(item, "identifier", path)
+    identifier = need_text(item, "identifier", path, most=limits.ENDPOINT_CHARS, what="package name or URL")
+    check_endpoint(identifier, f"{path}.identifier")
     find_text(item, "version", path, most=limits.VERSION_CHARS)
     for name in ("registryBaseUrl", "fileSha256", "runtimeHint"):
         find_text(item, name, path, most=limits.ENDPOINT_CHARS)

@@ -1,7 +1,7 @@
 """Examples of request bodies for the API description, by method and path.
 
-Documents of agents are the examples of their dialects. A test checks that every operation with a JSON body has an example, and
-that each is valid against its schema.
+Documents of agents are the examples of their dialects. A test checks that every operation with a body has an example, and that
+each is valid against its schema.
 """
 
 from __future__ import annotations
@@ -28,6 +28,10 @@ REQUEST_EXAMPLES: Final[dict[str, Any]] = {
     "POST /agent/swarm/{id}:broadcast": {"agent": _AGENT, "content": "Chapter 2 is done.", "contentType": "text/plain"},
     "POST /api/v1/invitations": {"agent": _AGENT, "uses": 3, "ttl_seconds": 60 * _MINUTE},
     "POST /api/v1/invitations:redeem": {"code": "wp-4F7K-Q2M9"},
+    "POST /api/v1/agents:batch": (
+        '{"id":"a-1","name":"A","description":"Adds.","bindings":[{"protocol":"https","endpoint":"https://a.example"}]}\n'
+        '{"name":"com.example/files","description":"Finds files.","version":"1.0.0"}\n'
+    ),
     "POST /api/v1/agents/{id}:renew": {"ttl_seconds": 10 * _MINUTE},
     "POST /api/v1/agents/{id}:host": {"domain": "alice.example.com"},
     "POST /api/v1/agents/{id}:share": {"add": ["bob"], "remove": ["carol"]},
