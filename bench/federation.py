@@ -33,7 +33,8 @@ def load(node: Node, count: int) -> None:
         made = documents(count)
         while part := list(islice(made, BATCH)):
             answer = client.post("/api/v1/agents:batch", content="\n".join(map(json.dumps, part)))
-            assert answer.is_success and '"error"' not in answer.text, answer.text[:500]
+            assert answer.is_success, answer.text[:500]
+            assert '"error"' not in answer.text, answer.text[:500]
 
 
 def cpu_seconds(node: Node) -> float:

@@ -373,13 +373,16 @@ class Puller:
         if self._mismatches >= limits.PEER_MISMATCHES:  # a snapshot lacks records
             mismatches = self._mismatches
         is_doubtful = mismatches >= limits.PEER_MISMATCHES
+        is_new_reading = page.starts_over or (state.current_at is not None and state.last_contact == state.current_at)
+        unreadable = page.bad if is_new_reading else state.unreadable + page.bad
         new_state = PeerState(
             cursor=None if is_doubtful else page.cursor,
             last_contact=now,
             current_at=now if page.is_last else state.current_at,
             service_id=page.service_id,
             is_complete=is_complete and not is_doubtful,
-            error=f"{page.bad} of its entries could not be read." if page.bad else "",
+            error=f"{unreadable} of its entries could not be read." if unreadable else "",
+            unreadable=unreadable,
         )
         parked = _ParkedChange(self._peers.parked(self.name), batch, page, removed)
         is_due = batch.commands or batch.parked or not state.is_like(new_state) or state.is_old(now)
@@ -447,6 +450,9 @@ class Puller:
     def view(self) -> PeerView:
         peer, state, now = self.peer, self.state, self._registry.clock.now()
         breaker, parked = self._peers.breaker(peer.name), self._peers.parked(peer.name)
+        reasons = Counter(reason for _, reason in parked.values())
+        if state.unreadable:
+            reasons["unreadable"] = state.unreadable
         lag = None if state.current_at is None else max(0.0, round(now - state.current_at, 1))
         return PeerView(
             name=peer.name,
@@ -464,8 +470,8 @@ class Puller:
             namespaces=peer.namespaces,
             every_seconds=peer.every_seconds,
             key=key_fingerprint(peer.key),
-            parked=len(parked),
-            parked_reasons=dict(Counter(reason for _, reason in parked.values())),
+            parked=reasons.total(),
+            parked_reasons=dict(reasons),
             complete=self.is_complete,
             added_at=rfc3339_or_none(peer.added_at),
             breaker=breaker.state(now),

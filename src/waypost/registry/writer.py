@@ -210,7 +210,7 @@ class RegistryWriter:
         return change.registration
 
     def _mirror_command(self, copy: mirror_rules.MirroredRecord) -> Command:
-        now, latest = self._clock.now(), self._clock.latest()
+        now = self._clock.now()
         self._catalog.expire(now)
         for check in self._checks:
             for publication in copy.publications:
@@ -225,14 +225,15 @@ class RegistryWriter:
         ]
         for verification in filter(None, verifications):
             notes += verification.notes
-        rule = partial(mirror_rules.mirror, now=now, announce_id=self._new_uuid())
-        if not any(verifications):
-            return Command(keys=keys, notes=tuple(dict.fromkeys(notes)), decide=rule(copy))
+        announce_id = self._new_uuid()
 
         def decide(state: StoreState) -> Decision:
-            pairs = zip(copy.publications, verifications, strict=True)
-            judged = tuple(each if check is None else check.judge(state) for each, check in pairs)
-            return rule(msgspec.structs.replace(copy, publications=judged))(state)
+            judged = copy
+            if any(verifications):
+                pairs = zip(copy.publications, verifications, strict=True)
+                publications = tuple(each if check is None else check.judge(state) for each, check in pairs)
+                judged = msgspec.structs.replace(copy, publications=publications)
+            return mirror_rules.mirror(judged, now=now, announce_id=announce_id)(state)
 
         return Command(keys=keys, notes=tuple(dict.fromkeys(notes)), decide=decide)
 
