@@ -92,6 +92,17 @@ def test_two_registries_from_the_command_line(tmp_path: Path, capsys: pytest.Cap
         assert "waypost peers list" in capsys.readouterr().err
 
 
+def test_the_list_says_what_was_not_taken_and_why(capsys: pytest.CaptureFixture[str]) -> None:
+    with running_server("--anonymous-read") as there, running_server(*LOOPBACK) as here:
+        load(here, 1)
+        load(there, 3)
+        at = ["--server", here.url, "--data", str(here.data)]
+        follow(here, there, "there")
+        wait_for(lambda: peer_of(here, "there")["complete"], "a complete copy")
+        assert main(["peers", "list", *at]) == 0
+        assert "2 agents, 1 not taken: local_owner" in capsys.readouterr().out
+
+
 def test_a_peer_on_a_private_network_needs_the_setting(capsys: pytest.CaptureFixture[str]) -> None:
     with running_server("--anonymous-read") as there, running_server() as here:
         assert main(["peers", "add", there.url, "--server", here.url, "--data", str(here.data)]) == 77

@@ -69,6 +69,7 @@ class PeerState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     service_id: str = ""
     is_complete: bool = False  # the last digest of the peer was matched
     error: str = ""
+    unreadable: int = 0  # entries of the last reading that are no records
 
     def is_like(self, other: PeerState) -> bool:
         """Whether only the times differ."""

@@ -13,7 +13,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
@@ -28,7 +28,7 @@ from waypost.model.federation import peer_subject
 from waypost.model.times import find_instant, rfc3339_or_none
 from waypost.registry import mirror_rules
 from waypost.registry.jobs.periodic import ChoreCheck, do_all_chores
-from waypost.registry.mirror_rules import peer_principal
+from waypost.registry.mirror_rules import MirroredRecord, peer_principal
 from waypost.registry.ports import Command, CommandResult, Decision, StoreState
 from waypost.registry.registry import Registry
 from waypost.responses.federation import FeedBookmark, FeedEntry, PeerView
@@ -74,6 +74,25 @@ def key_fingerprint(key: str) -> str:
         return ""
 
 
+_Copy = MirroredRecord | ParkedRecord | WaypostError | None  # None: nothing to store
+
+
+class _ReadPage(NamedTuple):
+    page: PeerPage
+    copies: Sequence[_Copy]  # of its entries
+
+
+def _is_without_documents(entry: FeedEntry) -> bool:
+    """Whether an entry tells the end of an agent, or of its lease, only."""
+    return entry.type in _GONE or (entry.type == "renewed" and not entry.documents)
+
+
+def _reason_of(refusal: ParkedRecord | WaypostError) -> str:
+    if isinstance(refusal, ParkedRecord):
+        return refusal.reason
+    return str(refusal.details.get("reason") or refusal.code)
+
+
 class _Batch:
     """The commands of one page, and what becomes of its records. Rules may run again after a lost race."""
 
@@ -90,7 +109,7 @@ class _Batch:
             try:
                 decision = command.decide(state)
             except WaypostError as refusal:
-                self.park(entry, str(refusal.details.get("reason") or refusal.code))
+                self.park(entry, _reason_of(refusal))
                 raise
             self.parked.pop(entry.id, None)
             return decision
@@ -130,7 +149,7 @@ class Puller:
         self._failures = 0
         self._wake = asyncio.Event()
         self._is_loaded = False
-        self._ahead: tuple[str | None, asyncio.Task[PeerPage | None]] | None = None  # with the cursor of the page
+        self._ahead: tuple[str | None, asyncio.Task[_ReadPage | None]] | None = None  # with the cursor of the page
 
     @property
     def peer(self) -> Peer:
@@ -233,10 +252,11 @@ class Puller:
         """Read and store one page. Returns whether more is waiting."""
         await self._load()
         peer, state = self.peer, self.state
-        page = await self._read(peer, state.cursor, wait_seconds)
-        if page is None:
+        read = await self._read(peer, state.cursor, wait_seconds)
+        if read is None:
             self.restart_snapshot()
             return True
+        page = read.page
         self._check_page(peer, state, page)
         if page.bookmark is not None and peer.key and page.bookmark.key != peer.key:
             peer = msgspec.structs.replace(peer, key=page.bookmark.key)  # its old key introduced it
@@ -245,7 +265,7 @@ class Puller:
             self._seen = set()
         if peer.has_feed and not page.is_last and page.cursor != state.cursor:
             self._read_ahead(peer, page.cursor)
-        batch = await self._make_batch(peer, page)
+        batch = await self._make_batch(peer, read)
         if self._seen is not None:
             self._seen.update(entry.id for entry in page.entries)
         removed: set[str] = set()
@@ -256,24 +276,44 @@ class Puller:
             self.restart_snapshot()
         return is_doubtful or not page.is_last
 
-    async def _read(self, peer: Peer, cursor: str | None, wait_seconds: float) -> PeerPage | None:
+    async def _read(self, peer: Peer, cursor: str | None, wait_seconds: float) -> _ReadPage | None:
         """The page at a cursor, perhaps read ahead while the one before was stored."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None and ahead[0] == cursor:
             return await ahead[1]
         if ahead is not None:
             ahead[1].cancel()
-        return await self._source.read(peer, cursor, wait_seconds=wait_seconds, limit=limits.PEER_PAGE)
+        return await self._fetch(peer, cursor, wait_seconds)
 
     def _read_ahead(self, peer: Peer, cursor: str | None) -> None:
-        reading = self._source.read(peer, cursor, wait_seconds=0, limit=limits.PEER_PAGE)
-        task = asyncio.create_task(reading, name=f"read ahead of peer {self.name}")
+        """Read and decode the next page while this one is stored: a commit waits for the disk."""
+        task = asyncio.create_task(self._fetch(peer, cursor, 0), name=f"read ahead of peer {self.name}")
         task.add_done_callback(_retrieve)
         self._ahead = (cursor, task)
 
-    def _check_page(self, peer: Peer, state: PeerState, page: PeerPage) -> None:
+    async def _fetch(self, peer: Peer, cursor: str | None, wait_seconds: float) -> _ReadPage | None:
+        page = await self._source.read(peer, cursor, wait_seconds=wait_seconds, limit=limits.PEER_PAGE)
+        if page is None:
+            return None
         if page.bookmark is not None:
             verify_bookmark(page.bookmark, peer.key)
+        copies = []
+        for place, entry in enumerate(page.entries):
+            copies.append(self._decode(peer, entry, page.service_id))
+            if place % limits.PEER_SLICE == limits.PEER_SLICE - 1:
+                await asyncio.sleep(0)
+        return _ReadPage(page, copies)
+
+    def _decode(self, peer: Peer, entry: FeedEntry, sender_id: str) -> _Copy:
+        is_read_again = not peer.has_feed and self._known.get(entry.id) == entry.etag
+        if _is_without_documents(entry) or is_read_again:
+            return None
+        try:
+            return decode_copy(peer, entry, self._own, self._registry.clock, peer.visibility, sender_id)
+        except (ParkedRecord, WaypostError) as refusal:
+            return refusal
+
+    def _check_page(self, peer: Peer, state: PeerState, page: PeerPage) -> None:
         if page.service_id == self._own.id:
             raise PeerProblem("It is this registry itself.")
         if state.service_id and page.service_id != state.service_id:
@@ -281,14 +321,14 @@ class Puller:
         if peer.has_feed and state.cursor == page.cursor and page.entries:
             raise PeerProblem("Its cursor does not move.")
 
-    async def _make_batch(self, peer: Peer, page: PeerPage) -> _Batch:
-        """A command for each change of a page. Decoding is the longest part, so the loop runs in between."""
-        batch = _Batch()
-        new = {entry.id for entry in page.entries if entry.type not in _GONE and self._known.get(entry.id) is None}
+    async def _make_batch(self, peer: Peer, read: _ReadPage) -> _Batch:
+        """A command for each change of a page."""
+        batch, entries = _Batch(), read.page.entries
+        new = {entry.id for entry in entries if entry.type not in _GONE and self._known.get(entry.id) is None}
         if self._known.count + len(new) > peer.max_records:
             await self._stop_peer(peer, f"It has more than {peer.max_records} records: it is paused.")
-        for place, entry in enumerate(page.entries):
-            self._add_entry(peer, entry, page.service_id, batch)
+        for place, (entry, copy) in enumerate(zip(entries, read.copies, strict=True)):
+            self._add_entry(entry, copy, batch)
             if place % limits.PEER_SLICE == limits.PEER_SLICE - 1:
                 await asyncio.sleep(0)
         return batch
@@ -298,13 +338,13 @@ class Puller:
         await self._peers.change(peer_principal(self.name), msgspec.structs.replace(peer, paused=True), "peer-pause")
         raise PeerProblem(f"{reason} Look at it, then `waypost peers resume`.")
 
-    def _add_entry(self, peer: Peer, entry: FeedEntry, sender_id: str, batch: _Batch) -> None:
+    def _add_entry(self, entry: FeedEntry, copy: _Copy, batch: _Batch) -> None:
         now = self._registry.clock.now()
         if entry.type in _GONE:
             revision = 0 if entry.origin is None else entry.origin.revision
             rule = mirror_rules.withdraw_mirrored(entry.id, self.name, revision, entry.type, now=now)
             batch.add(entry, Command(keys=(entry.id,), decide=rule))
-        elif entry.type == "renewed" and not entry.documents:
+        elif _is_without_documents(entry):
             parked = self._peers.parked(self.name).get(entry.id)
             if parked is not None:
                 batch.park(entry, parked[1])
@@ -312,14 +352,13 @@ class Puller:
             expires_at = find_instant(entry.expires_at)
             rule = mirror_rules.renew_mirrored(entry.id, self.name, entry.etag, expires_at, now=now)
             batch.add(entry, Command(keys=(entry.id,), decide=rule))
-        elif peer.has_feed or self._known.get(entry.id) != entry.etag:  # otherwise read again, and unchanged
+        elif isinstance(copy, MirroredRecord):
             try:
-                copy = decode_copy(peer, entry, self._own, self._registry.clock, peer.visibility, sender_id)
                 batch.add(entry, self._registry.mirror_command(copy))
-            except ParkedRecord as parked_record:
-                batch.park(entry, parked_record.reason)
             except WaypostError as refusal:
-                batch.park(entry, str(refusal.details.get("reason") or refusal.code))
+                batch.park(entry, _reason_of(refusal))
+        elif copy is not None:
+            batch.park(entry, _reason_of(copy))
 
     async def _store(self, state: PeerState, page: PeerPage, batch: _Batch, removed: set[str]) -> bool:
         """Store the records of a page and the cursor after it in one commit. Returns whether everything must be read again."""
@@ -334,13 +373,16 @@ class Puller:
         if self._mismatches >= limits.PEER_MISMATCHES:  # a snapshot lacks records
             mismatches = self._mismatches
         is_doubtful = mismatches >= limits.PEER_MISMATCHES
+        is_new_reading = page.starts_over or (state.current_at is not None and state.last_contact == state.current_at)
+        unreadable = page.bad if is_new_reading else state.unreadable + page.bad
         new_state = PeerState(
             cursor=None if is_doubtful else page.cursor,
             last_contact=now,
             current_at=now if page.is_last else state.current_at,
             service_id=page.service_id,
             is_complete=is_complete and not is_doubtful,
-            error=f"{page.bad} of its entries could not be read." if page.bad else "",
+            error=f"{unreadable} of its entries could not be read." if unreadable else "",
+            unreadable=unreadable,
         )
         parked = _ParkedChange(self._peers.parked(self.name), batch, page, removed)
         is_due = batch.commands or batch.parked or not state.is_like(new_state) or state.is_old(now)
@@ -408,6 +450,9 @@ class Puller:
     def view(self) -> PeerView:
         peer, state, now = self.peer, self.state, self._registry.clock.now()
         breaker, parked = self._peers.breaker(peer.name), self._peers.parked(peer.name)
+        reasons = Counter(reason for _, reason in parked.values())
+        if state.unreadable:
+            reasons["unreadable"] = state.unreadable
         lag = None if state.current_at is None else max(0.0, round(now - state.current_at, 1))
         return PeerView(
             name=peer.name,
@@ -425,8 +470,8 @@ class Puller:
             namespaces=peer.namespaces,
             every_seconds=peer.every_seconds,
             key=key_fingerprint(peer.key),
-            parked=len(parked),
-            parked_reasons=dict(Counter(reason for _, reason in parked.values())),
+            parked=reasons.total(),
+            parked_reasons=dict(reasons),
             complete=self.is_complete,
             added_at=rfc3339_or_none(peer.added_at),
             breaker=breaker.state(now),

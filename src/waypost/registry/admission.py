@@ -432,13 +432,9 @@ class AdmissionControl:
     ) -> tuple[tuple[str, ...], Rule]:
         """The notes that the rule must see, and the rule of the write."""
         if publication.dialect != "announce":
-            decoded = publication.decoded
-            self._trust.check_id(decoded.record.id, decoded.source_id, *decoded.aliases)
-            if not has_claims(publication):
+            verification = self.verification(publication, now)
+            if verification is None:
                 return (), publish(publication)
-            verification = DocumentVerification(
-                publication, self._canonical(publication), self._trust.revoked_keys, now
-            )
             return verification.notes, verification.decide(publish)
         admission = AnnouncementAdmission(
             publication,
@@ -449,6 +445,14 @@ class AdmissionControl:
             latest=latest,
         )
         return admission.notes, admission.decide(publish)
+
+    def verification(self, publication: Publication, now: float) -> DocumentVerification | None:
+        """The check of a document that is no announcement; None if it has no signature. Raises if its agent was revoked."""
+        decoded = publication.decoded
+        self._trust.check_id(decoded.record.id, decoded.source_id, *decoded.aliases)
+        if not has_claims(publication):
+            return None
+        return DocumentVerification(publication, self._canonical(publication), self._trust.revoked_keys, now)
 
     def _canonical(self, publication: Publication) -> str:
         """The id of the agent that a document would change."""

@@ -109,7 +109,8 @@ def _store(
 ) -> Decision:
     sources = tuple(make_source(publication, now) for publication in copy.publications)
     record = merge_sources([publication.decoded.record for publication in copy.publications])
-    record = msgspec.structs.replace(record, id=copy.id)
+    if record.id != copy.id:
+        record = msgspec.structs.replace(record, id=copy.id)
     aliases = _free_aliases(copy, state)
     registration = Registration(
         record=record,

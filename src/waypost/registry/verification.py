@@ -97,11 +97,14 @@ class DocumentVerification:
 
     def decide(self, publish: Callable[[Publication], Rule]) -> Rule:
         def decide(state: StoreState) -> Decision:
-            current = write_rules.find_current(self._publication, state)
-            verdicts = self._check(current, state.notes)
-            return publish(msgspec.structs.replace(self._publication, verdicts=verdicts))(state)
+            return publish(self.judge(state))(state)
 
         return decide
+
+    def judge(self, state: StoreState) -> Publication:
+        """The publication with its verdicts."""
+        current = write_rules.find_current(self._publication, state)
+        return msgspec.structs.replace(self._publication, verdicts=self._check(current, state.notes))
 
     def _check(self, current: Registration | None, notes: Mapping[str, bytes]) -> tuple[Verdict, ...]:
         """A document that joins an agent speaks for that agent: only keys bound to the agent's own id count. A document whose

@@ -210,28 +210,31 @@ class RegistryWriter:
         return change.registration
 
     def _mirror_command(self, copy: mirror_rules.MirroredRecord) -> Command:
-        now, latest = self._clock.now(), self._clock.latest()
+        now = self._clock.now()
         self._catalog.expire(now)
         for check in self._checks:
             for publication in copy.publications:
                 check(publication)
         names = dict.fromkeys((copy.id, *(name for each in copy.publications for name in names_of(each))))
         keys = with_spellings(names)
-        judged = [each for each in copy.publications if each.dialect != "announce"]
         notes = [*self._ownership_notes(keys), *domain_notes(keys, self._proofs.domains)]
-        for publication in judged:
-            notes += self._admission.rule(publication, lambda each: _keep_state, now, latest)[0]
+        verifications = [
+            # The key of an announcement is pinned by announcing here, not by a copy.
+            None if each.dialect == "announce" else self._admission.verification(each, now)
+            for each in copy.publications
+        ]
+        for verification in filter(None, verifications):
+            notes += verification.notes
+        announce_id = self._new_uuid()
 
-        def verified(done: tuple[Publication, ...], rest: tuple[Publication, ...]) -> Rule:
-            """The rule with the verdicts on each document, one after the other."""
-            if not rest:
-                verdicts = msgspec.structs.replace(copy, publications=done)
-                return mirror_rules.mirror(verdicts, now=now, announce_id=self._new_uuid())
-            if rest[0].dialect == "announce":  # its key is pinned by announcing here, not by a copy
-                return verified((*done, rest[0]), rest[1:])
-            return self._admission.rule(rest[0], lambda each: verified((*done, each), rest[1:]), now, latest)[1]
+        def decide(state: StoreState) -> Decision:
+            judged = copy
+            if any(verifications):
+                pairs = zip(copy.publications, verifications, strict=True)
+                publications = tuple(each if check is None else check.judge(state) for each, check in pairs)
+                judged = msgspec.structs.replace(copy, publications=publications)
+            return mirror_rules.mirror(judged, now=now, announce_id=announce_id)(state)
 
-        decide = verified((), copy.publications)
         return Command(keys=keys, notes=tuple(dict.fromkeys(notes)), decide=decide)
 
     async def renew(self, principal: Principal, key: str, ttl_seconds: int | None = None) -> PublicationReceipt:
@@ -363,10 +366,6 @@ def _shown_etag(registration: Registration) -> str:
 
 def _make_brief_receipt(registration: Registration, dialect: str, outcome: str) -> PublicationReceipt:
     return PublicationReceipt(id=registration.id, dialect=dialect, outcome=outcome, etag=_shown_etag(registration))
-
-
-def _keep_state(state: StoreState) -> Decision:
-    return Decision(outcome="unchanged")
 
 
 def _refusal_entry(publication: Publication, now: float) -> AuditEntry:

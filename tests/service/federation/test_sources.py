@@ -160,6 +160,7 @@ async def test_bad_servers_hold_up_no_other(tmp_path: Path) -> None:
         view = puller.view()
         assert view.records == 3
         assert view.error == "1 of its entries could not be read."
+        assert (view.parked, view.parked_reasons) == (1, {"unreadable": 1})
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def add(
 @peers.command("list", epilog=example("waypost peers list", "waypost peers list -o json"))
 @with_session
 def list_peers(session: Session) -> None:
-    """List the peers: their state, number of agents and last contact."""
+    """List the peers: their state, agents, agents that were not taken and why, last contact, and what is wrong."""
     printer = session.printer()
     with session.client() as client:
         found = client.peers_list()
@@ -124,7 +124,7 @@ def list_peers(session: Session) -> None:
         (
             sanitize(peer.name),
             peer.state,
-            f"{peer.records} agent{'' if peer.records == 1 else 's'}",
+            _counts(peer),
             peer.last_contact or "never",
             sanitize(peer.error or peer.url),
         )
@@ -132,6 +132,14 @@ def list_peers(session: Session) -> None:
     )
     if not found:
         printer.note("No peers. Follow one with `waypost peers add URL`.")
+
+
+def _counts(peer: PeerView) -> str:
+    """How many agents of a peer are here, and why others are not."""
+    found = f"{peer.records} agent{'' if peer.records == 1 else 's'}"
+    if not peer.parked:
+        return found
+    return f"{found}, {peer.parked} not taken: {', '.join(sanitize(reason) for reason in sorted(peer.parked_reasons))}"
 
 
 @peers.command("show", epilog=example("waypost peers show neighbour"))
