@@ -11,6 +11,7 @@ Readers do not see the marks, which are HTML comments before a block:
     <!-- test: file NAME -->         the block is the content of a file
     <!-- test: with EXAMPLE WORD --> the next block has WORD of the shell in the place of an example, such as an id
     <!-- test: service FLAGS -->     start the service of the page with these flags (once, at the top)
+    <!-- test: agents -->            agents that answer are registered: invoice-translator, calculator, weather
     <!-- test: other ADDRESS FLAGS --> start another service with these flags, which the page calls ADDRESS
     <!-- test: setup                 commands that readers do not need, or have done before
     … -->
@@ -29,7 +30,9 @@ from pathlib import Path
 
 import click
 
+from support.callable_agents import http_app, mcp_app, serving
 from support.server import RunningServer, running_server
+from waypost import Agent, SyncClient
 from waypost.cli.main import cli
 
 ADDRESS = re.compile(r"http://127\.0\.0\.1:8440|(?<=[ =])127\.0\.0\.1:8440")
@@ -66,6 +69,7 @@ class Page:
     blocks: tuple[Block, ...]
     flags: tuple[str, ...]
     others: dict[str, tuple[str, ...]]
+    has_agents: bool
 
     @property
     def skipped(self) -> list[Block]:
@@ -80,12 +84,15 @@ def read_page(path: Path) -> Page:
     blocks: list[Block] = []
     flags: tuple[str, ...] = ("--samples",)
     others: dict[str, tuple[str, ...]] = {}
+    has_agents = False
     mark = ("", "")
     for part in _PART.finditer(path.read_text(encoding="utf-8")):
         if part["mark"] is not None:
             word, _, rest = part["mark"].partition("\n" if part["mark"].startswith("setup") else " ")
             if word == "service":
                 flags = tuple(shlex.split(rest))
+            elif word == "agents":
+                has_agents = True
             elif word == "other":
                 address, *words = shlex.split(rest)
                 others[address] = tuple(words)
@@ -100,7 +107,7 @@ def read_page(path: Path) -> Page:
         if kind in _RUN or mark[0]:
             blocks.append(Block(kind, _commands(part["body"]) if kind == "console" else part["body"], mark))
         mark = ("", "")
-    return Page(tuple(block for block in blocks if block.text.strip()), flags, others)
+    return Page(tuple(block for block in blocks if block.text.strip()), flags, others, has_agents)
 
 
 def _commands(recorded: str) -> str:
@@ -116,7 +123,23 @@ def run_page(page: Page, folder: Path, server: RunningServer) -> None:
     (folder / _STATE).write_text("")
     with ExitStack() as running:
         others = {name: running.enter_context(running_server(*flags)).url for name, flags in page.others.items()}
+        if page.has_agents:
+            running.enter_context(_agents(server))
         _run_blocks(page, folder, {**others, "http://127.0.0.1:8440": server.url}, environment, running)
+
+
+@contextmanager
+def _agents(server: RunningServer) -> Iterator[None]:
+    with serving(http_app()) as http, serving(mcp_app(tools=2)) as mcp:
+        agents = [
+            Agent("urn:example:invoice-translator", "Translator", "Translates.").bind("http", f"{http}/plain"),
+            Agent("urn:example:calculator", "Calculator", "Adds numbers.").bind("mcp", f"{mcp}/mcp"),
+            Agent("urn:example:weather", "Weather", "Forecasts the weather.").bind("http", f"{http}/plain"),
+        ]
+        with SyncClient(server.url, server.admin_token) as client:
+            for agent in agents:
+                client.register(agent)
+        yield
 
 
 def _run_blocks(
