@@ -222,6 +222,8 @@ def test_every_page_is_accessible_in_every_look_and_makes_no_error(look: tuple[s
     ]
     assert serious == []
     assert page.evaluate("document.documentElement.scrollWidth") <= page.evaluate("window.innerWidth")
+    lines = page.locator("td .state-word").evaluate_all("words => words.map(word => word.getClientRects().length)")
+    assert set(lines) <= {1}, "a word is broken"
     shade = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, shade[4:-1].split(","))) < 150) == (name == "dark")
     assert [each for each in opened.complaints if "404" not in each or path != "/a/none"] == []
