@@ -68,7 +68,7 @@ def _sync_example(docstring: str) -> str:
     """The docstring with a blocking example: what follows `Example:` is code."""
     text, mark, code = docstring.partition("Example:")
     code = re.sub(r"\basync (?=with|for)|\bawait ", "", code)
-    return text + mark + re.sub(r"\bClient\(", "SyncClient(", code)
+    return text + mark + re.sub(r"\b(?:Client(?=\()|aclose\b)", lambda name: NAMES[name[0]], code)
 
 
 def _between(lines: list[str], start: tuple[int, int], end: tuple[int, int]) -> str:

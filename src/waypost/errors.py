@@ -62,6 +62,14 @@
     └── InternalError             a fault of this service
 
 Every error says what is wrong (`message`), where (`path`, a JSON path or a parameter name) and what to do (`hint`).
+
+Example:
+    from waypost import SyncClient, errors
+
+    try:
+        SyncClient().get("no-such-agent")
+    except errors.NotFound as error:
+        print(error.message, error.hint)
 """
 
 from __future__ import annotations

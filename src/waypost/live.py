@@ -59,10 +59,15 @@ CHAT_PATH = "/agent/chat"
 class LiveAgent:
     """An agent that converses over AGP. Use it with `async with`.
 
-    >>> agent = LiveAgent("agent:alice.example.com", key=Path("alice.pem"))  # doctest: +SKIP
-    >>> @agent.on_chat                                                       # doctest: +SKIP
-    ... async def answer(message):
-    ...     return f"You said {message.text}."
+    Example:
+        agent = LiveAgent("agent:alice.example.com", key=Path("alice.pem"))
+
+        @agent.on_chat
+        async def answer(message):
+            return f"You said {message.text}."
+
+        async with agent:
+            print("Publish this address:", await agent.listen())
     """
 
     def __init__(
@@ -130,6 +135,13 @@ class LiveAgent:
 
         Args:
             handler: Receives a `ChatMessage`. It returns a text, yields parts of one, or returns None for no answer.
+
+        Example:
+            agent = LiveAgent("agent:alice.example.com", key=Path("alice.pem"))
+
+            @agent.on_chat
+            async def answer(message):
+                return f"You said {message.text}."
         """
         self._on_chat = handler
         return handler
@@ -139,6 +151,13 @@ class LiveAgent:
 
         Args:
             handler: As for `on_chat`.
+
+        Example:
+            agent = LiveAgent("agent:alice.example.com", key=Path("alice.pem"))
+
+            @agent.on_task
+            async def work(message):
+                return f"Done: {message.text}"
         """
         self._on_task = handler
         return handler
@@ -148,6 +167,13 @@ class LiveAgent:
 
         Args:
             handler: Receives a `ChatMessage`.
+
+        Example:
+            agent = LiveAgent("agent:alice.example.com", key=Path("alice.pem"))
+
+            @agent.on_reply
+            async def late(message):
+                print("An answer came late:", message.text)
         """
         self._on_reply = handler
         return handler
@@ -158,6 +184,14 @@ class LiveAgent:
 
         Args:
             handler: Receives each message.
+
+        Example:
+            agent = LiveAgent("agent:alice.example.com", key=Path("alice.pem"))
+
+            async def posted(message):
+                print(message)
+
+            app = agent.callbacks(posted)
         """
         return CallbackReceiver(self.agent, self, self._keeper, handler)
 
@@ -217,6 +251,10 @@ class LiveAgent:
             url: Where it takes calls (`wss://…`).
             fingerprint: The fingerprint of its key (`ed25519:…`).
             token: A token for the call.
+
+        Example:
+            agent = LiveAgent("agent:alice.example.com", key=Path("alice.pem"))
+            agent.knows("agent:bob.example.com", url="wss://bob.example.com/agent/chat")
         """
         self._static_contacts.add(parse_agent(agent, "agent"), url=url, fingerprint=fingerprint, token=token)
 
@@ -225,6 +263,10 @@ class LiveAgent:
 
         Args:
             to: The Agent URI.
+
+        Example:
+            async with LiveAgent("agent:alice.example.com", key=Path("alice.pem"), registry="http://127.0.0.1:8440") as alice:
+                print(await alice.talk("agent:bob.example.com"))
         """
         return self.verdict(await self._ensure_connected(to))
 
@@ -243,6 +285,11 @@ class LiveAgent:
             to: The Agent URI.
             text: What to say.
             timeout: Seconds to wait for the answer.
+
+        Example:
+            async with LiveAgent("agent:alice.example.com", key=Path("alice.pem"), registry="http://127.0.0.1:8440") as alice:
+                reply = await alice.chat("agent:bob.example.com", "Hello, Bob.")
+                print(reply.text)
         """
         peer = await self._ensure_connected(to)
         messages = await self.me.request(self.me.make_message(peer, MessageContent(text=text)), seconds=timeout)
@@ -262,6 +309,11 @@ class LiveAgent:
             to: The Agent URI.
             text: What to say.
             timeout: Seconds to wait for the answer.
+
+        Example:
+            async with LiveAgent("agent:alice.example.com", key=Path("alice.pem"), registry="http://127.0.0.1:8440") as alice:
+                async for part in alice.stream("agent:bob.example.com", "Tell me a story."):
+                    print(part.text, end="")
         """
         peer = await self._ensure_connected(to)
         async for message in self.me.stream_answer(
@@ -276,6 +328,10 @@ class LiveAgent:
             to: The Agent URI.
             text: What to say.
             kind: The type of the message: `chat` or `task`.
+
+        Example:
+            async with LiveAgent("agent:alice.example.com", key=Path("alice.pem"), data=Path("messages")) as alice:
+                message_id = await alice.send("agent:bob.example.com", "Read this when you are back.")
         """
         me = self.me
         peer = to if to in me.connections else parse_agent(to, "to")
@@ -290,6 +346,11 @@ class LiveAgent:
 
         Args:
             peer: The Agent URI.
+
+        Example:
+            async with LiveAgent("agent:alice.example.com", key=Path("alice.pem"), registry="http://127.0.0.1:8440") as alice:
+                await alice.talk("agent:bob.example.com")
+                print(alice.verdict("agent:bob.example.com"))
         """
         connection = self.me.connections.get(peer)
         return None if connection is None else connection.verdict()
@@ -323,6 +384,10 @@ class LiveAgent:
             host: The address to listen on. Other than loopback needs `tls`.
             port: The port; 0 picks a free one.
             tls: The certificate and its key.
+
+        Example:
+            async with LiveAgent("agent:alice.example.com", key=Path("alice.pem")) as alice:
+                print("Publish this address:", await alice.listen())
         """
         if tls is None and not is_loopback(host):
             raise ConfigurationError(
@@ -351,6 +416,10 @@ class LiveAgent:
 
         Args:
             relay: The Agent URI of the relay.
+
+        Example:
+            async with LiveAgent("agent:alice.example.com", key=Path("alice.pem"), registry="http://127.0.0.1:8440") as alice:
+                print("Publish this address:", await alice.attach())
         """
         peer = parse_agent(relay, "relay") if relay is not None else await self._registry_agent()
         clients: list[RelayClient] = []
@@ -426,6 +495,10 @@ class LiveAgent:
 
         Args:
             agent: The Agent URI.
+
+        Example:
+            async with LiveAgent("agent:alice.example.com", key=Path("alice.pem"), registry="http://127.0.0.1:8440") as alice:
+                print((await alice.contact("agent:bob.example.com")).url)
         """
         found = await self._find(agent)
         if found is None:

@@ -222,6 +222,8 @@ def test_every_page_is_accessible_in_every_look_and_makes_no_error(look: tuple[s
     ]
     assert serious == []
     assert page.evaluate("document.documentElement.scrollWidth") <= page.evaluate("window.innerWidth")
+    lines = page.locator("td .state-word").evaluate_all("words => words.map(word => word.getClientRects().length)")
+    assert set(lines) <= {1}, "a word is broken"
     shade = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, shade[4:-1].split(","))) < 150) == (name == "dark")
     assert [each for each in opened.complaints if "404" not in each or path != "/a/none"] == []
@@ -269,7 +271,7 @@ def test_a_dropped_file_and_an_example_fill_the_form(browser: Browser, server: R
         )
         page.dispatch_event(".drop", "drop", {"dataTransfer": transfer})
         expect(area).to_have_value(re.compile("Art Museum Guide"))
-        page.get_by_role("button", name="Look").click()
+        page.get_by_role("button", name="Preview").click()
         expect(page.locator(".preview").get_by_role("heading", name="Art Museum Guide")).to_be_visible()
         assert opened.complaints == []
 
@@ -301,7 +303,7 @@ def test_the_printed_link_signs_in_once_and_a_pasted_card_appears_in_another_win
         assert page.evaluate("document.cookie") == "", "no script sees the session"
         page.get_by_role("link", name="Register").click()
         page.get_by_label("A document, in any dialect").fill(json.dumps(CARD, indent=2))
-        page.get_by_role("button", name="Look").click()
+        page.get_by_role("button", name="Preview").click()
         preview = page.locator(".preview")
         expect(preview.get_by_role("heading", name="Art Museum Guide")).to_be_visible()
         expect(preview.locator(".format")).to_have_text("recognised as a2a")
@@ -332,12 +334,12 @@ def test_an_invalid_document_is_reported_beside_the_form(browser: Browser, serve
         sign_in(opened, server)
         page = opened.open("/register")
         page.get_by_label("A document, in any dialect").fill('{"name": "half a card"')
-        page.get_by_role("button", name="Look").click()
+        page.get_by_role("button", name="Preview").click()
         expect(page.get_by_role("alert")).to_be_visible()
         expect(page.get_by_label("A document, in any dialect")).to_have_value('{"name": "half a card"')
         page.get_by_label("A document, in any dialect").fill("")
         page.get_by_label("An address").fill("http://127.0.0.1:8440/agent.json")
-        page.get_by_role("button", name="Look").click()
+        page.get_by_role("button", name="Preview").click()
         expect(page.get_by_role("alert")).to_contain_text("allow_cidrs")
 
 

@@ -9,7 +9,10 @@ Readers do not see the marks, which are HTML comments before a block:
     <!-- test: endless -->           the block runs until it is stopped
     <!-- test: background -->        the block runs until the end of the page, as in another terminal
     <!-- test: file NAME -->         the block is the content of a file
+    <!-- test: with EXAMPLE WORD --> the next block has WORD of the shell in the place of an example, such as an id
     <!-- test: service FLAGS -->     start the service of the page with these flags (once, at the top)
+    <!-- test: agents -->            agents that answer are registered: invoice-translator, calculator, weather
+    <!-- test: other ADDRESS FLAGS --> start another service with these flags, which the page calls ADDRESS
     <!-- test: setup                 commands that readers do not need, or have done before
     … -->
 """
@@ -27,7 +30,9 @@ from pathlib import Path
 
 import click
 
-from support.server import RunningServer
+from support.callable_agents import http_app, mcp_app, serving
+from support.server import RunningServer, running_server
+from waypost import Agent, SyncClient
 from waypost.cli.main import cli
 
 ADDRESS = re.compile(r"http://127\.0\.0\.1:8440|(?<=[ =])127\.0\.0\.1:8440")
@@ -59,10 +64,12 @@ class Block:
 
 @dataclass(frozen=True)
 class Page:
-    """The blocks of a page that matter, and the flags of its service."""
+    """The blocks of a page that matter, the flags of its service, and addresses and flags of other services."""
 
     blocks: tuple[Block, ...]
     flags: tuple[str, ...]
+    others: dict[str, tuple[str, ...]]
+    has_agents: bool
 
     @property
     def skipped(self) -> list[Block]:
@@ -76,24 +83,31 @@ class Page:
 def read_page(path: Path) -> Page:
     blocks: list[Block] = []
     flags: tuple[str, ...] = ("--samples",)
+    others: dict[str, tuple[str, ...]] = {}
+    has_agents = False
     mark = ("", "")
     for part in _PART.finditer(path.read_text(encoding="utf-8")):
         if part["mark"] is not None:
             word, _, rest = part["mark"].partition("\n" if part["mark"].startswith("setup") else " ")
             if word == "service":
                 flags = tuple(shlex.split(rest))
+            elif word == "agents":
+                has_agents = True
+            elif word == "other":
+                address, *words = shlex.split(rest)
+                others[address] = tuple(words)
             elif word == "setup":
                 blocks.append(Block("sh", rest, (word, "")))
             else:
-                assert word in ("skip", "fails", "endless", "background", "file"), part["mark"]
-                assert word not in ("skip", "file") or rest, "give a reason or a name"
+                assert word in ("skip", "fails", "endless", "background", "file", "with"), part["mark"]
+                assert word not in ("skip", "file", "with") or rest, "give a reason, a name or a word"
                 mark = (word, rest)
             continue
         kind = part["info"].partition(" ")[0]
         if kind in _RUN or mark[0]:
             blocks.append(Block(kind, _commands(part["body"]) if kind == "console" else part["body"], mark))
         mark = ("", "")
-    return Page(tuple(block for block in blocks if block.text.strip()), flags)
+    return Page(tuple(block for block in blocks if block.text.strip()), flags, others, has_agents)
 
 
 def _commands(recorded: str) -> str:
@@ -107,13 +121,34 @@ def run_page(page: Page, folder: Path, server: RunningServer) -> None:
     environment = {**server.environment(), "TOKEN": server.admin_token, "HOME": str(folder)}
     environment["PATH"] = f"{binaries}:{environment['PATH']}"
     (folder / _STATE).write_text("")
-    with ExitStack() as terminals:
-        _run_blocks(page, folder, server.url, environment, terminals)
+    with ExitStack() as running:
+        others = {name: running.enter_context(running_server(*flags)).url for name, flags in page.others.items()}
+        if page.has_agents:
+            running.enter_context(_agents(server))
+        _run_blocks(page, folder, {**others, "http://127.0.0.1:8440": server.url}, environment, running)
 
 
-def _run_blocks(page: Page, folder: Path, url: str, environment: dict[str, str], terminals: ExitStack) -> None:
+@contextmanager
+def _agents(server: RunningServer) -> Iterator[None]:
+    with serving(http_app()) as http, serving(mcp_app(tools=2)) as mcp:
+        agents = [
+            Agent("urn:example:invoice-translator", "Translator", "Translates.").bind("http", f"{http}/plain"),
+            Agent("urn:example:calculator", "Calculator", "Adds numbers.").bind("mcp", f"{mcp}/mcp"),
+            Agent("urn:example:weather", "Weather", "Forecasts the weather.").bind("http", f"{http}/plain"),
+        ]
+        with SyncClient(server.url, server.admin_token) as client:
+            for agent in agents:
+                client.register(agent)
+        yield
+
+
+def _run_blocks(
+    page: Page, folder: Path, urls: dict[str, str], environment: dict[str, str], terminals: ExitStack
+) -> None:
     for number, block in enumerate(page.blocks):
-        text = ADDRESS.sub(url, block.text)
+        text = ADDRESS.sub(urls["http://127.0.0.1:8440"], block.text)
+        for address, url in urls.items():
+            text = text.replace(address, url)
         for place in _FOLDERS:
             (folder / place[1:]).mkdir(parents=True, exist_ok=True)
             text = text.replace(place, f"{folder}{place}")
@@ -129,6 +164,10 @@ def _run_blocks(page: Page, folder: Path, url: str, environment: dict[str, str],
             terminals.enter_context(_terminal(text, folder, environment))
         else:
             check_commands(block)
+            if block.mark[0] == "with":
+                example, _, word = block.mark[1].partition(" ")
+                assert example in text, f"the block does not have {example}"
+                text = text.replace(example, word)
             text = re.sub(r"^waypost serve\b(?:.*\\\n)*.*$", "true", text, flags=re.MULTILINE)
             script = f"set -eo pipefail\n. ./{_STATE}\n{text}\nexport -p > {_STATE}\n"
             _run(["bash", "-c", script], block, folder, environment)

@@ -6,11 +6,12 @@ import doctest
 import inspect
 import subprocess
 import sys
-import textwrap
+from typing import Any
 
 import pytest
 
 import waypost
+from support.docstrings import as_function, example_of, public_classes, public_methods
 
 PUBLIC = {
     "Agent",
@@ -54,15 +55,30 @@ def test_each_public_name_can_be_imported() -> None:
         assert getattr(waypost, name) is not None
 
 
-@pytest.mark.parametrize("name", sorted(PUBLIC - {"__version__", "conformance", "errors"}))
+@pytest.mark.parametrize("name", sorted(PUBLIC - {"__version__"}))
 def test_each_public_name_has_an_example_that_is_valid_python(name: str) -> None:
     documentation = inspect.getdoc(getattr(waypost, name)) or ""
     if ">>>" in documentation:
         assert doctest.DocTestParser().get_examples(documentation)
         return
-    _, mark, example = documentation.partition("Example:\n")
-    assert mark, "give it an Example"
-    compile(f"async def example():\n{textwrap.indent(textwrap.dedent(example), '    ')}", name, "exec")
+    example = example_of(getattr(waypost, name))
+    assert example, "give it an Example"
+    compile(as_function(example), name, "exec")
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        pytest.param(f"{kind.__name__}.{name}", method, id=f"{kind.__name__}.{name}")
+        for kind in public_classes()
+        for name, method in public_methods(kind)
+    ],
+)
+def test_each_public_method_has_an_example_that_is_valid_python(name: str, method: Any) -> None:
+    """tests/service/client/test_examples.py runs them."""
+    example = example_of(method)
+    assert example, "give it an Example"
+    compile(as_function(example), name, "exec")
 
 
 @pytest.mark.parametrize(

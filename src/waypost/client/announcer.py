@@ -263,6 +263,10 @@ class Announcer:
             data: The data folder.
             key: The file of the key. Default: a key in the data folder.
             **options: Further arguments of `Announcer`.
+
+        Example:
+            announcer = Announcer.load(Path("agent.json"), ttl=30)
+            print(announcer.agent_id)
         """
         if isinstance(document, Path):
             content = document.read_bytes()
@@ -280,6 +284,10 @@ class Announcer:
             identity: The agent, its keys and its sequence numbers.
             transports: Where to announce it.
             **options: Further arguments of `Announcer`.
+
+        Example:
+            identity = load_identity(Path("agent.json").read_bytes(), Path("data"))
+            announcer = Announcer.of(identity, [MemoryNetwork(ManualClock()).transport("here")])
         """
         return cls(
             identity.agent,
@@ -311,6 +319,12 @@ class Announcer:
 
         Returns when each transport was tried once, so that `states` says whether the agent is announced; a transport that takes
         longer than a few seconds stays `waiting`.
+
+        Example:
+            announcer = Announcer.load(Path("agent.json"))
+            await announcer.start()
+            print(announcer.states)
+            await announcer.stop()
         """
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._repeat(run), name=f"announce {run.name}") for run in self._runs]
@@ -321,7 +335,14 @@ class Announcer:
                 each.cancel()
 
     async def stop(self) -> None:
-        """Withdraw the agent everywhere, and close the transports."""
+        """Withdraw the agent everywhere, and close the transports.
+
+        Example:
+            announcer = Announcer.load(Path("agent.json"))
+            await announcer.start()
+            await announcer.stop()
+            print([state.state for state in announcer.states.values()])
+        """
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -334,6 +355,10 @@ class Announcer:
 
         Args:
             agent: The `agent` object.
+
+        Example:
+            async with Announcer.load(Path("agent.json")) as announcer:
+                announcer.change({"agent_name": "printer", "capabilities": [{"name": "print", "version": "1.1.0"}]})
         """
         self._signer.change({**agent, "agent_id": self.agent_id})
         self._wake_all()

@@ -53,6 +53,11 @@ class BindingPolicy(msgspec.Struct, frozen=True, kw_only=True):
         Args:
             candidate: A candidate of a search.
             now: The time, to refuse candidates that have expired.
+
+        Example:
+            result = client.find("translate an invoice")
+            binding = BindingPolicy(protocols=("https",)).choose(result.candidates[0])
+            print(binding["endpoint"])
         """
         reasons = list(self._agent_problems(candidate, now))
         if not reasons:
@@ -72,6 +77,10 @@ class BindingPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
         Args:
             binding: A binding of an agent.
+
+        Example:
+            policy = BindingPolicy(hosts=("*.example.com",))
+            print(list(policy.problems({"protocol": "a2a", "endpoint": "http://localhost:9999"})))
         """
         protocol, endpoint = str(binding.get("protocol", "")), str(binding.get("endpoint", ""))
         if self.protocols and protocol not in self.protocols:

@@ -95,7 +95,14 @@ class Finder:
         await self.aclose()
 
     async def open(self) -> None:
-        """Open the transports. Those that fail are left out; raises if all fail."""
+        """Open the transports. Those that fail are left out; raises if all fail.
+
+        Example:
+            finder = Finder()
+            await finder.open()
+            print(await finder.find())
+            await finder.aclose()
+        """
         failures: list[WaypostError] = []
         for transport in self._transports:
             try:
@@ -108,7 +115,13 @@ class Finder:
             raise failures[0]
 
     async def aclose(self) -> None:
-        """Close the transports."""
+        """Close the transports.
+
+        Example:
+            finder = Finder()
+            await finder.open()
+            await finder.aclose()
+        """
         for transport in self._open:
             await transport.close()
         self._open.clear()
@@ -127,6 +140,11 @@ class Finder:
             agent_id: Find only this agent.
             seconds: How long to wait for answers.
             stale_ok: Return expired results, marked as stale, if no transport can be queried.
+
+        Example:
+            async with Finder() as finder:
+                for agent in await finder.find("metrics@^2.0", seconds=3):
+                    print(agent.agent_id, agent.trust)
         """
         requirements = tuple(map(parse_capability_requirement, capabilities))
         query = AgentQuery(requirements=requirements, agent_id=None if agent_id is None else agent_id.lower())
@@ -150,6 +168,11 @@ class Finder:
 
         Args:
             agent_id: The agent.
+
+        Example:
+            async with Finder() as finder:
+                for agent in await finder.find():
+                    finder.forget(agent.agent_id)
         """
         self._responses.remove_agent(agent_id)
 

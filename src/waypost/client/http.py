@@ -299,6 +299,10 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
             attempt: The number of the attempt, from 1.
             repeatable: Whether the request may be processed twice.
             chance: A random number from 0 to 1.
+
+        Example:
+            error = errors.Unavailable("The service is starting.", retry_after=2)
+            seconds = Retry().delay(error, attempt=1, repeatable=True, chance=0.5)
         """
         if attempt >= self.attempts or not _is_transient(error):
             return None
@@ -317,6 +321,9 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
         Args:
             attempt: The number of the attempt, from 1.
             chance: A random number from 0 to 1.
+
+        Example:
+            print([Retry().backoff(attempt, chance=1.0) for attempt in range(1, 5)])
         """
         return float(min(self.most_seconds, self.base_seconds * 2 ** min(attempt - 1, 30))) * chance
 

@@ -1,11 +1,12 @@
 """Conformance checks: judge any registry or agent from outside, by the requirements of the specifications.
 
+The checks share no code with the service: a common mistake would not be found.
+
+Example:
     from waypost.conformance import run
 
     report = run("https://registry.example.com", specs=["ard"])
     print(report.ok, [result.id for result in report.failures])
-
-The checks share no code with the service: a common mistake would not be found.
 """
 
 from __future__ import annotations

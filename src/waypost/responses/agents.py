@@ -73,6 +73,10 @@ class Agent(dict[str, Any]):
 
         Args:
             document: The profile document.
+
+        Example:
+            agent = Agent.from_document({"id": "urn:example:a", "name": "Adder", "description": "Adds numbers."})
+            print(agent.name)
         """
         agent = cls.__new__(cls)
         dict.update(agent, document)
@@ -85,6 +89,10 @@ class Agent(dict[str, Any]):
             protocol: The protocol of the binding, such as `a2a`, `mcp` or `https`.
             endpoint: The URL of the agent.
             **members: Further members of the binding.
+
+        Example:
+            agent = Agent("urn:example:a", "Adder", "Adds numbers.")
+            agent.bind("a2a", "https://adder.example.com/a2a")
         """
         self.setdefault("bindings", []).append({"protocol": protocol, "endpoint": endpoint, **members})
         return self
@@ -95,6 +103,10 @@ class Agent(dict[str, Any]):
         Args:
             text: The task in words.
             **members: Further members of the example.
+
+        Example:
+            agent = Agent("urn:example:a", "Adder", "Adds numbers.")
+            agent.example("What is two plus three?")
         """
         self.setdefault("examples", []).append({"text": text, **members})
         return self

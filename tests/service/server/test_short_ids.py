@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from support.service import Bench, profile, service
+from waypost.server.web.agent_cards import agent_path
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -144,3 +145,17 @@ async def test_short_names_are_found_after_a_restart(tmp_path: Path) -> None:
     async with service(tmp_path, store="sqlite") as second:
         for name in ("keeper", "keeper of things"):
             assert (await read(second.as_("alice"), name)).json()["id"] == "https://z.example.net/keeper"
+
+
+async def test_the_page_of_a_short_name_is_that_of_its_agent(bench: Bench, tmp_path: Path) -> None:
+    answer = await bench.anonymous().get("/a/invoice-translator", follow_redirects=False)
+    assert answer.status_code == 303
+    assert answer.headers["location"] == agent_path("https://agents.example.net/id/invoice-translator")
+    near = await bench.anonymous().get("/a/invoice-translatr", follow_redirects=False)
+    assert near.status_code == 404
+    assert "https://agents.example.net/id/invoice-translator" in near.text
+    async with service(tmp_path) as closed:
+        await register(closed.as_("alice"), profile("urn:x:helper"))
+        unknown = await closed.anonymous().get("/a/helper", follow_redirects=False)
+        assert unknown.status_code == 404
+        assert "urn:x:helper" not in unknown.text

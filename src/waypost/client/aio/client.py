@@ -209,7 +209,13 @@ class Client:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the connections. Leaving the `with` block does this."""
+        """Close the connections. Leaving the `with` block does this.
+
+        Example:
+            wp = Client("http://127.0.0.1:8440")
+            print(await wp.version())
+            await wp.aclose()
+        """
         for connection in (self._connection, *self._registries.values()):
             await connection.aclose()
 
@@ -282,8 +288,7 @@ class Client:
 
         Example:
             async with Client() as wp, wp.keep(Path("agent.json")) as agent:
-                print(agent.id)
-                await serve_forever()
+                print(agent.id, agent.receipt.expires_at)
         """
         content = document_bytes(document)
 
@@ -330,6 +335,10 @@ class Client:
             documents: The documents, as for `register`.
             visibility: public, internal or private.
             ttl_seconds: The lease to request.
+
+        Example:
+            async for result in wp.register_many(Path("agents").glob("*.json")):
+                print(result.outcome)
         """
         options = WriteOptions(visibility=visibility, ttl_seconds=ttl_seconds)
         for lines in batches(documents):
@@ -358,6 +367,11 @@ class Client:
             ttl_seconds: The lease to request.
             digest: The `digest` of an earlier answer. If the content has changed since, nothing is registered.
             organisation: For a domain: fetch every agent that it lists.
+
+        Example:
+            found = await wp.fetch("https://agents.example.com/.well-known/agent-card.json")
+            for agent in found.agents:
+                print(agent.dialect, agent.name)
         """
         body = {"url": url, "save": save, "dialect": dialect, "digest": digest, "organisation": organisation or None}
         options = WriteOptions(visibility=visibility, ttl_seconds=ttl_seconds)
@@ -369,6 +383,11 @@ class Client:
         Args:
             id: An id or alias of the agent.
             ttl_seconds: The lease to request.
+
+        Example:
+            receipt = await wp.register(Path("agent.json"))
+            renewed = await wp.renew(receipt.id, ttl_seconds=3600)
+            print(renewed.expires_at)
         """
         body = drop_none({"ttl_seconds": ttl_seconds})
         return await self._connection.ask(Receipt, json_request(agent_path(id, ":renew"), body, repeatable=True))
@@ -380,6 +399,11 @@ class Client:
             id: An id or alias of the agent.
             add: Subjects that may see it from now on.
             remove: Subjects that may not see it any more.
+
+        Example:
+            receipt = await wp.register(Path("agent.json"), visibility="private")
+            shared = await wp.share(receipt.id, add=["alice", "bob"])
+            print(shared.invitees)
         """
         body = {"add": list(add), "remove": list(remove)}
         return await self._connection.ask(Receipt, json_request(agent_path(id, ":share"), body))
@@ -390,6 +414,10 @@ class Client:
         Args:
             id: An id or alias of the agent.
             domain: The domain; None ends it.
+
+        Example:
+            receipt = await wp.register(Path("agent.json"))
+            await wp.host(receipt.id, "translator.example.com")
         """
         request = json_request(agent_path(id, ":host"), {"domain": domain}, repeatable=True)
         return await self._connection.ask(Receipt, request)
@@ -400,6 +428,10 @@ class Client:
         Args:
             id: An id or alias of the agent.
             if_match: Remove it only if this is the entity tag of the current version.
+
+        Example:
+            receipt = await wp.register(Path("agent.json"))
+            await wp.withdraw(receipt.id)
         """
         headers = drop_none({"If-Match": quote_etag(if_match)})
         await self._connection.send(ApiRequest(method="DELETE", path=agent_path(id), headers=headers, repeatable=False))
@@ -409,6 +441,11 @@ class Client:
 
         Args:
             id: An id or alias of the agent.
+
+        Example:
+            pending = await wp.held("agent:translator.example.com")
+            for change in pending.changes:
+                print(change.part, change.before, change.after)
         """
         return await self._connection.ask(PendingChangeView, get_request(agent_path(id, ":held")))
 
@@ -418,6 +455,10 @@ class Client:
         Args:
             id: An id or alias of the agent.
             etag: The `etag` of the pending change.
+
+        Example:
+            pending = await wp.held("agent:translator.example.com")
+            await wp.confirm("agent:translator.example.com", pending.etag)
         """
         return await self._connection.ask(Receipt, json_request(agent_path(id, ":confirm"), {"etag": etag}))
 
@@ -427,6 +468,10 @@ class Client:
         Args:
             id: An id or alias of the agent.
             etag: The `etag` of the pending change.
+
+        Example:
+            pending = await wp.held("agent:translator.example.com")
+            await wp.reject("agent:translator.example.com", pending.etag)
         """
         return await self._connection.ask(Receipt, json_request(agent_path(id, ":reject"), {"etag": etag}))
 
@@ -498,6 +543,10 @@ class Client:
 
         Args:
             id: An id, an alias or a short name of the agent.
+
+        Example:
+            agent = await wp.get("invoice-translator")
+            print(agent.name, agent.endpoint)
         """
         return Agent.from_document((await self.document(id)).body)
 
@@ -510,6 +559,10 @@ class Client:
             form: `profile` with `as_="rtfs"`: `content` is the `(agent-profile …)` text. `current` with `as_="a2a"`
                 or `"mcp"`: the current form of the format, whatever was registered. `0.3` with `as_="a2a"`: the form of
                 A2A 0.3.
+
+        Example:
+            card = await wp.document("invoice-translator", as_="a2a")
+            print(card.body["name"], card.etag)
         """
         request = get_request(agent_path(id), form=form, **{"as": as_})
         return parse_document(await self._connection.send(request), as_)
@@ -537,8 +590,9 @@ class Client:
             as_: The dialect of the documents.
 
         Example:
-            agent = await wp.get("invoice-translator")
-            print(agent.name, agent.endpoint)
+            page = await wp.page(tags=["finance"], limit=20)
+            if page.next_cursor:
+                page = await wp.page(tags=["finance"], limit=20, cursor=page.next_cursor)
         """
         request = get_request(
             AGENTS,
@@ -667,6 +721,10 @@ class Client:
 
         Args:
             form: The text of the form.
+
+        Example:
+            value = await wp.discover_agents('(discover-agents {:capabilities ["translation"]})')
+            print(value.text)
         """
         try:
             parsed = parse_discover(form)
@@ -713,6 +771,11 @@ class Client:
             protocol: Count only agents with a binding of this protocol.
             status: Count only agents with this status.
             owner: Count only agents of this subject.
+
+        Example:
+            overview = await wp.facets("tag", "protocol", status="active")
+            for tag in overview.facets["tag"]:
+                print(tag.value, tag.count)
         """
         request = get_request(
             "/api/v1/facets", facet=names, tag=tuple(tags), protocol=protocol, status=status, owner=owner
@@ -740,8 +803,10 @@ class Client:
             include_agent: Include the agent in each change.
 
         Example:
-            async for change in wp.watch():
+            async for change in wp.watch("0"):
                 print(change.type, change.id)
+                if change.type == "registered":
+                    break
         """
         params = query_params(
             query=query, min_match=min_match, renewals=renewals or None, include="agent" if include_agent else None
@@ -789,6 +854,10 @@ class Client:
 
         Args:
             as_: The dialect of the documents; "source": each in the dialect in which it was registered.
+
+        Example:
+            async for document in wp.export(as_="source"):
+                print(document)
         """
         async for line in self.export_lines(as_):
             yield parse_json_body(line)
@@ -798,6 +867,11 @@ class Client:
 
         Args:
             as_: The dialect of the documents; "source": each in the dialect in which it was registered.
+
+        Example:
+            with open("agents.jsonl", "wb") as file:
+                async for line in wp.export_lines():
+                    file.writelines((line, os.linesep.encode()))
         """
         async for line in self._connection.lines(get_request(f"{AGENTS}:export", **{"as": as_})):
             yield line
@@ -808,6 +882,11 @@ class Client:
         Args:
             id: An id or alias of the agent.
             limit: The number of versions.
+
+        Example:
+            receipt = await wp.register(Path("agent.json"))
+            for version in (await wp.history(receipt.id)).versions:
+                print(version.at, version.etag, version.changed)
         """
         return await self._connection.ask(HistoryResult, get_request(agent_path(id, ":history"), limit=limit))
 
@@ -818,6 +897,13 @@ class Client:
             id: An id or alias of the agent.
             from_: The entity tag of a version. Default: the one before `to`.
             to: The entity tag of a version. Default: the current one.
+
+        Example:
+            agent = Agent("urn:example:adder", "Adder", "Adds numbers.").bind("https", "https://adder.example.com/")
+            await wp.register(agent)
+            await wp.register({**agent, "description": "Adds and subtracts numbers."})
+            for difference in (await wp.diff(agent.id)).differences:
+                print(difference)
         """
         return await self._connection.ask(DiffResult, get_request(agent_path(id, ":diff"), to=to, **{"from": from_}))
 
@@ -844,6 +930,10 @@ class Client:
             org: Include the index of this organisation.
             addresses: Addresses of the host.
             spki: SHA-256 digests in hex of certificate keys for TLSA. Default: the certificate of the service.
+
+        Example:
+            zone = await wp.zone("agent:translator.example.com", target="agents.example.com", port=443)
+            print(zone.text)
         """
         request = get_request(
             agent_path(id, ":zone"),
@@ -864,6 +954,11 @@ class Client:
 
         Args:
             id: An id or alias of the agent.
+
+        Example:
+            receipt = await wp.register(Path("agent.json"))
+            result = await wp.verify(receipt.id)
+            print(result.level, result.checks)
         """
         return await self._connection.ask(VerificationResult, get_request(agent_path(id, ":verify")))
 
@@ -873,6 +968,11 @@ class Client:
         Args:
             document: The document, as for `register`.
             dialect: The dialect, if it should not be recognised from the content.
+
+        Example:
+            result = await wp.verify_document(Path("agent-card.json"))
+            if result.level == "failed":
+                print("Do not call this agent.")
         """
         return await self._connection.ask(VerificationResult, verify_request(document_bytes(document), dialect))
 
@@ -881,6 +981,11 @@ class Client:
 
         Args:
             id: An id or alias of the agent.
+
+        Example:
+            receipt = await wp.register(Path("agent.json"))
+            health = await wp.agent_health(receipt.id)
+            print(health.state, health.since)
         """
         return await self._connection.ask(AgentHealth, get_request(agent_path(id, ":health")))
 
@@ -891,6 +996,10 @@ class Client:
             name: A domain, an agent URI, or the https URL of a document.
             until: How far to resolve: dns, document or key.
             fresh: Ignore cached answers.
+
+        Example:
+            found = await wp.resolve("translator.example.com", until="dns")
+            print(found.agent, found.outcome, found.endpoints)
         """
         request = get_request("/api/v1/resolve", name=name, until=until, fresh="true" if fresh else None)
         return await self._connection.ask(Resolution, request)
@@ -900,6 +1009,11 @@ class Client:
 
         Args:
             name: The domain of the organisation.
+
+        Example:
+            index = await wp.organisation("example.com")
+            for agent in index.entries:
+                print(agent.name, agent.url)
         """
         return await self._connection.ask(OrganisationIndex, get_request("/api/v1/organisation", name=name))
 
@@ -911,6 +1025,10 @@ class Client:
         Args:
             domain: The domain.
             method: dns or http.
+
+        Example:
+            claim = await wp.prove_domain("example.com")
+            print("Publish the TXT record", claim.place, claim.line)
         """
         request = json_request(DOMAINS, {"domain": domain, "method": method}, repeatable=True)
         return await self._connection.ask(DomainClaim, request)
@@ -920,12 +1038,24 @@ class Client:
 
         Args:
             domain: The domain.
+
+        Example:
+            await wp.prove_domain("example.com")
+            try:
+                print((await wp.check_domain("example.com")).state)
+            except errors.ProofMissing as error:
+                print(error.hint)
         """
         request = ApiRequest(method="POST", path=item_path(DOMAINS, domain, ":check"), repeatable=False)
         return await self._connection.ask(DomainClaim, request)
 
     async def list_domains(self) -> tuple[DomainClaim, ...]:
-        """The domain claims of the caller; for an admin, all of them."""
+        """The domain claims of the caller; for an admin, all of them.
+
+        Example:
+            for claim in await wp.list_domains():
+                print(claim.domain, claim.state)
+        """
         return (await self._connection.ask(DomainClaimList, get_request(DOMAINS))).domains
 
     async def remove_domain(self, domain: str, subject: str | None = None) -> None:
@@ -934,6 +1064,10 @@ class Client:
         Args:
             domain: The domain.
             subject: Whose claim; for admins.
+
+        Example:
+            await wp.prove_domain("example.com")
+            await wp.remove_domain("example.com")
         """
         path, params = item_path(DOMAINS, domain), query_params(subject=subject)
         await self._connection.send(ApiRequest(method="DELETE", path=path, params=params, repeatable=False))
@@ -941,7 +1075,12 @@ class Client:
     # --- Allow-list and trust store ----------------------------------------------------------------------------------
 
     async def allow_list(self) -> tuple[AllowEntry, ...]:
-        """The rules of the allow-list. Needs `admin`."""
+        """The rules of the allow-list. Needs `admin`.
+
+        Example:
+            for entry in await wp.allow_list():
+                print(entry.rule, entry.added_by)
+        """
         return (await self._connection.ask(AllowListResponse, get_request(ALLOW))).rules
 
     async def allow_add(self, rule: str) -> AllowEntry:
@@ -949,6 +1088,9 @@ class Client:
 
         Args:
             rule: An agent_id, `key:sha256:<hex>`, `san:<suffix>` or `*`.
+
+        Example:
+            await wp.allow_add("san:.agents.example.com")
         """
         return await self._connection.ask(AllowEntry, json_request(ALLOW, {"rule": rule}))
 
@@ -957,6 +1099,10 @@ class Client:
 
         Args:
             rule: The rule.
+
+        Example:
+            await wp.allow_add("san:.agents.example.com")
+            await wp.allow_remove("san:.agents.example.com")
         """
         await self._connection.send(ApiRequest(method="DELETE", path=item_path(ALLOW, rule), repeatable=False))
 
@@ -969,6 +1115,10 @@ class Client:
             agent_id: List only the keys and revocations of this agent.
             limit: The size of the page.
             cursor: `next_cursor` of the page before.
+
+        Example:
+            for key in (await wp.keys_list()).keys:
+                print(key.agent_id, key.key_id, key.state)
         """
         return await self._connection.ask(
             TrustStorePage, get_request(KEYS, agent_id=agent_id, limit=limit, cursor=cursor)
@@ -980,6 +1130,10 @@ class Client:
         Args:
             agent_id: An agent_id, any id, or a domain.
             public_key: The key in PEM.
+
+        Example:
+            key = await wp.keys_trust("urn:example:translator", Path("translator.pem").read_text())
+            print(key.key_id)
         """
         return await self._connection.ask(
             TrustedKey, json_request(KEYS, {"agent_id": agent_id, "public_key": public_key})
@@ -1002,12 +1156,21 @@ class Client:
             serial: The serial number of a certificate in hex.
             token_id: The id of a token.
             reason: Why.
+
+        Example:
+            key = await wp.keys_trust("urn:example:translator", Path("translator.pem").read_text())
+            await wp.keys_revoke(key_id=key.key_id, reason="The laptop was stolen.")
         """
         body = {"key_id": key_id, "agent_id": agent_id, "serial": serial, "token_id": token_id, "reason": reason}
         return await self._connection.ask(RevokedItem, json_request(f"{KEYS}:revoke", drop_none(body)))
 
     async def revocations(self) -> tuple[RevokedItem, ...]:
-        """All revoked keys and agents."""
+        """All revoked keys and agents.
+
+        Example:
+            for revoked in await wp.revocations():
+                print(revoked.what, revoked.revoked_at)
+        """
         revoked: list[RevokedItem] = []
         cursor: str | None = None
         while True:
@@ -1020,11 +1183,21 @@ class Client:
     # --- The service -------------------------------------------------------------------------------------------------
 
     async def stats(self) -> Stats:
-        """Counts of the agents that the caller may see."""
+        """Counts of the agents that the caller may see.
+
+        Example:
+            stats = await wp.stats()
+            print(stats.agents, stats.by_status)
+        """
         return await self._connection.ask(Stats, get_request("/api/v1/stats"))
 
     async def doctor(self) -> Diagnosis:
-        """The protections of the deployment, and those that are missing. Needs `admin`."""
+        """The protections of the deployment, and those that are missing. Needs `admin`.
+
+        Example:
+            for finding in (await wp.doctor()).findings:
+                print(finding.severity, finding.message)
+        """
         return await self._connection.ask(Diagnosis, get_request("/api/v1/doctor"))
 
     async def mint_token(self, sub: str, scopes: Iterable[str], ttl_seconds: int = 3600) -> MintedToken:
@@ -1034,12 +1207,22 @@ class Client:
             sub: The subject of the token.
             scopes: Its scopes: discover:read, discover:write, admin.
             ttl_seconds: How long it is valid.
+
+        Example:
+            minted = await wp.mint_token("alice", ["discover:read", "discover:write"], ttl_seconds=3600)
+            async with Client("http://127.0.0.1:8440", minted.token) as alice:
+                await alice.register(Path("agent-card.json"))
         """
         body = {"sub": sub, "scopes": tuple(scopes), "ttl_seconds": ttl_seconds}
         return await self._connection.ask(MintedToken, json_request("/api/v1/tokens", body, repeatable=True))
 
     async def apikeys_list(self) -> tuple[ApiKeyRow, ...]:
-        """The API keys of the service, without their secrets. Needs `admin`."""
+        """The API keys of the service, without their secrets. Needs `admin`.
+
+        Example:
+            for key in await wp.apikeys_list():
+                print(key.id, key.sub, key.expires_at)
+        """
         return (await self._connection.ask(ApiKeyList, get_request(APIKEYS))).apikeys
 
     async def apikeys_create(
@@ -1052,6 +1235,10 @@ class Client:
             scopes: Its scopes: discover:read, discover:write, admin.
             ttl_seconds: How long it is valid; without it, until it is revoked.
             note: A text for the list of keys.
+
+        Example:
+            created = await wp.apikeys_create("ci", ["discover:write"], ttl_seconds=90 * 86400, note="build server")
+            print(created.key)
         """
         body = {"sub": sub, "scopes": tuple(scopes), "ttl_seconds": ttl_seconds, "note": note}
         given = {name: value for name, value in body.items() if value not in (None, "")}
@@ -1062,11 +1249,20 @@ class Client:
 
         Args:
             key_id: The id of the key, not the key.
+
+        Example:
+            created = await wp.apikeys_create("ci", ["discover:write"])
+            await wp.apikeys_revoke(created.id)
         """
         await self._connection.send(ApiRequest(method="DELETE", path=item_path(APIKEYS, key_id), repeatable=False))
 
     async def peers_list(self) -> tuple[PeerView, ...]:
-        """The registries that the service follows. Needs `admin`."""
+        """The registries that the service follows. Needs `admin`.
+
+        Example:
+            for peer in await wp.peers_list():
+                print(peer.name, peer.state, peer.records)
+        """
         return (await self._connection.ask(PeerList, get_request(PEERS))).peers
 
     async def peers_show(self, name: str) -> PeerView:
@@ -1074,6 +1270,10 @@ class Client:
 
         Args:
             name: The name of the peer.
+
+        Example:
+            peer = await wp.peers_show("partner")
+            print(peer.state, peer.last_contact, peer.error)
         """
         return await self._connection.ask(PeerView, get_request(item_path(PEERS, name)))
 
@@ -1110,6 +1310,10 @@ class Client:
             every_seconds: The pause between two pulls of kinds without a feed.
             max_records: With more records than this the peer is paused.
             dry_run: Contact it and store nothing.
+
+        Example:
+            peer = await wp.peers_add("https://registry.example.com", name="partner", namespaces=["agent:*.example.com"])
+            print(peer.state)
         """
         body = {
             "url": url,
@@ -1134,6 +1338,10 @@ class Client:
 
         Args:
             name: The name of the peer.
+
+        Example:
+            peer = await wp.peers_sync("partner")
+            print(peer.records)
         """
         return await self._change_peer(name, "sync")
 
@@ -1142,6 +1350,9 @@ class Client:
 
         Args:
             name: The name of the peer.
+
+        Example:
+            await wp.peers_pause("partner")
         """
         return await self._change_peer(name, "pause")
 
@@ -1150,6 +1361,9 @@ class Client:
 
         Args:
             name: The name of the peer.
+
+        Example:
+            await wp.peers_resume("partner")
         """
         return await self._change_peer(name, "resume")
 
@@ -1163,6 +1377,9 @@ class Client:
         Args:
             name: The name of the peer.
             keep: Leave its agents here until their leases end.
+
+        Example:
+            await wp.peers_remove("partner", keep=True)
         """
         params = (("keep", "true"),) if keep else ()
         request = ApiRequest(method="DELETE", path=item_path(PEERS, name), params=params, repeatable=False)
@@ -1177,6 +1394,10 @@ class Client:
             cursor: The cursor of the last bookmark; without it all agents come first.
             wait_seconds: How long to wait for a change at the end of the feed.
             limit: The size of the page.
+
+        Example:
+            async for line in wp.feed(limit=100):
+                print(line["type"])
         """
         query = {"from": cursor, "wait": f"{wait_seconds:g}", "limit": limit}
         async for line in self._connection.lines(get_request(FEED, **query)):
@@ -1199,12 +1420,21 @@ class Client:
             subject: List only changes by this subject.
             object: List only changes of this agent, key, rule or domain.
             action: List only changes of this kind.
+
+        Example:
+            for entry in (await wp.audit(subject="alice", limit=50)).entries:
+                print(entry.at, entry.action, entry.object)
         """
         request = get_request("/api/v1/audit", after=after, limit=limit, subject=subject, object=object, action=action)
         return await self._connection.ask(AuditTrailPage, request)
 
     async def audit_checkpoint(self) -> LogCheckpoint:
-        """Size and root of the audit trail, signed by the service. Needs `admin`."""
+        """Size and root of the audit trail, signed by the service. Needs `admin`.
+
+        Example:
+            checkpoint = await wp.audit_checkpoint()
+            print(checkpoint.size, checkpoint.root.hex())
+        """
         headers = {"Accept": "application/json"}
         request = ApiRequest(method="GET", path="/api/v1/audit/checkpoint", headers=headers)
         return await self._connection.ask(LogCheckpoint, request)
@@ -1219,12 +1449,22 @@ class Client:
             size: The size of the trail that contains the entry. Default: the current size.
             from_: An earlier size.
             to: A later size. Default: the current size.
+
+        Example:
+            size = (await wp.audit_checkpoint()).size
+            proof = await wp.audit_proof(entry=1, size=size)
+            print(len(proof.hashes))
         """
         request = get_request("/api/v1/audit/proof", entry=entry, size=size, to=to, **{"from": from_})
         return await self._connection.ask(LogProof, request)
 
     async def published_checkpoint(self) -> LogCheckpoint:
-        """The signed checkpoint of the published log: one leaf each hour, which commits to the audit trail. Needs no token."""
+        """The signed checkpoint of the published log: one leaf each hour, which commits to the audit trail. Needs no token.
+
+        Example:
+            checkpoint = await wp.published_checkpoint()
+            print(checkpoint.note)
+        """
         request = ApiRequest(method="GET", path="/audit/checkpoint", headers={"Accept": "application/json"})
         return await self._connection.ask(LogCheckpoint, request)
 
@@ -1238,6 +1478,11 @@ class Client:
             size: The size of the log that contains the leaf. Default: the current size.
             from_: An earlier size.
             to: A later size. Default: the current size.
+
+        Example:
+            size = (await wp.published_checkpoint()).size
+            proof = await wp.published_proof(from_=1, to=size)
+            print(len(proof.hashes))
         """
         request = get_request("/audit/proof", entry=entry, size=size, to=to, **{"from": from_})
         return await self._connection.ask(LogProof, request)
@@ -1248,12 +1493,21 @@ class Client:
         Args:
             after: List the leaves after this number.
             limit: The size of the page.
+
+        Example:
+            for leaf in (await wp.published_checkpoints()).leaves:
+                print(leaf.number, leaf.at, leaf.size)
         """
         request = get_request("/api/v1/audit/published", after=after, limit=limit)
         return await self._connection.ask(PublishedLeaves, request)
 
     async def service_keys(self) -> ServiceKeyList:
-        """The keys of the service itself. Needs `admin`."""
+        """The keys of the service itself. Needs `admin`.
+
+        Example:
+            for key in (await wp.service_keys()).keys:
+                print(key.name, key.changed_at)
+        """
         return await self._connection.ask(ServiceKeyList, get_request("/api/v1/service-keys"))
 
     async def rotate_service_key(self, name: str, *, overlap_seconds: int | None = None) -> ServiceKey:
@@ -1262,6 +1516,10 @@ class Client:
         Args:
             name: `token`, `identity` or `cursor`.
             overlap_seconds: How long the old key is accepted. Default: as long as anything made with it can be valid.
+
+        Example:
+            key = await wp.rotate_service_key("cursor", overlap_seconds=3600)
+            print(key.accepted_until)
         """
         path = item_path("/api/v1/service-keys", name, ":rotate")
         params = query_params(overlap_seconds=overlap_seconds)
@@ -1269,11 +1527,19 @@ class Client:
         return await self._connection.ask(ServiceKey, request)
 
     async def health(self) -> ServiceState:
-        """The state of the service. Raises Unavailable if it is not ready."""
+        """The state of the service. Raises Unavailable if it is not ready.
+
+        Example:
+            print((await wp.health()).status)
+        """
         return await self._connection.ask(ServiceState, get_request("/readyz"))
 
     async def version(self) -> str:
-        """The version of the service."""
+        """The version of the service.
+
+        Example:
+            print(await wp.version())
+        """
         document = parse_json_object(await self._connection.send(get_request("/openapi.json")))
         return str(document["info"]["version"])
 
@@ -1301,6 +1567,11 @@ class Client:
             idempotency_key: Makes a repeated request one task. Default: a random key, so that a request whose answer was
                 lost can be repeated.
             as_agent: An agent of the caller, hosted by the service, as the sender.
+
+        Example:
+            sent = await wp.send_task("discover", {"query": "translate an invoice"})
+            done = await wp.wait_task(sent.task_id)
+            print(done.result)
         """
         body = {"task": task, "input": input} | drop_none({"callback": callback, "ttl_seconds": ttl_seconds})
         request = ApiRequest(
@@ -1317,6 +1588,10 @@ class Client:
 
         Args:
             task_id: The id of the task.
+
+        Example:
+            sent = await wp.send_task("echo", "hello")
+            print((await wp.task_status(sent.task_id)).status)
         """
         return await self._connection.ask(TaskStatus, get_request(item_path(TASKS, task_id)))
 
@@ -1326,6 +1601,11 @@ class Client:
         Args:
             task_id: The id of the task.
             seconds: How long to wait.
+
+        Example:
+            sent = await wp.send_task("echo", "hello")
+            done = await wp.wait_task(sent.task_id, seconds=30)
+            print(done.status, done.result)
         """
         waited, pause_seconds = 0.0, _FIRST_POLL_SECONDS
         while True:
@@ -1347,6 +1627,11 @@ class Client:
 
         Args:
             task_id: The id of the task.
+
+        Example:
+            receipt = await wp.register(Path("agent.json"))
+            sent = await wp.send_task("translate", {"text": "hello"}, agent=receipt.id)
+            print((await wp.cancel_task(sent.task_id)).status)
         """
         return await self._connection.ask(TaskStatus, ApiRequest(method="DELETE", path=item_path(TASKS, task_id)))
 
@@ -1359,6 +1644,10 @@ class Client:
             agent: List the tasks for this agent of the caller. Default: the tasks that the caller sent.
             status: accepted or running.
             limit: The number of tasks.
+
+        Example:
+            for task in await wp.list_tasks(status="accepted"):
+                print(task.task_id, task.status)
         """
         request = get_request(TASKS, agent=agent, status=status, limit=limit)
         return (await self._connection.ask(TaskList, request)).tasks
@@ -1373,6 +1662,11 @@ class Client:
             limit: The number of tasks.
             lease_seconds: How long a task is reserved for this worker.
             wait_seconds: How long to wait for a task if there is none.
+
+        Example:
+            receipt = await wp.register(Path("agent.json"))
+            for task in await wp.take_tasks(receipt.id, limit=10, lease_seconds=60):
+                await wp.report_task(task.task_id, task.lease, result={"text": "done"})
         """
         body = {"agent": agent, "limit": limit} | drop_none(
             {"lease_seconds": lease_seconds, "wait_seconds": wait_seconds or None}
@@ -1406,6 +1700,12 @@ class Client:
             result: The result of a task that succeeded, any JSON value.
             error: `code` and `message` of a task that failed.
             lease_seconds: The new lease of a task that is running.
+
+        Example:
+            receipt = await wp.register(Path("agent.json"))
+            await wp.send_task("translate", {"text": "hello"}, agent=receipt.id)
+            for task in await wp.take_tasks(receipt.id, limit=10):
+                await wp.report_task(task.task_id, task.lease, result={"text": "bonjour"})
         """
         body: dict[str, Any] = {"lease": lease, "status": status}
         if status == "succeeded":
@@ -1426,6 +1726,10 @@ class Client:
             role: The role of the agent.
             host: The agent that the swarm belongs to. Default: the service.
             callback: An https URL to which messages of the swarm are posted.
+
+        Example:
+            swarm = await wp.join_swarm("agent:bob.example.com", "translation review", role="reviewer")
+            print(swarm.swarm_id, swarm.members)
         """
         body = {"agent": agent, "task": task, "role": role} | drop_none({"callback": callback})
         request = json_request(f"{SWARMS}/join", body, params=query_params(agent=host), repeatable=True)
@@ -1437,13 +1741,22 @@ class Client:
         Args:
             swarm_id: The id of the swarm.
             agent: The agent.
+
+        Example:
+            swarm = await wp.join_swarm("agent:bob.example.com", "quarterly report")
+            await wp.leave_swarm(swarm.swarm_id, "agent:bob.example.com")
         """
         return await self._connection.ask(
             SwarmView, json_request(item_path(SWARMS, swarm_id, ":leave"), {"agent": agent})
         )
 
     async def list_swarms(self) -> tuple[SwarmView, ...]:
-        """The swarms to which the caller added agents."""
+        """The swarms to which the caller added agents.
+
+        Example:
+            for swarm in await wp.list_swarms():
+                print(swarm.swarm_id, swarm.task)
+        """
         return (await self._connection.ask(SwarmList, get_request(SWARMS))).swarms
 
     async def swarm_members(self, swarm_id: str) -> SwarmView:
@@ -1451,6 +1764,11 @@ class Client:
 
         Args:
             swarm_id: The id of the swarm.
+
+        Example:
+            joined = await wp.join_swarm("agent:bob.example.com", "quarterly report")
+            for member in (await wp.swarm_members(joined.swarm_id)).members:
+                print(member.agent, member.role)
         """
         return await self._connection.ask(SwarmView, get_request(item_path(SWARMS, swarm_id)))
 
@@ -1464,6 +1782,10 @@ class Client:
             agent: The member that sends it.
             content: The message.
             content_type: The media type of the message.
+
+        Example:
+            joined = await wp.join_swarm("agent:bob.example.com", "quarterly report")
+            await wp.broadcast(joined.swarm_id, "agent:bob.example.com", "The draft is ready.")
         """
         body = {"agent": agent, "content": content, "contentType": content_type}
         return await self._connection.ask(SwarmMessage, json_request(item_path(SWARMS, swarm_id, ":broadcast"), body))
@@ -1475,6 +1797,11 @@ class Client:
             swarm_id: The id of the swarm.
             after: List the messages after this number.
             limit: The number of messages.
+
+        Example:
+            joined = await wp.join_swarm("agent:bob.example.com", "quarterly report")
+            for message in await wp.swarm_messages(joined.swarm_id):
+                print(message.number, message.from_, message.content)
         """
         request = get_request(item_path(SWARMS, swarm_id, ":messages"), after=after, limit=limit)
         return (await self._connection.ask(SwarmMessageList, request)).messages
@@ -1488,6 +1815,10 @@ class Client:
             agent: The agent.
             uses: How often the invitation can be redeemed.
             ttl_seconds: How long it is valid.
+
+        Example:
+            invitation = await wp.invite("agent:translator.example.com", uses=3, ttl_seconds=86400)
+            print(invitation.code)
         """
         body = {"agent": agent, "uses": uses} | drop_none({"ttl_seconds": ttl_seconds})
         return await self._connection.ask(InvitationView, json_request(INVITATIONS, body))
@@ -1498,6 +1829,10 @@ class Client:
         Args:
             agent: List only the invitations to this agent of the caller.
             limit: The number of invitations.
+
+        Example:
+            for invitation in await wp.list_invitations():
+                print(invitation.id, invitation.uses)
         """
         request = get_request(INVITATIONS, agent=agent, limit=limit)
         return (await self._connection.ask(InvitationList, request)).invitations
@@ -1507,6 +1842,10 @@ class Client:
 
         Args:
             invitation_id: The id of the invitation.
+
+        Example:
+            invitation = await wp.invite("agent:translator.example.com")
+            await wp.revoke_invitation(invitation.id)
         """
         await self._connection.send(ApiRequest(method="DELETE", path=item_path(INVITATIONS, invitation_id)))
 
@@ -1515,6 +1854,11 @@ class Client:
 
         Args:
             invitation: The invitation as a document, or the code of an invitation of this service.
+
+        Example:
+            invitation = await wp.invite("agent:translator.example.com")
+            redeemed = await wp.redeem(invitation.code)
+            print(redeemed.agent)
         """
         body = {"code": invitation} if isinstance(invitation, str) else {"invitation": dict(invitation)}
         return await self._connection.ask(RedeemedInvitation, json_request(f"{INVITATIONS}:redeem", body))

@@ -210,7 +210,13 @@ class SyncClient:
         self.close()
 
     def close(self) -> None:
-        """Close the connections. Leaving the `with` block does this."""
+        """Close the connections. Leaving the `with` block does this.
+
+        Example:
+            wp = SyncClient("http://127.0.0.1:8440")
+            print(wp.version())
+            wp.close()
+        """
         for connection in (self._connection, *self._registries.values()):
             connection.close()
 
@@ -283,8 +289,7 @@ class SyncClient:
 
         Example:
             with SyncClient() as wp, wp.keep(Path("agent.json")) as agent:
-                print(agent.id)
-                serve_forever()
+                print(agent.id, agent.receipt.expires_at)
         """
         content = document_bytes(document)
 
@@ -331,6 +336,10 @@ class SyncClient:
             documents: The documents, as for `register`.
             visibility: public, internal or private.
             ttl_seconds: The lease to request.
+
+        Example:
+            for result in wp.register_many(Path("agents").glob("*.json")):
+                print(result.outcome)
         """
         options = WriteOptions(visibility=visibility, ttl_seconds=ttl_seconds)
         for lines in batches(documents):
@@ -359,6 +368,11 @@ class SyncClient:
             ttl_seconds: The lease to request.
             digest: The `digest` of an earlier answer. If the content has changed since, nothing is registered.
             organisation: For a domain: fetch every agent that it lists.
+
+        Example:
+            found = wp.fetch("https://agents.example.com/.well-known/agent-card.json")
+            for agent in found.agents:
+                print(agent.dialect, agent.name)
         """
         body = {"url": url, "save": save, "dialect": dialect, "digest": digest, "organisation": organisation or None}
         options = WriteOptions(visibility=visibility, ttl_seconds=ttl_seconds)
@@ -370,6 +384,11 @@ class SyncClient:
         Args:
             id: An id or alias of the agent.
             ttl_seconds: The lease to request.
+
+        Example:
+            receipt = wp.register(Path("agent.json"))
+            renewed = wp.renew(receipt.id, ttl_seconds=3600)
+            print(renewed.expires_at)
         """
         body = drop_none({"ttl_seconds": ttl_seconds})
         return self._connection.ask(Receipt, json_request(agent_path(id, ":renew"), body, repeatable=True))
@@ -381,6 +400,11 @@ class SyncClient:
             id: An id or alias of the agent.
             add: Subjects that may see it from now on.
             remove: Subjects that may not see it any more.
+
+        Example:
+            receipt = wp.register(Path("agent.json"), visibility="private")
+            shared = wp.share(receipt.id, add=["alice", "bob"])
+            print(shared.invitees)
         """
         body = {"add": list(add), "remove": list(remove)}
         return self._connection.ask(Receipt, json_request(agent_path(id, ":share"), body))
@@ -391,6 +415,10 @@ class SyncClient:
         Args:
             id: An id or alias of the agent.
             domain: The domain; None ends it.
+
+        Example:
+            receipt = wp.register(Path("agent.json"))
+            wp.host(receipt.id, "translator.example.com")
         """
         request = json_request(agent_path(id, ":host"), {"domain": domain}, repeatable=True)
         return self._connection.ask(Receipt, request)
@@ -401,6 +429,10 @@ class SyncClient:
         Args:
             id: An id or alias of the agent.
             if_match: Remove it only if this is the entity tag of the current version.
+
+        Example:
+            receipt = wp.register(Path("agent.json"))
+            wp.withdraw(receipt.id)
         """
         headers = drop_none({"If-Match": quote_etag(if_match)})
         self._connection.send(ApiRequest(method="DELETE", path=agent_path(id), headers=headers, repeatable=False))
@@ -410,6 +442,11 @@ class SyncClient:
 
         Args:
             id: An id or alias of the agent.
+
+        Example:
+            pending = wp.held("agent:translator.example.com")
+            for change in pending.changes:
+                print(change.part, change.before, change.after)
         """
         return self._connection.ask(PendingChangeView, get_request(agent_path(id, ":held")))
 
@@ -419,6 +456,10 @@ class SyncClient:
         Args:
             id: An id or alias of the agent.
             etag: The `etag` of the pending change.
+
+        Example:
+            pending = wp.held("agent:translator.example.com")
+            wp.confirm("agent:translator.example.com", pending.etag)
         """
         return self._connection.ask(Receipt, json_request(agent_path(id, ":confirm"), {"etag": etag}))
 
@@ -428,6 +469,10 @@ class SyncClient:
         Args:
             id: An id or alias of the agent.
             etag: The `etag` of the pending change.
+
+        Example:
+            pending = wp.held("agent:translator.example.com")
+            wp.reject("agent:translator.example.com", pending.etag)
         """
         return self._connection.ask(Receipt, json_request(agent_path(id, ":reject"), {"etag": etag}))
 
@@ -499,6 +544,10 @@ class SyncClient:
 
         Args:
             id: An id, an alias or a short name of the agent.
+
+        Example:
+            agent = wp.get("invoice-translator")
+            print(agent.name, agent.endpoint)
         """
         return Agent.from_document((self.document(id)).body)
 
@@ -511,6 +560,10 @@ class SyncClient:
             form: `profile` with `as_="rtfs"`: `content` is the `(agent-profile …)` text. `current` with `as_="a2a"`
                 or `"mcp"`: the current form of the format, whatever was registered. `0.3` with `as_="a2a"`: the form of
                 A2A 0.3.
+
+        Example:
+            card = wp.document("invoice-translator", as_="a2a")
+            print(card.body["name"], card.etag)
         """
         request = get_request(agent_path(id), form=form, **{"as": as_})
         return parse_document(self._connection.send(request), as_)
@@ -538,8 +591,9 @@ class SyncClient:
             as_: The dialect of the documents.
 
         Example:
-            agent = wp.get("invoice-translator")
-            print(agent.name, agent.endpoint)
+            page = wp.page(tags=["finance"], limit=20)
+            if page.next_cursor:
+                page = wp.page(tags=["finance"], limit=20, cursor=page.next_cursor)
         """
         request = get_request(
             AGENTS,
@@ -667,6 +721,10 @@ class SyncClient:
 
         Args:
             form: The text of the form.
+
+        Example:
+            value = wp.discover_agents('(discover-agents {:capabilities ["translation"]})')
+            print(value.text)
         """
         try:
             parsed = parse_discover(form)
@@ -713,6 +771,11 @@ class SyncClient:
             protocol: Count only agents with a binding of this protocol.
             status: Count only agents with this status.
             owner: Count only agents of this subject.
+
+        Example:
+            overview = wp.facets("tag", "protocol", status="active")
+            for tag in overview.facets["tag"]:
+                print(tag.value, tag.count)
         """
         request = get_request(
             "/api/v1/facets", facet=names, tag=tuple(tags), protocol=protocol, status=status, owner=owner
@@ -740,8 +803,10 @@ class SyncClient:
             include_agent: Include the agent in each change.
 
         Example:
-            for change in wp.watch():
+            for change in wp.watch("0"):
                 print(change.type, change.id)
+                if change.type == "registered":
+                    break
         """
         params = query_params(
             query=query, min_match=min_match, renewals=renewals or None, include="agent" if include_agent else None
@@ -786,6 +851,10 @@ class SyncClient:
 
         Args:
             as_: The dialect of the documents; "source": each in the dialect in which it was registered.
+
+        Example:
+            for document in wp.export(as_="source"):
+                print(document)
         """
         for line in self.export_lines(as_):
             yield parse_json_body(line)
@@ -795,6 +864,11 @@ class SyncClient:
 
         Args:
             as_: The dialect of the documents; "source": each in the dialect in which it was registered.
+
+        Example:
+            with open("agents.jsonl", "wb") as file:
+                for line in wp.export_lines():
+                    file.writelines((line, os.linesep.encode()))
         """
         yield from self._connection.lines(get_request(f"{AGENTS}:export", **{"as": as_}))
 
@@ -804,6 +878,11 @@ class SyncClient:
         Args:
             id: An id or alias of the agent.
             limit: The number of versions.
+
+        Example:
+            receipt = wp.register(Path("agent.json"))
+            for version in (wp.history(receipt.id)).versions:
+                print(version.at, version.etag, version.changed)
         """
         return self._connection.ask(HistoryResult, get_request(agent_path(id, ":history"), limit=limit))
 
@@ -814,6 +893,13 @@ class SyncClient:
             id: An id or alias of the agent.
             from_: The entity tag of a version. Default: the one before `to`.
             to: The entity tag of a version. Default: the current one.
+
+        Example:
+            agent = Agent("urn:example:adder", "Adder", "Adds numbers.").bind("https", "https://adder.example.com/")
+            wp.register(agent)
+            wp.register({**agent, "description": "Adds and subtracts numbers."})
+            for difference in (wp.diff(agent.id)).differences:
+                print(difference)
         """
         return self._connection.ask(DiffResult, get_request(agent_path(id, ":diff"), to=to, **{"from": from_}))
 
@@ -840,6 +926,10 @@ class SyncClient:
             org: Include the index of this organisation.
             addresses: Addresses of the host.
             spki: SHA-256 digests in hex of certificate keys for TLSA. Default: the certificate of the service.
+
+        Example:
+            zone = wp.zone("agent:translator.example.com", target="agents.example.com", port=443)
+            print(zone.text)
         """
         request = get_request(
             agent_path(id, ":zone"),
@@ -860,6 +950,11 @@ class SyncClient:
 
         Args:
             id: An id or alias of the agent.
+
+        Example:
+            receipt = wp.register(Path("agent.json"))
+            result = wp.verify(receipt.id)
+            print(result.level, result.checks)
         """
         return self._connection.ask(VerificationResult, get_request(agent_path(id, ":verify")))
 
@@ -869,6 +964,11 @@ class SyncClient:
         Args:
             document: The document, as for `register`.
             dialect: The dialect, if it should not be recognised from the content.
+
+        Example:
+            result = wp.verify_document(Path("agent-card.json"))
+            if result.level == "failed":
+                print("Do not call this agent.")
         """
         return self._connection.ask(VerificationResult, verify_request(document_bytes(document), dialect))
 
@@ -877,6 +977,11 @@ class SyncClient:
 
         Args:
             id: An id or alias of the agent.
+
+        Example:
+            receipt = wp.register(Path("agent.json"))
+            health = wp.agent_health(receipt.id)
+            print(health.state, health.since)
         """
         return self._connection.ask(AgentHealth, get_request(agent_path(id, ":health")))
 
@@ -887,6 +992,10 @@ class SyncClient:
             name: A domain, an agent URI, or the https URL of a document.
             until: How far to resolve: dns, document or key.
             fresh: Ignore cached answers.
+
+        Example:
+            found = wp.resolve("translator.example.com", until="dns")
+            print(found.agent, found.outcome, found.endpoints)
         """
         request = get_request("/api/v1/resolve", name=name, until=until, fresh="true" if fresh else None)
         return self._connection.ask(Resolution, request)
@@ -896,6 +1005,11 @@ class SyncClient:
 
         Args:
             name: The domain of the organisation.
+
+        Example:
+            index = wp.organisation("example.com")
+            for agent in index.entries:
+                print(agent.name, agent.url)
         """
         return self._connection.ask(OrganisationIndex, get_request("/api/v1/organisation", name=name))
 
@@ -907,6 +1021,10 @@ class SyncClient:
         Args:
             domain: The domain.
             method: dns or http.
+
+        Example:
+            claim = wp.prove_domain("example.com")
+            print("Publish the TXT record", claim.place, claim.line)
         """
         request = json_request(DOMAINS, {"domain": domain, "method": method}, repeatable=True)
         return self._connection.ask(DomainClaim, request)
@@ -916,12 +1034,24 @@ class SyncClient:
 
         Args:
             domain: The domain.
+
+        Example:
+            wp.prove_domain("example.com")
+            try:
+                print((wp.check_domain("example.com")).state)
+            except errors.ProofMissing as error:
+                print(error.hint)
         """
         request = ApiRequest(method="POST", path=item_path(DOMAINS, domain, ":check"), repeatable=False)
         return self._connection.ask(DomainClaim, request)
 
     def list_domains(self) -> tuple[DomainClaim, ...]:
-        """The domain claims of the caller; for an admin, all of them."""
+        """The domain claims of the caller; for an admin, all of them.
+
+        Example:
+            for claim in wp.list_domains():
+                print(claim.domain, claim.state)
+        """
         return (self._connection.ask(DomainClaimList, get_request(DOMAINS))).domains
 
     def remove_domain(self, domain: str, subject: str | None = None) -> None:
@@ -930,6 +1060,10 @@ class SyncClient:
         Args:
             domain: The domain.
             subject: Whose claim; for admins.
+
+        Example:
+            wp.prove_domain("example.com")
+            wp.remove_domain("example.com")
         """
         path, params = item_path(DOMAINS, domain), query_params(subject=subject)
         self._connection.send(ApiRequest(method="DELETE", path=path, params=params, repeatable=False))
@@ -937,7 +1071,12 @@ class SyncClient:
     # --- Allow-list and trust store ----------------------------------------------------------------------------------
 
     def allow_list(self) -> tuple[AllowEntry, ...]:
-        """The rules of the allow-list. Needs `admin`."""
+        """The rules of the allow-list. Needs `admin`.
+
+        Example:
+            for entry in wp.allow_list():
+                print(entry.rule, entry.added_by)
+        """
         return (self._connection.ask(AllowListResponse, get_request(ALLOW))).rules
 
     def allow_add(self, rule: str) -> AllowEntry:
@@ -945,6 +1084,9 @@ class SyncClient:
 
         Args:
             rule: An agent_id, `key:sha256:<hex>`, `san:<suffix>` or `*`.
+
+        Example:
+            wp.allow_add("san:.agents.example.com")
         """
         return self._connection.ask(AllowEntry, json_request(ALLOW, {"rule": rule}))
 
@@ -953,6 +1095,10 @@ class SyncClient:
 
         Args:
             rule: The rule.
+
+        Example:
+            wp.allow_add("san:.agents.example.com")
+            wp.allow_remove("san:.agents.example.com")
         """
         self._connection.send(ApiRequest(method="DELETE", path=item_path(ALLOW, rule), repeatable=False))
 
@@ -965,6 +1111,10 @@ class SyncClient:
             agent_id: List only the keys and revocations of this agent.
             limit: The size of the page.
             cursor: `next_cursor` of the page before.
+
+        Example:
+            for key in (wp.keys_list()).keys:
+                print(key.agent_id, key.key_id, key.state)
         """
         return self._connection.ask(TrustStorePage, get_request(KEYS, agent_id=agent_id, limit=limit, cursor=cursor))
 
@@ -974,6 +1124,10 @@ class SyncClient:
         Args:
             agent_id: An agent_id, any id, or a domain.
             public_key: The key in PEM.
+
+        Example:
+            key = wp.keys_trust("urn:example:translator", Path("translator.pem").read_text())
+            print(key.key_id)
         """
         return self._connection.ask(TrustedKey, json_request(KEYS, {"agent_id": agent_id, "public_key": public_key}))
 
@@ -994,12 +1148,21 @@ class SyncClient:
             serial: The serial number of a certificate in hex.
             token_id: The id of a token.
             reason: Why.
+
+        Example:
+            key = wp.keys_trust("urn:example:translator", Path("translator.pem").read_text())
+            wp.keys_revoke(key_id=key.key_id, reason="The laptop was stolen.")
         """
         body = {"key_id": key_id, "agent_id": agent_id, "serial": serial, "token_id": token_id, "reason": reason}
         return self._connection.ask(RevokedItem, json_request(f"{KEYS}:revoke", drop_none(body)))
 
     def revocations(self) -> tuple[RevokedItem, ...]:
-        """All revoked keys and agents."""
+        """All revoked keys and agents.
+
+        Example:
+            for revoked in wp.revocations():
+                print(revoked.what, revoked.revoked_at)
+        """
         revoked: list[RevokedItem] = []
         cursor: str | None = None
         while True:
@@ -1012,11 +1175,21 @@ class SyncClient:
     # --- The service -------------------------------------------------------------------------------------------------
 
     def stats(self) -> Stats:
-        """Counts of the agents that the caller may see."""
+        """Counts of the agents that the caller may see.
+
+        Example:
+            stats = wp.stats()
+            print(stats.agents, stats.by_status)
+        """
         return self._connection.ask(Stats, get_request("/api/v1/stats"))
 
     def doctor(self) -> Diagnosis:
-        """The protections of the deployment, and those that are missing. Needs `admin`."""
+        """The protections of the deployment, and those that are missing. Needs `admin`.
+
+        Example:
+            for finding in (wp.doctor()).findings:
+                print(finding.severity, finding.message)
+        """
         return self._connection.ask(Diagnosis, get_request("/api/v1/doctor"))
 
     def mint_token(self, sub: str, scopes: Iterable[str], ttl_seconds: int = 3600) -> MintedToken:
@@ -1026,12 +1199,22 @@ class SyncClient:
             sub: The subject of the token.
             scopes: Its scopes: discover:read, discover:write, admin.
             ttl_seconds: How long it is valid.
+
+        Example:
+            minted = wp.mint_token("alice", ["discover:read", "discover:write"], ttl_seconds=3600)
+            with SyncClient("http://127.0.0.1:8440", minted.token) as alice:
+                alice.register(Path("agent-card.json"))
         """
         body = {"sub": sub, "scopes": tuple(scopes), "ttl_seconds": ttl_seconds}
         return self._connection.ask(MintedToken, json_request("/api/v1/tokens", body, repeatable=True))
 
     def apikeys_list(self) -> tuple[ApiKeyRow, ...]:
-        """The API keys of the service, without their secrets. Needs `admin`."""
+        """The API keys of the service, without their secrets. Needs `admin`.
+
+        Example:
+            for key in wp.apikeys_list():
+                print(key.id, key.sub, key.expires_at)
+        """
         return (self._connection.ask(ApiKeyList, get_request(APIKEYS))).apikeys
 
     def apikeys_create(
@@ -1044,6 +1227,10 @@ class SyncClient:
             scopes: Its scopes: discover:read, discover:write, admin.
             ttl_seconds: How long it is valid; without it, until it is revoked.
             note: A text for the list of keys.
+
+        Example:
+            created = wp.apikeys_create("ci", ["discover:write"], ttl_seconds=90 * 86400, note="build server")
+            print(created.key)
         """
         body = {"sub": sub, "scopes": tuple(scopes), "ttl_seconds": ttl_seconds, "note": note}
         given = {name: value for name, value in body.items() if value not in (None, "")}
@@ -1054,11 +1241,20 @@ class SyncClient:
 
         Args:
             key_id: The id of the key, not the key.
+
+        Example:
+            created = wp.apikeys_create("ci", ["discover:write"])
+            wp.apikeys_revoke(created.id)
         """
         self._connection.send(ApiRequest(method="DELETE", path=item_path(APIKEYS, key_id), repeatable=False))
 
     def peers_list(self) -> tuple[PeerView, ...]:
-        """The registries that the service follows. Needs `admin`."""
+        """The registries that the service follows. Needs `admin`.
+
+        Example:
+            for peer in wp.peers_list():
+                print(peer.name, peer.state, peer.records)
+        """
         return (self._connection.ask(PeerList, get_request(PEERS))).peers
 
     def peers_show(self, name: str) -> PeerView:
@@ -1066,6 +1262,10 @@ class SyncClient:
 
         Args:
             name: The name of the peer.
+
+        Example:
+            peer = wp.peers_show("partner")
+            print(peer.state, peer.last_contact, peer.error)
         """
         return self._connection.ask(PeerView, get_request(item_path(PEERS, name)))
 
@@ -1102,6 +1302,10 @@ class SyncClient:
             every_seconds: The pause between two pulls of kinds without a feed.
             max_records: With more records than this the peer is paused.
             dry_run: Contact it and store nothing.
+
+        Example:
+            peer = wp.peers_add("https://registry.example.com", name="partner", namespaces=["agent:*.example.com"])
+            print(peer.state)
         """
         body = {
             "url": url,
@@ -1126,6 +1330,10 @@ class SyncClient:
 
         Args:
             name: The name of the peer.
+
+        Example:
+            peer = wp.peers_sync("partner")
+            print(peer.records)
         """
         return self._change_peer(name, "sync")
 
@@ -1134,6 +1342,9 @@ class SyncClient:
 
         Args:
             name: The name of the peer.
+
+        Example:
+            wp.peers_pause("partner")
         """
         return self._change_peer(name, "pause")
 
@@ -1142,6 +1353,9 @@ class SyncClient:
 
         Args:
             name: The name of the peer.
+
+        Example:
+            wp.peers_resume("partner")
         """
         return self._change_peer(name, "resume")
 
@@ -1155,6 +1369,9 @@ class SyncClient:
         Args:
             name: The name of the peer.
             keep: Leave its agents here until their leases end.
+
+        Example:
+            wp.peers_remove("partner", keep=True)
         """
         params = (("keep", "true"),) if keep else ()
         request = ApiRequest(method="DELETE", path=item_path(PEERS, name), params=params, repeatable=False)
@@ -1169,6 +1386,10 @@ class SyncClient:
             cursor: The cursor of the last bookmark; without it all agents come first.
             wait_seconds: How long to wait for a change at the end of the feed.
             limit: The size of the page.
+
+        Example:
+            for line in wp.feed(limit=100):
+                print(line["type"])
         """
         query = {"from": cursor, "wait": f"{wait_seconds:g}", "limit": limit}
         for line in self._connection.lines(get_request(FEED, **query)):
@@ -1191,12 +1412,21 @@ class SyncClient:
             subject: List only changes by this subject.
             object: List only changes of this agent, key, rule or domain.
             action: List only changes of this kind.
+
+        Example:
+            for entry in (wp.audit(subject="alice", limit=50)).entries:
+                print(entry.at, entry.action, entry.object)
         """
         request = get_request("/api/v1/audit", after=after, limit=limit, subject=subject, object=object, action=action)
         return self._connection.ask(AuditTrailPage, request)
 
     def audit_checkpoint(self) -> LogCheckpoint:
-        """Size and root of the audit trail, signed by the service. Needs `admin`."""
+        """Size and root of the audit trail, signed by the service. Needs `admin`.
+
+        Example:
+            checkpoint = wp.audit_checkpoint()
+            print(checkpoint.size, checkpoint.root.hex())
+        """
         headers = {"Accept": "application/json"}
         request = ApiRequest(method="GET", path="/api/v1/audit/checkpoint", headers=headers)
         return self._connection.ask(LogCheckpoint, request)
@@ -1211,12 +1441,22 @@ class SyncClient:
             size: The size of the trail that contains the entry. Default: the current size.
             from_: An earlier size.
             to: A later size. Default: the current size.
+
+        Example:
+            size = (wp.audit_checkpoint()).size
+            proof = wp.audit_proof(entry=1, size=size)
+            print(len(proof.hashes))
         """
         request = get_request("/api/v1/audit/proof", entry=entry, size=size, to=to, **{"from": from_})
         return self._connection.ask(LogProof, request)
 
     def published_checkpoint(self) -> LogCheckpoint:
-        """The signed checkpoint of the published log: one leaf each hour, which commits to the audit trail. Needs no token."""
+        """The signed checkpoint of the published log: one leaf each hour, which commits to the audit trail. Needs no token.
+
+        Example:
+            checkpoint = wp.published_checkpoint()
+            print(checkpoint.note)
+        """
         request = ApiRequest(method="GET", path="/audit/checkpoint", headers={"Accept": "application/json"})
         return self._connection.ask(LogCheckpoint, request)
 
@@ -1230,6 +1470,11 @@ class SyncClient:
             size: The size of the log that contains the leaf. Default: the current size.
             from_: An earlier size.
             to: A later size. Default: the current size.
+
+        Example:
+            size = (wp.published_checkpoint()).size
+            proof = wp.published_proof(from_=1, to=size)
+            print(len(proof.hashes))
         """
         request = get_request("/audit/proof", entry=entry, size=size, to=to, **{"from": from_})
         return self._connection.ask(LogProof, request)
@@ -1240,12 +1485,21 @@ class SyncClient:
         Args:
             after: List the leaves after this number.
             limit: The size of the page.
+
+        Example:
+            for leaf in (wp.published_checkpoints()).leaves:
+                print(leaf.number, leaf.at, leaf.size)
         """
         request = get_request("/api/v1/audit/published", after=after, limit=limit)
         return self._connection.ask(PublishedLeaves, request)
 
     def service_keys(self) -> ServiceKeyList:
-        """The keys of the service itself. Needs `admin`."""
+        """The keys of the service itself. Needs `admin`.
+
+        Example:
+            for key in (wp.service_keys()).keys:
+                print(key.name, key.changed_at)
+        """
         return self._connection.ask(ServiceKeyList, get_request("/api/v1/service-keys"))
 
     def rotate_service_key(self, name: str, *, overlap_seconds: int | None = None) -> ServiceKey:
@@ -1254,6 +1508,10 @@ class SyncClient:
         Args:
             name: `token`, `identity` or `cursor`.
             overlap_seconds: How long the old key is accepted. Default: as long as anything made with it can be valid.
+
+        Example:
+            key = wp.rotate_service_key("cursor", overlap_seconds=3600)
+            print(key.accepted_until)
         """
         path = item_path("/api/v1/service-keys", name, ":rotate")
         params = query_params(overlap_seconds=overlap_seconds)
@@ -1261,11 +1519,19 @@ class SyncClient:
         return self._connection.ask(ServiceKey, request)
 
     def health(self) -> ServiceState:
-        """The state of the service. Raises Unavailable if it is not ready."""
+        """The state of the service. Raises Unavailable if it is not ready.
+
+        Example:
+            print((wp.health()).status)
+        """
         return self._connection.ask(ServiceState, get_request("/readyz"))
 
     def version(self) -> str:
-        """The version of the service."""
+        """The version of the service.
+
+        Example:
+            print(wp.version())
+        """
         document = parse_json_object(self._connection.send(get_request("/openapi.json")))
         return str(document["info"]["version"])
 
@@ -1293,6 +1559,11 @@ class SyncClient:
             idempotency_key: Makes a repeated request one task. Default: a random key, so that a request whose answer was
                 lost can be repeated.
             as_agent: An agent of the caller, hosted by the service, as the sender.
+
+        Example:
+            sent = wp.send_task("discover", {"query": "translate an invoice"})
+            done = wp.wait_task(sent.task_id)
+            print(done.result)
         """
         body = {"task": task, "input": input} | drop_none({"callback": callback, "ttl_seconds": ttl_seconds})
         request = ApiRequest(
@@ -1309,6 +1580,10 @@ class SyncClient:
 
         Args:
             task_id: The id of the task.
+
+        Example:
+            sent = wp.send_task("echo", "hello")
+            print((wp.task_status(sent.task_id)).status)
         """
         return self._connection.ask(TaskStatus, get_request(item_path(TASKS, task_id)))
 
@@ -1318,6 +1593,11 @@ class SyncClient:
         Args:
             task_id: The id of the task.
             seconds: How long to wait.
+
+        Example:
+            sent = wp.send_task("echo", "hello")
+            done = wp.wait_task(sent.task_id, seconds=30)
+            print(done.status, done.result)
         """
         waited, pause_seconds = 0.0, _FIRST_POLL_SECONDS
         while True:
@@ -1339,6 +1619,11 @@ class SyncClient:
 
         Args:
             task_id: The id of the task.
+
+        Example:
+            receipt = wp.register(Path("agent.json"))
+            sent = wp.send_task("translate", {"text": "hello"}, agent=receipt.id)
+            print((wp.cancel_task(sent.task_id)).status)
         """
         return self._connection.ask(TaskStatus, ApiRequest(method="DELETE", path=item_path(TASKS, task_id)))
 
@@ -1351,6 +1636,10 @@ class SyncClient:
             agent: List the tasks for this agent of the caller. Default: the tasks that the caller sent.
             status: accepted or running.
             limit: The number of tasks.
+
+        Example:
+            for task in wp.list_tasks(status="accepted"):
+                print(task.task_id, task.status)
         """
         request = get_request(TASKS, agent=agent, status=status, limit=limit)
         return (self._connection.ask(TaskList, request)).tasks
@@ -1365,6 +1654,11 @@ class SyncClient:
             limit: The number of tasks.
             lease_seconds: How long a task is reserved for this worker.
             wait_seconds: How long to wait for a task if there is none.
+
+        Example:
+            receipt = wp.register(Path("agent.json"))
+            for task in wp.take_tasks(receipt.id, limit=10, lease_seconds=60):
+                wp.report_task(task.task_id, task.lease, result={"text": "done"})
         """
         body = {"agent": agent, "limit": limit} | drop_none(
             {"lease_seconds": lease_seconds, "wait_seconds": wait_seconds or None}
@@ -1398,6 +1692,12 @@ class SyncClient:
             result: The result of a task that succeeded, any JSON value.
             error: `code` and `message` of a task that failed.
             lease_seconds: The new lease of a task that is running.
+
+        Example:
+            receipt = wp.register(Path("agent.json"))
+            wp.send_task("translate", {"text": "hello"}, agent=receipt.id)
+            for task in wp.take_tasks(receipt.id, limit=10):
+                wp.report_task(task.task_id, task.lease, result={"text": "bonjour"})
         """
         body: dict[str, Any] = {"lease": lease, "status": status}
         if status == "succeeded":
@@ -1418,6 +1718,10 @@ class SyncClient:
             role: The role of the agent.
             host: The agent that the swarm belongs to. Default: the service.
             callback: An https URL to which messages of the swarm are posted.
+
+        Example:
+            swarm = wp.join_swarm("agent:bob.example.com", "translation review", role="reviewer")
+            print(swarm.swarm_id, swarm.members)
         """
         body = {"agent": agent, "task": task, "role": role} | drop_none({"callback": callback})
         request = json_request(f"{SWARMS}/join", body, params=query_params(agent=host), repeatable=True)
@@ -1429,11 +1733,20 @@ class SyncClient:
         Args:
             swarm_id: The id of the swarm.
             agent: The agent.
+
+        Example:
+            swarm = wp.join_swarm("agent:bob.example.com", "quarterly report")
+            wp.leave_swarm(swarm.swarm_id, "agent:bob.example.com")
         """
         return self._connection.ask(SwarmView, json_request(item_path(SWARMS, swarm_id, ":leave"), {"agent": agent}))
 
     def list_swarms(self) -> tuple[SwarmView, ...]:
-        """The swarms to which the caller added agents."""
+        """The swarms to which the caller added agents.
+
+        Example:
+            for swarm in wp.list_swarms():
+                print(swarm.swarm_id, swarm.task)
+        """
         return (self._connection.ask(SwarmList, get_request(SWARMS))).swarms
 
     def swarm_members(self, swarm_id: str) -> SwarmView:
@@ -1441,6 +1754,11 @@ class SyncClient:
 
         Args:
             swarm_id: The id of the swarm.
+
+        Example:
+            joined = wp.join_swarm("agent:bob.example.com", "quarterly report")
+            for member in (wp.swarm_members(joined.swarm_id)).members:
+                print(member.agent, member.role)
         """
         return self._connection.ask(SwarmView, get_request(item_path(SWARMS, swarm_id)))
 
@@ -1452,6 +1770,10 @@ class SyncClient:
             agent: The member that sends it.
             content: The message.
             content_type: The media type of the message.
+
+        Example:
+            joined = wp.join_swarm("agent:bob.example.com", "quarterly report")
+            wp.broadcast(joined.swarm_id, "agent:bob.example.com", "The draft is ready.")
         """
         body = {"agent": agent, "content": content, "contentType": content_type}
         return self._connection.ask(SwarmMessage, json_request(item_path(SWARMS, swarm_id, ":broadcast"), body))
@@ -1463,6 +1785,11 @@ class SyncClient:
             swarm_id: The id of the swarm.
             after: List the messages after this number.
             limit: The number of messages.
+
+        Example:
+            joined = wp.join_swarm("agent:bob.example.com", "quarterly report")
+            for message in wp.swarm_messages(joined.swarm_id):
+                print(message.number, message.from_, message.content)
         """
         request = get_request(item_path(SWARMS, swarm_id, ":messages"), after=after, limit=limit)
         return (self._connection.ask(SwarmMessageList, request)).messages
@@ -1476,6 +1803,10 @@ class SyncClient:
             agent: The agent.
             uses: How often the invitation can be redeemed.
             ttl_seconds: How long it is valid.
+
+        Example:
+            invitation = wp.invite("agent:translator.example.com", uses=3, ttl_seconds=86400)
+            print(invitation.code)
         """
         body = {"agent": agent, "uses": uses} | drop_none({"ttl_seconds": ttl_seconds})
         return self._connection.ask(InvitationView, json_request(INVITATIONS, body))
@@ -1486,6 +1817,10 @@ class SyncClient:
         Args:
             agent: List only the invitations to this agent of the caller.
             limit: The number of invitations.
+
+        Example:
+            for invitation in wp.list_invitations():
+                print(invitation.id, invitation.uses)
         """
         request = get_request(INVITATIONS, agent=agent, limit=limit)
         return (self._connection.ask(InvitationList, request)).invitations
@@ -1495,6 +1830,10 @@ class SyncClient:
 
         Args:
             invitation_id: The id of the invitation.
+
+        Example:
+            invitation = wp.invite("agent:translator.example.com")
+            wp.revoke_invitation(invitation.id)
         """
         self._connection.send(ApiRequest(method="DELETE", path=item_path(INVITATIONS, invitation_id)))
 
@@ -1503,6 +1842,11 @@ class SyncClient:
 
         Args:
             invitation: The invitation as a document, or the code of an invitation of this service.
+
+        Example:
+            invitation = wp.invite("agent:translator.example.com")
+            redeemed = wp.redeem(invitation.code)
+            print(redeemed.agent)
         """
         body = {"code": invitation} if isinstance(invitation, str) else {"invitation": dict(invitation)}
         return self._connection.ask(RedeemedInvitation, json_request(f"{INVITATIONS}:redeem", body))

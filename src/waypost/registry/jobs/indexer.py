@@ -168,7 +168,9 @@ class Indexer:
                     revision,
                 )
             elif revision:
-                log.info("rebuilding the search index: its files are missing, damaged, outdated or of another release")
+                log.info(
+                    "building the search index from the stored agents: no complete index files of this release were found"
+                )
             await self._rebuild()
         else:
             await replay(self._live.ranker, self._store, indexed, revision)

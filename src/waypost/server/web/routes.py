@@ -256,7 +256,12 @@ class WebPages:
 
     async def agent(self, call: RequestContext, visitor: WebUser) -> AnyResponse:
         request = call.request
-        registration = await self._registry.get(visitor.reader, call.id)
+        try:
+            registration = await self._registry.get(visitor.reader, call.id)
+        except NotFound:
+            if not visitor.reads:
+                raise
+            return see_other(agent_path(self._registry.resolve_short(visitor.reader, call.id)))
         own = registration.sources[0].dialect if registration.sources else "profile"
         options = AgentPageOptions(
             dialect=read_dialect(request, default=own),

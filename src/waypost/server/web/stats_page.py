@@ -72,6 +72,15 @@ def _make_charts(registry: Registry, visitor: WebUser) -> list[BarChart]:
             bars=_trust_bars(registry, visitor),
         ),
         BarChart(
+            name="tags", title="Tags", text="The most frequent ones.", bars=_facet_bars(seen.facets["tag"], "tag")
+        ),
+        BarChart(
+            name="status",
+            title="Status",
+            text="What agents say about themselves.",
+            bars=_facet_bars(seen.facets["status"], "status"),
+        ),
+        BarChart(
             name="health",
             title="Health",
             text="What the last checks of endpoints gave.",
@@ -82,15 +91,6 @@ def _make_charts(registry: Registry, visitor: WebUser) -> list[BarChart]:
             title="Last activity",
             text="When agents were last registered, changed or renewed.",
             bars=_activity_bars(registry, visitor),
-        ),
-        BarChart(
-            name="tags", title="Tags", text="The most frequent ones.", bars=_facet_bars(seen.facets["tag"], "tag")
-        ),
-        BarChart(
-            name="status",
-            title="Status",
-            text="What agents say about themselves.",
-            bars=_facet_bars(seen.facets["status"], "status"),
         ),
     ]
 
