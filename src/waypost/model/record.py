@@ -360,9 +360,10 @@ def need_array(value: Any, path: str, most: int) -> list[Any]:
     return value
 
 
-def need_object(value: Any, path: str) -> JsonObject:
+def need_object(value: Any, path: str, *, shape: str = "{…}") -> JsonObject:
+    """Return an object; the error shows `shape`, how it is written."""
     if not isinstance(value, dict):
-        raise InvalidDocument(f"Expected an object, found {kind_of(value)}.", path=path, hint="Write it as {…}.")
+        raise InvalidDocument(f"Expected an object, found {kind_of(value)}.", path=path, hint=f"Write it as {shape}.")
     return value
 
 

@@ -184,7 +184,7 @@ def read_bindings(value: Any, path: str) -> tuple[Binding, ...]:
 
 
 def _binding(value: Any, path: str) -> Binding:
-    item = need_object(value, path)
+    item = need_object(value, path, shape='{"protocol": "…", "endpoint": "…"}')
     for name, most in (("protocol", limits.TAG_CHARS), ("endpoint", limits.ENDPOINT_CHARS)):
         text = need_text(item, name, path, most=most)
         if not text.isprintable() or " " in text:
@@ -214,7 +214,7 @@ def read_examples(value: Any, path: str) -> tuple[Example, ...]:
 
 
 def _example(value: Any, path: str) -> Example:
-    item = need_object(value, path)
+    item = need_object(value, path, shape='{"text": "…"}')
     need_text(item, "text", path, most=limits.EXAMPLE_CHARS)
     find_text(item, "id", path, most=limits.ID_CHARS)
     read_tags(item, "tags", path)

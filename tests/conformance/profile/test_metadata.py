@@ -154,6 +154,17 @@ def test_a_wrong_example_is_named_by_its_path(examples: Any, path: str) -> None:
     assert path_of_refusal(changed(examples=examples)) == path
 
 
+@pytest.mark.req("PRO-7", "PRO-15")
+@pytest.mark.parametrize(
+    ("changes", "shape"),
+    [({"examples": ["Do it."]}, '{"text": "…"}'), ({"bindings": ["https://a"]}, '{"protocol": "…", "endpoint": "…"}')],
+)
+def test_a_text_instead_of_an_object_is_refused_with_the_way_to_write_it(changes: dict[str, Any], shape: str) -> None:
+    with pytest.raises(InvalidDocument) as refused:
+        PROFILE.decode(changed(**changes), DECODE)
+    assert shape in str(refused.value.hint)
+
+
 @pytest.mark.req("PRO-7")
 @pytest.mark.parametrize(
     ("binding", "path"),
