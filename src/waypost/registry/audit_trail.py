@@ -77,8 +77,8 @@ def audit_entry_by(
 
 
 def audit_service_keys(key_ids: Mapping[str, str], *, now: float, rotation: AuditEntry | None = None) -> Command:
-    """Write an entry for each key of the service that was replaced since the last time: whoever can write to the data folder
-    can rotate keys without the API. `rotation` is the entry of one whose author is known."""
+    """Write an entry for each key of the service that was replaced since the last time: a user who can write to the data
+    folder can rotate keys without the API. `rotation` is the entry of a rotation whose author is known."""
 
     def decide(state: StoreState) -> Decision:
         data = state.notes.get(_SERVICE_KEYS)
@@ -179,8 +179,8 @@ NoteSigner = tuple[
 
 
 class AuditTrail:
-    """`signers` returns the identity key of the service and those that it replaced recently: while both sign, whoever knows the
-    old key can learn the new one. The name of the log is that of its first key, and stays."""
+    """`signers` returns the identity key of the service and those that it replaced recently: while both sign, a client that
+    knows the old key can learn the new one. The name of the log is that of its first key, and stays."""
 
     def __init__(self, store: Store, signers: Callable[[], Sequence[NoteSigner]]) -> None:
         self._store = store
