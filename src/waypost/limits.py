@@ -663,6 +663,11 @@ PEER_NAMESPACES: Final = 64
 PEER_PAGE: Final = 1000  # records in a page of the feed
 PEER_PAGE_MAX: Final = 2000
 PEER_SLICE: Final = 32  # records that are decoded before other work runs
+PEER_PAGES: Final = (
+    50_000  # of one reading, which then has no end: half a minute of empty pages, or 5 million MCP servers
+)
+PEER_REREADS: Final = 3  # of everything, because agents are missing, before the peer is left alone for a while
+PEER_CURSORS: Final = 4096  # that are remembered, to notice when they come back
 PEER_LEASE_SECONDS: Final = 2.0  # between two looks whether this node of a cluster is to pull
 PEER_WAIT_SECONDS: Final = 5.0  # a long poll: short, so that a dead connection is noticed soon
 PEER_WAIT_MAX_SECONDS: Final = 30.0

@@ -37,6 +37,9 @@ from waypost.trust.keys.public_key import parse_base64_der
 log = logging.getLogger("waypost.peers")
 
 _GONE = ("withdrawn", "expired")
+_OTHER_HISTORY = (
+    "It signs another number or digest of agents than those it sends: some are missing, or its history has forked."
+)
 
 
 def verify_bookmark(bookmark: FeedBookmark, pinned: str) -> None:
@@ -123,6 +126,50 @@ class _Batch:
             yield entry, "refused" if isinstance(result, WaypostError) else result.outcome
 
 
+class _Progress:
+    """Notices a peer that would be read for ever: its cursors come back, it repeats its agents, or it does not end."""
+
+    def __init__(self) -> None:
+        self._cursors: dict[str, None] = {}  # the last ones, in their order
+        self._clear()
+
+    def _clear(self) -> None:
+        self._pages = 0  # since the last one with nothing after it
+        self._entries = 0
+        self._ids: set[str] = set()
+
+    def check(self, peer: Peer, cursor: str | None, page: PeerPage) -> None:
+        """`cursor` is where the page was read. Raises PeerProblem."""
+        is_followed = not page.is_last or (peer.has_feed and page.entries)
+        if is_followed and page.cursor is not None:
+            if page.cursor == cursor:
+                raise PeerProblem("Its cursor does not move.")
+            if page.cursor in self._cursors and not page.starts_over:
+                raise PeerProblem("Its cursor goes round in a circle.")
+        if not page.is_last and self._is_endless:
+            raise PeerProblem("It goes on without an end, or repeats its agents.")
+
+    @property
+    def _is_endless(self) -> bool:
+        return self._pages > limits.PEER_PAGES or self._entries > 2 * (len(self._ids) + limits.PEER_PAGE)
+
+    def add(self, peer: Peer, page: PeerPage) -> None:
+        """A page that was stored: one that was not is read again, at the same cursor."""
+        if page.starts_over or (page.is_last and not peer.has_feed):
+            self._cursors.clear()
+        if page.starts_over or page.is_last:
+            self._clear()
+        if page.cursor is not None:
+            self._cursors[page.cursor] = None
+            if len(self._cursors) > limits.PEER_CURSORS:
+                del self._cursors[next(iter(self._cursors))]
+        if not page.is_last:
+            self._pages += 1
+        if not page.ends_snapshot:  # later changes may be of the same agents
+            self._entries += len(page.entries)
+            self._ids.update(entry.id for entry in page.entries)
+
+
 class Puller:
     """Follows one peer."""
 
@@ -146,6 +193,8 @@ class Puller:
         self._seen: set[str] | None = None  # ids of the snapshot that is being read
         self._missing: set[str] = set()  # ids that the last complete snapshot lacked
         self._mismatches = 0
+        self._rereads = 0  # of everything, because digests did not match, since the last one that did
+        self._progress = _Progress()
         self._failures = 0
         self._wake = asyncio.Event()
         self._is_loaded = False
@@ -166,6 +215,11 @@ class Puller:
     def wake(self) -> None:
         """Pull now, whatever the backoff or the pause is."""
         self._wake.set()
+
+    def retry(self) -> None:
+        """Pull now, because an admin looked: what the peer did before does not count."""
+        self._progress = _Progress()
+        self.wake()
 
     async def run(self) -> None:
         try:
@@ -188,7 +242,8 @@ class Puller:
                 continue
             try:
                 is_more = await self.pull_once(wait_seconds=self._wait_seconds)
-                self._failures = 0
+                if not self._rereads:
+                    self._failures = 0
             except PeerProblem as problem:
                 await self._fail(str(problem))
             except OtherNode:
@@ -257,7 +312,8 @@ class Puller:
             self.restart_snapshot()
             return True
         page = read.page
-        self._check_page(peer, state, page)
+        self._check_page(state, page)
+        self._progress.check(peer, state.cursor, page)
         if page.bookmark is not None and peer.key and page.bookmark.key != peer.key:
             peer = msgspec.structs.replace(peer, key=page.bookmark.key)  # its old key introduced it
             await self._peers.change(peer_principal(self.name), peer, "peer-key")
@@ -271,9 +327,16 @@ class Puller:
         removed: set[str] = set()
         if self._seen is not None and page.ends_snapshot:
             removed = await self._finish_snapshot(peer, page)
+        is_lacking = self._mismatches >= limits.PEER_MISMATCHES  # read once more before anything is removed
         is_doubtful = await self._store(state, page, batch, removed)
+        self._progress.add(peer, page)
         if is_doubtful:
             self.restart_snapshot()
+            self._rereads += 1
+            if self._rereads > (limits.PEER_REREADS if is_lacking else 1):  # once more would not help, and never end
+                raise PeerProblem(_OTHER_HISTORY)
+        elif self.is_complete:
+            self._rereads = 0
         return is_doubtful or not page.is_last
 
     async def _read(self, peer: Peer, cursor: str | None, wait_seconds: float) -> _ReadPage | None:
@@ -313,13 +376,11 @@ class Puller:
         except (ParkedRecord, WaypostError) as refusal:
             return refusal
 
-    def _check_page(self, peer: Peer, state: PeerState, page: PeerPage) -> None:
+    def _check_page(self, state: PeerState, page: PeerPage) -> None:
         if page.service_id == self._own.id:
             raise PeerProblem("It is this registry itself.")
         if state.service_id and page.service_id != state.service_id:
             raise PeerProblem("Another registry answers at its address: remove the peer and add it again.")
-        if peer.has_feed and state.cursor == page.cursor and page.entries:
-            raise PeerProblem("Its cursor does not move.")
 
     async def _make_batch(self, peer: Peer, read: _ReadPage) -> _Batch:
         """A command for each change of a page."""
@@ -381,7 +442,7 @@ class Puller:
             current_at=now if page.is_last else state.current_at,
             service_id=page.service_id,
             is_complete=is_complete and not is_doubtful,
-            error=f"{unreadable} of its entries could not be read." if unreadable else "",
+            error=self._doubt_of(state, unreadable),
             unreadable=unreadable,
         )
         parked = _ParkedChange(self._peers.parked(self.name), batch, page, removed)
@@ -396,6 +457,12 @@ class Puller:
         after.apply()
         self._mismatches = mismatches
         return mismatches >= limits.PEER_MISMATCHES
+
+    def _doubt_of(self, state: PeerState, unreadable: int) -> str:
+        """What is wrong although pages are read."""
+        if self._rereads > 1:
+            return state.error
+        return f"{unreadable} of its entries could not be read." if unreadable else ""
 
     def restart_snapshot(self) -> None:
         """Read everything again. Nothing is removed meanwhile."""

@@ -256,13 +256,13 @@ class PeerService:
             await self.store.change(principal, changed, "peer-pause" if is_paused else "peer-resume")
         if not is_paused:
             await self.store.save_state(name, msgspec.structs.replace(self.store.state(name), error=""))
-        self._pullers[name].wake()
+        self._pullers[name].retry()
         return self._pullers[name].view()
 
     async def sync(self, name: str) -> PeerView:
         """Pull now, without waiting for the backoff."""
         self.store.get(name)
-        self._pullers[name].wake()
+        self._pullers[name].retry()
         return self._pullers[name].view()
 
 

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from support.fake_dns_server import dns_server
+from support.peer_sites import WaypostSite
 from support.service import Bench, profile, service
 from support.signing import key_of
 from waypost import limits
-from waypost.errors import FetchFailed
+from waypost.errors import FetchFailed, StorageFull
 from waypost.federation.backoff import backoff_seconds
 from waypost.federation.kinds.port import PeerProblem
 from waypost.federation.peers import PeerRequest
@@ -588,3 +589,89 @@ async def test_of_two_origins_the_one_with_more_authority_counts(tmp_path: Path)
         assert await name_after(copy("origin", "urn:uuid:5", path=())) == "origin"
         assert await name_after(copy("granted", "urn:uuid:3", granted=True)) == "origin"
         assert await name_after(copy("other", "urn:uuid:6", path=())) == "origin"
+
+
+class Paged:
+    """A feed that sends these pages, whatever was asked for: a cursor, names of agents, and whether more is waiting."""
+
+    def __init__(self, next_page: Callable[[int], tuple[str, Sequence[str], bool]]) -> None:
+        self.next_page = next_page
+        self.answers = 0
+
+    def check(self, url: str, purpose: FetchPurpose) -> None: ...
+
+    async def send(self, url: str, purpose: FetchPurpose, **_: Any) -> FetchResponse:
+        cursor, names, is_more = self.next_page(self.answers)
+        self.answers += 1
+        site = WaypostSite()
+        site.names, site.cursor, site.is_more = list(names), cursor, is_more
+        status, headers, body = site.answer("/api/v1/feed", {}, {})
+        return FetchResponse(url=url, status=status, headers=headers, body=body)
+
+
+async def pull_pages(puller: Puller, pages: int) -> None:
+    for _ in range(pages):
+        await puller.pull_once(wait_seconds=0)
+
+
+@pytest.mark.parametrize(
+    ("next_page", "reason"),
+    [
+        (lambda _: ("again", ["a"], False), "cursor does not move"),
+        (lambda _: ("again", [], True), "cursor does not move"),
+        (lambda answer: ("abc"[answer % 3], ["a"], False), "goes round in a circle"),
+        (lambda answer: ("abc"[answer % 3], [], True), "goes round in a circle"),
+        (lambda answer: (f"c{answer}", [f"a{n}" for n in range(50)], True), "without an end"),
+        (lambda answer: (f"c{answer}", [], True), "without an end"),
+    ],
+    ids=["same cursor", "same cursor, nothing", "circle", "circle of nothing", "repetitions", "nothing for ever"],
+)
+async def test_a_peer_without_an_end_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, next_page: Any, reason: str
+) -> None:
+    """FED-16: it is named with the reason, and asked again after a pause only."""
+    monkeypatch.setattr(limits, "PEER_PAGES", 60)
+    async with service(tmp_path, sender=Paged(next_page)) as here:
+        peers = here.application.peers
+        await peers.add(ADMIN, PeerRequest(url="http://there.example", name="there", pull=False))
+        puller = peers._pullers["there"]
+        for pages in (200, 4):
+            with pytest.raises(PeerProblem, match=reason):
+                await pull_pages(puller, pages)
+
+
+async def test_a_page_that_could_not_be_stored_is_no_circle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = [("a", ["one"], True), ("b", ["two"], True), ("b", ["two"], True), ("c", ["one", "two"], False)]
+    async with service(tmp_path, sender=Paged(lambda answer: pages[max(0, answer - 1)])) as here:
+        peers = here.application.peers
+        await peers.add(ADMIN, PeerRequest(url="http://there.example", name="there", pull=False))
+        puller = peers._pullers["there"]
+        await puller.pull_once(wait_seconds=0)
+        with monkeypatch.context() as full:
+
+            async def refuse(*_: object) -> None:
+                raise StorageFull("The disk is full.")
+
+            full.setattr(peers.store, "commit_page", refuse)
+            with pytest.raises(StorageFull):
+                await puller.pull_once(wait_seconds=0)
+        await puller.pull_once(wait_seconds=0)
+        await puller.pull_once(wait_seconds=0)
+        assert puller.view().complete
+
+
+async def test_a_peer_that_signs_what_it_does_not_send_is_named(tmp_path: Path) -> None:
+    """FED-14, 16: everything is read again once; then it is left alone, and nothing is removed."""
+    async with pair(tmp_path) as both:
+        await both.put("urn:ex:a")
+        await both.put("urn:ex:b")
+        await both.pull()
+        await both.put("urn:ex:c")
+        both.sender.tamper = lambda lines: [line for line in lines if line.get("id") != "urn:ex:c"]
+        with pytest.raises(PeerProblem, match="history has forked"):
+            await both.pull(12)
+        assert await both.ids() == {"urn:ex:a", "urn:ex:b"}
+        both.sender.tamper = lambda lines: lines
+        await both.pull()
+        view = both.puller.view()
+        assert (view.complete, view.error, view.state) == (True, None, "current")

@@ -14,6 +14,7 @@ import pytest
 from support.service import Bench, service
 from waypost.errors import FetchFailed
 from waypost.federation.kinds.port import PeerProblem
+from waypost.federation.kinds.table import DomainLookup, make_kinds
 from waypost.federation.peers import PeerRequest
 from waypost.federation.pull import Puller
 from waypost.model.principal import Principal
@@ -180,6 +181,21 @@ async def test_an_mcp_registry_that_misbehaves_is_named(tmp_path: Path, page: An
         site.answer = lambda path, query, headers: (200, page, {})
         with pytest.raises(PeerProblem, match=reason):
             await pull(puller)
+        assert len(here.registry.entries) == 3
+
+
+async def test_an_mcp_registry_whose_cursors_go_round_is_named(tmp_path: Path) -> None:
+    async with follower(tmp_path, FakeSite(McpFake(3).answer)) as (here, puller):
+        await pull(puller)
+        following = {"": "a", "a": "b", "b": "c", "c": "a"}
+
+        def answer(path: str, query: dict[str, str], headers: dict[str, str]) -> tuple[int, Any, dict[str, str]]:
+            return 200, {"servers": [], "metadata": {"nextCursor": following[query.get("cursor", "")]}}, {}
+
+        puller._source = make_kinds(FakeSite(answer), here.registry.clock, DomainLookup()).sources["mcp"]
+        for _ in range(2):
+            with pytest.raises(PeerProblem, match="round in a circle"):
+                await pull(puller)
         assert len(here.registry.entries) == 3
 
 
