@@ -666,6 +666,8 @@ PEER_SLICE: Final = 32  # records that are decoded before other work runs
 PEER_PAGES: Final = (
     50_000  # of one reading, which then has no end: half a minute of empty pages, or 5 million MCP servers
 )
+PEER_PREVIEW_SECONDS: Final = 5.0  # that a dry run reads
+PEER_SAMPLE: Final = 10  # ids that a dry run shows
 PEER_REREADS: Final = 3  # of everything, because agents are missing, before the peer is left alone for a while
 PEER_CURSORS: Final = 4096  # that are remembered, to notice when they come back
 PEER_LEASE_SECONDS: Final = 2.0  # between two looks whether this node of a cluster is to pull

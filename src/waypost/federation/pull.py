@@ -36,7 +36,7 @@ from waypost.trust.keys.public_key import parse_base64_der
 
 log = logging.getLogger("waypost.peers")
 
-_GONE = ("withdrawn", "expired")
+GONE_TYPES = ("withdrawn", "expired")
 _OTHER_HISTORY = (
     "It signs another number or digest of agents than those it sends: some are missing, or its history has forked."
 )
@@ -87,10 +87,10 @@ class _ReadPage(NamedTuple):
 
 def _is_without_documents(entry: FeedEntry) -> bool:
     """Whether an entry tells the end of an agent, or of its lease, only."""
-    return entry.type in _GONE or (entry.type == "renewed" and not entry.documents)
+    return entry.type in GONE_TYPES or (entry.type == "renewed" and not entry.documents)
 
 
-def _reason_of(refusal: ParkedRecord | WaypostError) -> str:
+def refusal_reason(refusal: ParkedRecord | WaypostError) -> str:
     if isinstance(refusal, ParkedRecord):
         return refusal.reason
     return str(refusal.details.get("reason") or refusal.code)
@@ -112,7 +112,7 @@ class _Batch:
             try:
                 decision = command.decide(state)
             except WaypostError as refusal:
-                self.park(entry, _reason_of(refusal))
+                self.park(entry, refusal_reason(refusal))
                 raise
             self.parked.pop(entry.id, None)
             return decision
@@ -385,7 +385,7 @@ class Puller:
     async def _make_batch(self, peer: Peer, read: _ReadPage) -> _Batch:
         """A command for each change of a page."""
         batch, entries = _Batch(), read.page.entries
-        new = {entry.id for entry in entries if entry.type not in _GONE and self._known.get(entry.id) is None}
+        new = {entry.id for entry in entries if entry.type not in GONE_TYPES and self._known.get(entry.id) is None}
         if self._known.count + len(new) > peer.max_records:
             await self._stop_peer(peer, f"It has more than {peer.max_records} records: it is paused.")
         for place, (entry, copy) in enumerate(zip(entries, read.copies, strict=True)):
@@ -401,7 +401,7 @@ class Puller:
 
     def _add_entry(self, entry: FeedEntry, copy: _Copy, batch: _Batch) -> None:
         now = self._registry.clock.now()
-        if entry.type in _GONE:
+        if entry.type in GONE_TYPES:
             revision = 0 if entry.origin is None else entry.origin.revision
             rule = mirror_rules.withdraw_mirrored(entry.id, self.name, revision, entry.type, now=now)
             batch.add(entry, Command(keys=(entry.id,), decide=rule))
@@ -417,16 +417,16 @@ class Puller:
             try:
                 batch.add(entry, self._registry.mirror_command(copy))
             except WaypostError as refusal:
-                batch.park(entry, _reason_of(refusal))
+                batch.park(entry, refusal_reason(refusal))
         elif copy is not None:
-            batch.park(entry, _reason_of(copy))
+            batch.park(entry, refusal_reason(copy))
 
     async def _store(self, state: PeerState, page: PeerPage, batch: _Batch, removed: set[str]) -> bool:
         """Store the records of a page and the cursor after it in one commit. Returns whether everything must be read again."""
         now = self._registry.clock.now()
         after = SetDigestChange(self._known)
         for entry in page.entries:
-            if entry.type in _GONE:
+            if entry.type in GONE_TYPES:
                 after.remove(entry.id)
             elif entry.type != "renewed" or self._known.get(entry.id) is not None:
                 after.put(entry.id, entry.etag)

@@ -135,6 +135,7 @@ class PeerView(Answer, frozen=True, kw_only=True, omit_defaults=False):
         "closed"
     )
     ask_error: str | None = None
+    sample: Annotated[tuple[str, ...], described("ids that would be taken; of a dry run")] = ()
     added_at: Timestamp | None = None
 
 
