@@ -24,6 +24,7 @@ from waypost.federation.copies import ParkedRecord, decode_copy
 from waypost.federation.feed import ServiceName, SetDigest, SetDigestChange, key_change_bytes, signed_bytes
 from waypost.federation.kinds.port import PeerPage, PeerProblem, PeerSource
 from waypost.federation.peers import OtherNode, Peer, PeerState, PeerStore
+from waypost.model.events import Event
 from waypost.model.federation import peer_subject
 from waypost.model.times import find_instant, rfc3339_or_none
 from waypost.registry import mirror_rules
@@ -37,6 +38,11 @@ from waypost.trust.keys.public_key import parse_base64_der
 log = logging.getLogger("waypost.peers")
 
 GONE_TYPES = ("withdrawn", "expired")
+_RELEASED = (
+    "local_owner",
+    "other_copy",
+    mirror_rules.ALIAS,
+)  # why an agent was not taken, as long as another one is here
 _OTHER_HISTORY = (
     "It signs another number or digest of agents than those it sends: some are missing, or its history has forked."
 )
@@ -115,6 +121,8 @@ class _Batch:
                 self.park(entry, refusal_reason(refusal))
                 raise
             self.parked.pop(entry.id, None)
+            if decision.outcome == mirror_rules.ALIAS:
+                self.park(entry, mirror_rules.ALIAS)
             return decision
 
         self.commands.append(msgspec.structs.replace(command, decide=decide))
@@ -195,6 +203,8 @@ class Puller:
         self._mismatches = 0
         self._rereads = 0  # of everything, because digests did not match, since the last one that did
         self._progress = _Progress()
+        self._have_holders_gone = False  # agents of others are gone: their names may be free
+        self._released: dict[str, float] = {}  # ids that may be free for agents of this peer, with the time
         self._failures = 0
         self._wake = asyncio.Event()
         self._is_loaded = False
@@ -221,6 +231,40 @@ class Puller:
         self._progress = _Progress()
         self.wake()
 
+    def release(self, event: Event) -> None:
+        """An agent is gone: if it stood in the place of one of this peer, that one is read again, unless it goes, too."""
+        if event.owner == peer_subject(self.name):
+            return
+        self._have_holders_gone = True
+        parked = self._peers.parked(self.name).get(event.id)
+        is_wanted = self._known.get(event.id) is not None if parked is None else parked[1] in _RELEASED
+        if is_wanted and len(self._released) < limits.PEER_PARKED:
+            self._released[event.id] = self._registry.clock.now()
+
+    def refresh(self) -> None:
+        """Read everything again if that brings in agents that were not taken because of others, which are gone."""
+        now = self._registry.clock.now()
+        for name in self._find_lost_aliases():
+            self._released.setdefault(name, now)
+        due = [name for name, at in self._released.items() if now - at >= limits.PEER_REFRESH_SECONDS]
+        for name in due:
+            del self._released[name]
+        find = self._registry.entries.find_named
+        wanted = [name for name in due if self._known.get(name) is not None and find(name) is None]
+        for name in wanted:
+            self._known.remove(name)
+        if wanted:
+            self.restart_snapshot()
+
+    def _find_lost_aliases(self) -> list[str]:
+        """Ids of this peer that were names of records that are gone."""
+        if not self._have_holders_gone:
+            return []
+        self._have_holders_gone = False
+        find = self._registry.entries.find_named
+        parked = self._peers.parked(self.name).items()
+        return [name for name, (_, reason) in parked if reason == mirror_rules.ALIAS and find(name) is None]
+
     async def run(self) -> None:
         try:
             await self._run()
@@ -240,6 +284,7 @@ class Puller:
                 self._is_loaded = False  # another node changes the records meanwhile
                 await self._pause(limits.PEER_LEASE_SECONDS)
                 continue
+            self.refresh()
             try:
                 is_more = await self.pull_once(wait_seconds=self._wait_seconds)
                 if not self._rereads:
@@ -399,9 +444,14 @@ class Puller:
         await self._peers.change(peer_principal(self.name), msgspec.structs.replace(peer, paused=True), "peer-pause")
         raise PeerProblem(f"{reason} Look at it, then `waypost peers resume`.")
 
+    def _is_alias(self, agent_id: str) -> bool:
+        return self._peers.parked(self.name).get(agent_id, ("", ""))[1] == mirror_rules.ALIAS
+
     def _add_entry(self, entry: FeedEntry, copy: _Copy, batch: _Batch) -> None:
         now = self._registry.clock.now()
-        if entry.type in GONE_TYPES:
+        if entry.type in GONE_TYPES and self._is_alias(entry.id):
+            batch.add(entry, Command(keys=(entry.id,), decide=mirror_rules.remove_alias(entry.id, now=now)))
+        elif entry.type in GONE_TYPES:
             revision = 0 if entry.origin is None else entry.origin.revision
             rule = mirror_rules.withdraw_mirrored(entry.id, self.name, revision, entry.type, now=now)
             batch.add(entry, Command(keys=(entry.id,), decide=rule))

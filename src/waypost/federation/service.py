@@ -24,7 +24,7 @@ from waypost.model.federation import peer_of
 from waypost.model.principal import Principal
 from waypost.registry.doctor import PeerFacts
 from waypost.registry.jobs.periodic import ChoreCheck, cancel_all, do_all_chores
-from waypost.registry.ports import OutboundSender
+from waypost.registry.ports import CommittedChange, OutboundSender
 from waypost.registry.registry import Registry
 from waypost.responses.federation import FeedEntry, PeerView
 
@@ -59,6 +59,7 @@ class PeerService:
         self._own: ServiceName | None = None
         self._pulls = False
         self._ended: list[asyncio.Task[None]] = []  # that end by themselves
+        registry.subscribe(self._on_commit)
 
     async def start(self, *, pulls: bool) -> None:
         """Only the process that writes pulls; in a cluster one node pulls from each peer."""
@@ -74,6 +75,12 @@ class PeerService:
         await cancel_all([*self._tasks.values(), *self._ended])
         self._tasks.clear()
         await self.asker.stop()
+
+    def _on_commit(self, committed: CommittedChange) -> None:
+        """An agent that is gone makes room for one of a peer that has the same id."""
+        if committed.registration is None:
+            for puller in self._pullers.values():
+                puller.release(committed.event)
 
     def _reconcile(self) -> None:
         """Follow the peers that are stored, whichever node added or removed them."""

@@ -7,12 +7,14 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
+from service.federation.test_ask import Network
 from support.fake_dns_server import dns_server
-from support.peer_sites import WaypostSite
-from support.service import Bench, profile, service
+from support.peer_sites import WaypostSite, card
+from support.service import NOW, Bench, profile, service
 from support.signing import key_of
 from waypost import limits
 from waypost.errors import FetchFailed, StorageFull
@@ -23,6 +25,8 @@ from waypost.federation.pull import Puller
 from waypost.federation.service import PeerService
 from waypost.model.federation import Federation
 from waypost.model.principal import Principal
+from waypost.protocols.codec import DecodeContext
+from waypost.protocols.dialects import decode_document
 from waypost.registry.mirror_rules import MirroredRecord, peer_principal
 from waypost.registry.ports import Command, FetchPurpose, FetchResponse
 from waypost.registry.publication import Publication
@@ -675,3 +679,108 @@ async def test_a_peer_that_signs_what_it_does_not_send_is_named(tmp_path: Path) 
         await both.pull()
         view = both.puller.view()
         assert (view.complete, view.error, view.state) == (True, None, "current")
+
+
+async def test_a_copy_comes_back_when_the_local_agent_is_gone(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        await both.put("urn:ex:a", name="Theirs")
+        await both.put("urn:ex:b", name="Theirs", bench=both.here, subject="bob")
+        await both.put("urn:ex:b", name="Theirs")
+        await both.pull()
+        await both.put("urn:ex:a", bench=both.here, subject="bob", name="Ours")
+        await both.pull()
+        for agent_id in ("urn:ex:a", "urn:ex:b"):
+            assert (await both.here.as_("bob").delete(f"/api/v1/agents/{agent_id}")).is_success
+        assert await both.ids() == set()
+        both.here.clock.advance(limits.PEER_REFRESH_SECONDS)
+        both.puller.refresh()
+        await both.pull()
+        assert (await both.get("urn:ex:a"))["federation"]["peer"] == "there"
+        assert (await both.get("urn:ex:b"))["federation"]["peer"] == "there"
+        assert both.puller.view().parked == 0
+        requests = len(both.sender.requests)
+        assert (await both.there.as_("alice").delete("/api/v1/agents/urn:ex:a")).is_success
+        await both.pull()
+        both.here.clock.advance(limits.PEER_REFRESH_SECONDS)
+        both.puller.refresh()  # its own withdrawal is no reason to read everything again
+        await both.pull(1)
+        assert all("from=" in request for request in both.sender.requests[requests:])
+        assert await both.ids() == {"urn:ex:b"}
+
+
+CARD = card("twin")
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+async def test_one_card_under_two_ids_is_one_record(tmp_path: Path, order: tuple[int, int]) -> None:
+    """The same document of two registries: the second id becomes an alias, and goes with its origin."""
+    ids = ("https://cards.example/twin.json", "https://twin.example.com/a2a")  # by its address, and by its content
+    urls = ("https://cards.example/twin.json", None)
+    network = Network()
+    async with (
+        service(tmp_path / "0", anonymous_read=True, base_url="http://zero.example") as zero,
+        service(tmp_path / "1", anonymous_read=True, base_url="http://one.example") as one,
+        service(tmp_path / "here", base_url="http://here.example", sender=network) as here,
+    ):
+        network.benches = {"zero.example": zero, "one.example": one}
+        for bench, url in zip((zero, one), urls, strict=True):
+            await register_card(bench, url)
+        peers = here.application.peers
+        for name in ("zero", "one"):
+            await peers.add(ADMIN, PeerRequest(url=f"http://{name}.example", name=name, pull=False))
+        pullers = [peers._pullers[("zero", "one")[number]] for number in order]
+        first, second = (ids[number] for number in order)
+        for puller in pullers:
+            await pull_pages(puller, 2)
+        (entry,) = here.registry.entries
+        assert entry.id == first
+        for agent_id in ids:
+            found = await here.admin().get(f"/api/v1/agents/{quote(agent_id, safe='')}")
+            assert found.json()["id"] == first
+        views = [puller.view() for puller in pullers]
+        assert [view.complete for view in views] == [True, True]
+        assert views[1].parked_reasons == {"alias": 1}
+        origin = (zero, one)[order[0]]
+        assert (await origin.admin().delete(f"/api/v1/agents/{quote(first, safe='')}")).is_success
+        await pull_pages(pullers[0], 1)
+        pullers[1].refresh()
+        here.clock.advance(limits.PEER_REFRESH_SECONDS)
+        pullers[1].refresh()
+        await pull_pages(pullers[1], 2)
+        (entry,) = here.registry.entries
+        assert entry.id == second  # the other registry still has it
+        assert pullers[1].view().parked == 0
+
+
+async def test_an_alias_goes_with_its_origin(tmp_path: Path) -> None:
+    network = Network()
+    async with (
+        service(tmp_path / "0", anonymous_read=True, base_url="http://zero.example") as zero,
+        service(tmp_path / "1", anonymous_read=True, base_url="http://one.example") as one,
+        service(tmp_path / "here", base_url="http://here.example", sender=network) as here,
+    ):
+        network.benches = {"zero.example": zero, "one.example": one}
+        await register_card(one, None)
+        await register_card(zero, "https://cards.example/twin.json")
+        peers = here.application.peers
+        for name in ("one", "zero"):
+            await peers.add(ADMIN, PeerRequest(url=f"http://{name}.example", name=name, pull=False))
+            await pull_pages(peers._pullers[name], 2)
+        alias = quote("https://cards.example/twin.json", safe="")
+        assert (await here.admin().get(f"/api/v1/agents/{alias}")).is_success
+        assert (await zero.admin().delete(f"/api/v1/agents/{alias}")).is_success
+        await pull_pages(peers._pullers["zero"], 1)
+        assert (await here.admin().get(f"/api/v1/agents/{alias}")).status_code == 404
+        assert len(here.registry.entries) == 1
+
+
+async def register_card(bench: Bench, url: str | None) -> None:
+    publication = Publication(
+        dialect="a2a",
+        document=json.dumps(CARD).encode(),
+        decoded=decode_document(json.dumps(CARD).encode(), "a2a", DecodeContext(now=NOW, source_url=url))[2],
+        principal=ADMIN,
+        via="http",
+        source_url=url,
+    )
+    await bench.registry.publish(publication)
