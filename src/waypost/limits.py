@@ -711,7 +711,7 @@ ASK_FAILURES: Final = 3  # one after the other, before a peer is not asked for a
 FEED_READERS: Final = 64  # requests that wait at the feed at the same time
 
 # --- Conformance checks of other services ----------------------------------------------------------
-CONFORMANCE_REQUESTS: Final = 600  # of one run: all checks of all specifications, with those that write, send about 350
+CONFORMANCE_REQUESTS: Final = 600  # of one run: all checks of all specifications, with those that write, send about 450
 CONFORMANCE_SOCKETS: Final = 24  # WebSocket connections of one run
 CONFORMANCE_CLEANUP_REQUESTS: Final = 40  # in addition, to remove throw-away agents after any other bound was reached
 CONFORMANCE_ANSWER_BYTES: Final = 8 * MIB  # of one body; twice the largest response of this service

@@ -470,6 +470,8 @@ class Puller:
                 batch.park(entry, refusal_reason(refusal))
         elif copy is not None:
             batch.park(entry, refusal_reason(copy))
+        elif (parked := self._peers.parked(self.name).get(entry.id)) is not None:
+            batch.park(entry, parked[1])  # it is known, and was not taken
 
     async def _store(self, state: PeerState, page: PeerPage, batch: _Batch, removed: set[str]) -> bool:
         """Store the records of a page and the cursor after it in one commit. Returns whether everything must be read again."""

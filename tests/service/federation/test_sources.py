@@ -185,6 +185,15 @@ async def test_an_mcp_registry_that_misbehaves_is_named(tmp_path: Path, page: An
         assert len(here.registry.entries) == 3
 
 
+async def test_what_was_not_taken_is_told_after_every_reading(tmp_path: Path) -> None:
+    fake = McpFake(3)
+    async with follower(tmp_path, FakeSite(fake.answer), namespaces=("*server-0",)) as (_, puller):
+        for _ in range(2):
+            await pull(puller)
+            assert puller.view().parked_reasons == {"namespace": 2}
+            puller.restart_snapshot()
+
+
 async def test_a_dry_run_reads_all_pages_and_says_what_would_be_taken(tmp_path: Path) -> None:
     """FED-1: its own agents, the policy and local owners count; nothing is stored."""
     fake = McpFake(120)
