@@ -25,7 +25,8 @@ from waypost.federation.feed import ServiceName, SetDigest, SetDigestChange, key
 from waypost.federation.kinds.port import PeerPage, PeerProblem, PeerSource
 from waypost.federation.peers import OtherNode, Peer, PeerState, PeerStore
 from waypost.model.events import Event
-from waypost.model.federation import peer_subject
+from waypost.model.federation import peer_of, peer_subject
+from waypost.model.registration import KEY_FACT, Registration, keys_of
 from waypost.model.times import find_instant, rfc3339_or_none
 from waypost.registry import mirror_rules
 from waypost.registry.jobs.periodic import ChoreCheck, do_all_chores
@@ -263,7 +264,7 @@ class Puller:
         self._have_holders_gone = False
         find = self._registry.entries.find_named
         parked = self._peers.parked(self.name).items()
-        return [name for name, (_, reason) in parked if reason == mirror_rules.ALIAS and find(name) is None]
+        return [name for name, (_, reason) in parked if reason in _RELEASED and find(name) is None]
 
     async def run(self) -> None:
         try:
@@ -364,7 +365,7 @@ class Puller:
             await self._peers.change(peer_principal(self.name), peer, "peer-key")
         if page.starts_over:
             self._seen = set()
-        if peer.has_feed and not page.is_last and page.cursor != state.cursor:
+        if not page.is_last and page.cursor != state.cursor:
             self._read_ahead(peer, page.cursor)
         batch = await self._make_batch(peer, read)
         if self._seen is not None:
@@ -504,11 +505,36 @@ class Puller:
             _raise_our_own(results)
             if any(outcome == "unknown" for _, outcome in batch.outcomes(results)):
                 mismatches = limits.PEER_MISMATCHES  # an earlier change was missed
+            await self._merge_twins(results)
         else:
             self._peers.set_state(self.name, new_state)
         after.apply()
         self._mismatches = mismatches
         return mismatches >= limits.PEER_MISMATCHES
+
+    async def _merge_twins(self, results: Sequence[CommandResult | WaypostError]) -> None:
+        """A verified copy may be an agent that is here under another id, signed by the same key."""
+        for result in results:
+            copy = None if isinstance(result, WaypostError) else result.registration
+            if copy is None or copy.owner != peer_subject(self.name):
+                continue
+            for key_id in keys_of(copy):
+                entries = self._registry.entries
+                ids = [each for each in entries.ids_of(entries.with_fact(KEY_FACT, key_id)) if each != copy.id]
+                for other in await self._registry.registrations(ids[: limits.PEER_TWINS]):
+                    await self._merge(copy, other)
+
+    async def _merge(self, copy: Registration, other: Registration) -> None:
+        kept = mirror_rules.find_standing(copy, other)
+        if kept is None:
+            return
+        gone, now = copy if kept is other else other, self._registry.clock.now()
+        peer, etag = peer_of(gone.owner) or "", "" if gone.federation is None else gone.federation.etag
+        remove = mirror_rules.withdraw_mirrored(gone.id, peer, 0, "other id", now=now)
+        rename = mirror_rules.add_alias(gone.id, kept.id, self.name, now=now)
+        commands = (Command(keys=(gone.id,), decide=remove), Command(keys=(kept.id, gone.id), decide=rename))
+        _raise_our_own(await self._registry.execute_all(commands))
+        await self._peers.park(peer, gone.id, etag, mirror_rules.ALIAS)
 
     def _doubt_of(self, state: PeerState, unreadable: int) -> str:
         """What is wrong although pages are read."""

@@ -18,7 +18,7 @@ from waypost.model.federation import Federation, peer_of, peer_subject
 from waypost.model.names import equivalent_ids, is_same_id
 from waypost.model.principal import Principal
 from waypost.model.record import record_bytes
-from waypost.model.registration import Registration, merge_sources, verdicts_of
+from waypost.model.registration import Registration, keys_of, merge_sources, verdicts_of
 from waypost.model.verdict import Verdict, level_of
 from waypost.registry.audit_trail import audit_entry_by
 from waypost.registry.ownership import decide_ownership
@@ -112,6 +112,47 @@ def _renamed(current: Registration, aliases: tuple[str, ...], now: float) -> Reg
     return RegistrationChange(
         type="updated", at=now, registration=registration, before=current.scopes, replaced=current, document=document
     )
+
+
+def find_standing(copy: Registration, other: Registration) -> Registration | None:
+    """Of two records of one agent, the one that stays; None if they are two agents.
+
+    One agent has a key in common that is bound here, an endpoint and a name. The endpoint alone may be a gateway for several
+    agents of one publisher, and two ids at one origin are two agents, because it says so.
+    """
+    is_twin = (
+        level_of(verdicts_of(copy)) == level_of(verdicts_of(other)) == "verified"
+        and not set(keys_of(copy)).isdisjoint(keys_of(other))
+        and copy.record.name.casefold() == other.record.name.casefold()
+        and not _endpoints(copy).isdisjoint(_endpoints(other))
+    )
+    if not is_twin or copy.federation is None:
+        return None
+    if other.federation is None or peer_of(other.owner) is None:
+        return other
+    if other.federation.service_id == copy.federation.service_id:
+        return None
+    ranks = [_authority(each.federation, verdicts_of(each)) for each in (copy, other) if each.federation is not None]
+    return copy if ranks[0] > ranks[1] else other
+
+
+def _endpoints(registration: Registration) -> set[str]:
+    return {binding.endpoint for binding in registration.record.bindings}
+
+
+def add_alias(name: str, agent_id: str, peer: str, *, now: float) -> Rule:
+    """Make the id of a record that was removed a name of the one that stands for it."""
+
+    def decide(state: StoreState) -> Decision:
+        current = state.registrations.get(agent_id)
+        if current is None:
+            return Decision(outcome="already")
+        entry = audit_entry_by(
+            peer_principal(peer), ALIAS, now=now, object=agent_id, outcome="done", via=PEER_VIA, detail=name
+        )
+        return msgspec.structs.replace(_add_alias(name, current, state, now), audit=(entry,))
+
+    return decide
 
 
 def remove_alias(name: str, *, now: float) -> Rule:

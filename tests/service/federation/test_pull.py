@@ -784,3 +784,66 @@ async def register_card(bench: Bench, url: str | None) -> None:
         source_url=url,
     )
     await bench.registry.publish(publication)
+
+
+@pytest.mark.parametrize(
+    ("members", "expected"),
+    [({}, 1), ({"name": "Somebody else"}, 2), ({"endpoint": "https://else.example.com/"}, 2), ({"key": 2}, 2)],
+    ids=["one agent", "another name", "another endpoint", "another key"],
+)
+async def test_a_bound_key_and_an_endpoint_make_one_agent(
+    tmp_path: Path, members: dict[str, Any], expected: int
+) -> None:
+    """Two registries know it under different ids, and both ids are bound to its key here."""
+    network, ids = Network(), ("urn:ex:first", "urn:ex:second")
+    async with (
+        service(tmp_path / "0", anonymous_read=True, base_url="http://zero.example") as zero,
+        service(tmp_path / "1", anonymous_read=True, base_url="http://one.example") as one,
+        service(tmp_path / "here", base_url="http://here.example", sender=network) as here,
+    ):
+        network.benches = {"zero.example": zero, "one.example": one}
+        peers = here.application.peers
+        for number, (name, bench) in enumerate((("zero", zero), ("one", one))):
+            chosen = members if number else {}
+            key = key_of(number=chosen.get("key", 1))
+            endpoint = chosen.get("endpoint", "https://one.example.com/")
+            binding = {"protocol": "https", "endpoint": endpoint}
+            document = profile(ids[number], name=chosen.get("name", "Same"), bindings=[binding])
+            answer = await bench.admin().post("/api/v1/agents", json=sign_profile(document, key))
+            assert answer.is_success, answer.text
+            pinned = {"agent_id": ids[number], "public_key": key.public.pem()}
+            assert (await here.admin().post("/api/v1/keys", json=pinned)).is_success
+            await peers.add(ADMIN, PeerRequest(url=f"http://{name}.example", name=name, pull=False))
+            await pull_pages(peers._pullers[name], 2)
+        assert len(here.registry.entries) == expected
+        second = (await here.admin().get(f"/api/v1/agents/{ids[1]}")).json()["id"]
+        assert second == ids[0] if expected == 1 else ids[1]
+        assert peers.show("one").parked_reasons == ({"alias": 1} if expected == 1 else {})
+        assert peers.show("one").complete
+        assert (await zero.admin().delete(f"/api/v1/agents/{ids[0]}")).is_success
+        await pull_pages(peers._pullers["zero"], 1)
+        puller = peers._pullers["one"]
+        puller.refresh()
+        here.clock.advance(limits.PEER_REFRESH_SECONDS)
+        puller.refresh()
+        await pull_pages(puller, 2)
+        assert [entry.id for entry in here.registry.entries] == [ids[1]]  # its own registry still has it
+
+
+async def test_a_proven_copy_of_a_local_agent_is_a_name_of_it(tmp_path: Path) -> None:
+    key = key_of(number=1)
+    async with pair(tmp_path) as both:
+        for bench, agent_id in ((both.here, "urn:ex:ours"), (both.there, "urn:ex:theirs")):
+            pinned = {"agent_id": agent_id, "public_key": key.public.pem()}
+            assert (await both.here.admin().post("/api/v1/keys", json=pinned)).is_success
+            document = sign_profile(profile(agent_id, name="Same"), key)
+            assert (await bench.as_("owner").post("/api/v1/agents", json=document)).is_success
+        await both.pull()
+        assert await both.ids() == {"urn:ex:ours"}
+        assert (await both.get("urn:ex:theirs"))["id"] == "urn:ex:ours"
+        assert "federation" not in await both.get("urn:ex:ours")
+        trail = (await both.here.admin().get("/api/v1/audit?action=alias")).json()["entries"]
+        assert [(entry["object"], entry["subject"]) for entry in trail] == [("urn:ex:ours", "urn:waypost:peer:there")]
+        assert (await both.there.admin().delete("/api/v1/agents/urn:ex:theirs")).is_success
+        await both.pull()
+        assert await both.ids() == {"urn:ex:ours"}
