@@ -666,6 +666,7 @@ PEER_SLICE: Final = 32  # records that are decoded before other work runs
 PEER_PAGES: Final = (
     50_000  # of one reading, which then has no end: half a minute of empty pages, or 5 million MCP servers
 )
+PEER_PROBE_SECONDS: Final = 20.0  # to find out what a peer is: less than clients wait, with the preview
 PEER_PREVIEW_SECONDS: Final = 5.0  # that a dry run reads
 PEER_SAMPLE: Final = 10  # ids that a dry run shows
 PEER_REFRESH_SECONDS: Final = (

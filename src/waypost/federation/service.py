@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableSequence, Sequence
 from typing import Final
 
 import msgspec
@@ -250,14 +250,15 @@ class PeerService:
     async def _probe(self, peer: Peer) -> tuple[str, PeerPage]:
         """The kind of a peer and its first page. Without a kind, each one is tried."""
         self._sender.check(peer.url, "feed")
-        problems = []
-        for kind in (peer.kind,) if peer.kind else self._kinds.probed(peer.url):
-            try:
-                return kind, await self._read_first(peer, kind)
-            except PeerProblem as problem:
-                problems.append(str(problem))
-                if isinstance(problem, PeerRefusal):
-                    break  # its public catalog alone is not what was meant
+        problems: MutableSequence[str] = []
+        try:
+            async with asyncio.timeout(limits.PEER_PROBE_SECONDS):
+                found = await self._try_kinds(peer, problems)
+        except TimeoutError:
+            found = None
+            problems.insert(0, f"It gave no usable answer within {limits.PEER_PROBE_SECONDS:g} s.")
+        if found is not None:
+            return found
         raise FetchFailed(
             f"{peer.url} is not a registry that can be followed: {problems[0]}",
             path="$.url",
@@ -265,6 +266,16 @@ class PeerService:
             "with an index in the DNS. The setting allow_cidrs permits private networks.",
             details={"reason": "not_a_peer"},
         )
+
+    async def _try_kinds(self, peer: Peer, problems: MutableSequence[str]) -> tuple[str, PeerPage] | None:
+        for kind in (peer.kind,) if peer.kind else self._kinds.probed(peer.url):
+            try:
+                return kind, await self._read_first(peer, kind)
+            except PeerProblem as problem:
+                problems.append(str(problem))
+                if isinstance(problem, PeerRefusal):
+                    break  # its public catalog alone is not what was meant
+        return None
 
     async def _read_first(self, peer: Peer, kind: str) -> PeerPage:
         page = await self._kinds.sources[kind].read(peer, None, wait_seconds=0, limit=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -209,6 +210,21 @@ async def test_a_dry_run_reads_all_pages_and_says_what_would_be_taken(tmp_path: 
         assert len(view.sample) == limits.PEER_SAMPLE
         assert peers.list() == ()
         assert len(here.registry.entries) == 1
+
+
+async def test_a_peer_that_hangs_is_refused_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not after the timeouts of every kind, one after the other: the admin waits for the reason."""
+    monkeypatch.setattr(limits, "PEER_PROBE_SECONDS", 0.1)
+
+    class Hanging(FakeSite):
+        async def send(self, *_: Any, **__: Any) -> FetchResponse:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    async with service(tmp_path, sender=Hanging(McpFake(1).answer)) as here:
+        adding = here.application.peers.add(ADMIN, PeerRequest(url="http://other.example"))
+        with pytest.raises(FetchFailed, match="no usable answer within"):
+            await asyncio.wait_for(adding, 20)
 
 
 async def test_a_dry_run_of_a_peer_without_an_end_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
