@@ -672,6 +672,9 @@ PEER_SAMPLE: Final = 10  # ids that a dry run shows
 PEER_REFRESH_SECONDS: Final = (
     5.0  # after an agent is gone here, until that of a peer is read again: it may be gone, too
 )
+PEER_REFRESH_PAUSE_SECONDS: Final = (
+    60.0  # between two such readings: somebody may register and withdraw one id for ever
+)
 PEER_TWINS: Final = 32  # agents signed by one key that are compared with a copy
 PEER_REREADS: Final = 3  # of everything, because agents are missing, before the peer is left alone for a while
 PEER_CURSORS: Final = 4096  # that are remembered, to notice when they come back

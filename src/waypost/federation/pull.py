@@ -206,6 +206,7 @@ class Puller:
         self._progress = _Progress()
         self._have_holders_gone = False  # agents of others are gone: their names may be free
         self._released: dict[str, float] = {}  # ids that may be free for agents of this peer, with the time
+        self._refresh_after = 0.0
         self._failures = 0
         self._wake = asyncio.Event()
         self._is_loaded = False
@@ -247,6 +248,8 @@ class Puller:
         now = self._registry.clock.now()
         for name in self._find_lost_aliases():
             self._released.setdefault(name, now)
+        if now < self._refresh_after:
+            return
         due = [name for name, at in self._released.items() if now - at >= limits.PEER_REFRESH_SECONDS]
         for name in due:
             del self._released[name]
@@ -255,6 +258,7 @@ class Puller:
         for name in wanted:
             self._known.remove(name)
         if wanted:
+            self._refresh_after = now + limits.PEER_REFRESH_PAUSE_SECONDS
             self.restart_snapshot()
 
     def _find_lost_aliases(self) -> list[str]:

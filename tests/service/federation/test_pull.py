@@ -708,6 +708,25 @@ async def test_a_copy_comes_back_when_the_local_agent_is_gone(tmp_path: Path) ->
         assert await both.ids() == {"urn:ex:b"}
 
 
+async def test_everything_is_read_again_for_freed_agents_now_and_then_only(tmp_path: Path) -> None:
+    """Who registers and withdraws an id of a peer for ever costs one reading a minute."""
+    async with pair(tmp_path) as both:
+        await both.put("urn:ex:a")
+        await both.pull()
+        for expected in (1, 0):
+            await both.put("urn:ex:a", bench=both.here, subject="bob")
+            assert (await both.here.as_("bob").delete("/api/v1/agents/urn:ex:a")).is_success
+            both.sender.requests.clear()
+            both.here.clock.advance(limits.PEER_REFRESH_SECONDS)
+            both.puller.refresh()
+            await both.pull(2)
+            assert sum("from=" not in request for request in both.sender.requests) == expected
+        both.here.clock.advance(limits.PEER_REFRESH_PAUSE_SECONDS)
+        both.puller.refresh()
+        await both.pull(2)
+        assert await both.ids() == {"urn:ex:a"}
+
+
 CARD = card("twin")
 
 
