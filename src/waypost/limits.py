@@ -663,6 +663,21 @@ PEER_NAMESPACES: Final = 64
 PEER_PAGE: Final = 1000  # records in a page of the feed
 PEER_PAGE_MAX: Final = 2000
 PEER_SLICE: Final = 32  # records that are decoded before other work runs
+PEER_PAGES: Final = (
+    50_000  # of one reading, which then has no end: half a minute of empty pages, or 5 million MCP servers
+)
+PEER_PROBE_SECONDS: Final = 20.0  # to find out what a peer is: less than clients wait, with the preview
+PEER_PREVIEW_SECONDS: Final = 5.0  # that a dry run reads
+PEER_SAMPLE: Final = 10  # ids that a dry run shows
+PEER_REFRESH_SECONDS: Final = (
+    5.0  # after an agent is gone here, until that of a peer is read again: it may be gone, too
+)
+PEER_REFRESH_PAUSE_SECONDS: Final = (
+    60.0  # between two such readings: somebody may register and withdraw one id for ever
+)
+PEER_TWINS: Final = 32  # agents signed by one key that are compared with a copy
+PEER_REREADS: Final = 3  # of everything, because agents are missing, before the peer is left alone for a while
+PEER_CURSORS: Final = 4096  # that are remembered, to notice when they come back
 PEER_LEASE_SECONDS: Final = 2.0  # between two looks whether this node of a cluster is to pull
 PEER_WAIT_SECONDS: Final = 5.0  # a long poll: short, so that a dead connection is noticed soon
 PEER_WAIT_MAX_SECONDS: Final = 30.0
@@ -701,7 +716,7 @@ ASK_FAILURES: Final = 3  # one after the other, before a peer is not asked for a
 FEED_READERS: Final = 64  # requests that wait at the feed at the same time
 
 # --- Conformance checks of other services ----------------------------------------------------------
-CONFORMANCE_REQUESTS: Final = 600  # of one run: all checks of all specifications, with those that write, send about 350
+CONFORMANCE_REQUESTS: Final = 600  # of one run: all checks of all specifications, with those that write, send about 450
 CONFORMANCE_SOCKETS: Final = 24  # WebSocket connections of one run
 CONFORMANCE_CLEANUP_REQUESTS: Final = 40  # in addition, to remove throw-away agents after any other bound was reached
 CONFORMANCE_ANSWER_BYTES: Final = 8 * MIB  # of one body; twice the largest response of this service

@@ -261,6 +261,102 @@ async def test_catalogs_are_found_in_the_order_of_the_specification(missing: int
     assert [each.id for each in page.entries] == [f"urn:air:example.com:agent:{ways[0]}"]
 
 
+class _Registry(ArdSite):
+    """An ARD registry that lists its agents in pages of two."""
+
+    def __init__(self, names: list[str], *, has_catalog: bool = True) -> None:
+        super().__init__()
+        self.names = names
+        self.has_catalog = has_catalog
+        self.broken_pages: dict[str, int] = {}  # token -> status
+        self.next_token: dict[str, str] = {}
+
+    def answer(self, path: str, query: dict[str, str], headers: dict[str, str]):  # type: ignore[no-untyped-def]
+        if path == "/.well-known/ai-catalog.json" and self.has_catalog:
+            registry = catalog_entry("registry", type="application/ai-registry+json", url="/ard/")
+            status = 304 if headers.get("If-None-Match") == '"c"' else 200
+            return status, {"etag": '"c"'}, {"specVersion": "1.0", "entries": [catalog_entry("one"), registry]}
+        if path == "/ard/search":
+            return 200, {}, {"results": []}
+        if path != "/ard/agents":
+            return 404, {}, b""
+        token = query.get("pageToken", "")
+        if token in self.broken_pages:
+            return self.broken_pages[token], {}, b""
+        start = int(token or 0)
+        items = [catalog_entry(name) for name in self.names[start : start + 2]]
+        page = {"items": items, "total": len(self.names)}
+        if start + 2 < len(self.names):
+            page["pageToken"] = self.next_token.get(token, str(start + 2))  # type: ignore[assignment]
+        etag = f'"{hashlib.sha256(str(page).encode()).hexdigest()[:8]}"'
+        return (304 if headers.get("If-None-Match") == etag else 200), {"etag": etag}, page
+
+
+def names_in(page: PeerPage) -> list[str]:
+    return sorted(each.id.rsplit(":", 1)[1] for each in page.entries)
+
+
+@pytest.mark.req("ARD-11")
+async def test_the_list_of_a_registry_is_read_beside_its_catalog() -> None:
+    site = _Registry(["one", "two", "three", "four", "five"])
+    first = await read(site)
+    assert names_in(first) == ["five", "four", "one", "three", "two"]
+    assert first.ends_snapshot
+    site.requests.clear()
+    again = await read(site, first.cursor)
+    assert (again.entries, again.starts_over, len(site.requests)) == ((), False, 4)  # the catalog and three pages
+    site.names = ["one", "two"]
+    later = await read(site, first.cursor)
+    assert (names_in(later), later.ends_snapshot) == (["one", "two"], True)
+
+
+@pytest.mark.parametrize("status", [404, 501, 500, 401])
+async def test_a_registry_need_not_have_a_list(status: int) -> None:
+    site = _Registry(["two"])
+    site.broken_pages = {"": status}
+    page = await read(site)
+    assert (names_in(page), page.ends_snapshot, page.bad) == (["one"], True, 0)
+
+
+@pytest.mark.parametrize("token", ["", "2"])
+async def test_a_list_that_fails_ends_no_snapshot(token: str) -> None:
+    """FED-12: what it lacks is not gone."""
+    site = _Registry(["one", "two", "three"])
+    first = await read(site)
+    site.names.append("four")
+    site.broken_pages = {token: 500}
+    page = await read(site, first.cursor)
+    assert (page.ends_snapshot, page.bad) == (False, 1)
+
+
+async def test_a_registry_without_a_catalog_is_recognised_by_its_list() -> None:
+    site = _Registry(["one", "two", "three"], has_catalog=False)
+    site.url = "https://peer.example/ard"
+    kinds = kinds_of(site)
+    for kind in kinds.probed(site.url):
+        try:
+            page = await kinds.sources[kind].read(peer_of(site), None, wait_seconds=0, limit=1)
+        except PeerProblem:
+            continue
+        break
+    assert (kind, names_in(page), page.search_url) == ("ard", ["one", "three", "two"], site.url)  # type: ignore[arg-type, union-attr]
+    site.names.pop()
+    later = await read(site, page.cursor)  # type: ignore[union-attr]
+    assert (names_in(later), later.ends_snapshot) == (["one", "two"], True)
+    site.names, site.next_token = ["one", "two", "three", "four", "five"], {"": "2", "2": "2"}
+    with pytest.raises(PeerProblem, match="circle"):
+        await read(site, later.cursor)
+
+
+async def test_a_registry_that_only_searches_can_be_asked_and_not_pulled() -> None:
+    site = _Registry([], has_catalog=False)
+    site.url, site.broken_pages = "https://peer.example/ard", {"": 501}
+    page = await read(site, ask=True, pull=False)
+    assert (page.entries, page.search_url) == ((), site.url)
+    with pytest.raises(PeerProblem, match="no AI Catalog"):
+        await read(site)
+
+
 async def test_redirects_are_followed_within_a_site_only() -> None:
     class Moved(CatalogSite):
         target = "/new.json"

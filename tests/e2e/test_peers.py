@@ -81,6 +81,7 @@ def test_two_registries_from_the_command_line(tmp_path: Path, capsys: pytest.Cap
         (peer,) = json.loads(capsys.readouterr().out)
         assert {"name", "url", "kind", "state", "last_contact", "lag_seconds", "records", "error"} <= set(peer)
         assert (peer["name"], peer["kind"], peer["records"], peer["error"]) == ("there", "waypost", 3, None)
+        assert (peer["pull"], peer["ask"], peer["reexport"], peer["namespaces"]) == (True, False, False, [])
         assert main(["peers", "pause", "there", *at]) == 0
         assert main(["peers", "show", "there", *at]) == 0
         assert "paused" in capsys.readouterr().out

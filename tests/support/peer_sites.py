@@ -117,6 +117,7 @@ class WaypostSite(PeerSite):
         self.service_id = "urn:uuid:00000000-0000-4000-8000-000000000001"
         self.cursor: str | None = None  # instead of one that moves
         self.lines: list[bytes] = []  # after those of the agents
+        self.is_more = False  # these are not all of its agents
         self.answers = 0
 
     def answer(self, path: str, query: dict[str, str], headers: dict[str, str]) -> tuple[int, dict[str, str], Any]:
@@ -132,8 +133,9 @@ class WaypostSite(PeerSite):
             at="2026-05-28T00:00:00Z",
             service=URL,
             service_id=self.service_id,
+            snapshot=self.is_more,
             count=len(self.names),
-            digest=f"{total % (1 << 256):064x}",
+            digest=None if self.is_more else f"{total % (1 << 256):064x}",
             key=base64.b64encode(key.public.spki).decode(),
         )
         signature = base64.b64encode(key.sign(signed_bytes(bookmark))).decode()

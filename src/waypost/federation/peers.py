@@ -298,6 +298,13 @@ class PeerStore:
         """Records of a peer that were not taken: id -> etag, reason."""
         return self._parked.get(name, {})
 
+    async def park(self, name: str, agent_id: str, etag: str, reason: str) -> None:
+        """Note a record that was taken and is kept no longer."""
+        parked = {**self.parked(name), agent_id: (etag, reason)}
+        if name in self._peers and len(parked) <= limits.PEER_PARKED:
+            self._parked[name] = parked
+            await self._save({_PARKED_NOTES + name: msgspec.json.encode(parked)})
+
     async def commit_page(
         self,
         name: str,

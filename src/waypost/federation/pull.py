@@ -24,7 +24,9 @@ from waypost.federation.copies import ParkedRecord, decode_copy
 from waypost.federation.feed import ServiceName, SetDigest, SetDigestChange, key_change_bytes, signed_bytes
 from waypost.federation.kinds.port import PeerPage, PeerProblem, PeerSource
 from waypost.federation.peers import OtherNode, Peer, PeerState, PeerStore
-from waypost.model.federation import peer_subject
+from waypost.model.events import Event
+from waypost.model.federation import peer_of, peer_subject
+from waypost.model.registration import KEY_FACT, Registration, keys_of
 from waypost.model.times import find_instant, rfc3339_or_none
 from waypost.registry import mirror_rules
 from waypost.registry.jobs.periodic import ChoreCheck, do_all_chores
@@ -36,7 +38,15 @@ from waypost.trust.keys.public_key import parse_base64_der
 
 log = logging.getLogger("waypost.peers")
 
-_GONE = ("withdrawn", "expired")
+GONE_TYPES = ("withdrawn", "expired")
+_RELEASED = (
+    "local_owner",
+    "other_copy",
+    mirror_rules.ALIAS,
+)  # why an agent was not taken, as long as another one is here
+_OTHER_HISTORY = (
+    "It signs another number or digest of agents than those it sends: some are missing, or its history has forked."
+)
 
 
 def verify_bookmark(bookmark: FeedBookmark, pinned: str) -> None:
@@ -84,10 +94,10 @@ class _ReadPage(NamedTuple):
 
 def _is_without_documents(entry: FeedEntry) -> bool:
     """Whether an entry tells the end of an agent, or of its lease, only."""
-    return entry.type in _GONE or (entry.type == "renewed" and not entry.documents)
+    return entry.type in GONE_TYPES or (entry.type == "renewed" and not entry.documents)
 
 
-def _reason_of(refusal: ParkedRecord | WaypostError) -> str:
+def refusal_reason(refusal: ParkedRecord | WaypostError) -> str:
     if isinstance(refusal, ParkedRecord):
         return refusal.reason
     return str(refusal.details.get("reason") or refusal.code)
@@ -109,9 +119,11 @@ class _Batch:
             try:
                 decision = command.decide(state)
             except WaypostError as refusal:
-                self.park(entry, _reason_of(refusal))
+                self.park(entry, refusal_reason(refusal))
                 raise
             self.parked.pop(entry.id, None)
+            if decision.outcome == mirror_rules.ALIAS:
+                self.park(entry, mirror_rules.ALIAS)
             return decision
 
         self.commands.append(msgspec.structs.replace(command, decide=decide))
@@ -121,6 +133,50 @@ class _Batch:
         """The outcome of each command, `refused` for one that was."""
         for entry, result in zip(self._entries, results, strict=False):
             yield entry, "refused" if isinstance(result, WaypostError) else result.outcome
+
+
+class _Progress:
+    """Notices a peer that would be read for ever: its cursors come back, it repeats its agents, or it does not end."""
+
+    def __init__(self) -> None:
+        self._cursors: dict[str, None] = {}  # the last ones, in their order
+        self._clear()
+
+    def _clear(self) -> None:
+        self._pages = 0  # since the last one with nothing after it
+        self._entries = 0
+        self._ids: set[str] = set()
+
+    def check(self, peer: Peer, cursor: str | None, page: PeerPage) -> None:
+        """`cursor` is where the page was read. Raises PeerProblem."""
+        is_followed = not page.is_last or (peer.has_feed and page.entries)
+        if is_followed and page.cursor is not None:
+            if page.cursor == cursor:
+                raise PeerProblem("Its cursor does not move.")
+            if page.cursor in self._cursors and not page.starts_over:
+                raise PeerProblem("Its cursor goes round in a circle.")
+        if not page.is_last and self._is_endless:
+            raise PeerProblem("It goes on without an end, or repeats its agents.")
+
+    @property
+    def _is_endless(self) -> bool:
+        return self._pages > limits.PEER_PAGES or self._entries > 2 * (len(self._ids) + limits.PEER_PAGE)
+
+    def add(self, peer: Peer, page: PeerPage) -> None:
+        """A page that was stored: one that was not is read again, at the same cursor."""
+        if page.starts_over or (page.is_last and not peer.has_feed):
+            self._cursors.clear()
+        if page.starts_over or page.is_last:
+            self._clear()
+        if page.cursor is not None:
+            self._cursors[page.cursor] = None
+            if len(self._cursors) > limits.PEER_CURSORS:
+                del self._cursors[next(iter(self._cursors))]
+        if not page.is_last:
+            self._pages += 1
+        if not page.ends_snapshot:  # later changes may be of the same agents
+            self._entries += len(page.entries)
+            self._ids.update(entry.id for entry in page.entries)
 
 
 class Puller:
@@ -146,6 +202,11 @@ class Puller:
         self._seen: set[str] | None = None  # ids of the snapshot that is being read
         self._missing: set[str] = set()  # ids that the last complete snapshot lacked
         self._mismatches = 0
+        self._rereads = 0  # of everything, because digests did not match, since the last one that did
+        self._progress = _Progress()
+        self._have_holders_gone = False  # agents of others are gone: their names may be free
+        self._released: dict[str, float] = {}  # ids that may be free for agents of this peer, with the time
+        self._refresh_after = 0.0
         self._failures = 0
         self._wake = asyncio.Event()
         self._is_loaded = False
@@ -167,6 +228,48 @@ class Puller:
         """Pull now, whatever the backoff or the pause is."""
         self._wake.set()
 
+    def retry(self) -> None:
+        """Pull now, because an admin looked: what the peer did before does not count."""
+        self._progress = _Progress()
+        self.wake()
+
+    def release(self, event: Event) -> None:
+        """An agent is gone: if it stood in the place of one of this peer, that one is read again, unless it goes, too."""
+        if event.owner == peer_subject(self.name):
+            return
+        self._have_holders_gone = True
+        parked = self._peers.parked(self.name).get(event.id)
+        is_wanted = self._known.get(event.id) is not None if parked is None else parked[1] in _RELEASED
+        if is_wanted and len(self._released) < limits.PEER_PARKED:
+            self._released[event.id] = self._registry.clock.now()
+
+    def refresh(self) -> None:
+        """Read everything again if that brings in agents that were not taken because of others, which are gone."""
+        now = self._registry.clock.now()
+        for name in self._find_lost_aliases():
+            self._released.setdefault(name, now)
+        if now < self._refresh_after:
+            return
+        due = [name for name, at in self._released.items() if now - at >= limits.PEER_REFRESH_SECONDS]
+        for name in due:
+            del self._released[name]
+        find = self._registry.entries.find_named
+        wanted = [name for name in due if self._known.get(name) is not None and find(name) is None]
+        for name in wanted:
+            self._known.remove(name)
+        if wanted:
+            self._refresh_after = now + limits.PEER_REFRESH_PAUSE_SECONDS
+            self.restart_snapshot()
+
+    def _find_lost_aliases(self) -> list[str]:
+        """Ids of this peer that were names of records that are gone."""
+        if not self._have_holders_gone:
+            return []
+        self._have_holders_gone = False
+        find = self._registry.entries.find_named
+        parked = self._peers.parked(self.name).items()
+        return [name for name, (_, reason) in parked if reason in _RELEASED and find(name) is None]
+
     async def run(self) -> None:
         try:
             await self._run()
@@ -186,9 +289,11 @@ class Puller:
                 self._is_loaded = False  # another node changes the records meanwhile
                 await self._pause(limits.PEER_LEASE_SECONDS)
                 continue
+            self.refresh()
             try:
                 is_more = await self.pull_once(wait_seconds=self._wait_seconds)
-                self._failures = 0
+                if not self._rereads:
+                    self._failures = 0
             except PeerProblem as problem:
                 await self._fail(str(problem))
             except OtherNode:
@@ -257,13 +362,14 @@ class Puller:
             self.restart_snapshot()
             return True
         page = read.page
-        self._check_page(peer, state, page)
+        self._check_page(state, page)
+        self._progress.check(peer, state.cursor, page)
         if page.bookmark is not None and peer.key and page.bookmark.key != peer.key:
             peer = msgspec.structs.replace(peer, key=page.bookmark.key)  # its old key introduced it
             await self._peers.change(peer_principal(self.name), peer, "peer-key")
         if page.starts_over:
             self._seen = set()
-        if peer.has_feed and not page.is_last and page.cursor != state.cursor:
+        if not page.is_last and page.cursor != state.cursor:
             self._read_ahead(peer, page.cursor)
         batch = await self._make_batch(peer, read)
         if self._seen is not None:
@@ -271,9 +377,16 @@ class Puller:
         removed: set[str] = set()
         if self._seen is not None and page.ends_snapshot:
             removed = await self._finish_snapshot(peer, page)
+        is_lacking = self._mismatches >= limits.PEER_MISMATCHES  # read once more before anything is removed
         is_doubtful = await self._store(state, page, batch, removed)
+        self._progress.add(peer, page)
         if is_doubtful:
             self.restart_snapshot()
+            self._rereads += 1
+            if self._rereads > (limits.PEER_REREADS if is_lacking else 1):  # once more would not help, and never end
+                raise PeerProblem(_OTHER_HISTORY)
+        elif self.is_complete:
+            self._rereads = 0
         return is_doubtful or not page.is_last
 
     async def _read(self, peer: Peer, cursor: str | None, wait_seconds: float) -> _ReadPage | None:
@@ -313,18 +426,16 @@ class Puller:
         except (ParkedRecord, WaypostError) as refusal:
             return refusal
 
-    def _check_page(self, peer: Peer, state: PeerState, page: PeerPage) -> None:
+    def _check_page(self, state: PeerState, page: PeerPage) -> None:
         if page.service_id == self._own.id:
             raise PeerProblem("It is this registry itself.")
         if state.service_id and page.service_id != state.service_id:
             raise PeerProblem("Another registry answers at its address: remove the peer and add it again.")
-        if peer.has_feed and state.cursor == page.cursor and page.entries:
-            raise PeerProblem("Its cursor does not move.")
 
     async def _make_batch(self, peer: Peer, read: _ReadPage) -> _Batch:
         """A command for each change of a page."""
         batch, entries = _Batch(), read.page.entries
-        new = {entry.id for entry in entries if entry.type not in _GONE and self._known.get(entry.id) is None}
+        new = {entry.id for entry in entries if entry.type not in GONE_TYPES and self._known.get(entry.id) is None}
         if self._known.count + len(new) > peer.max_records:
             await self._stop_peer(peer, f"It has more than {peer.max_records} records: it is paused.")
         for place, (entry, copy) in enumerate(zip(entries, read.copies, strict=True)):
@@ -338,9 +449,14 @@ class Puller:
         await self._peers.change(peer_principal(self.name), msgspec.structs.replace(peer, paused=True), "peer-pause")
         raise PeerProblem(f"{reason} Look at it, then `waypost peers resume`.")
 
+    def _is_alias(self, agent_id: str) -> bool:
+        return self._peers.parked(self.name).get(agent_id, ("", ""))[1] == mirror_rules.ALIAS
+
     def _add_entry(self, entry: FeedEntry, copy: _Copy, batch: _Batch) -> None:
         now = self._registry.clock.now()
-        if entry.type in _GONE:
+        if entry.type in GONE_TYPES and self._is_alias(entry.id):
+            batch.add(entry, Command(keys=(entry.id,), decide=mirror_rules.remove_alias(entry.id, now=now)))
+        elif entry.type in GONE_TYPES:
             revision = 0 if entry.origin is None else entry.origin.revision
             rule = mirror_rules.withdraw_mirrored(entry.id, self.name, revision, entry.type, now=now)
             batch.add(entry, Command(keys=(entry.id,), decide=rule))
@@ -356,16 +472,18 @@ class Puller:
             try:
                 batch.add(entry, self._registry.mirror_command(copy))
             except WaypostError as refusal:
-                batch.park(entry, _reason_of(refusal))
+                batch.park(entry, refusal_reason(refusal))
         elif copy is not None:
-            batch.park(entry, _reason_of(copy))
+            batch.park(entry, refusal_reason(copy))
+        elif (parked := self._peers.parked(self.name).get(entry.id)) is not None:
+            batch.park(entry, parked[1])  # it is known, and was not taken
 
     async def _store(self, state: PeerState, page: PeerPage, batch: _Batch, removed: set[str]) -> bool:
         """Store the records of a page and the cursor after it in one commit. Returns whether everything must be read again."""
         now = self._registry.clock.now()
         after = SetDigestChange(self._known)
         for entry in page.entries:
-            if entry.type in _GONE:
+            if entry.type in GONE_TYPES:
                 after.remove(entry.id)
             elif entry.type != "renewed" or self._known.get(entry.id) is not None:
                 after.put(entry.id, entry.etag)
@@ -381,7 +499,7 @@ class Puller:
             current_at=now if page.is_last else state.current_at,
             service_id=page.service_id,
             is_complete=is_complete and not is_doubtful,
-            error=f"{unreadable} of its entries could not be read." if unreadable else "",
+            error=self._doubt_of(state, unreadable),
             unreadable=unreadable,
         )
         parked = _ParkedChange(self._peers.parked(self.name), batch, page, removed)
@@ -391,11 +509,42 @@ class Puller:
             _raise_our_own(results)
             if any(outcome == "unknown" for _, outcome in batch.outcomes(results)):
                 mismatches = limits.PEER_MISMATCHES  # an earlier change was missed
+            await self._merge_twins(results)
         else:
             self._peers.set_state(self.name, new_state)
         after.apply()
         self._mismatches = mismatches
         return mismatches >= limits.PEER_MISMATCHES
+
+    async def _merge_twins(self, results: Sequence[CommandResult | WaypostError]) -> None:
+        """A verified copy may be an agent that is here under another id, signed by the same key."""
+        for result in results:
+            copy = None if isinstance(result, WaypostError) else result.registration
+            if copy is None or copy.owner != peer_subject(self.name):
+                continue
+            for key_id in keys_of(copy):
+                entries = self._registry.entries
+                ids = [each for each in entries.ids_of(entries.with_fact(KEY_FACT, key_id)) if each != copy.id]
+                for other in await self._registry.registrations(ids[: limits.PEER_TWINS]):
+                    await self._merge(copy, other)
+
+    async def _merge(self, copy: Registration, other: Registration) -> None:
+        kept = mirror_rules.find_standing(copy, other)
+        if kept is None:
+            return
+        gone, now = copy if kept is other else other, self._registry.clock.now()
+        peer, etag = peer_of(gone.owner) or "", "" if gone.federation is None else gone.federation.etag
+        remove = mirror_rules.withdraw_mirrored(gone.id, peer, 0, "other id", now=now)
+        rename = mirror_rules.add_alias(gone.id, kept.id, self.name, now=now)
+        commands = (Command(keys=(gone.id,), decide=remove), Command(keys=(kept.id, gone.id), decide=rename))
+        _raise_our_own(await self._registry.execute_all(commands))
+        await self._peers.park(peer, gone.id, etag, mirror_rules.ALIAS)
+
+    def _doubt_of(self, state: PeerState, unreadable: int) -> str:
+        """What is wrong although pages are read."""
+        if self._rereads > 1:
+            return state.error
+        return f"{unreadable} of its entries could not be read." if unreadable else ""
 
     def restart_snapshot(self) -> None:
         """Read everything again. Nothing is removed meanwhile."""

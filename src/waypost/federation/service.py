@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, MutableSequence, Sequence
 from typing import Final
 
 import msgspec
 
+from waypost import limits
 from waypost.errors import FetchFailed, InvalidParameter, Unavailable, WaypostError
 from waypost.federation.ask import Asker
 from waypost.federation.backoff import backoff_seconds
+from waypost.federation.copies import ParkedRecord, decode_copy
 from waypost.federation.feed import Feed, ServiceName
 from waypost.federation.kinds.port import PeerPage, PeerProblem, PeerRefusal
 from waypost.federation.kinds.table import DomainLookup, make_kinds
 from waypost.federation.peers import Peer, PeerRequest, PeerStore
-from waypost.federation.pull import Puller, key_fingerprint, verify_bookmark
+from waypost.federation.pull import GONE_TYPES, Puller, key_fingerprint, refusal_reason, verify_bookmark
+from waypost.model.federation import peer_of
 from waypost.model.principal import Principal
 from waypost.registry.doctor import PeerFacts
 from waypost.registry.jobs.periodic import ChoreCheck, cancel_all, do_all_chores
-from waypost.registry.ports import OutboundSender
+from waypost.registry.ports import CommittedChange, OutboundSender
 from waypost.registry.registry import Registry
-from waypost.responses.federation import PeerView
+from waypost.responses.federation import FeedEntry, PeerView
 
 log = logging.getLogger("waypost.peers")
 
@@ -55,6 +59,7 @@ class PeerService:
         self._own: ServiceName | None = None
         self._pulls = False
         self._ended: list[asyncio.Task[None]] = []  # that end by themselves
+        registry.subscribe(self._on_commit)
 
     async def start(self, *, pulls: bool) -> None:
         """Only the process that writes pulls; in a cluster one node pulls from each peer."""
@@ -70,6 +75,12 @@ class PeerService:
         await cancel_all([*self._tasks.values(), *self._ended])
         self._tasks.clear()
         await self.asker.stop()
+
+    def _on_commit(self, committed: CommittedChange) -> None:
+        """An agent that is gone makes room for one of a peer that has the same id."""
+        if committed.registration is None:
+            for puller in self._pullers.values():
+                puller.release(committed.event)
 
     def _reconcile(self) -> None:
         """Follow the peers that are stored, whichever node added or removed them."""
@@ -186,10 +197,41 @@ class PeerService:
             )
         peer = msgspec.structs.replace(peer, key=key)
         if is_dry_run:
-            return _preview(peer, page, fingerprint)
+            return await self._preview(peer, page)
         await self.store.add(principal, peer)
         self._reconcile()
         return self._pullers[peer.name].view()
+
+    async def _preview(self, peer: Peer, first: PeerPage) -> PeerView:
+        """What would be taken of a peer, as far as it can be read in a few seconds."""
+        own, preview = await self.feed.service_name(), _Preview()
+        source, cursor, error = self._kinds.sources[peer.kind], None, None
+        try:
+            async with asyncio.timeout(limits.PEER_PREVIEW_SECONDS if peer.pull else 0):
+                while not preview.is_complete and preview.count <= peer.max_records:
+                    page = await source.read(peer, cursor, wait_seconds=0, limit=limits.PEER_PAGE)
+                    if page is None or (page.cursor == cursor and not page.is_last):
+                        break
+                    for entry in page.entries:
+                        preview.add(entry, self._refusal_of(peer, entry, own, page.service_id))
+                        await asyncio.sleep(0)
+                    cursor, preview.is_complete = page.cursor, page.is_last
+        except TimeoutError:
+            pass
+        except PeerProblem as problem:
+            error = str(problem)
+        return preview.view(peer, first, error)
+
+    def _refusal_of(self, peer: Peer, entry: FeedEntry, own: ServiceName, sender_id: str) -> str:
+        """Why an agent of a peer would not be taken; empty if it would."""
+        holder = self._registry.entries.find_named(entry.id)
+        if holder is not None and peer_of(holder.owner) is None:
+            return "local_owner"
+        try:
+            decode_copy(peer, entry, own, self._registry.clock, peer.visibility, sender_id)
+        except (ParkedRecord, WaypostError) as refusal:
+            return refusal_reason(refusal)
+        return ""
 
     def _check_askable(self, peer: Peer) -> None:
         if peer.kind not in self._kinds.searches:
@@ -208,14 +250,15 @@ class PeerService:
     async def _probe(self, peer: Peer) -> tuple[str, PeerPage]:
         """The kind of a peer and its first page. Without a kind, each one is tried."""
         self._sender.check(peer.url, "feed")
-        problems = []
-        for kind in (peer.kind,) if peer.kind else self._kinds.probed(peer.url):
-            try:
-                return kind, await self._read_first(peer, kind)
-            except PeerProblem as problem:
-                problems.append(str(problem))
-                if isinstance(problem, PeerRefusal):
-                    break  # its public catalog alone is not what was meant
+        problems: MutableSequence[str] = []
+        try:
+            async with asyncio.timeout(limits.PEER_PROBE_SECONDS):
+                found = await self._try_kinds(peer, problems)
+        except TimeoutError:
+            found = None
+            problems.insert(0, f"It gave no usable answer within {limits.PEER_PROBE_SECONDS:g} s.")
+        if found is not None:
+            return found
         raise FetchFailed(
             f"{peer.url} is not a registry that can be followed: {problems[0]}",
             path="$.url",
@@ -223,6 +266,16 @@ class PeerService:
             "with an index in the DNS. The setting allow_cidrs permits private networks.",
             details={"reason": "not_a_peer"},
         )
+
+    async def _try_kinds(self, peer: Peer, problems: MutableSequence[str]) -> tuple[str, PeerPage] | None:
+        for kind in (peer.kind,) if peer.kind else self._kinds.probed(peer.url):
+            try:
+                return kind, await self._read_first(peer, kind)
+            except PeerProblem as problem:
+                problems.append(str(problem))
+                if isinstance(problem, PeerRefusal):
+                    break  # its public catalog alone is not what was meant
+        return None
 
     async def _read_first(self, peer: Peer, kind: str) -> PeerPage:
         page = await self._kinds.sources[kind].read(peer, None, wait_seconds=0, limit=1)
@@ -256,33 +309,55 @@ class PeerService:
             await self.store.change(principal, changed, "peer-pause" if is_paused else "peer-resume")
         if not is_paused:
             await self.store.save_state(name, msgspec.structs.replace(self.store.state(name), error=""))
-        self._pullers[name].wake()
+        self._pullers[name].retry()
         return self._pullers[name].view()
 
     async def sync(self, name: str) -> PeerView:
         """Pull now, without waiting for the backoff."""
         self.store.get(name)
-        self._pullers[name].wake()
+        self._pullers[name].retry()
         return self._pullers[name].view()
 
 
-def _preview(peer: Peer, page: PeerPage, fingerprint: str) -> PeerView:
-    return PeerView(
-        name=peer.name,
-        url=peer.url,
-        kind=peer.kind,
-        state="new",
-        last_contact=None,
-        lag_seconds=None,
-        records=len(page.entries) if page.count is None else page.count,
-        error=None,
-        pull=peer.pull,
-        ask=peer.ask,
-        reexport=peer.reexport,
-        visibility=peer.visibility,
-        namespaces=peer.namespaces,
-        every_seconds=peer.every_seconds,
-        key=fingerprint,
-        parked=0,
-        complete=False,
-    )
+class _Preview:
+    """The agents that a dry run has read."""
+
+    def __init__(self) -> None:
+        self._refusals: dict[str, str] = {}  # id -> reason; empty: it would be taken
+        self.is_complete = False
+
+    @property
+    def count(self) -> int:
+        return len(self._refusals)
+
+    def add(self, entry: FeedEntry, refusal: str) -> None:
+        if entry.type in GONE_TYPES:
+            self._refusals.pop(entry.id, None)
+        else:
+            self._refusals[entry.id] = refusal
+
+    def view(self, peer: Peer, first: PeerPage, error: str | None) -> PeerView:
+        taken = [agent_id for agent_id, refusal in self._refusals.items() if not refusal]
+        reasons = Counter(refusal for refusal in self._refusals.values() if refusal)
+        stated = first.count if first.count is not None and not self.is_complete else 0
+        return PeerView(
+            name=peer.name,
+            url=peer.url,
+            kind=peer.kind,
+            state="new",
+            last_contact=None,
+            lag_seconds=None,
+            records=max(len(taken), stated - reasons.total()),
+            error=error,
+            pull=peer.pull,
+            ask=peer.ask,
+            reexport=peer.reexport,
+            visibility=peer.visibility,
+            namespaces=peer.namespaces,
+            every_seconds=peer.every_seconds,
+            key=key_fingerprint(peer.key),
+            parked=reasons.total(),
+            parked_reasons=dict(reasons),
+            complete=self.is_complete,
+            sample=tuple(taken[: limits.PEER_SAMPLE]),
+        )

@@ -101,7 +101,7 @@ def address_denied(reason: str) -> AddressDenied:
         return AddressDenied(
             "This is the address of this service itself.",
             path="url",
-            hint="Name the address of the agent, not of the registry.",
+            hint="Name the address of the agent, or of the other registry.",
             details={"reason": reason},
         )
     fixed = reason in ("metadata", "reserved")

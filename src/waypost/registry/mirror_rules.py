@@ -7,6 +7,7 @@ makes no binding and proves nothing: its bytes are verified here.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 
 import msgspec
@@ -14,10 +15,10 @@ import msgspec
 from waypost import limits
 from waypost.errors import OwnerConflict, StaleMetadata
 from waypost.model.federation import Federation, peer_of, peer_subject
-from waypost.model.names import equivalent_ids
+from waypost.model.names import equivalent_ids, is_same_id
 from waypost.model.principal import Principal
 from waypost.model.record import record_bytes
-from waypost.model.registration import Registration, merge_sources, verdicts_of
+from waypost.model.registration import Registration, keys_of, merge_sources, verdicts_of
 from waypost.model.verdict import Verdict, level_of
 from waypost.registry.audit_trail import audit_entry_by
 from waypost.registry.ownership import decide_ownership
@@ -26,6 +27,7 @@ from waypost.registry.publication import Publication
 from waypost.registry.write_rules import content_etag, find_tombstone, make_source, withdrawal
 
 PEER_VIA = "peer"
+ALIAS = "alias"  # the outcome for a copy of an agent that is here under another id
 
 
 class MirroredRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,22 +54,29 @@ def mirror(copy: MirroredRecord, *, now: float, announce_id: str) -> Rule:
         current = state.registrations.get(copy.id) or next(iter(state.registrations.values()), None)
         if current is not None and current.has_expired(now) and peer_of(current.owner) is not None:
             current = None
+        is_other_id = current is not None and current.id != copy.id
         if current is not None:
-            _check_authority(copy, current)
+            _check_authority(copy, current, is_other_id=is_other_id)
         for publication in copy.publications:  # an id that a key or a domain reserves needs its proof, from a peer too
             decide_ownership(publication, None, None, state.notes, now)
         _check_tombstone(copy.federation, state)
+        if current is not None and is_other_id:
+            return _add_alias(copy.id, current, state, now)
         return _store(copy, current, state, now, announce_id)
 
     return decide
 
 
-def _check_authority(copy: MirroredRecord, current: Registration) -> None:
+def _check_authority(copy: MirroredRecord, current: Registration, *, is_other_id: bool) -> None:
     federation, held = copy.federation, current.federation
     if held is None or peer_of(current.owner) is None:
         raise OwnerConflict(
             "This id belongs to a local owner.", path="$.id", hint="A peer replaces no local agent.", details=_LOCAL
         )
+    if is_other_id:
+        if _is_same_agent(copy, current):
+            return
+        raise OwnerConflict("Another agent has a name of this one.", path="$.id", details=_OTHER_COPY)
     if federation.is_older_than(held):
         raise _stale()
     if federation.service_id == held.service_id:
@@ -77,6 +86,86 @@ def _check_authority(copy: MirroredRecord, current: Registration) -> None:
     verdicts = [verdict for publication in copy.publications for verdict in publication.verdicts]
     if _authority(federation, verdicts) <= _authority(held, verdicts_of(current)):
         raise OwnerConflict("Another origin has this id.", path="$.id", details=_OTHER_COPY)
+
+
+def _is_same_agent(copy: MirroredRecord, current: Registration) -> bool:
+    """Whether a copy is the agent that is held under another id: the ids are spellings of each other, or a document is the
+    same."""
+    known = {source.digest for source in current.sources}
+    return is_same_id(copy.id, current.id) or any(
+        hashlib.sha256(publication.document).hexdigest() in known for publication in copy.publications
+    )
+
+
+def _add_alias(name: str, current: Registration, state: StoreState, now: float) -> Decision:
+    """One agent, one record: the other id becomes a name of it."""
+    is_taken = any(name in (each.id, *each.aliases) for each in state.registrations.values())
+    if is_taken or len(current.aliases) >= limits.ALIASES:
+        return Decision(outcome=ALIAS, registration=current)
+    return Decision(outcome=ALIAS, change=_renamed(current, (*current.aliases, name), now))
+
+
+def _renamed(current: Registration, aliases: tuple[str, ...], now: float) -> RegistrationChange:
+    document = record_bytes(current.record)
+    registration = msgspec.structs.replace(current, aliases=aliases, changed_at=now)
+    registration = msgspec.structs.replace(registration, etag=content_etag(registration, document))
+    return RegistrationChange(
+        type="updated", at=now, registration=registration, before=current.scopes, replaced=current, document=document
+    )
+
+
+def find_standing(copy: Registration, other: Registration) -> Registration | None:
+    """Of two records of one agent, the one that stays; None if they are two agents.
+
+    One agent has a key in common that is bound here, an endpoint and a name. The endpoint alone may be a gateway for several
+    agents of one publisher, and two ids at one origin are two agents, because it says so.
+    """
+    is_twin = (
+        level_of(verdicts_of(copy)) == level_of(verdicts_of(other)) == "verified"
+        and not set(keys_of(copy)).isdisjoint(keys_of(other))
+        and copy.record.name.casefold() == other.record.name.casefold()
+        and not _endpoints(copy).isdisjoint(_endpoints(other))
+    )
+    if not is_twin or copy.federation is None:
+        return None
+    if other.federation is None or peer_of(other.owner) is None:
+        return other
+    if other.federation.service_id == copy.federation.service_id:
+        return None
+    ranks = [_authority(each.federation, verdicts_of(each)) for each in (copy, other) if each.federation is not None]
+    return copy if ranks[0] > ranks[1] else other
+
+
+def _endpoints(registration: Registration) -> set[str]:
+    return {binding.endpoint for binding in registration.record.bindings}
+
+
+def add_alias(name: str, agent_id: str, peer: str, *, now: float) -> Rule:
+    """Make the id of a record that was removed a name of the one that stands for it."""
+
+    def decide(state: StoreState) -> Decision:
+        current = state.registrations.get(agent_id)
+        if current is None:
+            return Decision(outcome="already")
+        entry = audit_entry_by(
+            peer_principal(peer), ALIAS, now=now, object=agent_id, outcome="done", via=PEER_VIA, detail=name
+        )
+        return msgspec.structs.replace(_add_alias(name, current, state, now), audit=(entry,))
+
+    return decide
+
+
+def remove_alias(name: str, *, now: float) -> Rule:
+    """The id is gone at its origin: it is no longer a name of the copy that stands for it."""
+
+    def decide(state: StoreState) -> Decision:
+        current = next((each for each in state.registrations.values() if name in each.aliases), None)
+        if current is None or peer_of(current.owner) is None:
+            return Decision(outcome="already")
+        aliases = tuple(each for each in current.aliases if each != name)
+        return Decision(outcome="updated", change=_renamed(current, aliases, now))
+
+    return decide
 
 
 def _authority(federation: Federation, verdicts: Sequence[Verdict]) -> int:
@@ -111,7 +200,7 @@ def _store(
     record = merge_sources([publication.decoded.record for publication in copy.publications])
     if record.id != copy.id:
         record = msgspec.structs.replace(record, id=copy.id)
-    aliases = _free_aliases(copy, state)
+    aliases = _free_aliases(copy, current, state)
     registration = Registration(
         record=record,
         owner=peer_subject(copy.federation.peer),
@@ -153,12 +242,13 @@ def _is_same(after: Registration, before: Registration) -> bool:
     )
 
 
-def _free_aliases(copy: MirroredRecord, state: StoreState) -> tuple[str, ...]:
-    """The other names of a copy that are no names of other agents."""
+def _free_aliases(copy: MirroredRecord, current: Registration | None, state: StoreState) -> tuple[str, ...]:
+    """The other names of a copy that are no names of other agents. It keeps those that it has from other origins."""
     taken = {name for each in state.registrations.values() if each.id != copy.id for name in (each.id, *each.aliases)}
     decoded = [publication.decoded for publication in copy.publications]
     names = [name for each in decoded for name in (each.record.id, each.source_id, *each.aliases)]
-    wanted = dict.fromkeys((*equivalent_ids(copy.id), *names))
+    kept = () if current is None else current.aliases
+    wanted = dict.fromkeys((*equivalent_ids(copy.id), *names, *kept))
     return tuple(name for name in wanted if name != copy.id and name not in taken)[: limits.ALIASES]
 
 

@@ -17,8 +17,8 @@ BREAKER_STATES = ("closed", "open", "half_open")
 PEER_STATES = ("new", "syncing", "current", "failing", "paused")
 
 
-class FederationView(Part, frozen=True, kw_only=True):
-    """The origin of an agent that a peer sent (PRO-44, PRO-45)."""
+class FederationView(Part, frozen=True, kw_only=True, omit_defaults=False):
+    """The origin of an agent that a peer sent (PRO-44, PRO-45). All members are there: no way is not an unknown one."""
 
     origin_service: str
     origin_id: str
@@ -110,8 +110,8 @@ class FeedBookmark(Part, frozen=True, kw_only=True):
 # --- Peers ----------------------------------------------------------------------------------------
 
 
-class PeerView(Answer, frozen=True, kw_only=True):
-    """A peer as operators see it."""
+class PeerView(Answer, frozen=True, kw_only=True, omit_defaults=False):
+    """A peer as operators see it. All members are there: what is off is told, too."""
 
     name: str
     url: str
@@ -135,6 +135,7 @@ class PeerView(Answer, frozen=True, kw_only=True):
         "closed"
     )
     ask_error: str | None = None
+    sample: Annotated[tuple[str, ...], described("ids that would be taken; of a dry run")] = ()
     added_at: Timestamp | None = None
 
 

@@ -73,6 +73,7 @@ def test_a_federated_result_tells_its_origin(origin: RunningServer, mirror: Runn
         "origin_service": origin.url,
         "origin_id": "urn:ex:provenance",
         "origin_updated_at": "2026-05-01T00:00:00Z",
+        "via": [],
         "peer": "origin",
     }
     assert record["federation"].items() >= expected.items()

@@ -211,6 +211,40 @@ def fake_cursor(value: Any) -> None:
     value["next_cursor"] = "again"
 
 
+def leak_questions() -> Change:
+    """Name the question before in each answer."""
+    questions = [""]
+
+    def apply(exchange: Exchange) -> None:
+        question = exchange.sent.get("query") if isinstance(exchange.sent, dict) else None
+        if isinstance(question, str):
+            change_json(lambda value: value.update(warnings=[f"Others asked: {questions[0]}"]))(exchange)
+            questions[0] = question
+
+    return at("/profile/v1/discover", apply, 200)
+
+
+def obey(value: Any) -> None:
+    """A ranker that does what a description says."""
+    candidates = value.get("candidates") or []
+    candidates.sort(key=lambda row: "ranked first" not in row.get("description", ""))
+    for row in candidates[:1]:
+        if "ranked first" in row.get("description", ""):
+            row["score"] = 1.0
+
+
+def publishers_with_case(value: dict[str, Any]) -> None:
+    query = value.get("query")
+    filters = query.get("filter") if isinstance(query, dict) else None
+    if isinstance(filters, dict) and str(filters.get("publisher", "")).isupper():
+        filters["publisher"] = "none.invalid"
+
+
+def signed_by_nobody(value: Any) -> None:
+    entry = value["entries"][0]
+    entry["trustManifest"] = {"identity": entry["identifier"], "signature": "eyJhbGciOiJub25lIn0..AAAA"}
+
+
 def ignore_cursor(exchange: Exchange) -> None:
     without_params("cursor")(exchange)
 
@@ -305,6 +339,14 @@ MUTANTS = [
         write=True,
     ),
     Mutant("withdrawal does nothing", "profile", "PRO-63", on_request=at(RECORD, pretend_deleted), write=True),
+    Mutant("questions are shown to others", "profile", "PRO-38", on_answer=leak_questions()),
+    Mutant(
+        "a description gives orders",
+        "profile",
+        "PRO-56",
+        on_answer=at("/profile/v1/discover", change_json(obey), 200),
+        write=True,
+    ),
     # RTFS
     Mutant("ids come back as text", "rtfs", "RTFS-31", on_answer=at("/rtfs", change_json(ids_as_text))),
     Mutant("an empty batch is answered by one", "rtfs", "RTFS-32", on_request=at("/rtfs", pretend_batch)),
@@ -448,6 +490,18 @@ MUTANTS = [
     ),
     Mutant(
         "unknown members are accepted", "ard", "ARD-23", on_request=at("/ard/search", change_sent(known_members_only))
+    ),
+    Mutant(
+        "publishers are compared with case",
+        "ard",
+        "ARD-16",
+        on_request=at("/ard/search", change_sent(publishers_with_case)),
+    ),
+    Mutant(
+        "a manifest is signed with the algorithm none",
+        "ard",
+        "ARD-19",
+        on_answer=at(CATALOG, change_json(signed_by_nobody), 200),
     ),
     Mutant(
         "the page token loops",

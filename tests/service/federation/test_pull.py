@@ -7,14 +7,17 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
+from service.federation.test_ask import Network
 from support.fake_dns_server import dns_server
-from support.service import Bench, profile, service
+from support.peer_sites import WaypostSite, card
+from support.service import NOW, Bench, profile, service
 from support.signing import key_of
 from waypost import limits
-from waypost.errors import FetchFailed
+from waypost.errors import FetchFailed, StorageFull
 from waypost.federation.backoff import backoff_seconds
 from waypost.federation.kinds.port import PeerProblem
 from waypost.federation.peers import PeerRequest
@@ -22,6 +25,8 @@ from waypost.federation.pull import Puller
 from waypost.federation.service import PeerService
 from waypost.model.federation import Federation
 from waypost.model.principal import Principal
+from waypost.protocols.codec import DecodeContext
+from waypost.protocols.dialects import decode_document
 from waypost.registry.mirror_rules import MirroredRecord, peer_principal
 from waypost.registry.ports import Command, FetchPurpose, FetchResponse
 from waypost.registry.publication import Publication
@@ -588,3 +593,276 @@ async def test_of_two_origins_the_one_with_more_authority_counts(tmp_path: Path)
         assert await name_after(copy("origin", "urn:uuid:5", path=())) == "origin"
         assert await name_after(copy("granted", "urn:uuid:3", granted=True)) == "origin"
         assert await name_after(copy("other", "urn:uuid:6", path=())) == "origin"
+
+
+class Paged:
+    """A feed that sends these pages, whatever was asked for: a cursor, names of agents, and whether more is waiting."""
+
+    def __init__(self, next_page: Callable[[int], tuple[str, Sequence[str], bool]]) -> None:
+        self.next_page = next_page
+        self.answers = 0
+
+    def check(self, url: str, purpose: FetchPurpose) -> None: ...
+
+    async def send(self, url: str, purpose: FetchPurpose, **_: Any) -> FetchResponse:
+        cursor, names, is_more = self.next_page(self.answers)
+        self.answers += 1
+        site = WaypostSite()
+        site.names, site.cursor, site.is_more = list(names), cursor, is_more
+        status, headers, body = site.answer("/api/v1/feed", {}, {})
+        return FetchResponse(url=url, status=status, headers=headers, body=body)
+
+
+async def pull_pages(puller: Puller, pages: int) -> None:
+    for _ in range(pages):
+        await puller.pull_once(wait_seconds=0)
+
+
+@pytest.mark.parametrize(
+    ("next_page", "reason"),
+    [
+        (lambda _: ("again", ["a"], False), "cursor does not move"),
+        (lambda _: ("again", [], True), "cursor does not move"),
+        (lambda answer: ("abc"[answer % 3], ["a"], False), "goes round in a circle"),
+        (lambda answer: ("abc"[answer % 3], [], True), "goes round in a circle"),
+        (lambda answer: (f"c{answer}", [f"a{n}" for n in range(50)], True), "without an end"),
+        (lambda answer: (f"c{answer}", [], True), "without an end"),
+    ],
+    ids=["same cursor", "same cursor, nothing", "circle", "circle of nothing", "repetitions", "nothing for ever"],
+)
+async def test_a_peer_without_an_end_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, next_page: Any, reason: str
+) -> None:
+    """FED-16: it is named with the reason, and asked again after a pause only."""
+    monkeypatch.setattr(limits, "PEER_PAGES", 60)
+    async with service(tmp_path, sender=Paged(next_page)) as here:
+        peers = here.application.peers
+        await peers.add(ADMIN, PeerRequest(url="http://there.example", name="there", pull=False))
+        puller = peers._pullers["there"]
+        for pages in (200, 4):
+            with pytest.raises(PeerProblem, match=reason):
+                await pull_pages(puller, pages)
+
+
+async def test_a_page_that_could_not_be_stored_is_no_circle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = [("a", ["one"], True), ("b", ["two"], True), ("b", ["two"], True), ("c", ["one", "two"], False)]
+    async with service(tmp_path, sender=Paged(lambda answer: pages[max(0, answer - 1)])) as here:
+        peers = here.application.peers
+        await peers.add(ADMIN, PeerRequest(url="http://there.example", name="there", pull=False))
+        puller = peers._pullers["there"]
+        await puller.pull_once(wait_seconds=0)
+        with monkeypatch.context() as full:
+
+            async def refuse(*_: object) -> None:
+                raise StorageFull("The disk is full.")
+
+            full.setattr(peers.store, "commit_page", refuse)
+            with pytest.raises(StorageFull):
+                await puller.pull_once(wait_seconds=0)
+        await puller.pull_once(wait_seconds=0)
+        await puller.pull_once(wait_seconds=0)
+        assert puller.view().complete
+
+
+async def test_a_peer_that_signs_what_it_does_not_send_is_named(tmp_path: Path) -> None:
+    """FED-14, 16: everything is read again once; then it is left alone, and nothing is removed."""
+    async with pair(tmp_path) as both:
+        await both.put("urn:ex:a")
+        await both.put("urn:ex:b")
+        await both.pull()
+        await both.put("urn:ex:c")
+        both.sender.tamper = lambda lines: [line for line in lines if line.get("id") != "urn:ex:c"]
+        with pytest.raises(PeerProblem, match="history has forked"):
+            await both.pull(12)
+        assert await both.ids() == {"urn:ex:a", "urn:ex:b"}
+        both.sender.tamper = lambda lines: lines
+        await both.pull()
+        view = both.puller.view()
+        assert (view.complete, view.error, view.state) == (True, None, "current")
+
+
+async def test_a_copy_comes_back_when_the_local_agent_is_gone(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        await both.put("urn:ex:a", name="Theirs")
+        await both.put("urn:ex:b", name="Theirs", bench=both.here, subject="bob")
+        await both.put("urn:ex:b", name="Theirs")
+        await both.pull()
+        await both.put("urn:ex:a", bench=both.here, subject="bob", name="Ours")
+        await both.pull()
+        for agent_id in ("urn:ex:a", "urn:ex:b"):
+            assert (await both.here.as_("bob").delete(f"/api/v1/agents/{agent_id}")).is_success
+        assert await both.ids() == set()
+        both.here.clock.advance(limits.PEER_REFRESH_SECONDS)
+        both.puller.refresh()
+        await both.pull()
+        assert (await both.get("urn:ex:a"))["federation"]["peer"] == "there"
+        assert (await both.get("urn:ex:b"))["federation"]["peer"] == "there"
+        assert both.puller.view().parked == 0
+        requests = len(both.sender.requests)
+        assert (await both.there.as_("alice").delete("/api/v1/agents/urn:ex:a")).is_success
+        await both.pull()
+        both.here.clock.advance(limits.PEER_REFRESH_SECONDS)
+        both.puller.refresh()  # its own withdrawal is no reason to read everything again
+        await both.pull(1)
+        assert all("from=" in request for request in both.sender.requests[requests:])
+        assert await both.ids() == {"urn:ex:b"}
+
+
+async def test_everything_is_read_again_for_freed_agents_now_and_then_only(tmp_path: Path) -> None:
+    """Who registers and withdraws an id of a peer for ever costs one reading a minute."""
+    async with pair(tmp_path) as both:
+        await both.put("urn:ex:a")
+        await both.pull()
+        for expected in (1, 0):
+            await both.put("urn:ex:a", bench=both.here, subject="bob")
+            assert (await both.here.as_("bob").delete("/api/v1/agents/urn:ex:a")).is_success
+            both.sender.requests.clear()
+            both.here.clock.advance(limits.PEER_REFRESH_SECONDS)
+            both.puller.refresh()
+            await both.pull(2)
+            assert sum("from=" not in request for request in both.sender.requests) == expected
+        both.here.clock.advance(limits.PEER_REFRESH_PAUSE_SECONDS)
+        both.puller.refresh()
+        await both.pull(2)
+        assert await both.ids() == {"urn:ex:a"}
+
+
+CARD = card("twin")
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+async def test_one_card_under_two_ids_is_one_record(tmp_path: Path, order: tuple[int, int]) -> None:
+    """The same document of two registries: the second id becomes an alias, and goes with its origin."""
+    ids = ("https://cards.example/twin.json", "https://twin.example.com/a2a")  # by its address, and by its content
+    urls = ("https://cards.example/twin.json", None)
+    network = Network()
+    async with (
+        service(tmp_path / "0", anonymous_read=True, base_url="http://zero.example") as zero,
+        service(tmp_path / "1", anonymous_read=True, base_url="http://one.example") as one,
+        service(tmp_path / "here", base_url="http://here.example", sender=network) as here,
+    ):
+        network.benches = {"zero.example": zero, "one.example": one}
+        for bench, url in zip((zero, one), urls, strict=True):
+            await register_card(bench, url)
+        peers = here.application.peers
+        for name in ("zero", "one"):
+            await peers.add(ADMIN, PeerRequest(url=f"http://{name}.example", name=name, pull=False))
+        pullers = [peers._pullers[("zero", "one")[number]] for number in order]
+        first, second = (ids[number] for number in order)
+        for puller in pullers:
+            await pull_pages(puller, 2)
+        (entry,) = here.registry.entries
+        assert entry.id == first
+        for agent_id in ids:
+            found = await here.admin().get(f"/api/v1/agents/{quote(agent_id, safe='')}")
+            assert found.json()["id"] == first
+        views = [puller.view() for puller in pullers]
+        assert [view.complete for view in views] == [True, True]
+        assert views[1].parked_reasons == {"alias": 1}
+        origin = (zero, one)[order[0]]
+        assert (await origin.admin().delete(f"/api/v1/agents/{quote(first, safe='')}")).is_success
+        await pull_pages(pullers[0], 1)
+        pullers[1].refresh()
+        here.clock.advance(limits.PEER_REFRESH_SECONDS)
+        pullers[1].refresh()
+        await pull_pages(pullers[1], 2)
+        (entry,) = here.registry.entries
+        assert entry.id == second  # the other registry still has it
+        assert pullers[1].view().parked == 0
+
+
+async def test_an_alias_goes_with_its_origin(tmp_path: Path) -> None:
+    network = Network()
+    async with (
+        service(tmp_path / "0", anonymous_read=True, base_url="http://zero.example") as zero,
+        service(tmp_path / "1", anonymous_read=True, base_url="http://one.example") as one,
+        service(tmp_path / "here", base_url="http://here.example", sender=network) as here,
+    ):
+        network.benches = {"zero.example": zero, "one.example": one}
+        await register_card(one, None)
+        await register_card(zero, "https://cards.example/twin.json")
+        peers = here.application.peers
+        for name in ("one", "zero"):
+            await peers.add(ADMIN, PeerRequest(url=f"http://{name}.example", name=name, pull=False))
+            await pull_pages(peers._pullers[name], 2)
+        alias = quote("https://cards.example/twin.json", safe="")
+        assert (await here.admin().get(f"/api/v1/agents/{alias}")).is_success
+        assert (await zero.admin().delete(f"/api/v1/agents/{alias}")).is_success
+        await pull_pages(peers._pullers["zero"], 1)
+        assert (await here.admin().get(f"/api/v1/agents/{alias}")).status_code == 404
+        assert len(here.registry.entries) == 1
+
+
+async def register_card(bench: Bench, url: str | None) -> None:
+    publication = Publication(
+        dialect="a2a",
+        document=json.dumps(CARD).encode(),
+        decoded=decode_document(json.dumps(CARD).encode(), "a2a", DecodeContext(now=NOW, source_url=url))[2],
+        principal=ADMIN,
+        via="http",
+        source_url=url,
+    )
+    await bench.registry.publish(publication)
+
+
+@pytest.mark.parametrize(
+    ("members", "expected"),
+    [({}, 1), ({"name": "Somebody else"}, 2), ({"endpoint": "https://else.example.com/"}, 2), ({"key": 2}, 2)],
+    ids=["one agent", "another name", "another endpoint", "another key"],
+)
+async def test_a_bound_key_and_an_endpoint_make_one_agent(
+    tmp_path: Path, members: dict[str, Any], expected: int
+) -> None:
+    """Two registries know it under different ids, and both ids are bound to its key here."""
+    network, ids = Network(), ("urn:ex:first", "urn:ex:second")
+    async with (
+        service(tmp_path / "0", anonymous_read=True, base_url="http://zero.example") as zero,
+        service(tmp_path / "1", anonymous_read=True, base_url="http://one.example") as one,
+        service(tmp_path / "here", base_url="http://here.example", sender=network) as here,
+    ):
+        network.benches = {"zero.example": zero, "one.example": one}
+        peers = here.application.peers
+        for number, (name, bench) in enumerate((("zero", zero), ("one", one))):
+            chosen = members if number else {}
+            key = key_of(number=chosen.get("key", 1))
+            endpoint = chosen.get("endpoint", "https://one.example.com/")
+            binding = {"protocol": "https", "endpoint": endpoint}
+            document = profile(ids[number], name=chosen.get("name", "Same"), bindings=[binding])
+            answer = await bench.admin().post("/api/v1/agents", json=sign_profile(document, key))
+            assert answer.is_success, answer.text
+            pinned = {"agent_id": ids[number], "public_key": key.public.pem()}
+            assert (await here.admin().post("/api/v1/keys", json=pinned)).is_success
+            await peers.add(ADMIN, PeerRequest(url=f"http://{name}.example", name=name, pull=False))
+            await pull_pages(peers._pullers[name], 2)
+        assert len(here.registry.entries) == expected
+        second = (await here.admin().get(f"/api/v1/agents/{ids[1]}")).json()["id"]
+        assert second == ids[0] if expected == 1 else ids[1]
+        assert peers.show("one").parked_reasons == ({"alias": 1} if expected == 1 else {})
+        assert peers.show("one").complete
+        assert (await zero.admin().delete(f"/api/v1/agents/{ids[0]}")).is_success
+        await pull_pages(peers._pullers["zero"], 1)
+        puller = peers._pullers["one"]
+        puller.refresh()
+        here.clock.advance(limits.PEER_REFRESH_SECONDS)
+        puller.refresh()
+        await pull_pages(puller, 2)
+        assert [entry.id for entry in here.registry.entries] == [ids[1]]  # its own registry still has it
+
+
+async def test_a_proven_copy_of_a_local_agent_is_a_name_of_it(tmp_path: Path) -> None:
+    key = key_of(number=1)
+    async with pair(tmp_path) as both:
+        for bench, agent_id in ((both.here, "urn:ex:ours"), (both.there, "urn:ex:theirs")):
+            pinned = {"agent_id": agent_id, "public_key": key.public.pem()}
+            assert (await both.here.admin().post("/api/v1/keys", json=pinned)).is_success
+            document = sign_profile(profile(agent_id, name="Same"), key)
+            assert (await bench.as_("owner").post("/api/v1/agents", json=document)).is_success
+        await both.pull()
+        assert await both.ids() == {"urn:ex:ours"}
+        assert (await both.get("urn:ex:theirs"))["id"] == "urn:ex:ours"
+        assert "federation" not in await both.get("urn:ex:ours")
+        trail = (await both.here.admin().get("/api/v1/audit?action=alias")).json()["entries"]
+        assert [(entry["object"], entry["subject"]) for entry in trail] == [("urn:ex:ours", "urn:waypost:peer:there")]
+        assert (await both.there.admin().delete("/api/v1/agents/urn:ex:theirs")).is_success
+        await both.pull()
+        assert await both.ids() == {"urn:ex:ours"}

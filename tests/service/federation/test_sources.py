@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -12,8 +13,10 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from support.service import Bench, service
+from waypost import limits
 from waypost.errors import FetchFailed
 from waypost.federation.kinds.port import PeerProblem
+from waypost.federation.kinds.table import DomainLookup, make_kinds
 from waypost.federation.peers import PeerRequest
 from waypost.federation.pull import Puller
 from waypost.model.principal import Principal
@@ -180,6 +183,76 @@ async def test_an_mcp_registry_that_misbehaves_is_named(tmp_path: Path, page: An
         site.answer = lambda path, query, headers: (200, page, {})
         with pytest.raises(PeerProblem, match=reason):
             await pull(puller)
+        assert len(here.registry.entries) == 3
+
+
+async def test_what_was_not_taken_is_told_after_every_reading(tmp_path: Path) -> None:
+    fake = McpFake(3)
+    async with follower(tmp_path, FakeSite(fake.answer), namespaces=("*server-0",)) as (_, puller):
+        for _ in range(2):
+            await pull(puller)
+            assert puller.view().parked_reasons == {"namespace": 2}
+            puller.restart_snapshot()
+
+
+async def test_a_dry_run_reads_all_pages_and_says_what_would_be_taken(tmp_path: Path) -> None:
+    """FED-1: its own agents, the policy and local owners count; nothing is stored."""
+    fake = McpFake(120)
+    async with service(tmp_path, sender=FakeSite(fake.answer)) as here:
+        own = fake.entries[0]["server"]
+        assert (await here.as_("alice").post("/api/v1/agents", json=own)).is_success
+        peers = here.application.peers
+        request = PeerRequest(url="http://other.example", namespaces=("*server-1*", "*server-0"))
+        view = await peers.add(ADMIN, request, is_dry_run=True)
+        assert (view.kind, view.complete, view.error) == ("mcp", True, None)
+        assert view.records == 1 + 10 + 20  # 1, 10 to 19, 100 to 119
+        assert view.parked_reasons == {"namespace": 120 - 32, "local_owner": 1}
+        assert len(view.sample) == limits.PEER_SAMPLE
+        assert peers.list() == ()
+        assert len(here.registry.entries) == 1
+
+
+async def test_a_peer_that_hangs_is_refused_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not after the timeouts of every kind, one after the other: the admin waits for the reason."""
+    monkeypatch.setattr(limits, "PEER_PROBE_SECONDS", 0.1)
+
+    class Hanging(FakeSite):
+        async def send(self, *_: Any, **__: Any) -> FetchResponse:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    async with service(tmp_path, sender=Hanging(McpFake(1).answer)) as here:
+        adding = here.application.peers.add(ADMIN, PeerRequest(url="http://other.example"))
+        with pytest.raises(FetchFailed, match="no usable answer within"):
+            await asyncio.wait_for(adding, 20)
+
+
+async def test_a_dry_run_of_a_peer_without_an_end_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "PEER_PREVIEW_SECONDS", 0.2)
+    servers = McpFake(1).entries
+
+    def answer(path: str, query: dict[str, str], headers: dict[str, str]) -> tuple[int, Any, dict[str, str]]:
+        following = str(int(query.get("cursor", 0)) + 1)
+        return 200, {"servers": servers, "metadata": {"nextCursor": following}}, {}
+
+    async with service(tmp_path, sender=FakeSite(answer)) as here:
+        request = PeerRequest(url="http://other.example", kind="mcp")
+        view = await here.application.peers.add(ADMIN, request, is_dry_run=True)
+        assert (view.records, view.complete) == (1, False)
+
+
+async def test_an_mcp_registry_whose_cursors_go_round_is_named(tmp_path: Path) -> None:
+    async with follower(tmp_path, FakeSite(McpFake(3).answer)) as (here, puller):
+        await pull(puller)
+        following = {"": "a", "a": "b", "b": "c", "c": "a"}
+
+        def answer(path: str, query: dict[str, str], headers: dict[str, str]) -> tuple[int, Any, dict[str, str]]:
+            return 200, {"servers": [], "metadata": {"nextCursor": following[query.get("cursor", "")]}}, {}
+
+        puller._source = make_kinds(FakeSite(answer), here.registry.clock, DomainLookup()).sources["mcp"]
+        for _ in range(2):
+            with pytest.raises(PeerProblem, match="round in a circle"):
+                await pull(puller)
         assert len(here.registry.entries) == 3
 
 

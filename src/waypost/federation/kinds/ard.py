@@ -1,4 +1,7 @@
-"""ARD registries and sites with catalogs: found as ARD-10 says, crawled (ARD-11), and asked by `POST {base}/search` (ARD-33)."""
+"""ARD registries and sites with catalogs: found as ARD-10 says, crawled (ARD-11), and asked by `POST {base}/search` (ARD-33).
+
+A registry that lists its agents is read by that list (ARD-31), beside its catalogs or, if it has none, instead of them.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,9 @@ from waypost import limits
 from waypost.errors import WaypostError
 from waypost.federation.kinds.catalog import (
     CATALOG_PATH,
+    REGISTRY_TYPES,
     CatalogCrawler,
+    CatalogItem,
     find_address,
     is_catalog,
     parse_catalog_cursor,
@@ -48,8 +53,25 @@ class ArdRegistry:
 
     async def read(self, peer: Peer, cursor: str | None, *, wait_seconds: float, limit: int) -> PeerPage | None:
         known = parse_catalog_cursor(cursor)
-        roots = known.roots if known is not None else await self.find_roots(peer)
-        return await self._crawler.read(peer, roots, known)
+        if known is not None:
+            return await self._crawler.read_registry(peer, known.roots, known.registry, known)
+        base = peer.url.removesuffix("/search")
+        try:
+            roots = await self.find_roots(peer)
+        except PeerRefusal:
+            raise
+        except PeerProblem:
+            if await self._crawler.has_list(peer, base):
+                return await self._crawler.read_registry(peer, (), base, None)
+            if peer.ask and not peer.pull:
+                return await self._probe_search(peer, base)
+            raise
+        return await self._crawler.read_registry(peer, roots, "", None)
+
+    async def _probe_search(self, peer: Peer, base: str) -> PeerPage:
+        """A registry of which nothing can be read. Its search is all that it must have (ARD-23)."""
+        await ask_registry(self._requests, peer, base, Question(text="agent", limit=1), self._clock.now())
+        return PeerPage(entries=(), cursor=None, service_id=peer.url, is_last=True, search_url=base)
 
     async def ask(self, peer: Peer, question: Question) -> Sequence[FeedEntry]:
         return await ask_registry(self._requests, peer, peer.search_url or peer.url, question, self._clock.now())
@@ -162,6 +184,8 @@ def _result_entry(peer: Peer, result: bytes, now: float) -> FeedEntry | None:
         members = msgspec.json.decode(result, type=dict[str, msgspec.Raw])
         for name in ("score", "source"):
             members.pop(name, None)
+        if msgspec.json.decode(result, type=CatalogItem).media_type in REGISTRY_TYPES:
+            return None  # a possible peer, not an agent
         return document_entry(peer, msgspec.json.encode(members), "ard", now)
     except (WaypostError, *UNREADABLE):
         return None

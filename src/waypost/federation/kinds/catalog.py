@@ -1,4 +1,5 @@
-"""AI Catalogs: a catalog and those in it (ARD-8, ARD-11), with conditional requests and bounds.
+"""AI Catalogs: a catalog and those in it (ARD-8, ARD-11), and the list of a registry (ARD-31), with conditional requests and
+bounds.
 
 If any catalog has changed, all of them are read: only then is it known which entries are gone. A catalog that cannot be reached
 makes a reading incomplete, and an incomplete reading removes nothing.
@@ -6,29 +7,30 @@ makes a reading incomplete, and an incomplete reading removes nothing.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
-from urllib.parse import urldefrag, urljoin, urlsplit
+from urllib.parse import quote, urldefrag, urljoin, urlsplit
 
 import msgspec
 
 from waypost import limits
 from waypost.errors import WaypostError
 from waypost.federation.kinds.documents import document_entry
-from waypost.federation.kinds.port import UNREADABLE, PeerMissing, PeerPage, PeerProblem
+from waypost.federation.kinds.port import UNREADABLE, PeerMissing, PeerPage, PeerProblem, PeerRefusal
 from waypost.federation.kinds.requests import NOT_MODIFIED, PeerRequests
 from waypost.federation.peers import Peer
 from waypost.model.versions import compare_versions
 from waypost.protocols.dialects import unpack_documents
-from waypost.registry.ports import Clock, OutboundSender
+from waypost.registry.ports import Clock, FetchResponse, OutboundSender
 from waypost.responses.federation import FeedEntry
 
 CATALOG_PATH: Final = "/.well-known/ai-catalog.json"
 _CATALOG_TYPES: Final = ("application/ai-catalog+json", "application/ai-catalog")
-_REGISTRY_TYPES: Final = ("application/ai-registry+json", "application/ai-registry")
+REGISTRY_TYPES: Final = ("application/ai-registry+json", "application/ai-registry")
 
 
-class _CatalogEntry(msgspec.Struct):
+class CatalogItem(msgspec.Struct):
     type: Any = None
     mediaType: Any = None  # noqa: N815 - the name in the catalog
     url: Any = None
@@ -43,10 +45,12 @@ class _CatalogEntry(msgspec.Struct):
 
 
 class CatalogCursor(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The catalogs of the last complete reading, each with its validator: an entity tag, or the time of its last change."""
+    """The catalogs and pages of the last complete reading, each with its validator: an entity tag, or the time of its last
+    change."""
 
     roots: tuple[str, ...]
     validators: dict[str, str] = {}
+    registry: str = ""  # the base of the registry whose list was read, too
 
     def dump(self) -> str:
         return msgspec.json.encode(self).decode()
@@ -78,20 +82,37 @@ class CatalogCrawler:
     async def read(self, peer: Peer, roots: Sequence[str], known: CatalogCursor | None) -> PeerPage:
         """All entries of these catalogs, or none if nothing has changed."""
         if known is not None and known.roots == tuple(roots) and await self._is_unchanged(peer, known):
-            return PeerPage(entries=(), cursor=known.dump(), service_id=peer.url, is_last=True)
+            return _unchanged_page(peer, known)
         crawl = _Crawl(self._requests, peer, self._clock.now())
         for url in roots:
             await crawl.read(url)
-        return PeerPage(
-            entries=list(crawl.entries.values()),
-            cursor=CatalogCursor(tuple(roots), crawl.validators).dump() if crawl.is_complete else None,
-            service_id=peer.url,
-            is_last=True,
-            starts_over=True,
-            ends_snapshot=crawl.is_complete,
-            bad=crawl.bad,
-            search_url=crawl.search_url,
-        )
+        return _page_of(peer, crawl, CatalogCursor(tuple(roots), crawl.validators))
+
+    async def read_registry(self, peer: Peer, roots: Sequence[str], base: str, known: CatalogCursor | None) -> PeerPage:
+        """The same, with the list of the registry that the catalogs name. `base` is the one whose list was read before, and
+        the only one if there are no catalogs."""
+        if known is not None and await self._is_unchanged(peer, known):
+            return _unchanged_page(peer, known)
+        crawl = _Crawl(self._requests, peer, self._clock.now())
+        for url in roots:
+            await crawl.read(url)
+        listed = base
+        if not roots:
+            crawl.search_url = base
+            await crawl.read_list(base)
+        else:
+            listed = await crawl.try_list(crawl.search_url, is_expected=crawl.search_url == base)
+        return _page_of(peer, crawl, CatalogCursor(tuple(roots), crawl.validators, listed))
+
+    async def has_list(self, peer: Peer, base: str) -> bool:
+        """Whether a registry lists its agents (ARD-31)."""
+        try:
+            parse_list((await self._requests.crawl(peer, list_url(base))).body)
+        except PeerRefusal:
+            raise
+        except PeerProblem:
+            return False
+        return True
 
     async def _is_unchanged(self, peer: Peer, known: CatalogCursor) -> bool:
         """Ask about each catalog until one has changed."""
@@ -99,10 +120,30 @@ class CatalogCrawler:
             if not validator:
                 return False
             name = "If-None-Match" if validator.endswith('"') else "If-Modified-Since"
-            response = await self._requests.crawl(peer, url, {name: validator})
+            try:
+                response = await self._requests.crawl(peer, url, {name: validator})
+            except PeerProblem:
+                return False  # if it is one, reading everything names it; a page of a list may only have moved
             if response.status != NOT_MODIFIED:
                 return False
         return bool(known.validators)
+
+
+def _unchanged_page(peer: Peer, known: CatalogCursor) -> PeerPage:
+    return PeerPage(entries=(), cursor=known.dump(), service_id=peer.url, is_last=True)
+
+
+def _page_of(peer: Peer, crawl: _Crawl, cursor: CatalogCursor) -> PeerPage:
+    return PeerPage(
+        entries=list(crawl.entries.values()),
+        cursor=cursor.dump() if crawl.is_complete else None,
+        service_id=peer.url,
+        is_last=True,
+        starts_over=True,
+        ends_snapshot=crawl.is_complete,
+        bad=crawl.bad,
+        search_url=crawl.search_url,
+    )
 
 
 class _Crawl:
@@ -115,7 +156,7 @@ class _Crawl:
         self._catalogs = 0
         self._bytes = 0
         self.entries: dict[str, FeedEntry] = {}
-        self._versions: dict[str, _CatalogEntry] = {}
+        self._versions: dict[str, CatalogItem] = {}
         self.validators: dict[str, str] = {}  # of each visited catalog
         self.bad = 0
         self.is_complete = True
@@ -126,19 +167,56 @@ class _Crawl:
         self.validators[url] = ""
         await self._fetch(url, limits.PEER_CATALOG_DEPTH)
 
-    async def _fetch(self, url: str, depth: int) -> None:
-        self._catalogs += 1
+    async def read_list(self, base: str) -> None:
+        """The list of a registry, page by page. Raises PeerProblem."""
+        token, tokens = "", set[str]()
+        while True:
+            url = list_url(base, token)
+            response = await self._get(url)
+            items, token = parse_list(response.body)
+            self.validators[url] = _validator(response)
+            await self._walk(items, response.url, limits.PEER_CATALOG_DEPTH)
+            if not token:
+                return
+            if token in tokens or len(tokens) > limits.PEER_CATALOG_ENTRIES:
+                raise PeerProblem("The pages of its list go round in a circle.")
+            tokens.add(token)
+
+    async def try_list(self, base: str, *, is_expected: bool) -> str:
+        """The same, but a registry need not have a list; `is_expected` if it had one. Returns `base` if it was read."""
+        if not base:
+            return ""
+        known = len(self.validators)
+        try:
+            await self.read_list(base)
+        except PeerMissing:
+            return ""
+        except PeerProblem:
+            if is_expected or len(self.validators) > known:  # it broke off: what it lacks is not gone
+                self.bad += 1
+                self.is_complete = False
+            return ""
+        return base
+
+    async def _get(self, url: str) -> FetchResponse:
         response = await self._requests.crawl(self._peer, url)
         self._bytes += len(response.body)
         if self._bytes > limits.PEER_CRAWL_BYTES:
             raise PeerProblem(f"Its catalogs have more than {limits.PEER_CRAWL_BYTES >> 20} MiB.")
-        self.validators[url] = response.headers.get("etag") or response.headers.get("last-modified") or ""
+        return response
+
+    async def _fetch(self, url: str, depth: int) -> None:
+        self._catalogs += 1
+        response = await self._get(url)
+        self.validators[url] = _validator(response)
         await self._walk(_unpack(response.body, url), response.url, depth)
 
     async def _walk(self, documents: Sequence[bytes], base: str, depth: int) -> None:
-        for document in documents:
+        for place, document in enumerate(documents):
+            if place % limits.PEER_SLICE == limits.PEER_SLICE - 1:
+                await asyncio.sleep(0)
             try:
-                entry = msgspec.json.decode(document, type=_CatalogEntry)
+                entry = msgspec.json.decode(document, type=CatalogItem)
             except UNREADABLE:
                 self.bad += 1
                 continue
@@ -147,7 +225,7 @@ class _Crawl:
             else:
                 self._add(document, entry, base)
 
-    async def _nest(self, entry: _CatalogEntry, base: str, depth: int) -> None:
+    async def _nest(self, entry: CatalogItem, base: str, depth: int) -> None:
         """A catalog in a catalog, inline or by its address. The tree is cut at a depth, and no address is read twice."""
         if depth < 1:
             return
@@ -174,9 +252,10 @@ class _Crawl:
             self.bad += 1
             self.is_complete = False
 
-    def _add(self, document: bytes, members: _CatalogEntry, base: str) -> None:
-        if members.media_type in _REGISTRY_TYPES and not self.search_url:
-            self.search_url = self._own_search(find_address(base, members.url))
+    def _add(self, document: bytes, members: CatalogItem, base: str) -> None:
+        if members.media_type in REGISTRY_TYPES:  # a registry is a possible peer, not an agent
+            self.search_url = self.search_url or self._own_search(find_address(base, members.url))
+            return
         updated_at = members.updatedAt if isinstance(members.updatedAt, str) else None
         try:
             entry = document_entry(self._peer, document, "ard", self._now, updated_at)
@@ -198,7 +277,7 @@ class _Crawl:
         return url.rstrip("/").removesuffix("/search")
 
 
-def _is_newer(entry: _CatalogEntry, other: _CatalogEntry) -> bool:
+def _is_newer(entry: CatalogItem, other: CatalogItem) -> bool:
     """ARD-7: the highest version is current; without versions, the newest."""
     versions = [each.version if isinstance(each.version, str) else None for each in (entry, other)]
     order = compare_versions(*versions)
@@ -206,6 +285,26 @@ def _is_newer(entry: _CatalogEntry, other: _CatalogEntry) -> bool:
         return order > 0
     times = [each.updatedAt if isinstance(each.updatedAt, str) else "" for each in (entry, other)]
     return times[0] > times[1]
+
+
+def _validator(response: FetchResponse) -> str:
+    return response.headers.get("etag") or response.headers.get("last-modified") or ""
+
+
+def list_url(base: str, token: str = "") -> str:
+    query = f"pageSize={limits.ARD_PAGE_MAX}" + (f"&pageToken={quote(token, safe='')}" if token else "")
+    return f"{base}/agents?{query}"
+
+
+def parse_list(body: bytes) -> tuple[list[bytes], str]:
+    """The entries of a page of a list (ARD-31), and the token of the next page; empty: there is none."""
+    try:
+        page = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        items = [bytes(each) for each in msgspec.json.decode(page["items"], type=list[msgspec.Raw])]
+        token = msgspec.json.decode(page.get("pageToken", msgspec.Raw(b"null")), type=str | None)
+    except (KeyError, *UNREADABLE):
+        raise PeerProblem("Its list of agents has no items.") from None
+    return items, token or ""
 
 
 def _unpack(body: bytes, url: str) -> list[bytes]:

@@ -15,7 +15,7 @@ from waypost.registry.ports import FetchPurpose, FetchResponse, OutboundSender
 NOT_MODIFIED: Final = 304
 GONE: Final = 410
 _REFUSED: Final = (401, 403)
-_ABSENT: Final = (404, 410)
+_ABSENT: Final = (404, 410, 501)  # the last one: an optional operation that a registry does not have
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
 
 PATH_HEADER: Final = "ARD-Federation-Path"  # ard.md P-22

@@ -326,21 +326,21 @@ class HealthChecks:
         endpoint = self._endpoint_of(registration)
         if agent_id in self._writing and self._schedule.find(agent_id) == endpoint:
             return
-        self._watch(registration, self._clock.now())
+        self._watch(registration, endpoint, self._clock.now())
 
-    def _watch(self, registration: Registration, due: float) -> None:
-        endpoint = self._endpoint_of(registration)
+    def _watch(self, registration: Registration, endpoint: str | None, due: float) -> None:
         if endpoint is None and _state_of(registration) != UNKNOWN:
             self._outdated.add(registration.id)
         self._schedule.watch(registration.id, endpoint, registration.health, due)
 
     def _endpoint_of(self, registration: Registration) -> str | None:
         """The endpoint that is checked, or None."""
+        if not self._options.is_gentle:
+            return endpoint_of(registration)
+        if registration.visibility != PUBLIC:  # first, because a pull commits thousands of internal copies
+            return None
         endpoint = endpoint_of(registration)
-        if not self._options.is_gentle or endpoint is None:
-            return endpoint
-        is_open = registration.visibility == PUBLIC and scheme_of(endpoint) == "https"
-        return endpoint if is_open else None
+        return endpoint if endpoint is not None and scheme_of(endpoint) == "https" else None
 
     async def _load(self) -> None:
         """Schedule the agents from before the start, spread over a round."""
@@ -349,7 +349,8 @@ class HealthChecks:
             part = ids[start : start + _LOAD_BATCH]
             for registration in await self._registry.registrations(part, sources=False, cached=False):
                 if self._schedule.find(registration.id) is None and self._registry.entries.is_alive(registration.id):
-                    self._watch(registration, self._schedule.first_due_time(self._clock.now()))
+                    endpoint = self._endpoint_of(registration)
+                    self._watch(registration, endpoint, self._schedule.first_due_time(self._clock.now()))
             await asyncio.sleep(0)
         self._is_loaded = True
 

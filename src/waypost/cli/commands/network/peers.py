@@ -106,8 +106,15 @@ def add(
     printer.line(f"kind       {peer.kind}")
     if peer.key:
         printer.line(f"key        {sanitize(peer.key)}")
-    if dry_run:
-        printer.line(f"agents     {peer.records}")
+    if dry_run and peer.pull:
+        printer.line(f"agents     {'' if peer.complete else 'at least '}{peer.records}")
+        for agent_id in peer.sample:
+            printer.line(f"           {sanitize(agent_id)}")
+        if peer.parked:
+            reasons = ", ".join(f"{count} {sanitize(reason)}" for reason, count in sorted(peer.parked_reasons.items()))
+            printer.line(f"not taken  {reasons}")
+        if peer.error:
+            printer.line(f"problem    {sanitize(peer.error)}")
 
 
 @peers.command("list", epilog=example("waypost peers list", "waypost peers list -o json"))
