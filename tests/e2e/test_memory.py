@@ -89,6 +89,29 @@ def test_thousands_of_short_headers_cost_no_memory(server: RunningServer) -> Non
         assert rss(server) - before < BOUND_BYTES
 
 
+# --- Requests without end -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("connections", [1, 300])
+def test_requests_without_end_cost_no_memory(server: RunningServer, connections: int) -> None:
+    """Sent as fast as the service takes them, whether or not it answers, by clients that read nothing."""
+    before = rss(server)
+    part = b"GET /.well-known/agent.json HTTP/1.1\r\nHost: x\r\n\r\n" * 4000
+    with contextlib.ExitStack() as stack:
+        held = [stack.enter_context(contextlib.closing(ask(server, "127.0.0.1", POLL))) for _ in range(connections)]
+        for connection in held:
+            connection.setblocking(False)
+        ends = time.monotonic() + 5
+        while time.monotonic() < ends:
+            for connection in held:
+                with contextlib.suppress(OSError):
+                    connection.send(part)
+            assert rss(server) - before < BOUND_BYTES
+            time.sleep(0.02)
+        until(lambda: status_of(ask(server, OTHER_ADDRESS)) == 200)
+    assert rss(server) - before < BOUND_BYTES
+
+
 # --- Connections and watchers ---------------------------------------------------------------------
 
 

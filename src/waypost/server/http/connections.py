@@ -47,6 +47,7 @@ class ConnectionTable:
         self._websockets = 0
         self._stalled: dict[Stalled, float] = {}  # since when; the longest first
         self.refused = 0  # connections that are open only to be told why they are refused
+        self.waiting_bytes = 0  # of requests behind one that is being answered on the same connection
 
     def find_refusal(self, address: str) -> Unavailable | None:
         """Why a connection of this address is refused, or None."""
