@@ -159,7 +159,12 @@ TLS_HANDSHAKE_SECONDS: Final = 5.0  # from the first byte of a connection; a han
 HEADERS: Final = 200  # of a request, or trailers: thousands of short ones take twenty times their bytes in memory
 HEADER_READ_SECONDS: Final = 5  # from the first byte of a request to the end of its headers
 BODY_READ_SECONDS: Final = 10
+INCOMPLETE_BODIES_BYTES: Final = 16 * MIB  # received of all bodies that are not complete yet; others get 503
+UNCOUNTED_BODY_BYTES: Final = 16 * KIB  # of each of them: most documents are shorter, and are never refused for others
 LINGER_BYTES: Final = 8 * MIB  # read and discarded of a rejected body, so that the client receives the response
+DRAINED_BODIES: Final = (
+    64  # rejected bodies that are read at the same time; the clients of others may miss the response
+)
 LINGER_SECONDS: Final = 2.0  # without new data of such a body; BODY_READ_SECONDS in total
 IDLE_SECONDS: Final = 60
 CONNECTIONS: Final = 4000
