@@ -107,6 +107,10 @@ class UpstreamConnection(asyncio.Protocol):
 
     # --- httptools -------------------------------------------------------------------------------
 
+    def on_message_begin(self) -> None:
+        if self._is_complete:  # nobody asked: it must not be taken for the answer to the next request
+            raise StoreUnavailable("The leader process sent a second response.")
+
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers.append((name.lower(), value))
 
@@ -291,11 +295,9 @@ class _Forwarding:
         self.has_responded = False
 
     async def run(self, connection: UpstreamConnection) -> None:
-        if not self._has_body():
-            await connection.write(self._head())
-            await self._relay_response(connection)
-            return
-        first = await self._receive()
+        first: Message = await self._receive() if self._has_body() else {"type": "http.request"}
+        if first["type"] == "http.disconnect":
+            return  # a head without its body would make the leader take the next request for the body
         await connection.write(self._head() + self._frame(first))
         if not first.get("more_body"):
             await self._relay_response(connection)
