@@ -8,6 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from waypost import limits
 from waypost.app import Application, build
 from waypost.app.workers import WorkerTable
 from waypost.server.http.asgi import Message, Receive, Scope, Send
@@ -79,9 +82,11 @@ async def ask(
     sent: list[Message] = []
     waiting: list[Message] = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
     waiting[-1]["more_body"] = False
-    waiting = messages or waiting
+    waiting = waiting if messages is None else messages
 
     async def receive() -> Message:
+        if not waiting:
+            await asyncio.Event().wait()
         return waiting.pop(0)
 
     async def send(message: Message) -> None:
@@ -157,6 +162,20 @@ async def test_a_head_whose_client_left_before_its_body_is_not_forwarded(tmp_pat
         sent = await ask(application, b"", method="DELETE")
     assert sent[0]["status"] == 201
     assert [request.split()[0] for request in leader.requests] == [b"DELETE", b"DELETE"]
+
+
+@pytest.mark.parametrize("path", [b"/api/v1/agents", b"/profile/v1/discover"])
+async def test_a_body_that_never_begins_is_refused_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: bytes
+) -> None:
+    monkeypatch.setattr(limits, "BODY_READ_SECONDS", 0.1)
+    headers = [(b"host", b"agents.example"), (b"content-length", b"50")]
+    async with following(tmp_path) as (application, leader):
+        scope = {"method": "POST", "path": path.decode(), "raw_path": path, "headers": headers}
+        sent = await ask(application, b"", messages=[], **scope)
+    assert sent[0]["status"] == 408
+    assert (b"connection", b"close") in sent[0]["headers"]
+    assert leader.connections == 0
 
 
 async def test_a_connection_with_an_answer_that_nobody_asked_for_is_not_used_again(tmp_path: Path) -> None:

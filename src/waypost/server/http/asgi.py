@@ -191,15 +191,7 @@ class Request:
     async def _read_part(self, max_bytes: int, size: int, deadline: float) -> tuple[bytes, bool]:
         """The part after the first `size` bytes, and whether more follows."""
         self.has_unread_body = True
-        try:
-            async with asyncio.timeout_at(deadline):
-                message = await self.receive()
-        except TimeoutError:
-            raise TooSlow(
-                f"The body did not arrive within {limits.BODY_READ_SECONDS} seconds.",
-                path="$",
-                hint="Send the request again, with the whole body.",
-            ) from None
+        message = await receive_until(deadline, self.receive)
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         part: bytes = message.get("body", b"")
@@ -207,6 +199,19 @@ class Request:
         if size + len(part) > max_bytes:
             raise _too_large(f"has more than {max_bytes} bytes", max_bytes)
         return part, self.has_unread_body
+
+
+async def receive_until(deadline: float, receive: Receive) -> Message:
+    """The next part of a body; raises if it has not come at this time of the event loop."""
+    try:
+        async with asyncio.timeout_at(deadline):
+            return await receive()
+    except TimeoutError:
+        raise TooSlow(
+            f"The body did not arrive within {limits.BODY_READ_SECONDS} seconds.",
+            path="$",
+            hint="Send the request again, with the whole body.",
+        ) from None
 
 
 def _too_large(problem: str, max_bytes: int) -> TooLarge:
