@@ -309,7 +309,7 @@ class _Forwarding:
         take the next request for the body."""
         if self._has_body():
             self._first = await _receive_first(self._receive)
-        return self._first["type"] != "http.disconnect"
+        return bool(self._first["type"] != "http.disconnect")
 
     async def run(self, connection: UpstreamConnection) -> None:
         await connection.write(self._head() + self._frame(self._first))
