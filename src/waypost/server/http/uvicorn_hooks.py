@@ -370,10 +370,11 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._has_progress = True
+        if self._shed_state != _NOT_SHED:
+            return
         if self.pipeline:
             self._add_waiting(len(body))
-        if self._shed_state == _NOT_SHED:
-            super().on_body(body)
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._in_body = False
