@@ -131,11 +131,11 @@ class OpenLoop:
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
             else:
-                self.answered.append(Answered(kind, UNSENT, TIMEOUT_SECONDS))
+                self.answered.append(Answered(kind, UNSENT, TIMEOUT_SECONDS, at=at))
         end = loop.time() + TIMEOUT_SECONDS
         while self._pending + len(tasks) and loop.time() < end:
             await asyncio.sleep(0.02)
-        self.answered += [Answered("lost", 0, TIMEOUT_SECONDS)] * self._pending
+        self.answered += [Answered("lost", 0, TIMEOUT_SECONDS, at=schedule[-1][0])] * self._pending
         for connection in list(self._idle):
             connection.close()
         await asyncio.sleep(0.05)
@@ -149,7 +149,7 @@ class OpenLoop:
         except OSError:
             self._pending -= 1
             self._open -= 1
-            self.answered.append(Answered(kind, 0, TIMEOUT_SECONDS))
+            self.answered.append(Answered(kind, 0, TIMEOUT_SECONDS, at=scheduled_at - self._start))
             return
         self._pending -= 1
         connection.send(kind, wire, scheduled_at)

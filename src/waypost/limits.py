@@ -159,7 +159,12 @@ TLS_HANDSHAKE_SECONDS: Final = 5.0  # from the first byte of a connection; a han
 HEADERS: Final = 200  # of a request, or trailers: thousands of short ones take twenty times their bytes in memory
 HEADER_READ_SECONDS: Final = 5  # from the first byte of a request to the end of its headers
 BODY_READ_SECONDS: Final = 10
+INCOMPLETE_BODIES_BYTES: Final = 16 * MIB  # received of all bodies that are not complete yet; others get 503
+UNCOUNTED_BODY_BYTES: Final = 16 * KIB  # of each of them: most documents are shorter, and are never refused for others
 LINGER_BYTES: Final = 8 * MIB  # read and discarded of a rejected body, so that the client receives the response
+DRAINED_BODIES: Final = (
+    64  # rejected bodies that are read at the same time; the clients of others may miss the response
+)
 LINGER_SECONDS: Final = 2.0  # without new data of such a body; BODY_READ_SECONDS in total
 IDLE_SECONDS: Final = 60
 CONNECTIONS: Final = 4000
@@ -176,6 +181,9 @@ WRITE_PROGRESS_BYTES: Final = 16 * KIB  # read within that time, a client counts
 UNREAD_BYTES: Final = 16 * MIB  # buffered for all clients that do not read as fast as they ask
 REFUSED_IDLE_SECONDS: Final = 15  # after a refusal under overload: longer than its Retry-After
 UNREAD_SECONDS: Final = 2  # without being read from: then a connection makes room for other answers
+PIPELINED_BYTES: Final = 16 * MIB  # of requests that wait on all connections for the answer before theirs
+PIPELINED_REQUEST_BYTES: Final = 3 * KIB  # counted for each of them beside what was received: its scope and state
+PIPELINED_HEADER_BYTES: Final = 160  # and for each of its headers
 BUFFERED_BYTES: Final = 64 * KIB  # asyncio's high-water mark: a shorter answer never waits for its reader
 NOT_READY_SECONDS: Final = 0.3  # after a stop signal, while the service still listens: load balancers look elsewhere
 DRAIN_SECONDS: Final = 1.0  # after that, for connections that were in use to ask once more

@@ -89,6 +89,54 @@ def test_thousands_of_short_headers_cost_no_memory(server: RunningServer) -> Non
         assert rss(server) - before < BOUND_BYTES
 
 
+# --- Requests without end -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("connections", [1, 300])
+def test_requests_without_end_cost_no_memory(server: RunningServer, connections: int) -> None:
+    """Sent as fast as the service takes them, whether or not it answers, by clients that read nothing."""
+    before = rss(server)
+    part = b"GET /.well-known/agent.json HTTP/1.1\r\nHost: x\r\n\r\n" * 4000
+    with contextlib.ExitStack() as stack:
+        held = [stack.enter_context(contextlib.closing(ask(server, "127.0.0.1", POLL))) for _ in range(connections)]
+        for connection in held:
+            connection.setblocking(False)
+        ends = time.monotonic() + 5
+        while time.monotonic() < ends:
+            for connection in held:
+                with contextlib.suppress(OSError):
+                    connection.send(part)
+            assert rss(server) - before < BOUND_BYTES
+            time.sleep(0.02)
+        until(lambda: status_of(ask(server, OTHER_ADDRESS)) == 200)
+    assert rss(server) - before < BOUND_BYTES
+
+
+# --- Bodies ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/agent/webhook", "/agent/swarm/s:broadcast"])
+def test_long_bodies_of_strangers_cost_little_memory(server: RunningServer, path: str) -> None:
+    """Of requests that claim a signature: it covers the body, so it is verified when all of that was received."""
+    before = rss(server)
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nADP-Signature: x\r\nContent-Length: 2000000\r\n\r\n".encode()
+    part = b"x" * 65536
+    with contextlib.ExitStack() as stack:
+        held = [stack.enter_context(contextlib.closing(ask(server, "127.0.0.1", head))) for _ in range(400)]
+        for connection in held:
+            connection.setblocking(False)
+        sent = [0] * len(held)
+        ends = time.monotonic() + 5
+        while time.monotonic() < ends:
+            for index, connection in enumerate(held):
+                if sent[index] < 1_900_000:
+                    with contextlib.suppress(OSError):
+                        sent[index] += connection.send(part)
+            assert rss(server) - before < 2 * BOUND_BYTES  # a second copy is in the buffers of connections
+            time.sleep(0.02)
+        until(lambda: status_of(ask(server, OTHER_ADDRESS)) == 200)
+
+
 # --- Connections and watchers ---------------------------------------------------------------------
 
 

@@ -7,12 +7,13 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
+import psutil
 import pytest
 
 from support.certificates import Authority, Issued
@@ -181,6 +182,27 @@ def test_an_unfinished_handshake_is_cut_off(authority: Authority) -> None:
             assert silent.recv(100) == b""
         with client(server, authority) as anybody:
             assert anybody.get("/healthz").status_code == 200
+
+
+def test_unfinished_handshakes_of_one_address_are_bounded(authority: Authority) -> None:
+    """E12, before there is a request: each takes as much memory as a connection."""
+    with (
+        running_server(*flags(authority, authority.server(), "--max-connections-per-address", "20")) as server,
+        ExitStack() as stack,
+    ):
+        address = (urlsplit(server.url).hostname or "", urlsplit(server.url).port or 0)
+        for _ in range(300):
+            silent = stack.enter_context(socket.create_connection(address, timeout=60))
+            silent.sendall(b"\x16\x03\x01")
+        elsewhere = httpx2.HTTPTransport(
+            verify=ssl.create_default_context(cafile=str(authority.certificate)), local_address="127.0.0.2"
+        )
+        with httpx2.Client(base_url=server.url, transport=elsewhere, timeout=60) as other:
+            assert other.get("/healthz").status_code == 200
+            assert len(psutil.Process(server.process.pid).net_connections(kind="tcp")) < 20 + 64 + 10
+        stack.close()
+        with client(server, authority) as again:
+            eventually(lambda: again.get("/healthz").status_code == 200)
 
 
 def test_a_new_certificate_is_taken_without_a_restart(authority: Authority) -> None:

@@ -15,6 +15,7 @@ import httpx2
 import psutil
 import pytest
 
+from support.raw_http import RawConnection
 from support.server import RunningServer, clean_environment, running_server, start_server, stop_server
 from support.worker_processes import PATIENCE_SECONDS, all_ready, both, children, process_of, wait_for, workers
 from waypost.errors import ConfigurationError
@@ -70,6 +71,20 @@ def test_a_withdrawn_agent_is_gone_from_every_process_at_once(server: RunningSer
             assert leader.delete(f"/api/v1/agents/gone-{number}").status_code == 204
             assert follower.get(f"/api/v1/agents/gone-{number}").status_code == 404
             assert discover(follower, f"farewell{number}") == []
+
+
+def test_a_client_that_leaves_before_its_body_shifts_no_request_of_another(server: RunningServer) -> None:
+    """E1 between the processes: they reuse their connections, as a proxy does."""
+    head = b"POST /api/v1/agents HTTP/1.1\r\nHost: x\r\nContent-Length: 90\r\n\r\n"
+    with both(server) as (leader, follower):
+        for number in range(10):
+            for _ in range(8):
+                with RawConnection(server.url) as leaving:
+                    leaving.send(head)
+            for http in (follower, leader):
+                request_id = f"shifted-{number}"
+                answer = http.delete("/api/v1/agents/never-registered", headers={"X-Request-Id": request_id})
+                assert (answer.status_code, answer.headers["x-request-id"]) == (404, request_id)
 
 
 def test_every_process_shows_the_same_history_and_the_same_trail(server: RunningServer) -> None:

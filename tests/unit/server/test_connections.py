@@ -52,6 +52,28 @@ def test_some_descriptors_are_kept_for_files() -> None:
     assert most_connections(10_000) + limits.RESERVED_DESCRIPTORS == 10_000
 
 
+def test_handshakes_of_an_address_are_bounded_with_its_connections() -> None:
+    """A few more than its connections: they are told why they are refused, after their handshake."""
+    table = ConnectionTable(10, is_proxy=lambda address: address == "10.0.0.9", descriptors=10_000)
+    for _ in range(4):
+        table.add("10.0.0.1")
+    begun = [table.begin_handshake("10.0.0.1") for _ in range(100)]
+    assert begun.count(True) == 10 + limits.REFUSED_CONNECTIONS - 4
+    assert not any(begun[begun.count(True) :])
+    assert table.begin_handshake("10.0.0.2")
+    assert all(table.begin_handshake("10.0.0.9") for _ in range(100))
+    table.end_handshake("10.0.0.1")
+    assert table.begin_handshake("10.0.0.1")
+
+
+def test_all_handshakes_have_a_limit() -> None:
+    table = ConnectionTable(limits.CONNECTIONS + 1, descriptors=256)
+    begun = [table.begin_handshake(f"10.0.0.{number}") for number in range(256)]
+    assert begun.count(True) == most_connections(256) + limits.REFUSED_CONNECTIONS
+    table.end_handshake("10.0.0.1")
+    assert table.begin_handshake("10.0.1.1")
+
+
 class Reader:
     def __init__(self, table: ConnectionTable) -> None:
         self._table = table

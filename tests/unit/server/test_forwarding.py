@@ -8,6 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from waypost import limits
 from waypost.app import Application, build
 from waypost.app.workers import WorkerTable
 from waypost.server.http.asgi import Message, Receive, Scope, Send
@@ -72,13 +75,18 @@ async def following(data: Path, answer: bytes = ANSWER) -> AsyncIterator[tuple[A
                 await asyncio.gather(*leader.tasks)
 
 
-async def ask(application: Application, *parts: bytes, **scope: Any) -> list[Message]:
-    """One request through the application; returns the sent messages."""
+async def ask(
+    application: Application, *parts: bytes, messages: list[Message] | None = None, **scope: Any
+) -> list[Message]:
+    """One request through the application, with these parts of a body or other `messages`; returns the sent messages."""
     sent: list[Message] = []
-    waiting = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
+    waiting: list[Message] = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
     waiting[-1]["more_body"] = False
+    waiting = waiting if messages is None else messages
 
     async def receive() -> Message:
+        if not waiting:
+            await asyncio.Event().wait()
         return waiting.pop(0)
 
     async def send(message: Message) -> None:
@@ -142,6 +150,40 @@ async def test_a_connection_that_the_other_side_ends_is_not(tmp_path: Path) -> N
             sent = await ask(application, b"", method="DELETE")
             assert (b"connection", b"close") in sent[0]["headers"]
     assert leader.connections == 3
+
+
+async def test_a_head_whose_client_left_before_its_body_is_not_forwarded(tmp_path: Path) -> None:
+    """The leader may answer it at once and still wait for the body: the next request would be taken for that (E1)."""
+    headers = [(b"host", b"agents.example"), (b"content-length", b"50")]
+    async with following(tmp_path) as (application, leader):
+        await ask(application, b"", method="DELETE")
+        left = {"type": "http.disconnect"}
+        assert await ask(application, b"", headers=headers, messages=[left]) == []
+        sent = await ask(application, b"", method="DELETE")
+    assert sent[0]["status"] == 201
+    assert [request.split()[0] for request in leader.requests] == [b"DELETE", b"DELETE"]
+
+
+@pytest.mark.parametrize("path", [b"/api/v1/agents", b"/profile/v1/discover"])
+async def test_a_body_that_never_begins_is_refused_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: bytes
+) -> None:
+    monkeypatch.setattr(limits, "BODY_READ_SECONDS", 0.1)
+    headers = [(b"host", b"agents.example"), (b"content-length", b"50")]
+    async with following(tmp_path) as (application, leader):
+        scope = {"method": "POST", "path": path.decode(), "raw_path": path, "headers": headers}
+        sent = await ask(application, b"", messages=[], **scope)
+    assert sent[0]["status"] == 408
+    assert (b"connection", b"close") in sent[0]["headers"]
+    assert leader.connections == 0
+
+
+async def test_a_connection_with_an_answer_that_nobody_asked_for_is_not_used_again(tmp_path: Path) -> None:
+    async with following(tmp_path, ANSWER + ANSWER) as (application, leader):
+        for _ in range(3):
+            assert len(await ask(application, b"", method="DELETE")) == 3
+            await asyncio.sleep(0.05)
+    assert (leader.connections, len(leader.requests)) == (3, 3)
 
 
 async def test_an_unreachable_leader_process_is_a_temporary_error(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from uvicorn.server import ServerState
 
 from waypost import limits
+from waypost.server.http.admission import AdmissionController, Priority
 from waypost.server.http.asgi import App, Receive, Request, Response, Scope, Send
 from waypost.server.http.uvicorn_hooks import HttpConfig, HttpProtocol
 
@@ -91,6 +92,7 @@ class WritesInMemory(asyncio.Transport):
         super().__init__({"peername": ("192.0.2.1", 40_000), "sockname": ("192.0.2.2", 80)})
         self.writes: list[bytes] = []
         self.protocol = asyncio.BaseProtocol()
+        self.is_read = True
 
     def write(self, data: bytes) -> None:  # type: ignore[override]
         self.writes.append(data)
@@ -104,23 +106,35 @@ class WritesInMemory(asyncio.Transport):
     def get_protocol(self) -> asyncio.BaseProtocol:
         return self.protocol
 
-    def pause_reading(self) -> None: ...
+    def pause_reading(self) -> None:
+        self.is_read = False
 
-    def resume_reading(self) -> None: ...
+    def resume_reading(self) -> None:
+        self.is_read = True
 
     def get_write_buffer_size(self) -> int:
         return 0
 
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None: ...
+
     def close(self) -> None: ...
 
 
-async def writes_of(app: App, wire: bytes) -> list[bytes]:
-    """What the protocol writes until it waits for something else."""
-    config, transport = HttpConfig(app), WritesInMemory()
+def protocol_of(config: HttpConfig, transport: WritesInMemory) -> HttpProtocol:
     config.load()
     protocol = HttpProtocol(config=config, server_state=ServerState(), app_state={})
     transport.protocol = protocol
     protocol.connection_made(transport)
+    return protocol
+
+
+async def writes_of(app: App, wire: bytes) -> list[bytes]:
+    """What the protocol writes until it waits for something else."""
+    transport = WritesInMemory()
+    protocol = protocol_of(HttpConfig(app), transport)
     protocol.data_received(wire)
     for _ in range(20):
         await asyncio.sleep(0)
@@ -318,6 +332,94 @@ async def test_requests_in_a_row_are_answered_in_their_order() -> None:
         await connection.send(b"".join(request(f"GET /{number}") for number in range(50)))
         answers = [json.loads((await connection.answer())[1])["path"] for _ in range(50)]
         assert answers == [f"/{number}" for number in range(50)]
+
+
+# --- Clients that do not wait for their answers ----------------------------------------------------
+
+
+async def test_requests_behind_one_that_is_being_answered_are_bounded() -> None:
+    """Those that waited are answered; then the client is told why the rest is not."""
+    app = Application()
+    app.gate.clear()
+    many = limits.PIPELINED_BYTES // limits.PIPELINED_REQUEST_BYTES + 100
+    async with connected(app) as connection:
+        await connection.send(request() * many)
+        app.gate.set()
+        statuses = []
+        while not statuses or statuses[-1] == 200:
+            status, body = await connection.answer()
+            statuses.append(status)
+        assert 1000 < len(statuses) < many
+        assert (statuses[-1], json.loads(body)["code"]) == (503, "unavailable")
+        assert await connection.rest() == b""
+
+
+async def test_headers_and_bodies_of_waiting_requests_count() -> None:
+    app = Application()
+    app.gate.clear()
+    config, transport = HttpConfig(app), WritesInMemory()
+    protocol = protocol_of(config, transport)
+    protocol.data_received(request())
+    protocol.data_received(request("GET /", *(f"X-{number}: 1" for number in range(99))))
+    assert config.table.waiting_bytes == limits.PIPELINED_REQUEST_BYTES + 100 * limits.PIPELINED_HEADER_BYTES
+    before = config.table.waiting_bytes
+    protocol.data_received(request("POST /", "Content-Length: 5000", body=b"x" * 5000))
+    assert config.table.waiting_bytes - before > 5000
+    protocol.connection_lost(None)
+    assert config.table.waiting_bytes == 0
+
+
+async def test_nothing_is_read_until_waiting_requests_were_answered() -> None:
+    app = Application()
+    app.gate.clear()
+    config, transport = HttpConfig(app), WritesInMemory()
+    protocol = protocol_of(config, transport)
+    protocol.data_received(request() * 3)
+    read = []
+    app.gate.set()
+    while len(transport.writes) < 3:
+        await asyncio.sleep(0)
+        read.append((len(transport.writes), transport.is_read))
+    assert (1, False) in read
+    assert (1, True) not in read, "one was answered, one is being answered, one waits"
+    assert transport.is_read
+    assert config.table.waiting_bytes == 0
+    protocol.connection_lost(None)
+
+
+class AlwaysFull(AdmissionController):
+    def admit(self, priority: Priority) -> float | None:
+        return None
+
+
+class UnreadWrites(WritesInMemory):
+    """Nobody reads what is written to it."""
+
+    def write(self, data: bytes) -> None:  # type: ignore[override]
+        super().write(data)
+        if sum(map(len, self.writes)) > limits.BUFFERED_BYTES and isinstance(self.protocol, HttpProtocol):
+            self.protocol.pause_writing()
+
+
+async def test_refusals_that_nobody_reads_are_bounded() -> None:
+    transport = UnreadWrites()
+    protocol = protocol_of(HttpConfig(Application(), admission=AlwaysFull()), transport)
+    for _ in range(20):
+        protocol.data_received(request() * 500)
+    assert sum(map(len, transport.writes)) < 2 * limits.BUFFERED_BYTES
+    assert b"".join(transport.writes).count(b"connection: close") == 1
+    protocol.connection_lost(None)
+
+
+async def test_refusals_of_requests_in_a_row_start_one_idle_timeout() -> None:
+    """A timer for each took more memory than the requests, until the loop had its next round."""
+    transport = WritesInMemory()
+    protocol = protocol_of(HttpConfig(Application(), admission=AlwaysFull()), transport)
+    protocol.data_received(request() * 100)
+    assert len(transport.writes) == 100
+    assert protocol.server_state.total_requests == 1  # uvicorn starts the timeout where it counts
+    assert protocol.timeout_keep_alive_task is not None
+    protocol.connection_lost(None)
 
 
 # --- Clients that do not read (THREATS E5) ---------------------------------------------------------

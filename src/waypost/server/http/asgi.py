@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from urllib.parse import parse_qsl
 
 from waypost import limits
-from waypost.errors import InvalidParameter, TooLarge, TooSlow, UriTooLong
+from waypost.errors import InvalidParameter, TooLarge, TooSlow, Unavailable, UriTooLong
 from waypost.model.json import dump_json
 from waypost.model.names import parse_authority
 
@@ -33,6 +33,26 @@ _ESCAPES = {(high + low).encode(): bytes.fromhex(high + low) for high in _HEX_DI
 
 class ClientDisconnect(Exception):
     """The client closed the connection before its request or our response was complete."""
+
+
+class _BodyMemory:
+    """What bodies take in all requests of this process: many slow clients, which need no credential, must not take it all."""
+
+    def __init__(self) -> None:
+        self.incomplete_bytes = 0  # in memory, of bodies that are still being received
+        self.drained = 0  # bodies that are read only to be discarded
+
+    def check(self) -> None:
+        if self.incomplete_bytes > limits.INCOMPLETE_BODIES_BYTES:
+            raise Unavailable(
+                "Too many bodies are being received.",
+                path="$",
+                hint="Send the request again later, with the whole body at once.",
+                retry_after=limits.RETRY_SECONDS,
+            )
+
+
+_memory = _BodyMemory()
 
 
 # --- Requests -------------------------------------------------------------------------------------
@@ -117,11 +137,18 @@ class Request:
         self._check_declared_length(max_bytes)
         deadline = asyncio.get_running_loop().time() + limits.BODY_READ_SECONDS
         parts: list[bytes] = []
-        size, has_more = 0, True
-        while has_more:
-            part, has_more = await self._read_part(max_bytes, size, deadline)
-            parts.append(part)
-            size += len(part)
+        size, counted, has_more = 0, 0, True
+        try:
+            while has_more:
+                part, has_more = await self._read_part(max_bytes, size, deadline)
+                parts.append(part)
+                size += len(part)
+                if has_more and size > limits.UNCOUNTED_BODY_BYTES:
+                    _memory.incomplete_bytes += size - counted
+                    counted = size
+                    _memory.check()
+        finally:
+            _memory.incomplete_bytes -= counted
         return b"".join(parts)
 
     async def chunks(self, max_bytes: int) -> AsyncIterator[bytes]:
@@ -139,9 +166,10 @@ class Request:
     async def drain(self) -> None:
         """Read and discard the rest of the body for a while: closing a connection on a client that still sends would
         lose the response (RFC 9112 §9.6). A client that sent Expect: 100-continue has sent no body."""
-        if not self.has_unread_body or self.header(b"expect") is not None:
+        if not self.has_unread_body or self.header(b"expect") is not None or _memory.drained >= limits.DRAINED_BODIES:
             return
         size, deadline = 0, asyncio.get_running_loop().time() + limits.BODY_READ_SECONDS
+        _memory.drained += 1
         try:
             async with asyncio.timeout_at(deadline):
                 while self.has_unread_body and size < limits.LINGER_BYTES:
@@ -151,6 +179,8 @@ class Request:
                     self.has_unread_body = message["type"] == "http.request" and bool(message.get("more_body"))
         except TimeoutError:
             return
+        finally:
+            _memory.drained -= 1
 
     def _check_declared_length(self, max_bytes: int) -> None:
         declared = self.header(b"content-length")
@@ -161,15 +191,7 @@ class Request:
     async def _read_part(self, max_bytes: int, size: int, deadline: float) -> tuple[bytes, bool]:
         """The part after the first `size` bytes, and whether more follows."""
         self.has_unread_body = True
-        try:
-            async with asyncio.timeout_at(deadline):
-                message = await self.receive()
-        except TimeoutError:
-            raise TooSlow(
-                f"The body did not arrive within {limits.BODY_READ_SECONDS} seconds.",
-                path="$",
-                hint="Send the request again, with the whole body.",
-            ) from None
+        message = await receive_until(deadline, self.receive)
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         part: bytes = message.get("body", b"")
@@ -177,6 +199,19 @@ class Request:
         if size + len(part) > max_bytes:
             raise _too_large(f"has more than {max_bytes} bytes", max_bytes)
         return part, self.has_unread_body
+
+
+async def receive_until(deadline: float, receive: Receive) -> Message:
+    """The next part of a body; raises if it has not come at this time of the event loop."""
+    try:
+        async with asyncio.timeout_at(deadline):
+            return await receive()
+    except TimeoutError:
+        raise TooSlow(
+            f"The body did not arrive within {limits.BODY_READ_SECONDS} seconds.",
+            path="$",
+            hint="Send the request again, with the whole body.",
+        ) from None
 
 
 def _too_large(problem: str, max_bytes: int) -> TooLarge:

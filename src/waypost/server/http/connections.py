@@ -45,8 +45,11 @@ class ConnectionTable:
         self._by_address: Counter[str] = Counter()
         self._http = 0
         self._websockets = 0
+        self._handshakes: Counter[str] = Counter()  # of TLS, by address
+        self._all_handshakes = 0
         self._stalled: dict[Stalled, float] = {}  # since when; the longest first
         self.refused = 0  # connections that are open only to be told why they are refused
+        self.waiting_bytes = 0  # of requests behind one that is being answered on the same connection
 
     def find_refusal(self, address: str) -> Unavailable | None:
         """Why a connection of this address is refused, or None."""
@@ -64,6 +67,27 @@ class ConnectionTable:
             )
         return None
 
+    def begin_handshake(self, address: str) -> bool:
+        """Whether a connection of this address may begin a TLS handshake; then `end_handshake` is due.
+
+        A few more than the connections that are allowed may: only after its handshake a client can be told that there are
+        too many."""
+        most = min(limits.CONNECTIONS, self._most) + limits.REFUSED_CONNECTIONS
+        if self._http + self._websockets + self._all_handshakes >= most:
+            return False
+        key = rate_limit_key(address)
+        if self._is_limited(address):
+            allowed = self._per_address + limits.REFUSED_CONNECTIONS
+            if self._by_address[key] + self._handshakes[key] >= allowed:
+                return False
+        self._handshakes[key] += 1
+        self._all_handshakes += 1
+        return True
+
+    def end_handshake(self, address: str) -> None:
+        self._all_handshakes -= 1
+        _decrease(self._handshakes, rate_limit_key(address))
+
     def add(self, address: str) -> None:
         self._http += 1
         if self._is_limited(address):
@@ -80,10 +104,7 @@ class ConnectionTable:
         else:
             self._http -= 1
         if self._is_limited(address):
-            key = rate_limit_key(address)
-            self._by_address[key] -= 1
-            if not self._by_address[key]:
-                del self._by_address[key]
+            _decrease(self._by_address, rate_limit_key(address))
 
     def _is_limited(self, address: str) -> bool:
         return bool(address) and not self._is_proxy(address)
@@ -108,6 +129,12 @@ class ConnectionTable:
             unread -= connection.unread_bytes()
             connection.abort()
         return unread + size <= limits.UNREAD_BYTES
+
+
+def _decrease(counts: Counter[str], key: str) -> None:
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]
 
 
 # --- Descriptors ----------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from waypost.errors import StoreUnavailable, WaypostError
 from waypost.registry.follower import Follower
 from waypost.server.auth.certificates import peer_certificate
 from waypost.server.http.app import VIA_SCOPE_KEY, HttpApp
-from waypost.server.http.asgi import App, Headers, Message, Receive, Request, Scope, Send
+from waypost.server.http.asgi import App, Headers, Message, Receive, Request, Scope, Send, receive_until
 from waypost.server.http.freshness import STALE_HEADER, ConfirmReads, ConsistencyTokens, mark_stale
 from waypost.server.http.metrics import Metrics
 
@@ -106,6 +106,10 @@ class UpstreamConnection(asyncio.Protocol):
         self._writable.set()
 
     # --- httptools -------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        if self._is_complete:  # nobody asked: it must not be taken for the answer to the next request
+            raise StoreUnavailable("The leader process sent a second response.")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers.append((name.lower(), value))
@@ -247,7 +251,11 @@ class FollowerApp:
             await self._forward(scope, receive, send)
             return
         if scope["type"] == "http" and scope["method"] == "POST":
-            first = await receive()
+            try:
+                first = await _receive_first(receive)
+            except WaypostError as error:
+                await self._refuse_unread(scope, receive, send, error)
+                return
             receive = _replay(first, receive)
             if _FEDERATED in first.get("body", b""):
                 await self._forward(scope, receive, send)
@@ -267,6 +275,8 @@ class FollowerApp:
     async def _forward(self, scope: Scope, receive: Receive, send: Send) -> None:
         forwarding = _Forwarding(scope, receive, send)
         try:
+            if not await forwarding.begin():
+                return
             connection = await self._upstream.acquire()
             try:
                 await forwarding.run(connection)
@@ -275,9 +285,12 @@ class FollowerApp:
         except WaypostError as error:
             if forwarding.has_responded:
                 return  # the server closes the connection, so that the client notices the incomplete response
-            request = Request(scope, receive)
-            request.has_unread_body = True
-            await self._service.refuse(request, send, error)
+            await self._refuse_unread(scope, receive, send, error)
+
+    async def _refuse_unread(self, scope: Scope, receive: Receive, send: Send, error: WaypostError) -> None:
+        request = Request(scope, receive)
+        request.has_unread_body = True
+        await self._service.refuse(request, send, error)
 
 
 class _Forwarding:
@@ -288,16 +301,19 @@ class _Forwarding:
         self._receive = receive
         self._send = send
         self._is_chunked = any(name == b"transfer-encoding" for name, _ in scope["headers"])
+        self._first: Message = {"type": "http.request"}  # the first part of the body
         self.has_responded = False
 
+    async def begin(self) -> bool:
+        """Wait for the first part of the body. False if the client left before: a head without its body would make the leader
+        take the next request for the body."""
+        if self._has_body():
+            self._first = await _receive_first(self._receive)
+        return bool(self._first["type"] != "http.disconnect")
+
     async def run(self, connection: UpstreamConnection) -> None:
-        if not self._has_body():
-            await connection.write(self._head())
-            await self._relay_response(connection)
-            return
-        first = await self._receive()
-        await connection.write(self._head() + self._frame(first))
-        if not first.get("more_body"):
+        await connection.write(self._head() + self._frame(self._first))
+        if not self._first.get("more_body"):
             await self._relay_response(connection)
             return
         sender = asyncio.create_task(self._relay_body(connection))
@@ -362,6 +378,11 @@ class _Forwarding:
             if self._scope["method"] != "HEAD":
                 await self._send({"type": "http.response.body", "body": part, "more_body": True})
         await self._send({"type": "http.response.body", "body": b""})
+
+
+async def _receive_first(receive: Receive) -> Message:
+    """The first part of a body. For the others there is the time limit of the process that reads them."""
+    return await receive_until(asyncio.get_running_loop().time() + limits.BODY_READ_SECONDS, receive)
 
 
 def _replay(first: Message, receive: Receive) -> Receive:

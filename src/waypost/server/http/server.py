@@ -38,11 +38,16 @@ class Listener:
     """
 
     def __init__(
-        self, listening: socket.socket, connect: Callable[[], asyncio.Protocol], tls: TlsContext | None = None
+        self,
+        listening: socket.socket,
+        connect: Callable[[], asyncio.Protocol],
+        table: ConnectionTable,
+        tls: TlsContext | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._socket = listening
         self._connect = connect
+        self._table = table
         self._tls = tls
         self._opening: set[asyncio.Task[None]] = set()
         self._is_closed = False
@@ -53,7 +58,7 @@ class Listener:
     def _accept(self) -> None:
         for _ in range(limits.BACKLOG):
             try:
-                accepted, _address = self._socket.accept()
+                accepted, address = self._socket.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:  # no descriptors or memory are left: waiting connections stay in the backlog
@@ -64,7 +69,14 @@ class Listener:
                 self._loop.call_later(limits.ACCEPT_RETRY_SECONDS, self._resume)
                 return
             accepted.setblocking(False)
-            task = self._loop.create_task(self._open(accepted))
+            if self._tls is None:
+                opening = self._open(accepted)
+            elif self._table.begin_handshake(address[0]):
+                opening = self._shake_hands(accepted, address[0], self._tls)
+            else:
+                accepted.close()
+                continue
+            task = self._loop.create_task(opening)
             self._opening.add(task)
             task.add_done_callback(self._opening.discard)
 
@@ -73,19 +85,21 @@ class Listener:
             self._loop.add_reader(self._socket, self._accept)
 
     async def _open(self, accepted: socket.socket) -> None:
-        """With TLS there is a time limit for the handshake: no other bound holds before it."""
         try:
-            if self._tls is None:
-                await self._loop.connect_accepted_socket(self._connect, accepted)
-            else:
-                await self._loop.connect_accepted_socket(
-                    self._connect,
-                    accepted,
-                    ssl=self._tls.context,
-                    ssl_handshake_timeout=limits.TLS_HANDSHAKE_SECONDS,
-                )
+            await self._loop.connect_accepted_socket(self._connect, accepted)
+        except OSError:  # the client left
+            accepted.close()
+
+    async def _shake_hands(self, accepted: socket.socket, address: str, tls: TlsContext) -> None:
+        """Until the handshake is complete there is no protocol that counts the connection, or limits its time."""
+        try:
+            await self._loop.connect_accepted_socket(
+                self._connect, accepted, ssl=tls.context, ssl_handshake_timeout=limits.TLS_HANDSHAKE_SECONDS
+            )
         except OSError:  # the client left, or the handshake failed
             accepted.close()
+        finally:
+            self._table.end_handshake(address)
 
     @property
     def is_opening(self) -> bool:
@@ -147,7 +161,7 @@ class HttpServer(uvicorn.Server):
             self._on_start()
 
     def _listen(self, config: HttpConfig, listening: socket.socket, tls: TlsContext | None = None) -> None:
-        listener = Listener(listening, self._protocol_factory(config), tls)
+        listener = Listener(listening, self._protocol_factory(config), config.table, tls)
         self.servers.append(cast(asyncio.Server, listener))
 
     def _protocol_factory(self, config: uvicorn.Config) -> Callable[[], asyncio.Protocol]:

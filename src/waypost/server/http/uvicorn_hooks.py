@@ -113,6 +113,14 @@ def _too_many_unread() -> Unavailable:
     )
 
 
+def _too_many_pipelined() -> Unavailable:
+    return Unavailable(
+        "Too many requests were sent before earlier ones on the same connection were answered.",
+        hint="Read the answers, and send the requests that have none again.",
+        retry_after=jittered(limits.RETRY_SECONDS),
+    )
+
+
 def _content_length(message: Message) -> int:
     for name, value in message.get("headers", ()):
         if name == b"content-length":
@@ -211,6 +219,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._is_unavailable = False  # the last response was 503
         self._answer_bytes = 0  # of the answer that is being written, whose memory is free when all of it was read
         self._cycles: deque[RequestResponseCycle] = deque()  # requests without a complete response
+        self._waiting_bytes = 0  # of requests that were received before the answer to an earlier one
         self._error: WaypostError = _NOT_HTTP
         self._later_error: WaypostError | None = None  # sent after the responses to earlier requests
         self._ignored_upgrade: bytes | None = None
@@ -241,6 +250,7 @@ class HttpProtocol(HttpToolsProtocol):
             self.config.table.remove(self._address())
         if self._is_refused_connection:
             self.config.table.refused -= 1
+        self._end_waiting()
         for cycle in self._cycles:  # uvicorn tells the last one only
             cycle.disconnected = True
             cycle.message_event.set()
@@ -276,8 +286,9 @@ class HttpProtocol(HttpToolsProtocol):
             self._refuse(head_too_large(self.url))
         elif len(self.headers) > limits.HEADERS:  # of a head that is not complete, or trailers
             self._refuse(too_many_headers())
-        elif self._shed_state == _SHED_COMPLETE:
-            return  # the connection is idle
+        elif self._shed_state == _SHED_COMPLETE:  # the connection is idle
+            self._is_unavailable = True
+            self.on_response_complete()  # starts the idle timeout, once for all that was received together
         elif self._deadline is None and not self._is_answering():
             self._deadline = self.loop.call_later(self.header_seconds, self._on_deadline)
 
@@ -318,13 +329,16 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._in_head = True
-        self._shed_state = _NOT_SHED
+        # What was received together with a refused request that ends the connection gets no answer.
+        self._shed_state = _SHED if self._ignores_input else _NOT_SHED
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         """Raising here makes the parser fail, and the request is refused."""
         self._in_head = False
         self._has_progress = True
+        if self._ignores_input:
+            return
         self._cancel_deadline()
         method, version = self.parser.get_method(), self.parser.get_http_version()
         error = find_head_error(method, self.url, version, self.headers)
@@ -343,7 +357,9 @@ class HttpProtocol(HttpToolsProtocol):
             # httptools would take the body for another protocol, so the request is parsed again without the offer.
             self._ignored_upgrade = without_upgrade(method, self.url, version, self.headers)
             return
-        if not is_upgrade and self._is_shed(method):
+        if self._is_answering():
+            self._add_waiting(limits.PIPELINED_REQUEST_BYTES + limits.PIPELINED_HEADER_BYTES * len(self.headers))
+        elif not is_upgrade and self._is_shed(method):
             return
         super().on_headers_complete()
         if self.ws_protocol_class is None:
@@ -354,13 +370,16 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._has_progress = True
-        if self._shed_state == _NOT_SHED:
-            super().on_body(body)
+        if self._shed_state != _NOT_SHED:
+            return
+        if self.pipeline:
+            self._add_waiting(len(body))
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._in_body = False
         if self._shed_state != _NOT_SHED:
-            self._end_shed_request()
+            self._shed_state = _SHED_COMPLETE
         elif self._ignored_upgrade is None:
             super().on_message_complete()
 
@@ -377,6 +396,10 @@ class HttpProtocol(HttpToolsProtocol):
         self.timeout_keep_alive = limits.REFUSED_IDLE_SECONDS if is_short else self.config.timeout_keep_alive
         has_next = bool(self.pipeline)
         super().on_response_complete()
+        if self.pipeline:
+            self.flow.pause_reading()  # uvicorn reads on after each response, however many requests wait
+        elif has_next:
+            self._end_waiting()
         if has_next or self.transport.is_closing():
             return
         if self._later_error is not None:
@@ -469,14 +492,17 @@ class HttpProtocol(HttpToolsProtocol):
         usable, unless much of a body would have to be read first.
 
         A request behind one that is being answered is decided when its turn comes (`_answer`)."""
-        if self._is_answering():
-            return False
         priority = priority_of(method, self.url)
         queued_at = self.config.admission.admit(priority)
         if queued_at is not None:
             self.scope[_QUEUED] = (priority, queued_at)  # type: ignore[literal-required]
             return False
-        is_kept = self.parser.should_keep_alive() and not self.config.is_draining and has_short_body(self.headers)
+        is_kept = (
+            self.parser.should_keep_alive()
+            and not self.config.is_draining
+            and not self.flow.write_paused  # a client that does not read its refusals gets no more of them
+            and has_short_body(self.headers)
+        )
         self.transport.write(
             OVERLOAD.render(is_head=method == b"HEAD", is_kept=is_kept, is_page=_is_browser(self.headers))
         )
@@ -484,12 +510,6 @@ class HttpProtocol(HttpToolsProtocol):
         if not is_kept:
             self.close_gently()
         return True
-
-    def _end_shed_request(self) -> None:
-        self._shed_state = _SHED_COMPLETE
-        if not self._ignores_input:
-            self._is_unavailable = True
-            self.on_response_complete()  # starts the idle timeout
 
     # --- Refusals --------------------------------------------------------------------------------
 
@@ -545,6 +565,20 @@ class HttpProtocol(HttpToolsProtocol):
             return
         self.transport.write_eof()
         self._deadline = self.loop.call_later(limits.LINGER_SECONDS, self.transport.close)
+
+    # --- Clients that do not wait for their answers ----------------------------------------------
+
+    def _add_waiting(self, size: int) -> None:
+        """Count what waits for the answer to an earlier request. Raises if that is too much on all connections together."""
+        self._waiting_bytes += size
+        self.config.table.waiting_bytes += size
+        if self.config.table.waiting_bytes > limits.PIPELINED_BYTES:
+            self._error = _too_many_pipelined()
+            raise self._error
+
+    def _end_waiting(self) -> None:
+        self.config.table.waiting_bytes -= self._waiting_bytes
+        self._waiting_bytes = 0
 
     # --- Clients that do not read ----------------------------------------------------------------
 
