@@ -260,3 +260,17 @@ async def test_the_first_page_offers_requests_in_its_own_language_to_try(tmp_pat
         page = (await bench.anonymous().get("/")).text
     offered = re.findall(r'<a class="chip" href="[^"]*">([^<]*)</a>', page)
     assert offered == ["Repair a CSV file", "Why did it rain?"]
+
+
+async def test_every_signal_of_a_result_says_what_it_means(tmp_path: Path) -> None:
+    async with service(tmp_path, anonymous_read=True) as bench:
+        document = profile(
+            "urn:x:a", name="Invoice Translator", tags=["finance"], examples=[{"text": "Translate a bill"}]
+        )
+        await bench.admin().post("/api/v1/agents", json=document)
+        page = (await bench.anonymous().get("/", params={"q": "translate an invoice", "tag": "finance"})).text
+    rows = re.findall(r'<dt>(\w+)</dt>.*?<dd class="number">(-?[\d.]+)</dd><dd class="means soft">([^<]*)</dd>', page)
+    assert {"words", "coverage", "name"} <= {name for name, _, _ in rows}
+    assert [name for name, _, meaning in rows if not meaning] == []
+    shares = [float(share) for _, share, _ in rows]
+    assert shares == sorted(shares, reverse=True)
