@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from support.documents import read_page, run_page
+from support.markdown import fenced_blocks
 from support.server import running_server
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
 PAGES = sorted([*(DOCS / "tutorial").glob("*.md"), *(DOCS / "how-to").glob("*.md")])
 # Pages that need more than one service have tests of their own.
 OWN_TESTS = {"first-agent.md": "test_readme_tour.py", "your-agent-on-dns.md": "test_dns_tutorial.py"}
@@ -30,6 +32,13 @@ def test_the_commands_of_a_page_work_in_their_order(path: Path, tmp_path: Path) 
 
 def test_pages_with_tests_of_their_own_have_them() -> None:
     assert [name for name, test in OWN_TESTS.items() if name not in Path(__file__).with_name(test).read_text()] == []
+
+
+@pytest.mark.parametrize("path", [ROOT / "README.md", *PAGES], ids=lambda path: path.stem)
+def test_programs_can_be_pasted_into_a_file(path: Path) -> None:
+    """Also those that are not run here: they await nothing outside of a function."""
+    for number, block in enumerate(fenced_blocks(path, "python")):
+        compile(block, f"{path.name}[{number}]", "exec")
 
 
 def test_few_blocks_are_skipped() -> None:

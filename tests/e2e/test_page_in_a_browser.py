@@ -259,7 +259,7 @@ def test_a_dropped_file_and_an_example_fill_the_form(browser: Browser, server: R
         sign_in(opened, server)
         page = opened.open("/register")
         page.get_by_role("button", name="MCP server.json").click()
-        area = page.get_by_label("A document, in any dialect")
+        area = page.get_by_label("A document, in any format")
         expect(area).to_have_value(re.compile("Tide Tables"))
         transfer = page.evaluate_handle(
             """text => {
@@ -302,7 +302,7 @@ def test_the_printed_link_signs_in_once_and_a_pasted_card_appears_in_another_win
         expect(page.locator(".who")).to_contain_text("admin")
         assert page.evaluate("document.cookie") == "", "no script sees the session"
         page.get_by_role("link", name="Register").click()
-        page.get_by_label("A document, in any dialect").fill(json.dumps(CARD, indent=2))
+        page.get_by_label("A document, in any format").fill(json.dumps(CARD, indent=2))
         page.get_by_role("button", name="Preview").click()
         preview = page.locator(".preview")
         expect(preview.get_by_role("heading", name="Art Museum Guide")).to_be_visible()
@@ -333,12 +333,12 @@ def test_an_invalid_document_is_reported_beside_the_form(browser: Browser, serve
     with window(browser, server.url) as opened:
         sign_in(opened, server)
         page = opened.open("/register")
-        page.get_by_label("A document, in any dialect").fill('{"name": "half a card"')
+        page.get_by_label("A document, in any format").fill('{"name": "half a card"')
         page.get_by_role("button", name="Preview").click()
         expect(page.get_by_role("alert")).to_be_visible()
-        expect(page.get_by_label("A document, in any dialect")).to_have_value('{"name": "half a card"')
-        page.get_by_label("A document, in any dialect").fill("")
-        page.get_by_label("An address").fill("http://127.0.0.1:8440/agent.json")
+        expect(page.get_by_label("A document, in any format")).to_have_value('{"name": "half a card"')
+        page.get_by_label("A document, in any format").fill("")
+        page.get_by_label("The address of a document").fill("http://127.0.0.1:8440/agent.json")
         page.get_by_role("button", name="Preview").click()
         expect(page.get_by_role("alert")).to_contain_text("allow_cidrs")
 

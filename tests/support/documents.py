@@ -44,13 +44,6 @@ _SECONDS = 120
 _ENDLESS_SECONDS = 4
 _FOLDERS = ("/mnt/backups", "/var/lib")  # of a real machine; here they are below the folder of the page
 _STATE = ".shell-state"
-_PYTHON = """
-import ast, asyncio, inspect, sys
-code = compile(open(sys.argv[1]).read(), sys.argv[1], "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-found = eval(code, {"__name__": "__main__"})
-if inspect.iscoroutine(found):
-    asyncio.run(asyncio.wait_for(found, 60))
-"""
 
 
 @dataclass(frozen=True)
@@ -159,7 +152,7 @@ def _run_blocks(
         elif block.kind == "python":
             program = folder / f"block_{number}.py"
             program.write_text(text)
-            _run([sys.executable, "-c", _PYTHON, str(program)], block, folder, environment)
+            _run([sys.executable, str(program)], block, folder, environment)
         elif block.mark[0] == "background":
             terminals.enter_context(_terminal(text, folder, environment))
         else:

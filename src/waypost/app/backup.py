@@ -30,7 +30,7 @@ from typing import IO
 import msgspec
 
 from waypost import __version__, limits
-from waypost.errors import ConfigurationError, DamagedStore, InvalidDocument, StorageFull
+from waypost.errors import ConfigurationError, DamagedStore, InvalidDocument, InvalidRequest, StorageFull
 from waypost.files import make_folder, open_private
 from waypost.model.times import to_rfc3339
 from waypost.settings import DATABASES, SMALL_FILES
@@ -269,7 +269,11 @@ def _open_archive(source: Path) -> Iterator[tuple[tarfile.TarFile, gzip.GzipFile
         with gzip.open(source) as stream, tarfile.open(fileobj=stream, mode="r:") as archive:
             yield archive, stream
     except FileNotFoundError:
-        raise ConfigurationError(f"There is no file {source}.", path="FILE") from None
+        raise InvalidRequest(
+            f"{source} cannot be read: No such file or directory.",
+            path="FILE",
+            hint="Name a file that `waypost backup FILE` wrote.",
+        ) from None
     except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
         raise _invalid(source, f"it cannot be read ({error})") from None
 

@@ -24,6 +24,16 @@ _TYPES: dict[str, Any] = {
     "seconds": click.FLOAT,
 }
 
+
+class WholeNumber(click.IntRange):
+    """An integer within bounds, under a name that people use: it is in the help and in the error."""
+
+    name = "whole number"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return "N"
+
+
 _SHARED = (*CLIENT_SETTINGS, SERVICE_SETTINGS[0])
 
 _WITH_FLAGS = [setting for setting in SERVICE_SETTINGS if not setting.in_file_only]

@@ -51,6 +51,11 @@ def truncate(text: Any, most: int) -> str:
     return line if len(line) <= most else line[: most - 1].rstrip() + "…"
 
 
+def join_alternatives(names: Sequence[str]) -> str:
+    """`a`, `a or b`, `a, b or c`."""
+    return " or ".join((", ".join(names[:-1]), names[-1])) if len(names) > 1 else "".join(names)
+
+
 def count_noun(count: int, noun: str) -> str:
     """`1 agent`, `2 agents`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
@@ -145,6 +150,8 @@ def error_format(output: str) -> Iterator[None]:
 
 def report_error(error: WaypostError, subject: str | None = None) -> None:
     """Print an error on stderr: what, where, what to do. `subject` names the file or id, if there are several."""
+    if subject is not None and subject in error.message:
+        subject = None
     if _error_format.get() != "human":
         message = f"{subject}: {error.message}" if subject else error.message
         _echo_json(code=error.code, message=message, path=error.path, hint=error.hint)

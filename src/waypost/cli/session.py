@@ -13,7 +13,7 @@ import msgspec
 
 from waypost import limits
 from waypost.cli.options import merge_options, shared_options
-from waypost.cli.output import Printer
+from waypost.cli.output import Printer, join_alternatives
 from waypost.client.sync.client import SyncClient
 from waypost.errors import Forbidden, NotFound, Unauthorized, WaypostError
 from waypost.settings import ConnectionSettings, Settings, load_connection_settings, load_settings
@@ -80,17 +80,17 @@ def use_agent(client: SyncClient, name: str, operation: Callable[[str], Result])
 
 
 def _suggest_by_search(client: SyncClient, name: str, error: NotFound) -> NotFound:
-    """The service suggests ids that are written alike; if there are none, suggest agents whose text fits the name."""
+    """The service suggests ids that are written alike; if there are none, suggest agents that fit the name as a query."""
     if error.details.get("suggestions"):
         return error
     try:
         found = client.find(
-            name.replace("-", " ").replace("_", " "), limit=limits.NEAR_IDS, detail="minimal"
+            name.replace("-", " ").replace("_", " "), limit=limits.NEAR_IDS, min_match="possible", detail="minimal"
         ).candidates
     except WaypostError:
         return error
     if found:
-        error.hint = f"Did you mean one of these? {', '.join(candidate.id for candidate in found)}"
+        error.hint = f"Did you mean {join_alternatives([candidate.id for candidate in found])}?"
     return error
 
 

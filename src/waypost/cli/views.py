@@ -144,7 +144,7 @@ def _evidence_lines(candidate: Candidate) -> Iterator[Text]:
     if candidate.expanded_tags:
         yield _evidence_line("related tags", ", ".join(candidate.expanded_tags))
     for example in candidate.matched_examples:
-        yield _evidence_line("similar example", f"“{sanitize(example.text)}”  {example.score:.2f}")
+        yield _evidence_line("similar example", f"“{sanitize(example.text)}”")
     if candidate.flags:
         yield _evidence_line("warning", ", ".join(flag.replace("_", " ") for flag in candidate.flags))
     for snippet in candidate.snippets:

@@ -294,7 +294,11 @@ class PeerConnection:
 
     async def _back_off(self, reason: str) -> None:
         self._fail_first_open(
-            Unavailable(f"{self.peer} cannot be reached: {reason}.", path="to", hint="The connection is retried.")
+            Unavailable(
+                f"{self.peer} cannot be reached: {reason.removesuffix('.')}.",
+                path="to",
+                hint="Check that the agent is running and that this is its address.",
+            )
         )
         least, most = limits.SOCKET_BACKOFF_SECONDS
         seconds = random.uniform(least / 20, min(most, least * 2**self._attempt))

@@ -135,4 +135,6 @@ def test_an_empty_folder_is_refused(shell: Shell) -> None:
     (shell.folder / "agents/one.json").unlink()
     assert shell("apply", "agents", "--prune").code == 64
     assert registered(shell) == {"one"}
-    assert shell("apply", "nothing").code == 64
+    ran = shell("apply", "nothing")
+    assert ran.code == 1
+    assert "nothing cannot be read: No such file" in ran.err

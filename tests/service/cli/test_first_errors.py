@@ -141,6 +141,36 @@ def test_the_same_as_json(shell: Shell) -> None:
     assert error["hint"]
 
 
+def test_a_name_that_fits_nothing_gets_no_suggestions(shell: Shell) -> None:
+    """A weak match for a query is no near name."""
+    shell("register", shell.write("agent.json", GREETER))
+    for command in ("get", "withdraw", "chat", "renew"):
+        ran = shell(command, "quuxly")
+        assert (ran.code, ran.err.count("quuxly")) == (1, 1), ran.err
+        assert "Did you mean" not in ran.err
+    assert "Did you mean greeter?" in shell("get", "greets-guests").err
+
+
+def test_a_mistyped_file_is_not_resolved_as_a_domain(shell: Shell) -> None:
+    ran = shell("verify", "agnet.json")
+    assert (ran.code, ran.out) == (1, "")
+    assert "agnet.json cannot be read: No such file" in ran.err
+
+
+def test_a_filter_that_matches_nothing_is_not_an_empty_registry(shell: Shell) -> None:
+    shell("register", shell.write("agent.json", GREETER))
+    ran = shell("list", "--tag", "nosuch")
+    assert (ran.code, ran.out) == (0, "")
+    assert "No agent matches these filters." in ran.err
+    assert "Register one" not in ran.err
+
+
+def test_a_number_is_called_a_number(shell: Shell) -> None:
+    ran = shell("find", "greet", "--limit", "many", "-o", "json")
+    assert ran.code == 64
+    assert "'many' is not a valid whole number" in json.loads(ran.err.splitlines()[-1])["error"]["message"]
+
+
 def test_a_missing_extra_is_named(shell: Shell) -> None:
     """zeroconf is in the environment of the tests: a module that cannot be imported stands in its way."""
     shell.write("hidden/zeroconf.py", b"raise ImportError('not installed')\n")

@@ -82,6 +82,7 @@ async def shown_pages(bench: Bench) -> list[httpx2.Response]:
 @pytest.mark.parametrize("text", STRINGS)
 async def test_no_text_of_a_record_becomes_markup(tmp_path: Path, text: str) -> None:
     async with service(tmp_path, anonymous_read=True) as bench:
+        await register(bench, "An agent")  # a version before, so that the pages show a history
         await register(bench, "A plain agent: alert, script, hyperlink")
         clean = [read(answer) for answer in await shown_pages(bench)]
         if await register(bench, text) not in (200, 201):

@@ -207,7 +207,8 @@ async def test_pages_of_signed_in_users_are_not_cached_for_others(tmp_path: Path
 
 async def test_history_and_changes_are_for_readers(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
-        await bench.admin().post("/api/v1/agents", json=profile("seen", name="Seen"))
+        for name in ("Seen before", "Seen"):
+            await bench.admin().post("/api/v1/agents", json=profile("seen", name=name))
         stranger, reader = visitor(bench), await signed_in(bench, bench.token("bob", "discover:read"))
         assert "Seen" in (await stranger.get("/a/seen")).text
         for path in ("/changes", "/a/seen", "/"):

@@ -18,6 +18,7 @@ from waypost.federation.peers import PeerRequest
 from waypost.model.health import Health
 from waypost.model.verdict import CheckResult, TrustSummary
 from waypost.server.auth.authenticator import ADMIN
+from waypost.server.web.agent_cards import agent_path
 from waypost.server.web.health_history import HealthHistory
 from waypost.server.web.trust_ladder import make_trust_ladder
 from waypost.trust.document_signatures import sign_profile
@@ -174,13 +175,15 @@ async def test_statistics_count_what_one_may_see(tmp_path: Path) -> None:
             "/api/v1/agents", json=profile("c", tags=["unseen"]), headers={"Waypost-Visibility": "private"}
         )
         page = (await bench.anonymous().get("/stats")).text
-        assert "2 agents that everybody may see: 2 public." in page
-        assert "1 is suspended or inactive" in page
+        assert "2 public agents." in page
+        assert "leave out 1 that is suspended or inactive" in page
         assert "unseen" not in page
         assert 'href="/?tag=seen"' in page
         member = bench.anonymous()
         await member.post("/sign-in", data={"token": bench.admin_token})
-        assert "unseen" in (await member.get("/stats")).text
+        page = (await member.get("/stats")).text
+        assert "unseen" in page
+        assert "3 agents: 2 public, 1 private." in page
 
 
 async def test_the_page_of_peers_is_for_admins_and_shows_their_state(tmp_path: Path) -> None:
@@ -214,3 +217,60 @@ async def test_a_used_link_says_that_this_browser_is_signed_in(tmp_path: Path) -
         assert again.status_code == 200
         assert "this browser is signed in" in again.text
         assert (await bench.anonymous().get(link)).status_code == 401
+
+
+# --- Errors and the reference ---------------------------------------------------------------------
+
+
+async def test_the_page_of_an_unknown_agent_links_to_those_with_similar_names(tmp_path: Path) -> None:
+    async with service(tmp_path, anonymous_read=True) as bench:
+        await bench.admin().post("/api/v1/agents", json=profile("urn:x:translator", name="Translator"))
+        answer = await bench.anonymous().get("/a/translater", headers={"Accept": "text/html"})
+        assert answer.status_code == 404
+        assert f'<a href="{agent_path("urn:x:translator")}">urn:x:translator</a>' in answer.text
+        answer = await bench.anonymous().get("/a/quuxly", headers={"Accept": "text/html"})
+        assert "Did you mean" not in answer.text
+        assert "waypost list" not in answer.text, "a hint for the terminal"
+
+
+async def test_every_parameter_of_the_api_is_described(tmp_path: Path) -> None:
+    async with service(tmp_path, anonymous_read=True) as bench:
+        described = (await bench.admin().get("/openapi.json")).json()
+        page = (await bench.anonymous().get("/reference")).text
+    missing = {
+        (method, path, parameter["name"])
+        for path, operations in described["paths"].items()
+        for method, operation in operations.items()
+        for parameter in operation["parameters"]
+        if not parameter["description"]
+    }
+    assert missing == set()
+    assert "<code>next_cursor</code> of the page before" in page
+
+
+async def test_the_first_page_offers_requests_in_its_own_language_to_try(tmp_path: Path) -> None:
+    texts = [
+        {"text": "Übersetze die Rechnung.", "language": "de"},
+        {"text": "repair a CSV file."},
+        {"text": "Why did it rain?", "language": "en-GB"},
+    ]
+    async with service(tmp_path, anonymous_read=True) as bench:
+        for number, example in enumerate(texts):
+            await bench.admin().post("/api/v1/agents", json=profile(f"urn:x:{number}", examples=[example]))
+        page = (await bench.anonymous().get("/")).text
+    offered = re.findall(r'<a class="chip" href="[^"]*">([^<]*)</a>', page)
+    assert offered == ["Repair a CSV file", "Why did it rain?"]
+
+
+async def test_every_signal_of_a_result_says_what_it_means(tmp_path: Path) -> None:
+    async with service(tmp_path, anonymous_read=True) as bench:
+        document = profile(
+            "urn:x:a", name="Invoice Translator", tags=["finance"], examples=[{"text": "Translate a bill"}]
+        )
+        await bench.admin().post("/api/v1/agents", json=document)
+        page = (await bench.anonymous().get("/", params={"q": "translate an invoice", "tag": "finance"})).text
+    rows = re.findall(r'<dt>(\w+)</dt>.*?<dd class="number">(-?[\d.]+)</dd><dd class="means soft">([^<]*)</dd>', page)
+    assert {"words", "coverage", "name"} <= {name for name, _, _ in rows}
+    assert [name for name, _, meaning in rows if not meaning] == []
+    shares = [float(share) for _, share, _ in rows]
+    assert shares == sorted(shares, reverse=True)

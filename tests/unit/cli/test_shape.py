@@ -175,11 +175,11 @@ def test_a_file_that_is_not_there_is_named(lonely_shell: Shell) -> None:
     assert "none.json" in ran.err
 
 
-def test_an_empty_folder_has_nothing_to_import(lonely_shell: Shell) -> None:
+def test_an_empty_folder_cannot_be_imported(lonely_shell: Shell) -> None:
     (lonely_shell.folder / "empty").mkdir()
     ran = lonely_shell("import", "empty")
     assert ran.code == 64
-    assert "nothing to import" in ran.err
+    assert "has no documents" in ran.err
 
 
 # --- Help ----------------------------------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ _TAG_DESCRIPTIONS = {
     "service": "Health, metrics, schemas and the description of the service",
 }
 
-_PATH_PARAMETERS = {"id": "an id, a path-safe id or an alias"}
+_PATH_PARAMETERS = {"id": "an id, a path-safe id or an alias", "version": "`latest`, or an exact version"}
 
 DIALECT_SCHEMA: JsonObject = {"type": "string", "enum": list(DIALECTS)}
 JSON_LINES = BodySpec(

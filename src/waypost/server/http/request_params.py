@@ -34,10 +34,22 @@ TTL_PARAMETER = ParameterSpec(
 )
 
 LIST_FILTER_PARAMETERS = (
-    ParameterSpec(name="tag", schema={"type": "array", "items": {"type": "string"}}, description="all of them"),
-    ParameterSpec(name="protocol", schema={"type": "array", "items": {"type": "string"}}),
-    ParameterSpec(name="status", schema={"type": "array", "items": {"enum": list(STATUSES)}}),
-    ParameterSpec(name="owner"),
+    ParameterSpec(
+        name="tag",
+        schema={"type": "array", "items": {"type": "string"}},
+        description="only agents with this tag; repeated: with all",
+    ),
+    ParameterSpec(
+        name="protocol",
+        schema={"type": "array", "items": {"type": "string"}},
+        description="only agents that speak this protocol; repeated: one of them",
+    ),
+    ParameterSpec(
+        name="status",
+        schema={"type": "array", "items": {"enum": list(STATUSES)}},
+        description="only agents with this status; repeated: one of them",
+    ),
+    ParameterSpec(name="owner", description="only agents of this subject"),
 )
 
 _WAIT = re.compile(r"(?:^|,)\s*wait\s*=\s*([0-9]{1,4}(?:\.[0-9]{1,3})?)\s*(?:;|,|$)", re.IGNORECASE)
@@ -256,7 +268,11 @@ class AnswerBudget:
 
 def limit_parameter(most: int = limits.PAGE_MAX) -> ParameterSpec:
     """Describes `limit`, the largest number of items in a page."""
-    return ParameterSpec(name="limit", schema={"type": "integer", "minimum": 1, "maximum": most})
+    return ParameterSpec(
+        name="limit",
+        schema={"type": "integer", "minimum": 1, "maximum": most},
+        description=f"the largest number of items in the answer, at most {most:,}",
+    )
 
 
 CURSOR_PARAMETER = ParameterSpec(name="cursor", description="`next_cursor` of the page before")

@@ -27,6 +27,18 @@ from waypost.server.web.trust_ladder import TrustLadder, make_trust_ladder
 
 _DESCRIPTION_CHARS: Final = 240
 _MAX_TAGS: Final = 5
+_SIGNAL_MEANINGS: Final = {  # docs/explanation/search.md defines them
+    "words": "how well it matches your words",
+    "spelling": "words that are spelled alike",
+    "coverage": "how much of your query it mentions",
+    "name": "your words in its name",
+    "context": "how near it is in meaning",
+    "example": "how near its best example is",
+    "freshness": "how recently it was updated",
+    "tag": "tags that you asked for",
+    "preference": "what you prefer",
+    "policy": "what was verified, or failed",
+}
 _SHOWN_COMPONENT: Final = 0.005  # less would be shown as 0.00
 _HUES: Final = 10  # classes of the style sheet
 _LINE_ENDS: Final = re.compile(r"[\r\n\t]+")
@@ -197,7 +209,7 @@ class MatchView(msgspec.Struct, frozen=True, kw_only=True):
     is_provisional: bool
     reason: str
     score: float
-    components: list[tuple[str, float]]
+    components: list[tuple[str, float, str]]  # name, value, meaning; the largest first
     tags: list[str]
     quotes: Sequence[str]
     examples: list[str]
@@ -212,7 +224,14 @@ def _match_view(candidate: MatchedAgent, card: Markup) -> MatchView:
         is_provisional=candidate.is_provisional,
         reason=candidate.reason,
         score=candidate.score,
-        components=[(name, value) for name, value in evidence.components.items() if abs(value) >= _SHOWN_COMPONENT],
+        components=sorted(
+            (
+                (name, value, _SIGNAL_MEANINGS.get(name, ""))
+                for name, value in evidence.components.items()
+                if abs(value) >= _SHOWN_COMPONENT
+            ),
+            key=lambda each: -each[1],
+        ),
         tags=[*evidence.matched_tags, *(f"{tag} (near)" for tag in evidence.expanded_tags)],
         quotes=evidence.snippets,
         examples=[example.text for example in evidence.matched_examples[:2]],

@@ -34,8 +34,9 @@ SORTS: Final = {"best": "Best", "name": "Name", "new": "New", "verified": "Verif
 _FILTER_TITLES: Final = {"tag": "Tags", "protocol": "Protocols", "status": "Status"}
 _WORD: Final = re.compile(r"[\w-]{3,40}")
 _WORDS: Final = 8
-_EXAMPLE_CHARS: Final = 52
-_EXAMPLES: Final = 4
+_EXAMPLE_CHARS: Final = 48
+_EXAMPLES: Final = 3  # one line of the page
+_PAGE_LANGUAGE: Final = "en"
 _TRUST_ORDER: Final = ("verified", "self_asserted", "failed")
 
 Link = tuple[str, str]  # text and address
@@ -451,18 +452,19 @@ def _filter_count(name: str, value: Any, matching: int, visible: int) -> FilterC
 
 
 def _example_searches(agents: Iterable[Registration]) -> list[Link]:
-    """Short examples of agents on the page: searches that find something here."""
-    texts = (_short_example(agent.record) for agent in agents)
-    chosen = list(dict.fromkeys(text for text in texts if text))[:_EXAMPLES]
+    """Short examples of agents on the page: searches that find something here. Requests come before questions."""
+    texts = dict.fromkeys(text for agent in agents if (text := _short_example(agent.record)))
+    chosen = sorted(texts, key=lambda text: (text.endswith("?"), len(text)))[:_EXAMPLES]
     return [(text, f"/?{urlencode({'q': text})}") for text in chosen]
 
 
 def _short_example(record: AgentRecord) -> str | None:
     """PRO-38: content that the publisher marked as private is not quoted."""
     for example in record.examples:
-        text = example.text.strip().rstrip(".?!")
-        if 8 <= len(text) <= _EXAMPLE_CHARS and text.isprintable() and not example.extra.get("private"):
-            return text
+        text = example.text.strip().rstrip(".!")
+        is_readable = text.isprintable() and (example.language or _PAGE_LANGUAGE).startswith(_PAGE_LANGUAGE)
+        if 8 <= len(text) <= _EXAMPLE_CHARS and is_readable and not example.extra.get("private"):
+            return text[0].upper() + text[1:]
     return None
 
 

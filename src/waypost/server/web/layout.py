@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from waypost.errors import WaypostError, error_codes
+from waypost.errors import NotFound, WaypostError, error_codes
 from waypost.server.auth.sessions import WebUser
 from waypost.server.http.asgi import Headers, Response
 from waypost.server.http.conditional_requests import format_http_date, is_not_modified, strong_etag
@@ -105,7 +105,13 @@ def see_other(place: str, *cookies: bytes) -> Response:
 def error_response(error: WaypostError, visitor: WebUser | None, correlation_id: str) -> Response:
     """An error page: what is wrong, what to do, and the id under which the log has it. Hidden and unknown agents look alike."""
     codes = error_codes(error)
-    values = {"codes": codes, "error": error, "correlation_id": correlation_id}
+    values = {
+        "codes": codes,
+        "error": error,
+        "correlation_id": correlation_id,
+        "suggestions": error.details.get("suggestions", ()),
+        "is_unknown_agent": isinstance(error, NotFound) and error.path == "id",
+    }
     page = WebPage(template="error.html", title=codes.title, visitor=visitor, values=values)
     response = uncached_response(render_page(page), visitor, codes.http)
     response.headers += [pair for pair in problem_headers(error) if pair[0] not in (b"cache-control",)]

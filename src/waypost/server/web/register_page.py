@@ -25,7 +25,7 @@ from waypost.server.web.trust_ladder import TrustLadder, make_trust_ladder
 _MAX_MEMBERS: Final = 40
 _VALUE_CHARS: Final = 400
 _VISIBILITY_TEXTS: Final = (
-    ("", "as the document or the settings say"),
+    ("", "as the document says, else the default"),
     ("public", "everybody"),
     ("internal", "everybody with a token"),
     ("private", "only me and invitees"),
@@ -71,7 +71,7 @@ class RegisterPage:
         if bool(entered.document.strip()) == bool(entered.address):
             raise InvalidParameter("Enter a document or an address.", path="document", hint="Enter only one of them.")
         if entered.save and entered.digest is None:
-            raise PreconditionFailed("Review it first, then save it.", path="digest", hint="Press Look.")
+            raise PreconditionFailed("What is saved must be previewed first.", path="digest", hint="Press Preview.")
         wanted = ImportRequest(
             url=entered.address,
             save=entered.save,

@@ -116,7 +116,13 @@ class WebPages:
     def routes(self) -> list[Route]:
         return [
             self._route("GET", "/", self.home, "The list of agents; under a hosted domain the page of that agent"),
-            self._route("GET", "/a/{id}", self.agent, "The page of an agent", ParameterSpec(name="as")),
+            self._route(
+                "GET",
+                "/a/{id}",
+                self.agent,
+                "The page of an agent",
+                ParameterSpec(name="as", description="the dialect that the page shows"),
+            ),
             self._route("GET", "/changes", self.changes, "The latest changes"),
             self._route("GET", "/stats", self.stats, "Statistics"),
             self._route("GET", "/peers", self.peers, "The registries that this one follows, for admins"),

@@ -176,19 +176,22 @@ import httpx
 from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
 from a2a.types import Message, Part, Role, SendMessageRequest
 
+AGENT = {context.card_url!a}
+TEXT = {context.text!a}
+
 
 async def main() -> None:
     async with httpx.AsyncClient() as http:
-        card = await A2ACardResolver(http, {context.card_url!a}).get_agent_card()
+        card = await A2ACardResolver(http, AGENT).get_agent_card()
         client = ClientFactory(ClientConfig(httpx_client=http, streaming=False{bindings})).create(card)
-        message = Message(message_id="1", role=Role.ROLE_USER, parts=[Part(text={context.text!a})])
+        message = Message(message_id="1", role=Role.ROLE_USER, parts=[Part(text=TEXT)])
         async for event in client.send_message(SendMessageRequest(message=message)):
             print(event)
 
 
 asyncio.run(main())
 """
-    return Snippet(title="Python, a2a-sdk 1", language="python", code=code, note="pip install 'a2a-sdk>=1'")
+    return Snippet(title="Python, a2a-sdk 1", language="python", code=code, note="`pip install 'a2a-sdk>=1'`")
 
 
 def _a2a_sdk_older(context: SnippetContext, transport: str) -> Snippet:
@@ -200,20 +203,23 @@ import httpx
 from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
 from a2a.types import Message, Part, Role, TextPart
 
+AGENT = {context.card_url!a}
+TEXT = {context.text!a}
+
 
 async def main() -> None:
     async with httpx.AsyncClient() as http:
-        resolver = A2ACardResolver(http, {context.card_url!a}, "/.well-known/agent-card.json?v=0.3")
+        resolver = A2ACardResolver(http, AGENT, "/.well-known/agent-card.json?v=0.3")
         card = await resolver.get_agent_card()
         client = ClientFactory(ClientConfig(httpx_client=http, streaming=False{transports})).create(card)
-        message = Message(message_id="1", role=Role.user, parts=[Part(root=TextPart(text={context.text!a}))])
+        message = Message(message_id="1", role=Role.user, parts=[Part(root=TextPart(text=TEXT))])
         async for event in client.send_message(message):
             print(event)
 
 
 asyncio.run(main())
 """
-    return Snippet(title="Python, a2a-sdk 0.3", language="python", code=code, note="pip install 'a2a-sdk<1'")
+    return Snippet(title="Python, a2a-sdk 0.3", language="python", code=code, note="`pip install 'a2a-sdk<1'`")
 
 
 def _grpc_interface(binding: Binding, context: SnippetContext) -> AgentInterface:
@@ -248,7 +254,8 @@ def _mcp_interface(binding: Binding, context: SnippetContext) -> AgentInterface:
 
 def _host_note(residue: JsonObject) -> str:
     variables = residue.get("variables")
-    told = "For Claude Desktop, Cursor, Windsurf and other hosts."
+    # Claude Desktop reads only local servers from its file, and removes entries with a URL.
+    told = "For Cursor, Claude Code and other hosts that connect over HTTP. Claude Desktop: Settings, Connectors."
     if isinstance(variables, dict) and variables:
         told += f" Replace {', '.join(f'{{{name}}}' for name in variables if _VARIABLE_NAME.match(name))} in the URL."
     if residue.get("headers"):
@@ -277,7 +284,7 @@ async def main() -> None:
 
 asyncio.run(main())
 """
-    return Snippet(title="Python, MCP SDK", language="python", code=code, note="pip install 'mcp>=2'")
+    return Snippet(title="Python, MCP SDK", language="python", code=code, note="`pip install 'mcp>=2'`")
 
 
 def _deep_links(name: str, server: JsonObject) -> list[DeepLink]:
@@ -404,7 +411,7 @@ def _http_interface(binding: Binding, context: SnippetContext) -> AgentInterface
         code = _curl_text(binding.endpoint, context.text, headers)
     else:
         code = _curl(binding.endpoint, {"input": context.text}, headers)
-    note = "The agent defines which members it takes." if not takes_text else ""
+    note = "" if takes_text else "The member `input` is a guess: the agent defines what it reads."
     return _named(binding, "HTTP", Snippet(title="curl", language="shell", code=code, note=note))
 
 
@@ -456,7 +463,7 @@ with connect({binding.endpoint!a}) as socket:
     socket.send({context.text!a})
     print(socket.recv())
 """
-    note = "pip install websockets. The agent defines its messages."
+    note = "`pip install websockets`. The agent defines its messages."
     return _named(binding, "WebSocket", Snippet(title="Python", language="python", code=code, note=note))
 
 

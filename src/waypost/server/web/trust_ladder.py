@@ -14,7 +14,7 @@ _EVIDENCE_CHARS: Final = 300  # characters of one value
 _STATES: Final = {"passed": "passed", "failed": "failed", "unknown": "not known", "not_checked": "not checked"}
 _LEVEL_TEXTS: Final = {
     "verified": "A check that binds this record to its agent passed.",
-    "self_asserted": "Everything here is claimed by the publisher; nothing binds it to the agent yet.",
+    "self_asserted": "All of this is what the publisher claims: no signature, key or domain confirms it.",
     "failed": "A check failed. Do not rely on this record.",
 }
 # Every check with its name and what it proves.

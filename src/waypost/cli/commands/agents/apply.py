@@ -77,7 +77,7 @@ class PlannedChange(msgspec.Struct, frozen=True, kw_only=True):
         "waypost apply agents/ --visibility internal -o json",
     )
 )
-@click.argument("path", type=click.Path(exists=True, path_type=Path))
+@click.argument("path", type=click.Path(path_type=Path))
 @click.option(
     "--prune", is_flag=True, help="Withdraw agents of an earlier apply whose documents are no longer in PATH."
 )

@@ -109,7 +109,7 @@ def read_sources(names: Iterable[str]) -> Iterator[ImportDocument]:
             files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
             if not files:
                 raise InvalidParameter(
-                    f"There is nothing to import in {path}.",
+                    f"The folder {path} has no documents.",
                     path="FOLDER",
                     hint=f"Known suffixes: {', '.join(SUFFIXES)}.",
                 )
@@ -127,13 +127,18 @@ def _read_file(path: Path) -> Iterator[ImportDocument]:
             else:
                 yield from _unpack(str(path), file.read(limits.BATCH_BYTES + 1), path.suffix)
     except OSError as error:
-        raise InvalidRequest(
-            f"{path} cannot be read: {error.strerror}.",
-            path=str(path),
-            hint=f"Is the path right? It is relative to {Path.cwd()}."
-            if not path.is_absolute()
-            else "Is the path right?",
-        ) from None
+        raise unreadable_file(path, error.strerror) from None
+
+
+def unreadable_file(path: Path, reason: str | None) -> InvalidRequest:
+    """The error for a file or folder that somebody named.
+
+    Args:
+        path: As it was given.
+        reason: Why it cannot be read.
+    """
+    where = "" if path.is_absolute() else f" It is relative to {Path.cwd()}."
+    return InvalidRequest(f"{path} cannot be read: {reason}.", path=str(path), hint=f"Is the path right?{where}")
 
 
 def read_stdin(file: BinaryIO) -> Iterator[ImportDocument]:

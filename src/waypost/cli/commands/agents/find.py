@@ -10,7 +10,7 @@ import msgspec
 from click.core import ParameterSource
 
 from waypost.cli.completion import complete_facet
-from waypost.cli.options import example, split_values
+from waypost.cli.options import WholeNumber, example, split_values
 from waypost.cli.output import Printer, count_noun, sanitize
 from waypost.cli.session import Session, with_session
 from waypost.cli.views import show_candidate, show_facets
@@ -153,7 +153,7 @@ def facets(
 )
 @click.option("--all", "show_all", is_flag=True, help="List weak matches too, if others fit better.")
 @click.option(
-    "-n", "--limit", type=click.IntRange(1, 100), default=10, show_default=True, help="The maximum number of results."
+    "-n", "--limit", type=WholeNumber(1, 100), default=10, show_default=True, help="The maximum number of results."
 )
 @click.option("--detail", type=click.Choice(("minimal", "summary", "full")), default="summary", show_default=True)
 @click.option("--explain", is_flag=True, help="Show the evidence of each result.")

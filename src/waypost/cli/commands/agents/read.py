@@ -11,7 +11,7 @@ from rich.table import Column
 from rich.text import Text
 
 from waypost.cli.completion import complete_agent, complete_dialect, complete_facet
-from waypost.cli.options import example, split_values
+from waypost.cli.options import WholeNumber, example, split_values
 from waypost.cli.output import Printer, sanitize
 from waypost.cli.session import Session, use_agent, with_session
 from waypost.cli.views import MATCH_STYLES, agent_card, show_diff, show_health, show_history, trust_word
@@ -117,6 +117,7 @@ GAP = 2  # between columns
 MIN_TAG_WIDTH = 14  # a narrower column of tags is useless
 
 _NO_AGENTS = "No agents. Register one with `waypost register FILE`."
+_NONE_MATCH = "No agent matches these filters. `waypost facets` shows the tags, protocols, statuses and owners in use."
 
 Cells: TypeAlias = tuple[str, str, str, str, str]  # id, name, protocols, tags, status
 
@@ -147,9 +148,7 @@ Cells: TypeAlias = tuple[str, str, str, str, str]  # id, name, protocols, tags, 
     help="active, inactive, suspended, deprecated or testing.",
 )
 @click.option("--owner", metavar="SUBJECT", shell_complete=complete_facet("owner"), help="Only agents of this owner.")
-@click.option(
-    "-n", "--limit", type=click.IntRange(min=1), help="The maximum number.  [default: all; 100 on a terminal]"
-)
+@click.option("-n", "--limit", type=WholeNumber(min=1), help="The maximum number.  [default: all; 100 on a terminal]")
 @with_session
 def list_agents(
     session: Session,
@@ -168,26 +167,29 @@ def list_agents(
         if not printer.is_human:
             printer.values(islice(agents, limit))
         else:
-            _show_page(
-                printer, agents, limit or (TERMINAL_ROWS if printer.is_terminal else None), is_limited=limit is not None
-            )
+            rows = limit or (TERMINAL_ROWS if printer.is_terminal else None)
+            is_filtered = bool(tags or protocol or status or owner)
+            _show_page(printer, agents, rows, is_limited=limit is not None, is_filtered=is_filtered)
         if tags and not first:
             for warning in client.facets("status", tags=split_values(tags)).warnings:
                 printer.note(f"warning: {warning}", style="yellow")
 
 
-def _show_page(printer: Printer, agents: Iterator[Agent], limit: int | None, *, is_limited: bool) -> None:
+def _show_page(
+    printer: Printer, agents: Iterator[Agent], limit: int | None, *, is_limited: bool, is_filtered: bool
+) -> None:
     chosen = islice(agents, limit)
+    none = _NONE_MATCH if is_filtered else _NO_AGENTS
     if not printer.is_terminal:
         first = next(chosen, None)
         if first is None:
-            printer.note(_NO_AGENTS)
+            printer.note(none)
         else:
             printer.rows(_cells(agent) for agent in chain((first,), chosen))
         return
     shown = [_cells(agent) for agent in chosen]
     if not shown:
-        printer.note(_NO_AGENTS)
+        printer.note(none)
         return
     columns = _columns(shown, printer.console.width)
     printer.table([column for column, _ in columns], [_row(cells, [index for _, index in columns]) for cells in shown])
@@ -245,7 +247,7 @@ CHANGE_STYLES = {"registered": "green", "updated": "cyan", "renewed": "dim", "wi
 )
 @click.option("--renewals", is_flag=True, help="Include lease renewals.")
 @click.option("--agents", is_flag=True, help="Include the agent in each change.")
-@click.option("-n", "--count", type=click.IntRange(min=1), help="Exit after this many changes.")
+@click.option("-n", "--count", type=WholeNumber(min=1), help="Exit after this many changes.")
 @with_session
 def watch(
     session: Session,

@@ -26,7 +26,7 @@ from waypost.cli.local_fetch import fetch_locally, find_loopback_url
 from waypost.cli.options import example, parse_duration_option
 from waypost.cli.output import Printer, report_error, sanitize
 from waypost.cli.session import Session, with_session
-from waypost.cli.views import agent_card, receipt_value, show_receipt, show_warnings
+from waypost.cli.views import agent_card, receipt_value, show_receipt, show_warnings, trust_word
 from waypost.client.keep import KeptAgent
 from waypost.client.requests import WriteOptions
 from waypost.client.sync.client import SyncClient
@@ -119,7 +119,7 @@ def _agent_lines(agent: FetchedAgent) -> Iterator[Text]:
     for check in trust.checks or ():
         reason = f": {check.reason}" if check.reason else ""
         yield _labelled(check.check, f"{check.state}{reason}", _STATES.get(check.state, ""))
-    yield _labelled("trust", trust.level)
+    yield _labelled("trust", trust_word(trust.level))
     for loss in agent.losses or ():
         yield _labelled("lost", f"{loss.path} ({loss.reason})")
     for warning in agent.warnings or ():
@@ -252,7 +252,7 @@ def _from_this_machine(
         context = DecodeContext(now=time.time(), source_url=found_at, base_url=write_options.base)
         dialect, _, decoded = decode_document(document, write_options.dialect, context)
         if dry_run:
-            trust = client.verify_document(document, dialect).level
+            trust = trust_word(client.verify_document(document, dialect).level)
             printer.line(f"found  {sanitize(decoded.record.id)}  ({dialect})  {sanitize(decoded.record.name)}  {trust}")
             continue
         printer.note(f"found: {dialect} {decoded.record.name!r} at {found_at}")

@@ -18,7 +18,7 @@ from waypost.cli.commands.network.resolve import LookupOptions, lookup_options, 
 from waypost.cli.completion import complete_agent
 from waypost.cli.options import example
 from waypost.cli.output import Printer, sanitize_lines, without_none
-from waypost.cli.session import Session, with_session
+from waypost.cli.session import Session, use_agent, with_session
 from waypost.client.chat import ChatMessage
 from waypost.client.contacts import DomainContacts
 from waypost.client.identity import key_only_agent, load_chat_key, read_key
@@ -218,7 +218,7 @@ def find_agent_uri(session: Session, agent: str) -> str:
         return agent
     try:
         with session.client() as client:
-            found = client.document(agent, "adp").body["identity"]
+            found = use_agent(client, agent, lambda name: client.document(name, "adp")).body["identity"]
             if found["id"] != f"agent:{urlsplit(session.connection().base_url).hostname}":
                 return str(found["id"])
             raise Unavailable(
@@ -227,7 +227,8 @@ def find_agent_uri(session: Session, agent: str) -> str:
                 hint="Give it one with `waypost host DOMAIN AGENT`, or use the Agent URI of the service.",
             )
     except NotFound:
-        pass
+        if "." not in agent and agent != "localhost":
+            raise
     except WaypostError:
         if "/" in agent or ":" in agent:
             raise

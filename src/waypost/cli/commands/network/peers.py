@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from waypost.cli.completion import complete_peer
-from waypost.cli.options import example, parse_duration_option
+from waypost.cli.options import WholeNumber, example, parse_duration_option
 from waypost.cli.output import sanitize
 from waypost.cli.session import Session, with_session
 from waypost.errors import InvalidParameter
@@ -56,7 +56,7 @@ def peers() -> None:
     help="The pause between two pulls of kinds without a feed.",
 )
 @click.option(
-    "--max-records", type=click.IntRange(1), metavar="NUMBER", help="Pause the peer if it has more.  [default: 100000]"
+    "--max-records", type=WholeNumber(1), metavar="NUMBER", help="Pause the peer if it has more.  [default: 100000]"
 )
 @click.option("--dry-run", is_flag=True, help="Contact it and show what would come; store nothing.")
 @with_session

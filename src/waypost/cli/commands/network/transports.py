@@ -10,6 +10,7 @@ import httpx2
 import msgspec
 
 from waypost import limits
+from waypost.cli.options import WholeNumber
 from waypost.cli.output import Printer
 from waypost.cli.session import Session
 from waypost.client.http import tls_context
@@ -128,7 +129,7 @@ def transport_options(function: Function) -> Function:
         ),
         click.option(
             "--udp-port",
-            type=click.IntRange(1, 65535),
+            type=WholeNumber(1, 65535),
             default=limits.UDP_PORT,
             show_default=True,
             help="The port for UDP broadcast.",

@@ -11,7 +11,7 @@ from rich.table import Column
 from rich.text import Text
 
 from waypost import limits
-from waypost.cli.options import example
+from waypost.cli.options import WholeNumber, example
 from waypost.cli.output import Printer, sanitize
 from waypost.cli.session import Session, with_session
 from waypost.client.sync.client import SyncClient
@@ -34,11 +34,11 @@ class AuditOptions(msgspec.Struct, frozen=True, kw_only=True):
 )
 @click.option(
     "--after",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     metavar="NUMBER",
     help="Only entries after this number.  [default: the last 50]",
 )
-@click.option("-n", "--limit", type=click.IntRange(min=1), help="The maximum number of entries.")
+@click.option("-n", "--limit", type=WholeNumber(min=1), help="The maximum number of entries.")
 @click.option("--subject", metavar="NAME", help="Only entries of this subject.")
 @click.option("--object", "about", metavar="ID", help="Only entries about this agent, key, rule or domain.")
 @click.option("--action", metavar="NAME", help="Only this action: register, update, withdraw, expire, allow, revoke, …")

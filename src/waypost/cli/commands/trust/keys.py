@@ -12,7 +12,7 @@ import msgspec
 from waypost import limits
 from waypost.app.service_keys import service_keys_of
 from waypost.cli.completion import complete_agent
-from waypost.cli.options import example, parse_duration_option
+from waypost.cli.options import WholeNumber, example, parse_duration_option
 from waypost.cli.output import Printer, sanitize, without_none
 from waypost.cli.session import Session, with_session
 from waypost.client.identity import make_key, previous_key_path, read_key, read_text, replace_key, write_key
@@ -215,7 +215,7 @@ def _show_key(printer: Printer, key: PrivateKey, path: Path, previous: PrivateKe
     "--agent", "agent_id", metavar="AGENT_ID", shell_complete=complete_agent, help="Only the keys of this agent."
 )
 @click.option("--revoked", is_flag=True, help="Only revocations, which every reader may list.")
-@click.option("-n", "--limit", type=click.IntRange(min=1), help="The maximum number.  [default: all]")
+@click.option("-n", "--limit", type=WholeNumber(min=1), help="The maximum number.  [default: all]")
 @with_session
 def list_keys(session: Session, agent_id: str | None, revoked: bool, limit: int | None) -> None:
     """List the trust store: the keys of agents, and revocations."""

@@ -18,9 +18,10 @@ import msgspec
 from rich.text import Text
 
 from waypost import limits
+from waypost.cli.commands.agents.bulk import SUFFIXES, unreadable_file
 from waypost.cli.commands.network.resolve import LookupOptions, exit_code, lookup_options, resolve, show_resolution
 from waypost.cli.completion import complete_agent, complete_dialect
-from waypost.cli.options import example
+from waypost.cli.options import WholeNumber, example
 from waypost.cli.output import Printer, sanitize
 from waypost.cli.session import Session, use_agent, with_session
 from waypost.cli.views import trust_badge, trust_word
@@ -304,7 +305,7 @@ _MARKS = {
 )
 @click.option(
     "--entries",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     default=ENTRIES,
     show_default=True,
     help="With --log: how many of the newest entries to check.",
@@ -339,6 +340,11 @@ def verify(
     path = Path(target)
     if path.is_file():
         found = _verify_file(session, printer, path, keys, dialect)
+    elif path.suffix in SUFFIXES and ":" not in target:  # a mistyped file name, which would pass as a domain
+        try:
+            found = _verify_agent(session, target)
+        except (NotFound, Unavailable, Unauthorized):
+            raise unreadable_file(path, "No such file or directory") from None
     elif keys:
         raise click.UsageError(f"--key is for files, and {target!r} is not a file.")
     elif is_domain(target) and not target.lower().startswith("agent:"):

@@ -135,7 +135,10 @@ class InvitationApi:
                 operation="list_invitations",
                 handler=self.list,
                 summary="List the invitations to one of your agents; admin: all",
-                parameters=(ParameterSpec(name="agent"), limit_parameter()),
+                parameters=(
+                    ParameterSpec(name="agent", description="only invitations to this agent"),
+                    limit_parameter(),
+                ),
                 answers={200: InvitationList},
             ),
             Route(

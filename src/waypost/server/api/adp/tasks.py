@@ -187,7 +187,11 @@ class TaskApi:
                 operation="send_task",
                 handler=self.send,
                 summary="Send a task to an agent",
-                parameters=(_AGENT_PARAMETER, _AS_PARAMETER, ParameterSpec(name="Idempotency-Key", place="header")),
+                parameters=(
+                    _AGENT_PARAMETER,
+                    _AS_PARAMETER,
+                    ParameterSpec(name="Idempotency-Key", place="header", description="makes a retry one task"),
+                ),
                 body=BodySpec(schema=TASK_SCHEMA),
                 answers={202: AcceptedTask},
                 signed=True,
@@ -218,7 +222,9 @@ class TaskApi:
                 summary="List unfinished tasks: those you sent, or those of one of your agents",
                 parameters=(
                     ParameterSpec(name="agent", description="one of your agents"),
-                    ParameterSpec(name="status", schema={"enum": ["accepted", "running"]}),
+                    ParameterSpec(
+                        name="status", schema={"enum": ["accepted", "running"]}, description="only tasks in this state"
+                    ),
                     limit_parameter(),
                 ),
                 answers={200: TaskList},

@@ -414,7 +414,7 @@ class AgentFrameworkApi:
 
 _VERSIONED_TYPE = str(OFFERS[1])
 
-_VIEW = ParameterSpec(name="view", schema={"enum": list(VIEWS)})
+_VIEW = ParameterSpec(name="view", schema={"enum": list(VIEWS)}, description="which members the answer has")
 
 _INCLUDE = ParameterSpec(name="include", description=f"comma-separated list of {', '.join(FIELD_GROUPS)}")
 
@@ -439,11 +439,19 @@ AGENT_FRAMEWORK_ROUTES = [
             ParameterSpec(
                 name="q", schema={"type": "string", "maxLength": limits.AF_QUERY_CHARS}, description="all words"
             ),
-            ParameterSpec(name="tag", schema={"type": "array", "items": {"type": "string", "minLength": 1}}),
+            ParameterSpec(
+                name="tag",
+                schema={"type": "array", "items": {"type": "string", "minLength": 1}},
+                description="only agents with this tag; repeatable",
+            ),
             _INCLUDE,
             _VIEW,
-            ParameterSpec(name="page", schema={"type": "integer", "minimum": 1, "maximum": limits.AF_PAGE_NUMBER_MAX}),
-            ParameterSpec(name="per_page", schema={"type": "integer", "minimum": 1}),
+            ParameterSpec(
+                name="page",
+                schema={"type": "integer", "minimum": 1, "maximum": limits.AF_PAGE_NUMBER_MAX},
+                description="the number of the page, from 1",
+            ),
+            ParameterSpec(name="per_page", schema={"type": "integer", "minimum": 1}, description="agents in a page"),
             ParameterSpec(name="id", description="exactly this agent"),
         ),
         answers={

@@ -398,7 +398,7 @@ ANNOUNCE_ROUTES: list[Route] = [
                 schema={"type": "array", "items": {"type": "string"}},
                 description="all of them; name or name@range",
             ),
-            ParameterSpec(name="agent_id"),
+            ParameterSpec(name="agent_id", description="only this agent"),
             ParameterSpec(name="signed", schema={"type": "boolean"}, description="only signed announcements"),
             *PAGE_PARAMETERS,
         ),

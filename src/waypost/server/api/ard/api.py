@@ -463,8 +463,8 @@ ARD_ROUTES: Final[list[Route]] = [
         parameters=(
             ParameterSpec(name="filter", description="field = 'value' AND field = 'value'"),
             ParameterSpec(name="orderBy", description="fields with ASC or DESC, with commas"),
-            ParameterSpec(name="pageSize", schema={"type": "integer", "minimum": 1}),
-            ParameterSpec(name="pageToken"),
+            ParameterSpec(name="pageSize", schema={"type": "integer", "minimum": 1}, description="agents in a page"),
+            ParameterSpec(name="pageToken", description="`pageToken` of the page before"),
         ),
         answers={200: BodySpec(schema=_LIST), **_ERRORS},
     ),

@@ -82,11 +82,21 @@ class ZoneApi:
                 handler=self.zone,
                 summary="The DNS records for an agent, by id or domain",
                 parameters=(
-                    ParameterSpec(name="format", schema={"enum": list(ZONE_FORMATS), "default": "bind"}),
-                    ParameterSpec(name="target", description="the host that serves the agent, if it is not the domain"),
-                    ParameterSpec(name="port", schema={"type": "integer", "minimum": 1, "maximum": 65535}),
                     ParameterSpec(
-                        name="ttl", schema={"type": "integer", "minimum": 5, "maximum": 86400, "default": 3600}
+                        name="format",
+                        schema={"enum": list(ZONE_FORMATS), "default": "bind"},
+                        description="how the records are written",
+                    ),
+                    ParameterSpec(name="target", description="the host that serves the agent, if it is not the domain"),
+                    ParameterSpec(
+                        name="port",
+                        schema={"type": "integer", "minimum": 1, "maximum": 65535},
+                        description="the port of the host",
+                    ),
+                    ParameterSpec(
+                        name="ttl",
+                        schema={"type": "integer", "minimum": 5, "maximum": 86400, "default": 3600},
+                        description="the TTL of the records in seconds",
                     ),
                     ParameterSpec(name="org", description="include the index of this organisation"),
                     ParameterSpec(name="address", description="an address of the host; repeatable"),

@@ -65,6 +65,7 @@ _BATCH_CHUNK = 256  # lines that are decided and committed together
 _EXPORT_CHUNK = 200  # registrations that an export reads from the store at once
 _EXPORT_LINES = 50  # that are sent at once: each may have 256 KiB
 _NDJSON = b"application/x-ndjson"
+_AS = ParameterSpec(name="as", schema=DIALECT_SCHEMA, description="the dialect of the answer")
 _SOURCE = "source"  # the export of each document in the dialect in which it was registered
 _INVITEES = {"type": "array", "maxItems": limits.INVITEES, "items": {"type": "string", "minLength": 1}}
 _DOCUMENT = BodySpec(schema=document_schema(), description="a document of any dialect")
@@ -118,7 +119,7 @@ class AgentsApi:
                 operation="list",
                 handler=self.list_agents,
                 summary="List agents",
-                parameters=(*PAGE_PARAMETERS, *LIST_FILTER_PARAMETERS, ParameterSpec(name="as", schema=DIALECT_SCHEMA)),
+                parameters=(*PAGE_PARAMETERS, *LIST_FILTER_PARAMETERS, _AS),
                 answers={200: Page},
             ),
             Route(
@@ -129,7 +130,11 @@ class AgentsApi:
                 summary="Count agents by tag, protocol, status and owner",
                 parameters=(
                     *LIST_FILTER_PARAMETERS,
-                    ParameterSpec(name="facet", schema={"type": "array", "items": {"enum": list(FACETS)}}),
+                    ParameterSpec(
+                        name="facet",
+                        schema={"type": "array", "items": {"enum": list(FACETS)}},
+                        description="what to count; default: all",
+                    ),
                 ),
                 answers={200: FacetOverview},
             ),
@@ -143,7 +148,7 @@ class AgentsApi:
                 operation="get",
                 handler=self.get,
                 summary="Read an agent in any dialect",
-                parameters=(ParameterSpec(name="as", schema=DIALECT_SCHEMA), FORM),
+                parameters=(_AS, FORM),
                 answers={200: BodySpec(schema=served_schema(), also=_DOCUMENT_TYPES, text=RTFS_TEXT_TYPE)},
             ),
             Route(
@@ -213,7 +218,9 @@ class AgentsApi:
                 operation="export",
                 handler=self.export,
                 summary="Export all agents, one JSON line each",
-                parameters=(ParameterSpec(name="as", schema={"enum": [*DIALECTS, _SOURCE]}),),
+                parameters=(
+                    ParameterSpec(name="as", schema={"enum": [*DIALECTS, _SOURCE]}, description=_AS.description),
+                ),
                 answers={200: JSON_LINES},
             ),
         ]

@@ -45,7 +45,7 @@ class AuditApi:
                     limit_parameter(limits.AUDIT_PAGE_MAX),
                     ParameterSpec(name="subject", description="who made the change"),
                     ParameterSpec(name="object", description="what was changed"),
-                    ParameterSpec(name="action"),
+                    ParameterSpec(name="action", description="the kind of change, e.g. register"),
                 ),
                 answers={200: AuditTrailPage},
             ),

@@ -103,7 +103,11 @@ class PeersApi:
                 operation="peers_remove",
                 handler=self.remove,
                 summary="Stop following a peer and remove its agents",
-                parameters=(ParameterSpec(name="keep", schema={"enum": ["true", "false"]}),),
+                parameters=(
+                    ParameterSpec(
+                        name="keep", schema={"enum": ["true", "false"]}, description="true: keep the agents of the peer"
+                    ),
+                ),
                 answers={204: BodySpec(description="removed")},
             ),
             *(

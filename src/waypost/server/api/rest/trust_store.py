@@ -88,7 +88,7 @@ class TrustStoreApi:
                 operation="keys_list",
                 handler=self.keys,
                 summary="List the trust store: keys by agent, and revocations",
-                parameters=(ParameterSpec(name="agent_id"), *PAGE_PARAMETERS),
+                parameters=(ParameterSpec(name="agent_id", description="only keys of this agent"), *PAGE_PARAMETERS),
                 answers={200: TrustStorePage},
             ),
             Route(

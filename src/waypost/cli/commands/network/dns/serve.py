@@ -12,7 +12,7 @@ import click
 
 from waypost.cli.commands.network.dns.zone import ZoneOptions, fetch_zone
 from waypost.cli.completion import complete_agent
-from waypost.cli.options import example
+from waypost.cli.options import WholeNumber, example
 from waypost.cli.session import Session, with_session
 from waypost.client.identity import read_text
 from waypost.net.nameserver.responder import ZoneSet
@@ -36,7 +36,7 @@ _REFRESH_SECONDS = 3600.0
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="The address to listen on.")
 @click.option(
     "--port",
-    type=click.IntRange(0, 65535),
+    type=WholeNumber(0, 65535),
     default=5335,
     show_default=True,
     help="The port for UDP and TCP; 0 picks a free one.",

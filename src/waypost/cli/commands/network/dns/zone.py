@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from waypost import limits
 from waypost.cli.completion import complete_agent
-from waypost.cli.options import example
+from waypost.cli.options import WholeNumber, example
 from waypost.cli.session import Session, use_agent, with_session
 from waypost.domains.zone import ZONE_FORMATS
 from waypost.errors import FetchFailed, InvalidRequest
@@ -25,8 +25,8 @@ from waypost.responses.agents import AgentZone
 
 _OPTIONS = (
     click.option("--target", metavar="HOST", help="The host that serves the agent, if it is not the domain itself."),
-    click.option("--port", type=click.IntRange(1, 65535), help="Its port.  [default: the service's, else 443]"),
-    click.option("--ttl", type=click.IntRange(5, 86400), help="The TTL of the records.  [default: 3600]"),
+    click.option("--port", type=WholeNumber(1, 65535), help="Its port.  [default: the service's, else 443]"),
+    click.option("--ttl", type=WholeNumber(5, 86400), help="The TTL of the records.  [default: 3600]"),
     click.option("--org", metavar="DOMAIN", help="Add the index of this organisation, with every agent below it."),
     click.option("--address", "addresses", multiple=True, metavar="IP", help="An address of the host. Repeatable."),
     click.option(
