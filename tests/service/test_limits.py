@@ -274,6 +274,7 @@ async def test_values_of_a_filter(admin: httpx2.AsyncClient, name: str) -> None:
 AF_BOUNDS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "characters": ({"q": "q" * 256}, {"q": "q" * 257}, "q"),
     "terms": ({"q": " ".join(f"w{n}" for n in range(16))}, {"q": " ".join(f"w{n}" for n in range(17))}, "q"),
+    "equal terms": ({"q": " ".join(["w"] * 16)}, {"q": " ".join(["w"] * 17)}, "q"),
     "tags": ({"tag": [f"t{n}" for n in range(32)]}, {"tag": [f"t{n}" for n in range(33)]}, "tag"),
     "id": ({"id": "i" * 1024}, {"id": "i" * 1025}, "id"),
 }
