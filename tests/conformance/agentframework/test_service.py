@@ -99,3 +99,23 @@ async def test_long_members_of_a_registered_agent_are_truncated_and_named(tmp_pa
             "/profile/v1/discover", json={"query": "translate invoices", "required_tags": ["tag-69"]}
         )
         assert [candidate["id"] for candidate in found.json()["candidates"]] == ["long"]
+
+
+@pytest.mark.req("AF-53")
+async def test_no_part_of_an_open_card_has_the_owners_address(tmp_path: Path) -> None:
+    agent = {
+        "id": "annotator",
+        "name": "Annotator",
+        "version": "1.0.0",
+        "owner": {"name": "Vision Team", "email": "vision@example.com"},
+        "endpoints": [{"method": "POST", "path": "/v1/message:send"}],
+        "metadata": {"bindings": [{"protocol": "https", "endpoint": "https://vision.example"}]},
+    }
+    async with service(tmp_path) as bench:
+        assert (await bench.admin().post("/api/v1/agents", json=agent)).status_code == 201
+        for path in (CARD, "/v1/card"):
+            card = await bench.anonymous().get(path, params={"agent": "annotator"})
+            assert card.json()["owner"] == {"name": "Vision Team"}
+            assert "vision@example.com" not in card.text
+        known = (await bench.admin().get(f"{AGENTS}/annotator")).json()
+        assert known["owner"] == agent["owner"]
