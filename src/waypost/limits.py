@@ -24,13 +24,13 @@ JSON_INTEGER_MAX: Final = 2**53 - 1  # larger integers are read differently by d
 
 # --- Record members ------------------------------------------------------------------------------
 ID_CHARS: Final = 1024
-NAME_CHARS: Final = 128
-DESCRIPTION_CHARS: Final = 4096
-TAGS: Final = 32  # enough for any agent, too few for tag stuffing
+NAME_CHARS: Final = 512  # twice what AF-20 shows
+DESCRIPTION_CHARS: Final = 64 * KIB  # AF-20 shows 16 KiB; search reads INDEXED_DESCRIPTION_CHARS
+TAGS: Final = 128  # RTFS cards have 64, and a capability for each; unrelated ones count as stuffing
 TAG_CHARS: Final = 64
 EXAMPLES: Final = 32
-EXAMPLE_CHARS: Final = 512
-BINDINGS: Final = 16
+EXAMPLE_CHARS: Final = 2048  # search reads INDEXED_EXAMPLE_CHARS
+BINDINGS: Final = 32  # rtfs.md P-18
 ENDPOINT_CHARS: Final = 2048
 VERSION_CHARS: Final = 255  # the bound of the MCP registry
 METADATA_BYTES: Final = 4 * KIB  # announce.md §1, publisher metadata of the MCP registry
@@ -76,6 +76,8 @@ ID_HOLD_MAX_SECONDS: Final = 3600  # an expired id stays reserved for its owner 
 
 # --- Queries and pages ---------------------------------------------------------------------------
 QUERY_CHARS: Final = 2000  # a task described in a paragraph
+INDEXED_DESCRIPTION_CHARS: Final = 4096  # what an agent does stands at the beginning; more makes it no easier to find
+INDEXED_EXAMPLE_CHARS: Final = 512
 QUERY_TERMS: Final = 64  # distinct terms looked up in the index
 FILTER_VALUES: Final = 64
 FACET_VALUES: Final = 20  # the most frequent values of each facet; a longer list is no overview
@@ -445,7 +447,7 @@ PACKET_WORK_SLICE_SECONDS: Final = 0.0005  # processing at a time: two announcem
 PACKET_WORK_PAUSE_SECONDS: Final = 0.001  # between two slices: leaves the event loop to requests
 LAN_READ_PAUSE_SECONDS: Final = 0.003  # the same for a registry, which registers more slowly than it reads
 LAN_QUEUE_PER_SOURCE: Final = 64  # half a second of work: bounds a flood before it is detected
-ANNOUNCED_TTL_SECONDS: Final = (10, 3600)  # P-7
+ANNOUNCED_TTL_SECONDS: Final = (10, 3600)  # P-7: of a LAN message, whose ttl nobody signs
 MDNS_TTL_SECONDS: Final = 10  # ANN-30
 MDNS_CROWDED_INSTANCES: Final = 50  # P-21: with more instances on a link, records use MDNS_CROWDED_TTL_SECONDS
 MDNS_CROWDED_TTL_SECONDS: Final = 120

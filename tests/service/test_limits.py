@@ -104,22 +104,22 @@ async def test_bytes_of_a_request_that_is_no_document(admin: httpx2.AsyncClient)
 
 MEMBERS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "id": ({"id": "i" * 1024}, {"id": "i" * 1025}, "$.id"),
-    "name": ({"name": "n" * 128}, {"name": "n" * 129}, "$.name"),
-    "name in characters, not bytes": ({"name": "ñ" * 128}, {"name": "ñ" * 129}, "$.name"),
-    "description": ({"description": "d" * 4096}, {"description": "d" * 4097}, "$.description"),
+    "name": ({"name": "n" * 512}, {"name": "n" * 513}, "$.name"),
+    "name in characters, not bytes": ({"name": "ñ" * 512}, {"name": "ñ" * 513}, "$.name"),
+    "description": ({"description": "d" * 65536}, {"description": "d" * 65537}, "$.description"),
     "version": ({"version": "1" * 255}, {"version": "1" * 256}, "$.version"),
-    "tags": ({"tags": [f"t{n}" for n in range(32)]}, {"tags": [f"t{n}" for n in range(33)]}, "$.tags"),
+    "tags": ({"tags": [f"t{n}" for n in range(128)]}, {"tags": [f"t{n}" for n in range(129)]}, "$.tags"),
     "tag": ({"tags": ["t" * 64]}, {"tags": ["a", "t" * 65]}, "$.tags[1]"),
     "examples": ({"examples": [{"text": "x"}] * 32}, {"examples": [{"text": "x"}] * 33}, "$.examples"),
-    "example": ({"examples": [{"text": "x" * 512}]}, {"examples": [{"text": "x" * 513}]}, "$.examples[0].text"),
+    "example": ({"examples": [{"text": "x" * 2048}]}, {"examples": [{"text": "x" * 2049}]}, "$.examples[0].text"),
     "tags of an example": (
-        {"examples": [{"text": "x", "tags": ["t"] * 32}]},
-        {"examples": [{"text": "x", "tags": ["t"] * 33}]},
+        {"examples": [{"text": "x", "tags": ["t"] * 128}]},
+        {"examples": [{"text": "x", "tags": ["t"] * 129}]},
         "$.examples[0].tags",
     ),
     "bindings": (
-        {"bindings": [{"protocol": "https", "endpoint": "https://a"}] * 16},
-        {"bindings": [{"protocol": "https", "endpoint": "https://a"}] * 17},
+        {"bindings": [{"protocol": "https", "endpoint": "https://a"}] * 32},
+        {"bindings": [{"protocol": "https", "endpoint": "https://a"}] * 33},
         "$.bindings",
     ),
     "endpoint": (
@@ -147,12 +147,12 @@ def test_the_numbers_in_these_tests_are_those_of_limits() -> None:
     """The tests use literal numbers, as callers see them; this compares them with `limits`."""
     assert (limits.ID_CHARS, limits.NAME_CHARS, limits.DESCRIPTION_CHARS, limits.VERSION_CHARS) == (
         1024,
-        128,
-        4096,
+        512,
+        65_536,
         255,
     )
-    assert (limits.TAGS, limits.TAG_CHARS, limits.EXAMPLES, limits.EXAMPLE_CHARS) == (32, 64, 32, 512)
-    assert (limits.BINDINGS, limits.ENDPOINT_CHARS, limits.FUTURE_SKEW_SECONDS) == (16, 2048, 300)
+    assert (limits.TAGS, limits.TAG_CHARS, limits.EXAMPLES, limits.EXAMPLE_CHARS) == (128, 64, 32, 2048)
+    assert (limits.BINDINGS, limits.ENDPOINT_CHARS, limits.FUTURE_SKEW_SECONDS) == (32, 2048, 300)
     assert (limits.JSON_DEPTH, limits.JSON_OBJECT_KEYS, limits.JSON_ARRAY_ITEMS) == (32, 256, 1000)
     assert (limits.TTL_MIN_SECONDS, limits.TTL_MAX_SECONDS, limits.RPC_BATCH_CALLS) == (10, 86_400, 100)
     assert (limits.PAGE_MAX, limits.DISCOVER_LIMIT_MAX, limits.QUERY_CHARS, limits.FILTER_VALUES) == (
@@ -274,6 +274,7 @@ async def test_values_of_a_filter(admin: httpx2.AsyncClient, name: str) -> None:
 AF_BOUNDS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "characters": ({"q": "q" * 256}, {"q": "q" * 257}, "q"),
     "terms": ({"q": " ".join(f"w{n}" for n in range(16))}, {"q": " ".join(f"w{n}" for n in range(17))}, "q"),
+    "equal terms": ({"q": " ".join(["w"] * 16)}, {"q": " ".join(["w"] * 17)}, "q"),
     "tags": ({"tag": [f"t{n}" for n in range(32)]}, {"tag": [f"t{n}" for n in range(33)]}, "tag"),
     "id": ({"id": "i" * 1024}, {"id": "i" * 1025}, "id"),
 }

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import waypost
 from waypost import errors
 from waypost.errors import ERROR_CODES, WaypostError, error_codes
 
@@ -58,3 +62,17 @@ def test_an_error_says_what_where_and_what_to_do() -> None:
 def test_exit_codes_are_those_that_the_command_promises(kind: type[WaypostError]) -> None:
     assert ERROR_CODES[kind].exit in (1, 64, 69, 75, 77, 78)
     assert 400 <= ERROR_CODES[kind].http <= 599
+
+
+def test_no_hint_refers_to_papers_that_a_reader_does_not_have() -> None:
+    """A hint says what to do; the numbered proposals and restatements of the specifications are not published."""
+    unknown = re.compile(r"\bP-\d{1,2}\b|\b(adp|agentframework|announce|ard|dns-aid|neighbours|profile|rtfs)\.md\b")
+    found = [
+        f"{path.name}:{part.lineno}"
+        for path in Path(waypost.__file__).parent.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.keyword) and node.arg == "hint"
+        for part in ast.walk(node.value)
+        if isinstance(part, ast.Constant) and isinstance(part.value, str) and unknown.search(part.value)
+    ]
+    assert found == []

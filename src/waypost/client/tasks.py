@@ -119,7 +119,9 @@ class CallbackReceiver:
         signature = parse_signature_headers(lambda name: headers[name].decode("latin-1") if name in headers else None)
         if scope["method"] != "POST" or signature is None:
             raise Unauthorized(
-                "A callback must be signed.", path=SIGNATURE_HEADER, hint="Send the signature headers of P-5."
+                "A callback must be signed.",
+                path=SIGNATURE_HEADER,
+                hint="Send the headers ADP-Agent, ADP-Timestamp and ADP-Signature.",
             )
         body = await _read_body(receive)
         document = parse_object(body, max_bytes=_BODY_BYTES)

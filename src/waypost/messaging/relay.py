@@ -36,6 +36,7 @@ from waypost.model.json import JsonObject
 from waypost.protocols.adp.agp.hello import AgpIdentity, Hello, find_hello
 from waypost.protocols.adp.agp.messages import (
     CLOSE_CODES,
+    HOW_TO_SIGN,
     AgpMessage,
     acknowledged_ids,
     check_time,
@@ -328,7 +329,7 @@ class Relay:
                 hint="Use the key that the agent's domain publishes.",
             )
         if message is None or not verify(key, message.signature, message.signing_input):
-            raise BadSignature("The hello is not signed with its key.", path="$.signature", hint="Sign it (ADP-42).")
+            raise BadSignature("The hello is not signed with its key.", path="$.signature", hint=HOW_TO_SIGN)
         check_time(message, self._clock.latest())
         return key
 

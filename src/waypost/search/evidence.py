@@ -37,7 +37,7 @@ def explain(query: Query, record: AgentRecord, near: MatchSignals | None = None)
         matched_tags=tags.direct,
         expanded_tags=tuple(each.tag for each in tags.expanded),
         matched_examples=examples,
-        snippets=_snippets(record.description, terms),
+        snippets=_snippets(record.description[: limits.INDEXED_DESCRIPTION_CHARS], terms),
         flags=lint_flags(record),
     )
 
@@ -48,7 +48,12 @@ def _examples(record: AgentRecord, terms: frozenset[str], near: MatchSignals | N
     found = [
         ExampleMatch(text=example.text, score=score, id=example.id)
         for at, example in enumerate(record.examples)
-        if (score := max(_coverage(example.text, terms), round(similarity, _DECIMALS) if at == nearest else 0.0))
+        if (
+            score := max(
+                _coverage(example.text[: limits.INDEXED_EXAMPLE_CHARS], terms),
+                round(similarity, _DECIMALS) if at == nearest else 0.0,
+            )
+        )
     ]
     found.sort(key=lambda example: -example.score)
     return tuple(found[:_EXAMPLES])

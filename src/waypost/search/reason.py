@@ -62,9 +62,9 @@ class ReasonWriter:
         """Whether the record has every word of the query; a single word counts in the name and the tags only."""
         missing = self._words.keys() - {*_terms_of(record.name), *_terms_of(" ".join(record.tags))}
         if len(self._words) > 1 and missing:
-            missing -= set(_terms_of(record.description))
+            missing -= set(_terms_of(_beginning(record.description)))
             for example in record.examples if missing else ():
-                missing -= set(_terms_of(example.text))
+                missing -= set(_terms_of(_beginning(example.text)))
         return bool(self._words) and not missing
 
     def _matched(self, text: str) -> list[str]:
@@ -87,7 +87,7 @@ class ReasonWriter:
         """By words: the field with most words of the query."""
         if not self._words:
             return ""
-        in_description = self._matched(record.description)
+        in_description = self._matched(_beginning(record.description))
         place, in_example = self._best_example(record, near)
         least = 1 if near is None or near.context is None else max(1, round(_MIN_SHARE * len(self._words)))
         best = max(len(name_terms), len(in_description), len(in_example))
@@ -111,7 +111,7 @@ class ReasonWriter:
         nearest = near.place - 1 if near is not None else -1
         best, found = -1, list[str]()
         for at, example in enumerate(record.examples):
-            terms = self._matched(example.text)
+            terms = self._matched(_beginning(example.text))
             if len(terms) > len(found) or (at == nearest and len(terms) == len(found)):
                 best, found = at, terms
         return best, found
@@ -126,6 +126,11 @@ class ReasonWriter:
     def _name_words(self, terms: Sequence[str]) -> str:
         words = list(dict.fromkeys(self._words[term] for term in terms))[:_WORDS_NAMED]
         return f"the word {words[0]}" if len(words) == 1 else f"the words {_join(words)}"
+
+
+def _beginning(text: str) -> str:
+    """What search reads of a long text."""
+    return text[: limits.INDEXED_DESCRIPTION_CHARS]
 
 
 @lru_cache(maxsize=limits.REASON_TEXTS)

@@ -37,7 +37,7 @@ from waypost.server.hosted_agents.documents import (
 )
 from waypost.server.hosted_agents.service_agent import ServiceAgent, service_a2a_card, service_ard_entry
 from waypost.server.http.app import PROTECTED_RESOURCE_PATH
-from waypost.server.http.asgi import AnyResponse, Headers, Request, Response, json_response
+from waypost.server.http.asgi import JSON, AnyResponse, Headers, Request, Response
 from waypost.server.http.conditional_requests import format_http_date, is_not_modified, strong_etag
 from waypost.server.http.content_coding import not_modified_response
 from waypost.server.http.content_negotiation import MediaType, choose_media_type
@@ -94,13 +94,15 @@ class WellKnownApi:
         self._documents = documents
         self._is_invited = is_invited
         base_url = renderer.base_url.rstrip("/")
-        self._protected_resource = ProtectedResource(
-            resource=base_url,
-            authorization_servers=tuple(issuer for issuer in issuers if issuer.startswith("https://")),
-            scopes_supported=SCOPES,
-            bearer_methods_supported=("header",),
-            resource_name="Waypost",
-            resource_documentation=f"{base_url}/docs",
+        self._protected_resource = dump_json(
+            ProtectedResource(
+                resource=base_url,
+                authorization_servers=tuple(issuer for issuer in issuers if issuer.startswith("https://")),
+                scopes_supported=SCOPES,
+                bearer_methods_supported=("header",),
+                resource_name="Waypost",
+                resource_documentation=f"{base_url}/docs",
+            )
         )
         self._catalog: tuple[tuple[int, str | None], bytes] | None = None
 
@@ -227,7 +229,10 @@ class WellKnownApi:
         raise no_such_agent(agent_id)
 
     async def protected_resource(self, call: RequestContext) -> AnyResponse:
-        return json_response(self._protected_resource, headers=[_CACHE_HEADER, _CORS_HEADER])
+        etag = strong_etag(self._protected_resource, JSON)
+        return _response(
+            call, self._protected_resource, JSON, etag, self.service.changed_at, headers=[], is_public=True
+        )
 
     async def capabilities(self, call: RequestContext) -> AnyResponse:
         return self._adp_response(call, await self.find_by_host(call.request) or self.service, capabilities=True)

@@ -72,3 +72,50 @@ async def test_the_card_is_the_services_own_unless_the_host_or_a_name_selects_an
     assert hosted.json()["metadata"]["canonical_id"] == "agent:hosted.example"
     assert 'rel="alternate"; type="application/a2a-agent-card+json"' in own.headers["link"]
     assert hidden.status_code == 404
+
+
+@pytest.mark.req("AF-20")
+async def test_long_members_of_a_registered_agent_are_truncated_and_named(tmp_path: Path) -> None:
+    """They are taken whole: the registry's own dialect gives them back, and search reads their beginning."""
+    long = profile(
+        "long",
+        name="n" * 300,
+        description="Translates invoices. " + "é" * 20_000,
+        tags=[f"tag-{number}" for number in range(70)],
+    )
+    async with service(tmp_path) as bench:
+        admin = bench.admin()
+        assert (await admin.post("/api/v1/agents", json=long)).status_code == 201
+        shown = (await admin.get(f"{AGENTS}/long")).json()
+        assert shown["metadata"]["truncated"] == ["name", "description", "tags"]
+        assert shown["name"] == "n" * 256
+        assert len(shown["description"].encode()) <= 16 * 1024
+        assert long["description"].startswith(shown["description"])
+        assert shown["tags"] == long["tags"][:64]
+        assert (await admin.get("/profile/v1/agents/long")).json() == long
+        listed = (await admin.get(AGENTS, params={"tag": "tag-69"})).json()["agents"]
+        assert [agent["id"] for agent in listed] == ["long"]
+        found = await admin.post(
+            "/profile/v1/discover", json={"query": "translate invoices", "required_tags": ["tag-69"]}
+        )
+        assert [candidate["id"] for candidate in found.json()["candidates"]] == ["long"]
+
+
+@pytest.mark.req("AF-53")
+async def test_no_part_of_an_open_card_has_the_owners_address(tmp_path: Path) -> None:
+    agent = {
+        "id": "annotator",
+        "name": "Annotator",
+        "version": "1.0.0",
+        "owner": {"name": "Vision Team", "email": "vision@example.com"},
+        "endpoints": [{"method": "POST", "path": "/v1/message:send"}],
+        "metadata": {"bindings": [{"protocol": "https", "endpoint": "https://vision.example"}]},
+    }
+    async with service(tmp_path) as bench:
+        assert (await bench.admin().post("/api/v1/agents", json=agent)).status_code == 201
+        for path in (CARD, "/v1/card"):
+            card = await bench.anonymous().get(path, params={"agent": "annotator"})
+            assert card.json()["owner"] == {"name": "Vision Team"}
+            assert "vision@example.com" not in card.text
+        known = (await bench.admin().get(f"{AGENTS}/annotator")).json()
+        assert known["owner"] == agent["owner"]

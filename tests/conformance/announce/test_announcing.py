@@ -227,9 +227,10 @@ async def test_unsigned_members_of_an_announcement_do_not_extend_it(tmp_path: Pa
         first = await announce(alice, {**message(), "timestamp": 1, "schema_version": 2, "message_type": "announce"})
         assert (first.status_code, first.json()["ttl"]) == (200, 120)
         again = await announce(alice, {**message(), "timestamp": 99999999999.5, "ttl": 7200})
-        assert (again.json()["coalesced"], again.json()["ttl"]) == (True, 3600), "ttl is honoured within 10 to 3600"
-        short = await announce(alice, {**message(), "ttl": 1})
-        assert short.json()["ttl"] == 10
+        assert (again.json()["coalesced"], again.json()["ttl"]) == (True, 7200)
+        for asked, granted in ((1, 10), (86_400, 86_400), (86_401, 86_400)):
+            answer = await announce(alice, {**message(), "ttl": asked})
+            assert answer.json()["ttl"] == granted
 
 
 # --- The answer -----------------------------------------------------------------------------------

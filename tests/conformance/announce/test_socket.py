@@ -56,7 +56,7 @@ async def test_agents_announce_and_a_query_streams_exactly_those_that_fit(tmp_pa
         for each in (first, second, third):
             told = await alice.announce(each)
             assert (told["status"], told["agent_id"]) == ("done", each["agent"]["agent_id"])
-            assert told["expires_at"] == "2026-05-28T20:28:40Z"
+            assert (told["expires_at"], told["ttl"]) == ("2026-05-28T20:28:40Z", 120)
         answers, ended = await carol.query("metrics", query_id="q1")
         assert ended == {"protocol_version": "v1.0", "status": "done", "query_id": "q1", "count": 2}
         assert {canonicalize(each["agent"]) for each in answers} == {

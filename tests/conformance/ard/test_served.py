@@ -29,6 +29,21 @@ async def test_the_catalog_has_its_media_type_and_can_be_cached(tmp_path: Path) 
         assert changed.status_code == 200
 
 
+@pytest.mark.req("ARD-10")
+@pytest.mark.parametrize("host", [None, "alice.example.com"])
+async def test_the_page_links_to_the_catalog_in_its_head_and_in_a_header(tmp_path: Path, host: str | None) -> None:
+    async with service(tmp_path) as bench:
+        await bench.admin().post("/api/v1/agents", json=profile("a"))
+        await bench.admin().post("/api/v1/agents/a:host", json={"domain": "alice.example.com"})
+        headers = {"Host": host} if host else {}
+        page = await bench.anonymous().get("/", headers=headers)
+        assert page.headers["link"] == '</.well-known/ai-catalog.json>; rel="ai-catalog"'
+        assert '<link rel="ai-catalog" href="/.well-known/ai-catalog.json">' in page.text.partition("</head>")[0]
+        assert (await bench.anonymous().head("/", headers=headers)).headers["link"] == page.headers["link"]
+        catalog = (await bench.anonymous().get("/.well-known/ai-catalog.json", headers=headers)).json()
+        assert catalog["host"]["displayName"] == ("Minimal Agent" if host else "Waypost")
+
+
 @pytest.mark.req("ARD-9")
 @pytest.mark.parametrize(
     ("accept", "given"),

@@ -190,6 +190,38 @@ async def test_the_path_and_the_document_must_name_the_same_agent(tmp_path: Path
         assert refused.json()["path"] == "$.id"
 
 
+async def test_the_path_may_name_the_agent_by_an_alias(tmp_path: Path) -> None:
+    identifier, agent_id = "urn:air:acme.com:agent:planner", "https://acme.com/planner"
+    entry = {
+        "identifier": identifier,
+        "displayName": "Planner",
+        "type": "application/a2a-agent-card+json",
+        "url": "https://acme.com/card.json",
+        "metadata": {"org.agentdiscovery.id": agent_id},
+    }
+    async with service(tmp_path) as bench:
+        admin = bench.admin()
+        written = await admin.post("/api/v1/agents", json=entry)
+        assert (written.json()["id"], written.json()["aliases"]) == (agent_id, [identifier])
+        path = f"/profile/v1/agents/{quote(identifier, safe='')}"
+        updated = await admin.put(path, json=profile(agent_id))
+        assert (updated.status_code, updated.json()["id"], updated.json()["outcome"]) == (200, agent_id, "updated")
+        assert (await admin.put(path, json=profile("https://acme.com/other"))).status_code == 400
+        assert (await admin.delete(path)).status_code == 204
+        assert (await admin.get(f"/profile/v1/agents/{quote(agent_id, safe='')}")).status_code == 404
+
+
+@pytest.mark.parametrize(("asked", "granted"), [("5", 10), ("60", 60), ("86401", 86_400)])
+async def test_a_lease_is_granted_within_its_limits(tmp_path: Path, asked: str, granted: int) -> None:
+    async with service(tmp_path) as bench:
+        admin = bench.admin()
+        for _ in range(2):  # a new agent, then a renewal
+            answer = await admin.put("/profile/v1/agents/a", json=profile("a"), params={"ttl_seconds": asked})
+            assert answer.json()["ttl_seconds"] == granted
+        refused = await admin.put("/profile/v1/agents/a", json=profile("a"), params={"ttl_seconds": "0"})
+        assert (refused.status_code, refused.json()["path"]) == (400, "ttl_seconds")
+
+
 @pytest.mark.req("PRO-26")
 async def test_a_list_is_walked_by_an_opaque_cursor_that_fits_only_its_caller(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:

@@ -341,7 +341,7 @@ def test_an_exported_profile_gives_its_card_again(document: dict[str, Any]) -> N
 
 
 @pytest.mark.req("RTFS-8", "RTFS-10")
-def test_a_long_id_used_as_a_name_is_truncated() -> None:
+def test_an_id_of_the_greatest_length_is_used_as_a_name() -> None:
     endpoint = ':communication-endpoints [{:protocol :http :uri "https://a.example/"}]'
     decoded = RTFS.decode_text(f'(agent-profile :id "{"i" * 256}" {endpoint})'.encode(), DECODE)
-    assert (decoded.record.id, decoded.record.name) == ("i" * 256, "i" * 128)
+    assert (decoded.record.id, decoded.record.name) == ("i" * 256, "i" * 256)

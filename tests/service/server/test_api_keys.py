@@ -13,11 +13,12 @@ from websockets.exceptions import InvalidStatus
 
 from support.files import content
 from support.server import running_server
-from support.service import Bench, profile, service
+from support.service import NOW, Bench, profile, service
 from support.websocket_clients import socket_service
 from support.worker_processes import both
 from waypost import limits
 from waypost.model.json import parse_object
+from waypost.model.times import to_rfc3339
 from waypost.trust.encodings import decode_base64url
 
 READ, WRITE = "discover:read", "discover:write"
@@ -187,20 +188,23 @@ async def test_a_service_without_authentication_makes_no_key(tmp_path: Path) -> 
     ("body", "path"),
     [
         ({"scopes": [READ]}, "$.sub"),
-        ({"sub": "", "scopes": [READ]}, "sub"),
-        ({"sub": "a\nb", "scopes": [READ]}, "sub"),
+        ({"sub": "", "scopes": [READ]}, "$.sub"),
+        ({"sub": "a\nb", "scopes": [READ]}, "$.sub"),
         ({"sub": "a"}, "$.scopes"),
-        ({"sub": "a", "scopes": []}, "scopes"),
-        ({"sub": "a", "scopes": ["everything"]}, "scopes"),
+        ({"sub": "a", "scopes": []}, "$.scopes"),
+        ({"sub": "a", "scopes": ["everything"]}, "$.scopes"),
         ({"sub": "a", "scopes": READ}, "$.scopes"),
-        ({"sub": "a", "scopes": [READ], "ttl_seconds": 0}, "ttl_seconds"),
-        ({"sub": "a", "scopes": [READ], "ttl_seconds": -5}, "ttl_seconds"),
+        ({"sub": "a", "scopes": [READ], "ttl_seconds": 0}, "$.ttl_seconds"),
+        ({"sub": "a", "scopes": [READ], "ttl_seconds": -5}, "$.ttl_seconds"),
         ({"sub": "a", "scopes": [READ], "ttl_seconds": True}, "$.ttl_seconds"),
         ({"sub": "a", "scopes": [READ], "ttl_seconds": "soon"}, "$.ttl_seconds"),
-        ({"sub": "a", "scopes": [READ], "ttl_seconds": 10**12}, "ttl_seconds"),
-        ({"sub": "a", "scopes": [READ], "ttl": "90d"}, "$"),
+        ({"sub": "a", "scopes": [READ], "ttl_seconds": 10**12}, "$.ttl_seconds"),
+        ({"sub": "a", "scopes": [READ], "lifetime": "90d"}, "$.lifetime"),
+        ({"sub": "a", "scopes": [READ], "ttl": "soon"}, "$.ttl"),
+        ({"sub": "a", "scopes": [READ], "ttl": 90}, "$.ttl"),
+        ({"sub": "a", "scopes": [READ], "ttl": "90d", "ttl_seconds": 60}, "$.ttl"),
         ({"sub": "a", "scopes": [READ], "note": 7}, "$.note"),
-        ({"sub": "a", "scopes": [READ], "note": "x" * (limits.API_KEY_NOTE_CHARS + 1)}, "note"),
+        ({"sub": "a", "scopes": [READ], "note": "x" * (limits.API_KEY_NOTE_CHARS + 1)}, "$.note"),
     ],
 )
 async def test_a_wrong_request_is_told_what_is_wrong(tmp_path: Path, body: dict[str, Any], path: str) -> None:
@@ -208,6 +212,12 @@ async def test_a_wrong_request_is_told_what_is_wrong(tmp_path: Path, body: dict[
         refused = await bench.admin().post("/api/v1/apikeys", json=body)
         assert (refused.status_code, refused.json()["path"]) == (400, path)
         assert (await bench.admin().get("/api/v1/apikeys")).json() == {"apikeys": []}
+
+
+async def test_a_lifetime_may_have_a_unit(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        made = await create(bench, ttl="90d")
+        assert made["expires_at"] == to_rfc3339(NOW + 90 * 86_400)
 
 
 def test_a_key_revoked_through_one_process_is_refused_by_the_other_at_once() -> None:

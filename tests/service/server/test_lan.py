@@ -52,6 +52,22 @@ async def test_a_lan_announcement_is_registered_with_its_source_and_expires_by_i
         await transport.close()
 
 
+async def test_a_lan_announcement_lives_for_an_hour_at_most(tmp_path: Path) -> None:
+    """P-7: nobody signs the ttl, so whoever repeats a packet could make it as long as any lease."""
+    settings = lan(trust_mode="tofu")
+    async with service(tmp_path, **settings) as bench:
+        transport = end(settings, bench.clock)
+        await transport.open()
+        await transport.announce(announcement(key("a"), seq=1, at=NOW), 86_400)
+        await eventually(lambda: len(bench.registry.entries) == 1)
+        agent = f"/agents/{AGENT_ID}"
+        bench.clock.advance(3599)
+        assert (await bench.admin().get(agent)).status_code == 200
+        bench.clock.advance(2)
+        assert (await bench.admin().get(agent)).status_code == 404
+        await transport.close()
+
+
 async def test_the_allow_list_applies_to_the_lan_and_refusals_are_silent(tmp_path: Path) -> None:
     settings = lan()
     async with service(tmp_path, **settings) as bench:

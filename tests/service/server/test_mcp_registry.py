@@ -240,3 +240,13 @@ async def test_a_list_is_imported_by_another_registry(tmp_path: Path) -> None:
             await register(second, entry)
         copied = (await second.anonymous().get(at("com.example/tool"))).json()["server"]
         assert copied.items() >= server(title="Word counter").items()
+
+
+async def test_one_version_honours_conditional_requests(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        await register(bench, server("com.example/weather"))
+        path = "/v0.1/servers/com.example%2Fweather/versions/latest"
+        first = await bench.anonymous().get(path)
+        for name, value in (("If-None-Match", "etag"), ("If-Modified-Since", "last-modified")):
+            again = await bench.anonymous().get(path, headers={name: first.headers[value]})
+            assert (again.status_code, again.content) == (304, b"")

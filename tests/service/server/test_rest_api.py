@@ -161,6 +161,31 @@ async def test_sending_a_leased_document_again_renews_it(tmp_path: Path) -> None
         assert (await admin.get("/api/v1/agents/a")).status_code == 200
 
 
+@pytest.mark.parametrize("name", ["allow", "apikeys", "keys", "peers", "stats", "audit"])
+async def test_lists_of_an_admin_are_tagged_and_answered_briefly_if_unchanged(tmp_path: Path, name: str) -> None:
+    async with service(tmp_path) as bench:
+        admin, path = bench.admin(), f"/api/v1/{name}"
+        first = await admin.get(path)
+        etag = first.headers["etag"]
+        assert etag.startswith('"')
+        again = await admin.get(path, headers={"If-None-Match": etag})
+        assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", etag)
+        assert "content-type" not in again.headers
+        assert (await admin.head(path)).headers["etag"] == etag
+        if name == "allow":
+            await admin.post(path, json={"rule": "*"})
+            changed = await admin.get(path, headers={"If-None-Match": etag})
+            assert (changed.status_code, changed.headers["etag"] == etag) == (200, False)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n"])
+async def test_a_batch_without_documents_is_answered_with_no_lines(tmp_path: Path, content: bytes) -> None:
+    async with service(tmp_path) as bench:
+        answer = await bench.admin().post("/api/v1/agents:batch", content=content)
+        assert (answer.status_code, answer.content) == (200, b"")
+        assert answer.headers["content-type"] == "application/x-ndjson"
+
+
 async def test_a_batch_answers_line_by_line_in_order_and_a_bad_line_stops_nothing(tmp_path: Path) -> None:
     lines = [
         json.dumps(profile("a")).encode(),

@@ -126,7 +126,14 @@ async def test_a_card_is_chosen_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/.well-known/agent.json", "/.well-known/agent-card.json", "/.well-known/ai-catalog.json"]
+    "path",
+    [
+        "/",
+        "/.well-known/agent.json",
+        "/.well-known/agent-card.json",
+        "/.well-known/ai-catalog.json",
+        "/.well-known/oauth-protected-resource",
+    ],
 )
 async def test_documents_honour_conditional_requests(tmp_path: Path, path: str) -> None:
     async with service(tmp_path) as bench:

@@ -48,7 +48,6 @@ _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\Z")
 _MEMBERS = ("agent_id", "agent_name", "capabilities", "transport", "metadata")
 _PUBLIC_KEY_BYTES = 8 * limits.KIB
 
-_TTL_LEAST, _TTL_MOST = 10, 3600  # P-7
 _DESCRIPTION_BYTES = 1500  # for a long description: leaves room in the 4 KiB for the members that identify the agent
 _PLATFORM_CHARS = 32  # of an operating system or architecture
 _DESCRIPTION_NAMES = 8  # capabilities in a derived description
@@ -218,11 +217,12 @@ def _key_id(pem: Any) -> str | None:
 
 
 def _ttl(document: JsonObject) -> int | None:
-    """P-7: return the advisory TTL, within 10 to 3600 s."""
+    """Return the advisory TTL, within the limits of every lease. A LAN message, which anyone can repeat with another TTL,
+    is limited further (P-7, `server/api/announce/lan.py`)."""
     value = document.get("ttl")
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return None
-    return int(min(max(value, _TTL_LEAST), _TTL_MOST))
+    return int(min(max(value, limits.TTL_MIN_SECONDS), limits.TTL_MAX_SECONDS))
 
 
 def _sequence(metadata: JsonObject, path: str) -> int | None:

@@ -47,6 +47,7 @@ class StatusMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     retry_after: int | None = None
     agent_id: str | None = None  # of the announcement that it refers to
     expires_at: str | None = None
+    ttl: int | None = None  # the granted one
     supported: tuple[str, ...] | None = None
     cursor: str | None = None  # for resuming a subscription
 

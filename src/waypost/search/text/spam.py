@@ -81,10 +81,11 @@ class SpamDamping(NamedTuple):
 
 
 def visible_texts(record: AgentRecord) -> VisibleTexts:
+    """The texts that search reads: the beginning of long ones."""
     return VisibleTexts(
         name=sanitize_text(record.name),
-        description=sanitize_text(record.description),
-        examples=tuple(sanitize_text(example.text) for example in record.examples),
+        description=sanitize_text(record.description[: limits.INDEXED_DESCRIPTION_CHARS]),
+        examples=tuple(sanitize_text(example.text[: limits.INDEXED_EXAMPLE_CHARS]) for example in record.examples),
     )
 
 

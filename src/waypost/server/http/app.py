@@ -23,6 +23,7 @@ from waypost.registry.operations import OPERATIONS
 from waypost.server.auth.authenticator import Authenticator
 from waypost.server.auth.callers import RateLimits, TrustedHosts, TrustedProxies
 from waypost.server.http.asgi import (
+    JSON,
     SUBJECT_SCOPE_KEY,
     AnyResponse,
     App,
@@ -36,10 +37,12 @@ from waypost.server.http.asgi import (
     Send,
     merge_vary,
 )
+from waypost.server.http.conditional_requests import is_not_modified, strong_etag
 from waypost.server.http.content_coding import (
     CONTENT_ENCODING,
     check_content_encoding,
     compress_response,
+    not_modified_response,
 )
 from waypost.server.http.content_negotiation import prefers_html
 from waypost.server.http.metrics import Metrics
@@ -283,7 +286,8 @@ class HttpApp:
         response = await route.handler(RequestContext(request, principal, request_id, found.id, found.values))
         if not route.open:
             _mark_private(response.headers)
-        return response
+        is_read = request.method in ("GET", "HEAD") and response.status == 200
+        return _add_etag(request, response) if is_read and isinstance(response, Response) else response
 
     async def _call_api(self, api: MountedApi, request: Request, request_id: str) -> AnyResponse:
         if api.is_public(request):
@@ -327,6 +331,19 @@ class HttpApp:
 def _is_signed(request: Request) -> bool:
     """An agent that signs its requests (P-5). A token takes precedence."""
     return request.header(b"adp-signature") is not None and request.header(b"authorization") is None
+
+
+def _add_etag(request: Request, response: Response) -> Response:
+    """Tag JSON that its handler did not tag, such as the lists of an admin, and answer a conditional request for it."""
+    headers = dict(response.headers)
+    if b"etag" in headers or headers.get(b"content-type") != JSON:
+        return response
+    etag = strong_etag(response.body, JSON)
+    response.add(b"etag", etag)
+    if not is_not_modified(request, etag, None):
+        return response
+    kept = [pair for pair in response.headers if pair[0] != b"content-type"]
+    return not_modified_response(request, kept, response.body)
 
 
 def _mark_private(headers: Headers) -> None:

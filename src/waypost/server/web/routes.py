@@ -80,6 +80,7 @@ _HTML_ANSWER = {200: BodySpec(schema={"type": "string"}, content_type="text/html
 
 _FORM_BODY = BodySpec(schema={"type": "object"}, content_type="application/x-www-form-urlencoded")
 
+_CATALOG_LINK = (b"link", b'</.well-known/ai-catalog.json>; rel="ai-catalog"')  # ARD-10
 _PART_PARAMETER = "part"
 _PITCH = "Find the agent that does the job, in any protocol, and see why it fits and how far it can be trusted."
 
@@ -198,6 +199,11 @@ class WebPages:
     # --- Reads -----------------------------------------------------------------------------------
 
     async def home(self, call: RequestContext, visitor: WebUser) -> AnyResponse:
+        response = await self._home(call, visitor)
+        response.headers.append(_CATALOG_LINK)
+        return response
+
+    async def _home(self, call: RequestContext, visitor: WebUser) -> AnyResponse:
         alone = await self._parts.hosted(call.request)
         if alone is not None:
             return self._landing(call, alone)

@@ -23,6 +23,7 @@ from waypost.model.times import find_instant, to_rfc3339
 SUBPROTOCOL: Final = "adp-v1"
 PROTOCOL: Final = "ADP/1.1"
 _TYPES: Final = ("chat", "task", "system", "ack")
+HOW_TO_SIGN: Final = "Sign id, from, to, type, timestamp and body.content, joined by line feeds, with your Ed25519 key."
 UNKNOWN_AGENT: Final = "agent:unknown.invalid"  # a reserved name (RFC 2606)
 CLOSE_CODES: Final = {  # the close code of each error (§6.6)
     "bad_message": 4400,
@@ -123,7 +124,7 @@ def read_message(document: JsonObject) -> AgpMessage:
     if kind not in _TYPES:
         raise UnsupportedType(f"{kind[:32]!r} is not a message type.", path="$.type", hint=f"Use {', '.join(_TYPES)}.")
     if not isinstance(signature, str):
-        raise InvalidDocument("The message is not signed.", path="$.signature", hint="Sign it (ADP-42).")
+        raise InvalidDocument("The message is not signed.", path="$.signature", hint=HOW_TO_SIGN)
     content = MessageContent(
         text=text or "",
         type=_unsigned(body, "contentType") or PLAIN,

@@ -33,6 +33,7 @@ from waypost.errors import (
 from waypost.model.json import JsonObject
 from waypost.protocols.adp.agp.hello import AgpIdentity, Hello, find_hello, hello_content, write_legacy_answer
 from waypost.protocols.adp.agp.messages import (
+    HOW_TO_SIGN,
     UNKNOWN_AGENT,
     AgpMessage,
     MessageContent,
@@ -302,12 +303,16 @@ class AgpSession:
             return self._read_unverified_control(message, now)
         if self.state is not SessionState.ANSWERED:
             raise Unauthorized(
-                "A session starts with a hello.", path="$.type", hint="Send a hello first (adp.md §6.2)."
+                "A session starts with a hello.",
+                path="$.type",
+                hint="Send a system message with the action hello first.",
             )
         self._check(message, now)
         if message.type != "ack" or not hmac.compare_digest(message.content.text.encode(), self._nonce.encode()):
             raise Unauthorized(
-                "The hello was not acknowledged.", path="$.body.content", hint="Reply with an ack of our nonce (P-2)."
+                "The hello was not acknowledged.",
+                path="$.body.content",
+                hint="Reply with an ack of the nonce in our hello.",
             )
         self._move(SessionEvent.NONCE_ACK)
         return SessionOpened()
@@ -325,7 +330,7 @@ class AgpSession:
             )
         signed = hello.message
         if signed is not None and not verify(key, signed.signature, signed.signing_input):
-            raise BadSignature("The hello is not signed by its key.", path="$.signature", hint="Sign it (ADP-42).")
+            raise BadSignature("The hello is not signed by its key.", path="$.signature", hint=HOW_TO_SIGN)
         self.peer_key = key
         was_calling = self.state is SessionState.JUDGING_ANSWER
         self._move(SessionEvent.ADMITTED if hello.form == "system" else SessionEvent.ADMITTED_OLDER)
@@ -431,4 +436,4 @@ def _replayed() -> Replayed:
 
 
 def _not_signed() -> BadSignature:
-    return BadSignature("The message is not signed by its sender's key.", path="$.signature", hint="Sign it (ADP-42).")
+    return BadSignature("The message is not signed by its sender's key.", path="$.signature", hint=HOW_TO_SIGN)

@@ -389,7 +389,7 @@ class TaskApi:
             raise Unauthorized(
                 "A result must be signed by the agent that sends it.",
                 path=SIGNATURE_HEADER,
-                hint="Send the signature headers of P-5.",
+                hint="Send the headers ADP-Agent, ADP-Timestamp and ADP-Signature.",
             )
         document = parse_object(body, max_bytes=2 * limits.TASK_RESULT_BYTES)
         task_id = document.get("taskId")

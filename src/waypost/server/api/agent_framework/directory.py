@@ -18,6 +18,7 @@ from waypost.model.principal import SCOPE_READ, Principal
 from waypost.model.record import AgentRecord
 from waypost.model.times import find_instant, to_rfc3339
 from waypost.protocols.agent_framework.codec import MEMBERS, SUMMARY_MEMBERS, to_summary
+from waypost.protocols.codec import CARRY, residue_name
 
 AfLevel = Literal["none", "summary", "full"]
 AfView = Literal["summary", "full"]
@@ -104,9 +105,24 @@ def select_members(document: JsonObject, fields: AfFieldSet) -> JsonObject:
     """The members of a field set, in the order of the document."""
     members = document.keys() if fields.members is None else fields.members
     selected = {name: value for name, value in document.items() if name in members}
-    if not fields.owner_email and isinstance(selected.get("owner"), dict):
-        selected["owner"] = {name: value for name, value in selected["owner"].items() if name != "email"}
+    if not fields.owner_email:
+        _drop_owner_email(selected)
+        _drop_owner_email(_carried_members(selected))
     return selected
+
+
+def _drop_owner_email(members: JsonObject) -> None:
+    owner = members.get("owner")
+    if isinstance(owner, dict):
+        owner.pop("email", None)
+
+
+def _carried_members(document: JsonObject) -> JsonObject:
+    """What `metadata` carries of the document as registered, for a lossless way back: it repeats the owner."""
+    members: Any = document
+    for name in ("metadata", CARRY, "members", residue_name("af")):
+        members = members.get(name) if isinstance(members, dict) else None
+    return members if isinstance(members, dict) else {}
 
 
 def _to_utc(name: str, value: Any) -> Any:

@@ -148,10 +148,10 @@ def parse_card(query_string: bytes) -> tuple[AfSelection, str | None]:
     return parsed
 
 
-def parse_terms(text: str) -> tuple[str, ...]:
-    """AF-21: words and quoted phrases, folded for comparison."""
+def parse_terms(text: str) -> list[str]:
+    """AF-21: words and quoted phrases, folded for comparison, with repeats."""
     terms = (phrase or word for phrase, word in _TERM.findall(fold(text)))
-    return tuple(dict.fromkeys(term for raw in terms if (term := " ".join(raw.split()))))
+    return [term for raw in terms if (term := " ".join(raw.split()))]
 
 
 def _parse_selection(params: _QueryParams, default: AfView) -> AfSelection:
@@ -179,7 +179,7 @@ def _parse_query(params: _QueryParams, text: str) -> tuple[str, ...]:
     terms = parse_terms(text)
     if len(terms) > limits.AF_QUERY_TERMS:
         params.add_error("q", f"has {len(terms)} terms; the limit is {limits.AF_QUERY_TERMS}")
-    return terms
+    return tuple(dict.fromkeys(terms))
 
 
 def _parse_tags(params: _QueryParams) -> tuple[str, ...]:

@@ -171,6 +171,8 @@ class LanBridge:
         existing = await self._find(decoded.record.id)
         if existing is not None and _is_registered_directly(existing) and not is_goodbye(message):
             return
+        announced = decoded.ttl_seconds
+        ttl_seconds = None if announced is None else min(announced, limits.ANNOUNCED_TTL_SECONDS[1])
         receipt = await self._registry.publish(
             Publication(
                 dialect=dialect,
@@ -178,6 +180,7 @@ class LanBridge:
                 decoded=decoded,
                 principal=_principal(existing, context),
                 via=context.transport,
+                ttl_seconds=ttl_seconds,
                 gated=True,
             )
         )
@@ -186,7 +189,7 @@ class LanBridge:
             self._local.pop(agent_id, None)
             self._repeats.drop(agent_id)
             return
-        self._add_local(agent_id, now + (decoded.ttl_seconds or limits.LAN_TTL_SECONDS))
+        self._add_local(agent_id, now + (ttl_seconds or limits.LAN_TTL_SECONDS))
         entry = self._registry.entries.find(receipt.id)
         if entry is not None:
             self._repeats.put(agent_id, document, entry.id, entry.etag, now=now, signed_at=_signed_at(message))

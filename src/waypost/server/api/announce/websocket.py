@@ -344,7 +344,11 @@ class AnnounceSession:
             return
         if agent_id is not None:
             self._schedule_renewal(agent_id, response.get("ttl", 0))
-        await self._send_status(StatusMessage(status="done", agent_id=agent_id, expires_at=response.get("expires_at")))
+        await self._send_status(
+            StatusMessage(
+                status="done", agent_id=agent_id, expires_at=response.get("expires_at"), ttl=response.get("ttl")
+            )
+        )
 
     def _schedule_renewal(self, agent_id: str, ttl_seconds: int) -> None:
         timer = self._renewals.pop(agent_id, None)

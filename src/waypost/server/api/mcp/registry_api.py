@@ -25,6 +25,7 @@ from waypost.model.times import find_instant
 from waypost.protocols.codec import EncodeContext
 from waypost.protocols.dialects import get_codec
 from waypost.protocols.mcp.codec import server_name
+from waypost.protocols.mcp.legacy import OFFICIAL
 from waypost.protocols.mcp.registry_entry import DELETED, LATEST, find_published_at, make_entry, registry_status
 from waypost.registry.registry import Registry
 from waypost.server.api.mcp.deleted_servers import DeletedServer, DeletedServers
@@ -249,7 +250,9 @@ class McpRegistryApi:
         versions = await self._versions(name)
         for entry in versions:
             if version == LATEST or entry["server"]["version"] == version:
-                return list_response(call.request, dump_json(entry), None)
+                return list_response(
+                    call.request, dump_json(entry), find_instant(entry["_meta"][OFFICIAL]["updatedAt"])
+                )
         raise NotFound(
             f"{name!r} has no version {version[:64]!r} here.",
             path="version",

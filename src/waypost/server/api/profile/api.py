@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from waypost import limits
-from waypost.errors import InvalidDocument
+from waypost.errors import InvalidDocument, NotFound
 from waypost.federation.ask import Asker
 from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.model.names import is_same_id, slug
@@ -38,11 +38,13 @@ from waypost.server.http.openapi import document_schema, served_schema
 from waypost.server.http.request_params import (
     IF_MATCH,
     PAGE_PARAMETERS,
+    TTL_PARAMETER,
     WRITE_HEADERS,
     AnswerBudget,
     read_federation_path,
     read_if_match,
     read_page,
+    read_ttl,
     read_visibility,
     read_wait_preference,
 )
@@ -257,7 +259,7 @@ class ProfileApi:
                 operation="register",
                 handler=self.publish,
                 summary="Publish Agent Metadata",
-                parameters=WRITE_HEADERS,
+                parameters=(TTL_PARAMETER, *WRITE_HEADERS),
                 body=BodySpec(schema=document_schema("profile"), description="Agent Metadata"),
                 answers={201: Receipt, 200: Receipt, 202: Receipt},
             ),
@@ -304,7 +306,7 @@ class ProfileApi:
         request = call.request
         document = await request.body(limits.DOCUMENT_BYTES)
         dialect, decoded = self._registry.decode(document, dialect="profile")
-        if call.id != slug(decoded.record.id) and not is_same_id(call.id, decoded.record.id):
+        if not self._is_same_agent(call.principal, call.id, decoded.record.id):
             raise InvalidDocument(
                 f"The document has the id {decoded.record.id[:64]!r}, but the path names another agent.",
                 path="$.id",
@@ -318,12 +320,22 @@ class ProfileApi:
                 principal=call.principal,
                 via="profile",
                 visibility=read_visibility(request),
+                ttl_seconds=read_ttl(request),
                 if_match=read_if_match(request),
                 if_none_match_any=request.header(b"if-none-match") == "*",
                 idempotency_key=request.header(b"idempotency-key"),
             )
         )
         return write_response(receipt, f"/profile/v1/agents/{slug(receipt.id)}")
+
+    def _is_same_agent(self, principal: Principal, path_id: str, document_id: str) -> bool:
+        """Whether the path names the agent of the document: by its id, its slug or an alias."""
+        if path_id == slug(document_id) or is_same_id(path_id, document_id):
+            return True
+        try:
+            return self._registry.resolve(principal, path_id).id == self._registry.resolve(principal, document_id).id
+        except NotFound:
+            return False
 
     async def get(self, call: RequestContext) -> AnyResponse:
         return document_response(call.request, await self._documents.get(call.principal, call.id, "profile"))

@@ -371,7 +371,9 @@ class AgentsApi:
                 body += _encode_lines(await self._register_lines(call, chunk, visibility, ttl_seconds))
                 chunk.clear()
         body += _encode_lines(await self._register_lines(call, chunk, visibility, ttl_seconds))
-        return Response(200, bytes(body), content_type=_NDJSON)
+        response = Response(200, headers=[(b"content-type", _NDJSON)])  # also of an empty batch
+        response.body = bytes(body)
+        return response
 
     async def _register_lines(
         self,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from waypost import limits
 from waypost.errors import InvalidParameter
@@ -16,7 +15,7 @@ from waypost.server.http.request_params import read_object
 from waypost.server.http.routing import BodySpec, RequestContext, Route
 from waypost.trust.jwt import parse_duration
 
-_MEMBERS = ("sub", "scopes", "ttl_seconds", "note")
+_MEMBERS = ("sub", "scopes", "ttl_seconds", "ttl", "note")
 
 
 class ApiKeysApi:
@@ -55,6 +54,7 @@ class ApiKeysApi:
                                 "maximum": limits.API_KEY_TTL_MAX_SECONDS,
                                 "description": "without it, the key is valid until it is revoked",
                             },
+                            "ttl": {"type": "string", "description": "the same with a unit, such as 90d"},
                             "note": {"type": "string", "maxLength": limits.API_KEY_NOTE_CHARS},
                         },
                     }
@@ -78,7 +78,12 @@ class ApiKeysApi:
     async def create(self, call: RequestContext) -> AnyResponse:
         self._require_authentication()
         request = _parse_request(await read_object(call.request))
-        return json_response(await self._keys.create(call.principal, request), 201, headers=[NO_STORE])
+        try:
+            created = await self._keys.create(call.principal, request)
+        except InvalidParameter as error:  # which names a member of the body
+            error.path = f"$.{error.path}"
+            raise
+        return json_response(created, 201, headers=[NO_STORE])
 
     async def revoke(self, call: RequestContext) -> AnyResponse:
         await self._keys.revoke(call.principal, call.id)
@@ -89,7 +94,9 @@ def _parse_request(body: JsonObject) -> ApiKeyRequest:
     for name in body:
         if name not in _MEMBERS:  # a misspelt lifetime must not make a key that never expires
             raise InvalidParameter(
-                f"{name[:40]!r} is not a member of this request.", path="$", hint=f"Use {', '.join(_MEMBERS)}."
+                f"{name[:40]!r} is not a member of this request.",
+                path=f"$.{name[:40]}",
+                hint=f"Use {', '.join(_MEMBERS)}.",
             )
     subject, scopes, note = body.get("sub"), body.get("scopes"), body.get("note", "")
     if not isinstance(subject, str):
@@ -98,12 +105,20 @@ def _parse_request(body: JsonObject) -> ApiKeyRequest:
         raise InvalidParameter("scopes must be an array of strings.", path="$.scopes", hint=f"Use {', '.join(SCOPES)}.")
     if not isinstance(note, str):
         raise InvalidParameter("note must be a string.", path="$.note")
-    return ApiKeyRequest(
-        subject=subject, scopes=tuple(scopes), ttl_seconds=_parse_lifetime(body.get("ttl_seconds")), note=note
-    )
+    return ApiKeyRequest(subject=subject, scopes=tuple(scopes), ttl_seconds=_parse_lifetime(body), note=note)
 
 
-def _parse_lifetime(value: Any) -> int | None:
+def _parse_lifetime(body: JsonObject) -> int | None:
+    """From `ttl_seconds`, or from `ttl`, which has a unit as in the command: "90d"."""
+    value, ttl = body.get("ttl_seconds"), body.get("ttl")
+    if ttl is not None:
+        if value is not None:
+            raise InvalidParameter("Both ttl and ttl_seconds are given.", path="$.ttl", hint="Leave one of them out.")
+        if not isinstance(ttl, str):
+            raise InvalidParameter(
+                "ttl must be a string.", path="$.ttl", hint='Write it like "90d", or use ttl_seconds.'
+            )
+        return parse_duration(ttl, "$.ttl")
     if value is None:
         return None
     if isinstance(value, str):
