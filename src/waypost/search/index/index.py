@@ -432,15 +432,12 @@ class SearchIndex:
         with self._lock:
             self._delete_replaced()
             pending = self._buffer.all()
+        builder = self._builder if len(pending) >= _SEGMENT_BATCH else None
         for start in range(0, len(pending), _SEGMENT_BATCH):
             part = pending[start : start + _SEGMENT_BATCH]
-            self._add_readers(part, self._build_elsewhere(part) or self._build_in_steps(part, give_way))
-
-    def _build_elsewhere(self, changes: Sequence[BufferedChange]) -> list[SegmentReader]:
-        """Segments without vectors, which `embed` makes later."""
-        if self._builder is None or len(changes) < _SEGMENT_BATCH:
-            return []
-        return [SegmentReader(each) for each in self._builder.build(changes) or ()]
+            # Built elsewhere, segments have no vectors yet: `embed` makes them later.
+            built = [SegmentReader(each) for each in builder.build(part) or ()] if builder is not None else []
+            self._add_readers(part, built or self._build_in_steps(part, give_way))
 
     def _build_in_steps(self, changes: Sequence[BufferedChange], give_way: YieldControl) -> list[SegmentReader]:
         prepared: list[IndexDocument] = []
