@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ from support.word_embedder import BagOfWords, quick_space, slow_space
 from waypost.model.query import Query, Ranking
 from waypost.model.registration import Registration
 from waypost.search.ranker import HybridRanker
-from waypost.search.vectors import VectorSpace
+from waypost.search.vectors import Vectors, VectorSpace
 
 RAIN = agent("a", "Rain", "Rain rain.")
 MUSIC = agent("b", "Music", "Music music.", examples=["Invoice"])
@@ -223,3 +223,26 @@ def test_partial_vector_blocks_are_merged_when_idle(tmp_path: Path) -> None:
     again = opened(slow_space(BagOfWords()), folder=tmp_path / "index")
     assert len([*(tmp_path / "index").glob("*.vectors")]) == 1
     assert ask(again, "regen") == before
+
+
+class CountingEmbedder(BagOfWords):
+    """Records how many texts it encodes at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches: list[int] = []
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        self.batches.append(len(texts))
+        return super().encode(texts)
+
+
+@pytest.mark.parametrize(("visibility", "batches"), [("public", [3]), ("private", [1, 1, 1])])
+def test_only_private_agents_are_encoded_one_by_one(visibility: str, batches: list[int]) -> None:
+    embedder = CountingEmbedder()
+    ranker = opened(slow_space(embedder))
+    agents = [agent(name, name, "Rain rain.", visibility=visibility) for name in ("a", "b", "c")]
+    fill(ranker, *agents)
+    embed_all(ranker, *agents, at_once=3)
+    assert embedder.batches == batches
+    assert ranker.lacking(3) == []
