@@ -24,7 +24,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -267,7 +267,7 @@ def measure_ranges() -> dict[str, tuple[float, float]]:
     for text in every[:: len(every) // MEASURED_TEXTS]:
         line = np.array([BEGIN, *tokenizer.encode(text, MEASURED_TOKENS), END])
         distinct, places = np.unique(line, return_inverse=True)
-        given = {
+        given: dict[str, npt.NDArray[Any]] = {
             "tokens": weights.table.embed(distinct),
             "places": places,
             "groups": np.ones((1, len(line)), np.float32),
