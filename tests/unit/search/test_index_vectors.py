@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,8 +13,10 @@ from support.agents import agent, ask, ids
 from support.word_embedder import BagOfWords, quick_space, slow_space
 from waypost.model.query import Query, Ranking
 from waypost.model.registration import Registration
+from waypost.search.index.index import build_block
 from waypost.search.ranker import HybridRanker
 from waypost.search.vectors import Vectors, VectorSpace
+from waypost.search.vectors.vector_block import VectorBlock
 
 RAIN = agent("a", "Rain", "Rain rain.")
 MUSIC = agent("b", "Music", "Music music.", examples=["Invoice"])
@@ -246,3 +250,20 @@ def test_only_private_agents_are_encoded_one_by_one(visibility: str, batches: li
     embed_all(ranker, *agents, at_once=3)
     assert embedder.batches == batches
     assert ranker.lacking(3) == []
+
+
+def test_a_query_is_answered_while_vectors_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    ranker = opened(slow_space(BagOfWords()))
+    fill(ranker, RAIN, MUSIC)
+    found: list[str] = []
+
+    def build_during_query(*arguments: Any) -> VectorBlock:
+        query = threading.Thread(target=lambda: found.extend(ids(ask(ranker, "rain"))), daemon=True)
+        query.start()
+        query.join(10)
+        return build_block(*arguments)
+
+    monkeypatch.setattr("waypost.search.index.index.build_block", build_during_query)
+    ranker.embed([{"a": RAIN, "b": MUSIC}[agent_id] for agent_id in ranker.lacking(2)])
+    assert found == ["a"]
+    assert ids(ask(ranker, "regen"))[0] == "a"

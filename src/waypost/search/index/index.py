@@ -609,25 +609,29 @@ class SearchIndex:
         texts = [embedded_texts(registration.record) for registration in registrations]
         together = 1 if any(each.visibility == PRIVATE for each in registrations) else _EMBEDDED_TOGETHER
         made = {name: encode_agents(self.spaces[name], texts, run_all, together) for name in self._ready}
-        with self._maintaining, self._lock:  # a compaction merges the blocks that it has seen
+        with self._maintaining:  # a compaction merges the blocks that it has seen
             for name, vectors in made.items():
-                self._attach(name, ids, vectors)
+                for reader in self._readers:
+                    self._attach(reader, name, ids, vectors)
         self._embedding.difference_update(ids)
 
-    def _attach(self, name: str, ids: list[str], vectors: list[Vectors]) -> None:
-        for reader in self._readers:
+    def _attach(self, reader: SegmentReader, name: str, ids: list[str], vectors: list[Vectors]) -> None:
+        """Queries wait for the lock, so it is not held while blocks are built and merged."""
+        with self._lock:
             rows = reader.segment.rows_by_id(ids)
             wanted = [
                 at
                 for at, row in enumerate(rows)
                 if row >= 0 and ids[at] in self._embedding and not reader.dead[row] and not reader.covered(name)[row]
             ]
-            if wanted and reader.is_saved:
-                self._versions.bump_tiers(reader.segment.tier[rows[wanted]])
-                chosen = [vectors[at] for at in wanted]
-                reader.add_block(
-                    name, build_block(self.spaces[name], chosen, rows[wanted].astype(np.uint32), reader.segment.count)
-                )
+        if not wanted or not reader.is_saved:
+            return
+        chosen = [vectors[at] for at in wanted]
+        block = build_block(self.spaces[name], chosen, rows[wanted].astype(np.uint32), reader.segment.count)
+        blocks = reader.join_block(name, block)
+        with self._lock:
+            reader.set_blocks(name, blocks)
+            self._versions.bump_tiers(reader.segment.tier[rows[wanted]])
 
 
 def _growth_factor(readers: Sequence[SegmentReader], at_rest: bool) -> int:
