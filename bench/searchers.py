@@ -26,7 +26,7 @@ PUBLIC = frozenset({"public"})
 NOW = 1_780_000_000.0
 _UPKEEP = 10_000  # turns of upkeep before a ranker that never settles is given up
 _FOLD = 5_000  # registrations that wait at most, as in the engine's own rebuild
-_SETTLING_SECONDS = 900
+_SETTLING_SECONDS = 1800
 
 MakeRanker = Callable[[], Ranker]
 

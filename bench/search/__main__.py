@@ -1,9 +1,11 @@
 """How fast the right agent is found among many, beside baselines in the same run.
 
-    python -m bench.search [--sizes 100000,1000000] [--only inside,served,bulk,peers] [--work FOLDER] [--keep | --check]
+    python -m bench.search [--sizes 100000,1000000] [--only likeness,inside,bulk,served,peers] [--work FOLDER]
+                           [--keep | --check]
 
-Agents are generated from real ones (bench/search/agents.py); the run first prints how similar they are. Every stage runs in
-its own process. `--keep` writes bench/results/search.json, and the tables and the plot of docs/explanation/search-speed.md;
+Agents are generated from real ones (bench/search/agents.py); `likeness` says how similar they are. Every stage runs in its own
+process. `served` asks the service that `bulk` filled, if both have the same FOLDER. `--keep` writes bench/results/search.json,
+and the tables and the plot of docs/explanation/search-speed.md; parts and sizes that were not run stay as they are there.
 `--check` exits with 1 if a figure is worse than the saved one by more than its tolerance (bench/search/report.py).
 """
 
@@ -22,11 +24,13 @@ from bench.search.baselines import PEERS, peer
 from bench.search.bulk_load import bulk_load
 from bench.search.corpus_statistics import compared
 from bench.search.ranker_stages import answer, build, cold, held, opened
-from bench.search.report import BLOCKS, DOCUMENT, OURS, PLOT, RESULTS, TOLERANCES, documented, drawn, own
+from bench.search.report import BLOCKS, DOCUMENT, OURS, PLOT, RESULTS, TOLERANCES, documented, drawn, own, with_kept
 from bench.search.service_load import served
 from bench.search.work_folder import build_once, work_folder
 
 Result = TypeVar("Result")
+
+PARTS = ("likeness", "inside", "bulk", "served", "peers")
 
 
 def apart(work: Callable[..., Result], *arguments: Any) -> Result:
@@ -45,14 +49,14 @@ def sized(size: int, parts: set[str], asked: argparse.Namespace) -> dict[str, An
             results[OURS] |= apart(held, size, index)
             results[OURS] |= apart(answer, size, index, asked.questions)
         print(f"  {size:,} {OURS}: {results[OURS]}", flush=True)
-    if "served" in parts and size <= asked.served_up_to:
+    if parts & {"bulk", "served"} and size <= asked.served_up_to:
         with work_folder(asked.work, f"store-{size}") as folder:
-            results["served"] = apart(served, size, asked.seconds, folder)
-        print(f"  {size:,} served: {results['served']}", flush=True)
-    if "bulk" in parts and size <= asked.served_up_to:
-        with work_folder(None, "") as folder:
-            results["bulk"] = apart(bulk_load, size, folder)
-        print(f"  {size:,} bulk: {results['bulk']}", flush=True)
+            if "bulk" in parts:
+                results["bulk"] = apart(bulk_load, size, folder)
+                print(f"  {size:,} bulk: {results['bulk']}", flush=True)
+            if "served" in parts:
+                results["served"] = apart(served, size, asked.seconds, folder)
+                print(f"  {size:,} served: {results['served']}", flush=True)
     if "peers" in parts and size <= asked.peers_up_to:
         results["peers"] = {}
         for name in PEERS:
@@ -64,7 +68,7 @@ def sized(size: int, parts: set[str], asked: argparse.Namespace) -> dict[str, An
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default="100000,1000000")
-    parser.add_argument("--only", default="inside,served,bulk,peers", help="parts to run, with commas")
+    parser.add_argument("--only", default=",".join(PARTS), help="parts to run, with commas")
     parser.add_argument("--questions", type=int, default=2000, help="of each kind, in process")
     parser.add_argument("--seconds", type=int, default=10, help="of load over HTTP, for each kind of questions")
     parser.add_argument("--work", type=Path, help="a folder for filled indices and stores, which later runs use again")
@@ -76,16 +80,21 @@ def main() -> int:
     then.add_argument("--keep", action="store_true", help="write results, tables and plot")
     then.add_argument("--check", action="store_true", help="fail when worse than what is kept")
     asked = parser.parse_args()
-    sizes = [int(size) for size in asked.sizes.split(",")]
-    results: dict[str, Any] = {"likeness": apart(compared, max(sizes)), "sizes": {}}
-    print(BLOCKS["search likeness"](results), flush=True)
+    sizes, parts = [int(size) for size in asked.sizes.split(",")], set(asked.only.split(","))
+    if unknown := parts - set(PARTS):
+        parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    results: dict[str, Any] = {"sizes": {}}
+    if "likeness" in parts:
+        results["likeness"] = apart(compared, max(sizes))
+        print(BLOCKS["search likeness"](results), flush=True)
     for size in sizes:
-        results["sizes"][str(size)] = sized(size, set(asked.only.split(",")), asked)
+        results["sizes"][str(size)] = sized(size, parts, asked)
     print(BLOCKS["search speed"](results), BLOCKS["search peers"](results), sep="\n\n")
     if asked.keep:
-        saved_results.write(RESULTS, results)
-        DOCUMENT.write_text(documented(DOCUMENT.read_text(encoding="utf-8"), results), encoding="utf-8")
-        PLOT.write_text(drawn(results), encoding="utf-8")
+        kept = with_kept(results, saved_results.load(RESULTS) if RESULTS.exists() else {})
+        saved_results.write(RESULTS, kept)
+        DOCUMENT.write_text(documented(DOCUMENT.read_text(encoding="utf-8"), kept), encoding="utf-8")
+        PLOT.write_text(drawn(kept), encoding="utf-8")
     return saved_results.check(own(results), RESULTS, TOLERANCES) if asked.check else 0
 
 

@@ -15,7 +15,7 @@ from bisect import bisect
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import accumulate, islice
+from itertools import accumulate
 
 import msgspec
 
@@ -193,10 +193,3 @@ def _example(source: Material, centre: int, dice: random.Random) -> str:
     return f"{_drawn(source.openers, dice)} {_text(source, centre, dice, dice.randint(*EXAMPLE_CHARS))}"[
         : EXAMPLE_CHARS[1]
     ]
-
-
-def rows(count: int, size: int) -> Iterator[tuple[Registration, ...]]:
-    """The first `count` agents in groups."""
-    made = agents(count)
-    while group := tuple(islice(made, size)):
-        yield group

@@ -23,6 +23,7 @@ from bench.measures import quantile
 from bench.registry import HERE, free_port, running
 from bench.search.agents import agents, unmistakable
 from bench.search.questions import distinct
+from bench.search.work_folder import mark_filled, start_anew
 from bench.searchers import OverHttp
 from bench.sets import ndjson
 from waypost.model.registration import Registration
@@ -37,6 +38,7 @@ _VECTORS_SECONDS = 1800
 
 def bulk_load(size: int, folder: Path, batch: int = _BATCH, *, wait: bool = True) -> Figures:
     """Fill a new service. `wait` until its vectors are complete."""
+    start_anew(folder)
     figures = _load_baseline(size, folder / "afternoon.sqlite3", batch)
     service = OverHttp(folder / "waypost")
     try:
@@ -52,6 +54,8 @@ def bulk_load(size: int, folder: Path, batch: int = _BATCH, *, wait: bool = True
         figures |= {"restart_seconds": round(service.start_seconds, 2), "restarted_rss_mib": _resident(service.process)}
     finally:
         service.close()
+    if wait:
+        mark_filled(folder)
     return figures
 
 

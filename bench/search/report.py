@@ -72,6 +72,14 @@ def own(results: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def with_kept(results: Mapping[str, Any], kept: Mapping[str, Any]) -> dict[str, Any]:
+    """New figures, and the kept ones of parts and sizes that were not run."""
+    sizes = dict(kept.get("sizes", {}))
+    for size, found in results["sizes"].items():
+        sizes[size] = {**sizes.get(size, {}), **found}
+    return {**kept, **results, "sizes": dict(sorted(sizes.items(), key=lambda each: int(each[0])))}
+
+
 def speed_table(results: Mapping[str, Any]) -> str:
     sizes = results["sizes"]
     lines = [f"| figure | {' | '.join(f'{int(size):,}' for size in sizes)} |", "|---|" + "---|" * len(sizes)]
@@ -122,7 +130,8 @@ BLOCKS = {"search speed": speed_table, "search peers": peers_table, "search like
 
 def documented(text: str, results: Mapping[str, Any]) -> str:
     for name, table in BLOCKS.items():
-        text = with_block(text, name, table(results))
+        if name != "search likeness" or "likeness" in results:
+            text = with_block(text, name, table(results))
     return text
 
 

@@ -17,15 +17,14 @@ import psutil
 
 from bench.load import measure, request_bytes
 from bench.measures import quantile
-from bench.search.agents import rows, unmistakable
+from bench.search.agents import agents, unmistakable
 from bench.search.questions import distinct, paraphrases, repeated
-from bench.search.work_folder import build_once
+from bench.search.work_folder import is_filled, mark_filled, start_anew
 from bench.searchers import OverHttp
 from bench.sets import Question
 
 Figures = dict[str, float]
 _MEGA = 1 << 20
-_BATCH = 1000
 _NEW = 40
 _PATIENCE_SECONDS = 10
 _CLIENTS = 16
@@ -49,12 +48,19 @@ end
 
 
 def served(size: int, seconds: int, folder: Path, workers: int = 2) -> Figures:
-    """Register `size` agents (unless an earlier run left them in the folder), start with workers, ask for `seconds` seconds."""
+    """Start the service that `bulk_load` or an earlier run filled, or fill one; ask it for `seconds` seconds."""
     data = folder / "waypost"
-    figures = build_once(folder, lambda: _loaded(data, size), data.exists)
+    if not is_filled(folder):
+        start_anew(folder)
+        service = OverHttp(data)
+        try:
+            service.fill(agents(size))
+        finally:
+            service.close()
+        mark_filled(folder)
     service = OverHttp(data, "--workers", str(workers))
     try:
-        figures |= {
+        figures = {
             "start_seconds": round(service.start_seconds, 2),
             "first_right_seconds": _first_right(service, size),
         }
@@ -62,27 +68,11 @@ def served(size: int, seconds: int, folder: Path, workers: int = 2) -> Figures:
         figures |= {f"distinct_{name}": value for name, value in measured.items()}
         measured = _asked(service, repeated(size, 8_000), seconds, folder)
         figures |= {f"repeated_{name}": value for name, value in measured.items()}
+        service.connect()  # the old connection was idle for too long
         figures |= _memory(service.process) | _newly_registered(service, size)
     finally:
         service.close()
     return figures
-
-
-def _loaded(data: Path, size: int) -> Figures:
-    service = OverHttp(data)
-    try:
-        started = time.perf_counter()
-        for group in rows(size, _BATCH):
-            service.register(group)
-        loaded = time.perf_counter()
-        service.settle()
-        settled = time.perf_counter()
-    finally:
-        service.close()
-    return {
-        "registered_per_second": round(size / (loaded - started), 1),
-        "settled_after_seconds": round(settled - loaded, 2),
-    }
 
 
 def _first_right(service: OverHttp, size: int) -> float:

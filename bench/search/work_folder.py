@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 Figures = dict[str, float]
+_FILLED = "filled"
 
 
 @contextmanager
@@ -32,3 +34,21 @@ def build_once(folder: Path, make: Callable[[], Figures], is_good: Callable[[], 
     figures = make()
     told.write_text(json.dumps(figures), encoding="utf-8")
     return figures
+
+
+def start_anew(folder: Path) -> None:
+    """Remove what an earlier run left."""
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def mark_filled(folder: Path) -> None:
+    (folder / _FILLED).touch()
+
+
+def is_filled(folder: Path) -> bool:
+    """Whether a run that filled the service in this folder came to its end."""
+    return (folder / _FILLED).exists()

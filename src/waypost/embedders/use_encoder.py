@@ -3,8 +3,9 @@
     token → 512 numbers → three branches, each layernorm(projection) to 256, then two residual ReLU convolutions over
     2, 3 and 5 tokens → with the first 512 (1280) → layernorm → sum/√n → four dense layers → tanh → projection → unit length
 
-onnxruntime computes it by the graph of `scripts/build_graph.py`. A static vector is the weighted mean of a text's tokens:
-no network and no word order, and therefore very fast. Weights, offset and projection of all tokens are folded into one table.
+onnxruntime computes it by the graph of `scripts/build_graph.py`, with products over tokens in int8. A static vector is the
+weighted mean of a text's tokens: no network and no word order, and therefore very fast. Weights, offset and projection of all
+tokens are folded into one table.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from waypost.embedders.use_model import (
     load_model,
     load_projection,
     load_tokenizer,
+    quantize_weights,
 )
 from waypost.errors import Unavailable
 from waypost.search.index.storage import sorted_unique
@@ -51,11 +53,16 @@ _PADDING: Final = -1
 class UseNetwork:
     """Thread-safe."""
 
-    def __init__(self, model: UseModel, *, is_projected: bool = True) -> None:
-        """Vectors that are not projected have the 512 numbers of the original model. Raises Unavailable."""
+    def __init__(self, model: UseModel, *, is_projected: bool = True, exact_graph: bytes | None = None) -> None:
+        """Vectors that are not projected have the 512 numbers of the original model. `exact_graph` computes without
+        quantization. Raises Unavailable."""
         self._table = model.table
+        weights = {**model.weights, PROJECTION: load_projection(NETWORK)}
         try:
-            self._session = ModelSession(load_graph(), {**model.weights, PROJECTION: load_projection(NETWORK)})
+            if exact_graph is None:
+                self._session = ModelSession(load_graph(), quantize_weights(weights))
+            else:
+                self._session = ModelSession(exact_graph, weights)
         except Exception as error:  # onnxruntime raises classes of its own
             raise Unavailable(f"The sentence model cannot be used: {error}", hint="Reinstall onnxruntime.") from error
         self._output = "vectors" if is_projected else "sentences"

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from importlib.resources import files
 from pathlib import Path
@@ -253,11 +254,19 @@ def condense_table(scores: F32, table: TokenTable, projection: F32) -> tuple[npt
 
 # --- Fitted data ---
 
-SPACES_VERSION: Final = 2
+SPACES_VERSION: Final = 3
 
 DIMS: Final = 256
 
 PROJECTION: Final = "projection"  # the name of the network's projection in the graph
+
+CODES: Final = ".codes"  # endings of the names of quantized weights
+
+SCALES: Final = ".scales"
+
+_TOKEN_WEIGHTS: Final = re.compile(r"(?:proj|w1_|w2_)\d")  # of products over tokens
+
+_HIGHEST_CODE: Final = 63  # seven bits: sums of two products of bytes must fit into 16, or older processors cut them
 
 NETWORK: Final = "network"
 
@@ -271,6 +280,18 @@ def load_quantizer(part: str) -> CoarseQuantizer:
 def load_projection(part: str) -> npt.NDArray[np.float32]:
     """Orthogonal directions [512, DIMS] that keep most of the variance between texts, the longest ones shortened."""
     return np.asarray(_array(f"{part}.projection.npy"), np.float32)
+
+
+def quantize_weights(weights: Mapping[str, F32]) -> Arrays:
+    """As the graph takes them: those of products over tokens as int8, with one scale for each column."""
+    made: Arrays = {}
+    for name, array in weights.items():
+        if _TOKEN_WEIGHTS.fullmatch(name):
+            scales = np.maximum(np.abs(array).max(axis=0), 1e-12) / _HIGHEST_CODE
+            made |= {f"{name}{CODES}": np.rint(array / scales).astype(np.int8), f"{name}{SCALES}": scales}
+        else:
+            made[name] = array
+    return made
 
 
 def load_graph() -> bytes:

@@ -64,6 +64,18 @@ def test_a_bulk_load_is_found_after_the_process_built_it(process: SegmentProcess
     assert not process.is_running
 
 
+def test_every_agent_of_a_bulk_load_is_analysed_in_the_process(
+    process: SegmentProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranker = HybridRanker(builder=process)
+    ranker.open()
+    for each in some_agents(1100):
+        ranker.put(each)
+    monkeypatch.setattr("waypost.search.index.index.prepare_documents", pytest.fail)
+    ranker.maintain(1)
+    assert ranker.unsaved == 0
+
+
 def test_a_bulk_load_goes_on_when_the_process_is_killed(process: SegmentProcess) -> None:
     assert process.build(changes_of(some_agents(3))) is not None
     assert process.pid is not None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,8 +13,10 @@ from support.agents import agent, ask, ids
 from support.word_embedder import BagOfWords, quick_space, slow_space
 from waypost.model.query import Query, Ranking
 from waypost.model.registration import Registration
+from waypost.search.index.index import build_block
 from waypost.search.ranker import HybridRanker
-from waypost.search.vectors import VectorSpace
+from waypost.search.vectors import Vectors, VectorSpace
+from waypost.search.vectors.vector_block import VectorBlock
 
 RAIN = agent("a", "Rain", "Rain rain.")
 MUSIC = agent("b", "Music", "Music music.", examples=["Invoice"])
@@ -223,3 +227,43 @@ def test_partial_vector_blocks_are_merged_when_idle(tmp_path: Path) -> None:
     again = opened(slow_space(BagOfWords()), folder=tmp_path / "index")
     assert len([*(tmp_path / "index").glob("*.vectors")]) == 1
     assert ask(again, "regen") == before
+
+
+class CountingEmbedder(BagOfWords):
+    """Records how many texts it encodes at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches: list[int] = []
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        self.batches.append(len(texts))
+        return super().encode(texts)
+
+
+@pytest.mark.parametrize(("visibility", "batches"), [("public", [3]), ("private", [1, 1, 1])])
+def test_only_private_agents_are_encoded_one_by_one(visibility: str, batches: list[int]) -> None:
+    embedder = CountingEmbedder()
+    ranker = opened(slow_space(embedder))
+    agents = [agent(name, name, "Rain rain.", visibility=visibility) for name in ("a", "b", "c")]
+    fill(ranker, *agents)
+    embed_all(ranker, *agents, at_once=3)
+    assert embedder.batches == batches
+    assert ranker.lacking(3) == []
+
+
+def test_a_query_is_answered_while_vectors_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    ranker = opened(slow_space(BagOfWords()))
+    fill(ranker, RAIN, MUSIC)
+    found: list[str] = []
+
+    def build_during_query(*arguments: Any) -> VectorBlock:
+        query = threading.Thread(target=lambda: found.extend(ids(ask(ranker, "rain"))), daemon=True)
+        query.start()
+        query.join(10)
+        return build_block(*arguments)
+
+    monkeypatch.setattr("waypost.search.index.index.build_block", build_during_query)
+    ranker.embed([{"a": RAIN, "b": MUSIC}[agent_id] for agent_id in ranker.lacking(2)])
+    assert found == ["a"]
+    assert ids(ask(ranker, "regen"))[0] == "a"

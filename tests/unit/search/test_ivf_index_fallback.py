@@ -26,13 +26,6 @@ Answer = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 PROBES = (None, 1, 3, 12, 64, 500)
 
 
-@pytest.fixture(autouse=True, params=[False, True], ids=["broad", "narrow"])
-def _processor(request: pytest.FixtureRequest) -> Iterator[None]:
-    ivf_index.disable_avx512(request.param)
-    yield
-    ivf_index.disable_avx512(False)
-
-
 def on_grid(vectors: npt.NDArray[Any]) -> F32:
     return np.asarray(np.rint(vectors * QUERY_GRID) / QUERY_GRID, np.float32)
 

@@ -63,7 +63,7 @@ EXAMPLE_SHRINKAGE: Final = 4.0
 K1: Final = 2.0
 IN_NAME: Final = 256  # added to the impact of a term in the name
 
-_EXAMPLE_CHARS: Final = 240  # of an example, embedded: about 48 tokens
+_EXAMPLE_CHARS: Final = 160  # of an example, embedded: about 32 tokens
 
 _HASH_CACHE: Final = 262_144
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final, Protocol
@@ -73,17 +74,23 @@ class AudienceVersions:
             self.bump(VISIBILITIES[number] for number in set(tiers.tolist()))
 
 
-def encode_agents(space: VectorSpace, texts: Sequence[tuple[str, ...]], run_all: RunAll = map) -> list[Vectors]:
-    """The vectors of each agent: the centre (or the description) first, then each example. Agent by agent: batching
-    changes the last digits of a float, which would reveal what else was in the batch."""
-    return list(run_all(partial(_encode_agent, space), texts))
+def encode_agents(
+    space: VectorSpace, texts: Sequence[tuple[str, ...]], run_all: RunAll = map, together: int = 1
+) -> list[Vectors]:
+    """The vectors of each agent: the centre (or the description) first, then each example. `together` agents are encoded at
+    once: that changes the last digits of a float, so only agents that the same callers see may share a batch."""
+    batches = [texts[start : start + together] for start in range(0, len(texts), together)]
+    return list(chain.from_iterable(run_all(partial(_encode_batch, space), batches)))
 
 
-def _encode_agent(space: VectorSpace, texts: tuple[str, ...]) -> Vectors:
-    keeps_examples = space.has_vectors_of(len(texts) - 1)
+def _encode_batch(space: VectorSpace, texts: Sequence[tuple[str, ...]]) -> list[Vectors]:
+    has_examples = [space.has_vectors_of(len(each) - 1) for each in texts]
+    encoded = [each if space.is_centred or has else each[:1] for each, has in zip(texts, has_examples, strict=True)]
+    vectors = space.embedder.encode([*chain.from_iterable(encoded)])
+    own = np.split(vectors, np.cumsum([len(each) for each in encoded])[:-1])
     if not space.is_centred:
-        return space.embedder.encode(texts if keeps_examples else texts[:1])
-    return _with_centre(space.embedder.encode(texts), keeps_examples=keeps_examples)
+        return own
+    return [_with_centre(each, keeps_examples=has) for each, has in zip(own, has_examples, strict=True)]
 
 
 def _with_centre(own: Vectors, *, keeps_examples: bool) -> Vectors:
@@ -104,6 +111,8 @@ def build_block(space: VectorSpace, vectors: Sequence[Vectors], rows: Rows, coun
 _MAX_PREPARED: Final = 64  # buffered changes that a query indexes itself; of more, those that have its words
 
 _MAX_FILTERED: Final = 500  # the same for a query with conditions that only the catalog knows
+
+_EMBEDDED_TOGETHER: Final = 32  # agents: models multiply larger batches faster
 
 _SEGMENT_BATCH: Final = 1024  # agents of one segment that the maintenance thread builds
 
@@ -432,15 +441,12 @@ class SearchIndex:
         with self._lock:
             self._delete_replaced()
             pending = self._buffer.all()
+        builder = self._builder if len(pending) >= _SEGMENT_BATCH else None
         for start in range(0, len(pending), _SEGMENT_BATCH):
             part = pending[start : start + _SEGMENT_BATCH]
-            self._add_readers(part, self._build_elsewhere(part) or self._build_in_steps(part, give_way))
-
-    def _build_elsewhere(self, changes: Sequence[BufferedChange]) -> list[SegmentReader]:
-        """Segments without vectors, which `embed` makes later."""
-        if self._builder is None or len(changes) < _SEGMENT_BATCH:
-            return []
-        return [SegmentReader(each) for each in self._builder.build(changes) or ()]
+            # Built elsewhere, segments have no vectors yet: `embed` makes them later.
+            built = [SegmentReader(each) for each in builder.build(part) or ()] if builder is not None else []
+            self._add_readers(part, built or self._build_in_steps(part, give_way))
 
     def _build_in_steps(self, changes: Sequence[BufferedChange], give_way: YieldControl) -> list[SegmentReader]:
         prepared: list[IndexDocument] = []
@@ -601,26 +607,31 @@ class SearchIndex:
         for the next time, because its texts may be old. `run_all` may compute several agents at a time."""
         ids = [registration.id for registration in registrations]
         texts = [embedded_texts(registration.record) for registration in registrations]
-        made = {name: encode_agents(self.spaces[name], texts, run_all) for name in self._ready}
-        with self._maintaining, self._lock:  # a compaction merges the blocks that it has seen
+        together = 1 if any(each.visibility == PRIVATE for each in registrations) else _EMBEDDED_TOGETHER
+        made = {name: encode_agents(self.spaces[name], texts, run_all, together) for name in self._ready}
+        with self._maintaining:  # a compaction merges the blocks that it has seen
             for name, vectors in made.items():
-                self._attach(name, ids, vectors)
+                for reader in self._readers:
+                    self._attach(reader, name, ids, vectors)
         self._embedding.difference_update(ids)
 
-    def _attach(self, name: str, ids: list[str], vectors: list[Vectors]) -> None:
-        for reader in self._readers:
+    def _attach(self, reader: SegmentReader, name: str, ids: list[str], vectors: list[Vectors]) -> None:
+        """Queries wait for the lock, so it is not held while blocks are built and merged."""
+        with self._lock:
             rows = reader.segment.rows_by_id(ids)
             wanted = [
                 at
                 for at, row in enumerate(rows)
                 if row >= 0 and ids[at] in self._embedding and not reader.dead[row] and not reader.covered(name)[row]
             ]
-            if wanted and reader.is_saved:
-                self._versions.bump_tiers(reader.segment.tier[rows[wanted]])
-                chosen = [vectors[at] for at in wanted]
-                reader.add_block(
-                    name, build_block(self.spaces[name], chosen, rows[wanted].astype(np.uint32), reader.segment.count)
-                )
+        if not wanted or not reader.is_saved:
+            return
+        chosen = [vectors[at] for at in wanted]
+        block = build_block(self.spaces[name], chosen, rows[wanted].astype(np.uint32), reader.segment.count)
+        blocks = reader.join_block(name, block)
+        with self._lock:
+            reader.set_blocks(name, blocks)
+            self._versions.bump_tiers(reader.segment.tier[rows[wanted]])
 
 
 def _growth_factor(readers: Sequence[SegmentReader], at_rest: bool) -> int:

@@ -369,6 +369,9 @@ def _merge_terms(
 
 AUDIENCE_CACHE: Final = 64  # entries per segment
 
+BlockFiles = list[tuple[VectorBlock, SegmentFile | None]]
+"""Vector blocks of one space, and the file of each that is saved."""
+
 
 class SegmentReader:
     """A segment with its deleted rows, vector blocks and visibility masks."""
@@ -377,7 +380,7 @@ class SegmentReader:
         self.segment = segment
         self.rows_file = rows_file  # None: in memory only
         self.dead_file: SegmentFile | None = None
-        self.blocks: dict[str, list[tuple[VectorBlock, SegmentFile | None]]] = {}
+        self.blocks: dict[str, BlockFiles] = {}
         self.dead: Mask = np.zeros(segment.count, dtype=np.bool_)
         self.docs: list[int] = np.bincount(segment.tier, minlength=len(VISIBILITIES)).tolist()  # of each tier
         self._containing: npt.NDArray[np.int32] | None = None
@@ -462,13 +465,20 @@ class SegmentReader:
     # --- Vectors ---------------------------------------------------------------------------------
 
     def add_block(self, space: str, block: VectorBlock, file: SegmentFile | None = None) -> None:
-        """Add vectors of some rows. Small blocks are merged at once, so that a search reads few."""
-        blocks = self.blocks.setdefault(space, [])
-        blocks.append((block, file))
+        """Add vectors of some rows."""
+        self.set_blocks(space, self.join_block(space, block, file))
+
+    def join_block(self, space: str, block: VectorBlock, file: SegmentFile | None = None) -> BlockFiles:
+        """The blocks of a space with another one. Small blocks are merged at once, so that a search reads few."""
+        blocks = [*self.blocks.get(space, ()), (block, file)]
         while len(blocks) > 1 and blocks[-2][0].size <= 2 * blocks[-1][0].size:
             parts = [blocks.pop()[0], blocks.pop()[0]][::-1]
             same = np.arange(self.segment.count, dtype=np.uint32)
             blocks.append((VectorBlock.merge(parts, [same, same], self.segment.count), None))
+        return blocks
+
+    def set_blocks(self, space: str, blocks: BlockFiles) -> None:
+        self.blocks[space] = blocks
         self._covered.pop(space, None)
         self._is_covered = {}
 

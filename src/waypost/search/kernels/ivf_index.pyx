@@ -48,7 +48,7 @@ cdef extern from *:
     /* The Hamming distance of each of n binary codes, and a histogram. Four at a time, each with its own table, so that no
        increment waits for another. */
     WAYPOST_COUNTS
-    static void waypost_compare_each(const uint64_t *signs, int64_t n, const uint64_t *query, uint8_t *apart, int64_t *counts)
+    static void waypost_compare(const uint64_t *signs, int64_t n, const uint64_t *query, uint8_t *apart, int64_t *counts)
     {
         const uint64_t one[4] = {query[0], query[1], query[2], query[3]};
         uint32_t tables[4][256] = {{0}};
@@ -66,54 +66,6 @@ cdef extern from *:
             tables[0][apart[at] = (uint8_t)waypost_apart(signs + 4 * at, one)]++;
         for (int number = 0; number < 256; number++)
             counts[number] += (int64_t)tables[0][number] + tables[1][number] + tables[2][number] + tables[3][number];
-    }
-
-    /* The same with AVX-512 VPOPCNTDQ. */
-    #if defined(__x86_64__) && defined(__linux__) && (defined(__clang__) || __GNUC__ >= 9)
-    #include <immintrin.h>
-    #define WAYPOST_BROAD 1
-    #define BROAD __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni,avx512vpopcntdq")))
-    #define COUNTED(r) _mm256_popcnt_epi64(_mm256_xor_si256(_mm256_loadu_si256(r), one))
-    #define HALVES(x, y) _mm256_add_epi64(_mm256_unpacklo_epi64(x, y), _mm256_unpackhi_epi64(x, y))
-    BROAD static void waypost_compare_fours(const uint64_t *signs, int64_t n, const uint64_t *query, uint8_t *apart, int64_t *counts)
-    {
-        const __m256i one = _mm256_loadu_si256((const __m256i *)query);
-        uint32_t tables[4][256] = {{0}};
-        int64_t at = 0;
-        for (; at + 4 <= n; at += 4) {
-            const __m256i *four = (const __m256i *)(signs + 4 * at);
-            __m256i first = HALVES(COUNTED(four), COUNTED(four + 1)), second = HALVES(COUNTED(four + 2), COUNTED(four + 3));
-            __m256i sums = _mm256_add_epi64(
-                _mm256_permute2x128_si256(first, second, 0x20), _mm256_permute2x128_si256(first, second, 0x31));
-            uint32_t bytes = (uint32_t)_mm_cvtsi128_si32(_mm256_cvtepi64_epi8(sums));
-            waypost_fetch(four + WAYPOST_FAR);
-            waypost_fetch(four + WAYPOST_FAR + 2);
-            memcpy(apart + at, &bytes, 4);
-            tables[0][bytes & 0xFF]++, tables[1][bytes >> 8 & 0xFF]++, tables[2][bytes >> 16 & 0xFF]++, tables[3][bytes >> 24]++;
-        }
-        for (int number = 0; number < 256; number++)
-            counts[number] += (int64_t)tables[0][number] + tables[1][number] + tables[2][number] + tables[3][number];
-        waypost_compare_each(signs + 4 * at, n - at, query, apart + at, counts);
-    }
-
-    static int waypost_is_broad(void)
-    {
-        return __builtin_cpu_supports("avx512vpopcntdq") && __builtin_cpu_supports("avx512vnni")
-            && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw");
-    }
-    #endif
-
-    static int waypost_narrow = 0; /* tests set 1: no AVX-512 */
-
-    static void waypost_compare(const uint64_t *signs, int64_t n, const uint64_t *query, uint8_t *apart, int64_t *counts)
-    {
-    #ifdef WAYPOST_BROAD
-        if (!waypost_narrow && waypost_is_broad()) {
-            waypost_compare_fours(signs, n, query, apart, counts);
-            return;
-        }
-    #endif
-        waypost_compare_each(signs, n, query, apart, counts);
     }
 
     /* The same for scattered codes. */
@@ -181,89 +133,31 @@ cdef extern from *:
         return sum;
     }
 
-    #define MEASURED(product) \
-        for (int64_t at = 0; at < n; at++) { \
-            const int8_t *vector = codes + dims * (int64_t)ids[at]; \
-            if (at + WAYPOST_AHEAD < n) { \
-                int64_t next = ids[at + WAYPOST_AHEAD]; \
-                waypost_fetch(scales + next); \
-                waypost_fetch(rows + next); \
-                for (int64_t line = 0; line < dims; line += 64) \
-                    waypost_fetch(codes + dims * next + line); \
-            } \
-            for (int64_t query = 0; query < m; query++) \
-                sums[m * at + query] = product(vector, queries + dims * query, dims); \
-        }
-
     /* Dot products of vectors with each of m queries: [n, m]. Prefetches scales and rows, which the caller reads next. */
     WAYPOST_ADDS
-    static void waypost_measure_each(const int8_t *codes, int64_t dims, const float *scales, const uint32_t *rows,
-        const uint32_t *ids, int64_t n, const int16_t *queries, int64_t m, int32_t *sums)
-    {
-        MEASURED(waypost_product)
-    }
-
-    #ifdef WAYPOST_BROAD
-    /* The same with AVX-512 VNNI, for multiples of 32 dimensions. */
-    BROAD static int32_t waypost_broad_product(const int8_t *codes, const int16_t *query, int64_t dims)
-    {
-        __m512i even = _mm512_setzero_si512(), odd = even;
-        int64_t at = 0;
-        for (; at + 64 <= dims; at += 64) {
-            __m512i low = _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)(codes + at)));
-            __m512i high = _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)(codes + at + 32)));
-            even = _mm512_dpwssd_epi32(even, low, _mm512_loadu_si512(query + at));
-            odd = _mm512_dpwssd_epi32(odd, high, _mm512_loadu_si512(query + at + 32));
-        }
-        for (; at < dims; at += 32) {
-            __m512i low = _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)(codes + at)));
-            even = _mm512_dpwssd_epi32(even, low, _mm512_loadu_si512(query + at));
-        }
-        return _mm512_reduce_add_epi32(_mm512_add_epi32(even, odd));
-    }
-
-    BROAD static void waypost_measure_broad(const int8_t *codes, int64_t dims, const float *scales, const uint32_t *rows,
-        const uint32_t *ids, int64_t n, const int16_t *queries, int64_t m, int32_t *sums)
-    {
-        MEASURED(waypost_broad_product)
-    }
-
-    BROAD static void waypost_measure_all_broad(const int8_t *codes, int64_t dims, int64_t n, const int16_t *query, int32_t *sums)
-    {
-        for (int64_t at = 0; at < n; at++)
-            sums[at] = waypost_broad_product(codes + dims * at, query, dims);
-    }
-    #endif
-
     static void waypost_measure(const int8_t *codes, int64_t dims, const float *scales, const uint32_t *rows,
         const uint32_t *ids, int64_t n, const int16_t *queries, int64_t m, int32_t *sums)
     {
-    #ifdef WAYPOST_BROAD
-        if (!waypost_narrow && dims % 32 == 0 && waypost_is_broad()) {
-            waypost_measure_broad(codes, dims, scales, rows, ids, n, queries, m, sums);
-            return;
+        for (int64_t at = 0; at < n; at++) {
+            const int8_t *vector = codes + dims * (int64_t)ids[at];
+            if (at + WAYPOST_AHEAD < n) {
+                int64_t next = ids[at + WAYPOST_AHEAD];
+                waypost_fetch(scales + next);
+                waypost_fetch(rows + next);
+                for (int64_t line = 0; line < dims; line += 64)
+                    waypost_fetch(codes + dims * next + line);
+            }
+            for (int64_t query = 0; query < m; query++)
+                sums[m * at + query] = waypost_product(vector, queries + dims * query, dims);
         }
-    #endif
-        waypost_measure_each(codes, dims, scales, rows, ids, n, queries, m, sums);
     }
 
     /* The same for all vectors and one query. */
     WAYPOST_ADDS
-    static void waypost_measure_all_each(const int8_t *codes, int64_t dims, int64_t n, const int16_t *query, int32_t *sums)
+    static void waypost_measure_all(const int8_t *codes, int64_t dims, int64_t n, const int16_t *query, int32_t *sums)
     {
         for (int64_t at = 0; at < n; at++)
             sums[at] = waypost_product(codes + dims * at, query, dims);
-    }
-
-    static void waypost_measure_all(const int8_t *codes, int64_t dims, int64_t n, const int16_t *query, int32_t *sums)
-    {
-    #ifdef WAYPOST_BROAD
-        if (!waypost_narrow && dims % 32 == 0 && waypost_is_broad()) {
-            waypost_measure_all_broad(codes, dims, n, query, sums);
-            return;
-        }
-    #endif
-        waypost_measure_all_each(codes, dims, n, query, sums);
     }
 
     /* The number of bytes that are 1 (the others are 0). */
@@ -293,7 +187,6 @@ cdef extern from *:
         return as.bits & 0x80000000u ? as.bits : 0x7FFFFFFFu - as.bits;
     }
     """
-    bint waypost_narrow
     void waypost_compare(const uint64_t *, int64_t, const uint64_t *, uint8_t *, int64_t *) noexcept nogil
     void waypost_compare_at(
         const uint64_t *, const uint32_t *, int64_t, const uint64_t *, uint8_t *, int64_t *
@@ -306,12 +199,6 @@ cdef extern from *:
     void waypost_measure_all(const int8_t *, int64_t, int64_t, const int16_t *, int32_t *) noexcept nogil
     int64_t waypost_count_mask(const uint8_t *, int64_t) noexcept nogil
     uint32_t waypost_descending(float) noexcept nogil
-
-
-def disable_avx512(bint disabled):
-    """For tests: work as on a processor without AVX-512."""
-    global waypost_narrow
-    waypost_narrow = disabled
 
 
 cdef enum:
