@@ -281,6 +281,8 @@ def _add_cluster_gauges(context: AppContext, metrics: Metrics, store: ClusterSto
     add("cluster_groups", "Groups of writes that this node put into the log.", lambda: stats.groups)
     add("cluster_grouped_writes", "Writes in these groups.", lambda: stats.writes)
     add("cluster_lost_races", "Groups of writes that were decided again.", lambda: stats.lost_races)
+    add("cluster_vectors_computed", "Agents whose vectors this node computed for all.", lambda: stats.vectors_computed)
+    add("cluster_vectors_read", "Agents whose vectors this node read instead.", lambda: stats.vectors_read)
     add("cluster_log_rows", "Rows of the log that this node applied.", lambda: stats.rows)
     add(
         "cluster_feed_lag_seconds",
@@ -353,6 +355,7 @@ def _make_registry(
         timings=Timings(search=metrics.observe_search, commit=metrics.observe_commit),
         cursor_keys=CursorKeyFile(context.keys.cursor, clock) if settings.is_durable else None,
         may_do=make_chore_check(context, store),
+        vectors=cast(ClusterStore, store).vectors if settings.is_cluster and context.writes else None,
     )
     if slot is None:
         return make()

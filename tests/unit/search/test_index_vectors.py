@@ -223,3 +223,61 @@ def test_partial_vector_blocks_are_merged_when_idle(tmp_path: Path) -> None:
     again = opened(slow_space(BagOfWords()), folder=tmp_path / "index")
     assert len([*(tmp_path / "index").glob("*.vectors")]) == 1
     assert ask(again, "regen") == before
+
+
+# --- Vectors of other nodes -----------------------------------------------------------------------
+
+
+def test_vectors_of_another_node_give_the_same_scores_without_an_embedder_at_work() -> None:
+    maker, taker = BagOfWords(), BagOfWords()
+    here, there = opened(slow_space(maker)), opened(slow_space(taker))
+    for ranker in (here, there):
+        fill(ranker, RAIN, MUSIC)
+        assert sorted(ranker.lacking(10)) == ["a", "b"]
+    packed = here.embed([RAIN, MUSIC])
+    assert there.take_vectors([RAIN, MUSIC], packed) == {"a", "b"}
+    assert taker.encoded == []
+    assert there.lacking(10) == []
+    for text in ("regen", "factura", "music"):
+        assert run_query(there, text).hits == run_query(here, text).hits != ()
+
+
+def test_vectors_of_other_texts_or_other_models_are_not_taken() -> None:
+    here, there = opened(slow_space(BagOfWords())), opened(slow_space(BagOfWords()))
+    newer = agent("a", "Rain", "Snow.")
+    fill(here, RAIN)
+    fill(there, newer)
+    here.lacking(10)
+    there.lacking(10)
+    packed = here.embed([RAIN])
+    assert there.take_vectors([newer], packed) == set()
+    assert there.take_vectors([newer], {"a": b"damaged"}) == set()
+    assert there.take_vectors([newer], {"a": packed["a"][:-1]}) == set()
+    assert there.lacking(10) == ["a"]
+    other = opened(slow_space(BagOfWords("another-model")))
+    fill(other, RAIN)
+    other.lacking(10)
+    assert other.take_vectors([RAIN], packed) == set()
+    assert other.lacking(10) == ["a"]
+
+
+def test_many_agents_without_vectors_can_be_asked_for_from_any_place_on() -> None:
+    ranker = opened(slow_space(BagOfWords()))
+    fill(ranker, *(agent(f"a{number}") for number in range(10)))
+    first, later = ranker.lacking(4), ranker.lacking(4, 4)
+    assert len({*first, *later}) == 8
+    assert 0 < len(ranker.lacking(4, 8)) < 4  # up to the last one
+    assert ranker.lacking(4, 14) == later
+
+
+def test_agents_of_an_older_segment_are_embedded_while_newer_ones_wait() -> None:
+    ranker = opened(slow_space(BagOfWords()))
+    for number in range(40):
+        ranker.put(agent(f"a{number}"))
+    ranker.maintain(1)
+    ranker.put(RAIN)
+    ranker.maintain(2, lambda: True)
+    assert len(ranker.index.look(None)[0]) == 2
+    found = ranker.lacking(8)
+    assert found[0] == "a"
+    assert len(found) == 8

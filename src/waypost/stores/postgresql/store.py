@@ -50,6 +50,7 @@ from waypost.stores.postgresql.group import GroupTransaction, Move
 from waypost.stores.postgresql.leases import RENEW_SECONDS, Leases
 from waypost.stores.postgresql.replica import HistoryChanged, LogRow, Replica, fetch_log
 from waypost.stores.postgresql.schema import CHANNEL, LOCK, migrate
+from waypost.stores.postgresql.vectors import SharedVectors
 from waypost.stores.sqlite.database import Failpoint, queue_full_error
 from waypost.stores.sqlite.reads import SqliteReadStore
 
@@ -163,6 +164,7 @@ class PostgresqlStore(SqliteReadStore):
         self._probe: asyncpg.Connection | None = None
         self.stats = ClusterStats()
         self.nodes: tuple[NodeStats, ...] = ()
+        self.vectors = SharedVectors(self._database, self.node, self.stats)
 
     # --- Lifecycle -------------------------------------------------------------------------------
 
@@ -538,6 +540,7 @@ class PostgresqlStore(SqliteReadStore):
                 await self._database.fetch(_ALIVE, self.node, __version__, self._name, self._revision, lag_seconds)
                 rows = await self._database.fetch(_NODES, limits.NODES_MAX)
                 self.nodes = tuple(map(self._describe_node, rows))
+                self.vectors.nodes = [row["node"] for row in rows if row["alive"]]
                 self._on_nodes(max(1, sum(node.alive for node in self.nodes)))
                 await self.leases.renew()
                 await self._compare_clocks()
