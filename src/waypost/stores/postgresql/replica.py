@@ -19,6 +19,7 @@ from waypost.errors import DamagedStore
 from waypost.files import make_folder
 from waypost.registry.catalog.entries import entry_of
 from waypost.registry.ports import CommittedChange
+from waypost.stores.postgresql.database import LogConnection
 from waypost.stores.postgresql.group import (
     GroupTransaction,
     decode_answer,
@@ -239,7 +240,9 @@ class HistoryChanged(Exception):
     """The log is another one than that of the replica, or no longer reaches back to it."""
 
 
-async def fetch_log(connection: asyncpg.Connection, after: int, checksum: bytes, limit: int) -> list[LogRow]:
+async def fetch_log(
+    connection: asyncpg.Connection | LogConnection, after: int, checksum: bytes, limit: int
+) -> list[LogRow]:
     """The rows of the log after the one with this position and checksum."""
     found = [LogRow(*row) for row in await connection.fetch(_LOG_FROM, after, limit + 1)]
     if not found:
