@@ -54,6 +54,19 @@ async def test_doctor_hears_no_notifications_behind_a_pool(pooled_url: str, tmp_
             await asyncio.sleep(0.1)
 
 
+async def test_doctor_counts_connections_of_other_roles(postgresql: PostgresqlServer, tmp_path: Path) -> None:
+    url = postgresql.create_database()
+    name = url.rpartition("/")[2]
+    postgresql.sql("CREATE ROLE erin LOGIN", f"ALTER DATABASE {name} OWNER TO erin")
+    others = [await asyncpg.connect(url) for _ in range(20)]
+    try:
+        async with opened(postgresql.url(name, user="erin"), tmp_path) as store:
+            assert (await store.inspect_database()).connections > len(others)
+    finally:
+        for other in others:
+            await other.close()
+
+
 async def test_statements_are_prepared_once_without_a_pool(postgresql: PostgresqlServer) -> None:
     assert await _count_prepared(postgresql.create_database()) == 1
 

@@ -77,7 +77,7 @@ _FACTS = """SELECT current_setting('server_version') AS version, current_setting
     current_setting('synchronous_standby_names') AS synchronous_standbys,
     (SELECT count(*) FROM pg_stat_replication) AS standbys,
     current_setting('max_connections')::integer AS max_connections,
-    (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') AS connections,
+    (SELECT count(*) FROM pg_stat_activity WHERE datid IS NOT NULL) AS connections,  -- other roles hide their backend_type
     coalesce(NOT inet_server_addr() <<= ANY (ARRAY['127.0.0.0/8', '::1/128']::inet[]), false) AS is_remote,
     coalesce((SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()), false) AS tls,
     (SELECT count(*) FROM waypost.nodes WHERE seen_at > clock_timestamp() - interval '15 seconds') AS nodes,
