@@ -36,7 +36,7 @@ from waypost.server.api.adp.agp.websocket import CHAT_PATH
 from waypost.server.auth.certificates import AnnouncedCertificates
 from waypost.server.http.metrics import Metrics
 from waypost.server.renderer import Renderer
-from waypost.settings import Settings
+from waypost.settings import REPLICA_FOLDER, Settings
 from waypost.stores import ClusterBackend, ClusterStore, StoreBackend, get_backend
 from waypost.trust import jwt
 from waypost.trust.keys import ed25519
@@ -154,7 +154,6 @@ def _open_access_key(identity: Ed25519PrivateKey) -> Ed25519PrivateKey:
 
 
 INDEX_FOLDER = "index"
-REPLICA_FOLDER = "replica"  # of a node of a cluster
 MODELS_FOLDER = "models"
 _PUBLISH_CHECK_SECONDS = 60.0
 
