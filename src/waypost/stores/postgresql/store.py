@@ -312,6 +312,7 @@ class PostgresqlStore(SqliteReadStore):
 
     def _take_group(self) -> list[_Request]:
         """The next requests. One with a fence is a group of its own."""
+        self._wake.clear()  # a group brings the replica to the head of the log: what was heard before needs no poll
         group = [self._waiting.popleft()]
         while group[-1].is_joined or (
             group[0].fence is None
@@ -477,13 +478,16 @@ class PostgresqlStore(SqliteReadStore):
             return
         if self._is_forked:
             return
-        asked_at = time.monotonic()
-        while found := await self._fetch_log(connection):
-            self._deliver(*self._replica.apply(found))
-            self.stats.rows += len(found)
-            self.stats.feed_lag_seconds = found[-1].age_seconds
-            await asyncio.sleep(0)
+        while True:
             asked_at = time.monotonic()
+            found = await self._fetch_log(connection)
+            if found:
+                self._deliver(*self._replica.apply(found))
+                self.stats.rows += len(found)
+                self.stats.feed_lag_seconds = found[-1].age_seconds
+            if len(found) < _FEED_ROWS:  # there were no more
+                break
+            await asyncio.sleep(0)
         self._confirmed_at = asked_at
 
     async def _fetch_log(self, connection: asyncpg.Connection | LogConnection) -> list[LogRow]:
