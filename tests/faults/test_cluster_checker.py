@@ -21,8 +21,9 @@ def make_history() -> ClusterHistory:
         writes=[AcknowledgedWrite("a", "hot", 1, 1, 0.0, 1.0), AcknowledgedWrite("b", "hot", 2, 3, 2.0, 3.0)],
         reads=[StrongRead("b", "hot", 1, 1.5), StrongRead("a", "hot", 3, 4.0)],
         leases=[
-            LeaseSighting("leased", "a", 10.0, 9.0, is_seen=True),
-            LeaseSighting("leased", "b", 10.0, 10.0 + CLOCK_SECONDS + 1, is_seen=False),
+            LeaseSighting("leased", "a", 10.0, 9.0, 9.1, is_seen=True),
+            LeaseSighting("leased", "b", 10.0, 9.0, 10.0, is_seen=False),
+            LeaseSighting("leased", "b", 10.0, 10.0 + CLOCK_SECONDS + 1, 14.0, is_seen=False),
         ],
         results={"the task 1": {"t1"}, "the invitation nobody opened": set()},
         log=[LoggedChange(1, "hot", 1), LoggedChange(2, "other", None), LoggedChange(3, "hot", 2)],
@@ -37,9 +38,15 @@ def test_a_history_without_a_fault() -> None:
 
 def test_a_lease_that_does_not_end() -> None:
     history = make_history()
-    history.leases.append(LeaseSighting("leased", "c", 10.0, 10.0 + CLOCK_SECONDS + 1, is_seen=True))
+    history.leases.append(LeaseSighting("leased", "c", 10.0, 10.0 + CLOCK_SECONDS + 1, 14.0, is_seen=True))
     (found,) = find_violations(history)
     assert found == f"c showed leased {CLOCK_SECONDS + 1:.1f} s after the end of its lease"
+
+
+def test_a_lease_that_ends_early() -> None:
+    history = make_history()
+    history.leases.append(LeaseSighting("leased", "c", 10.0, 1.0, 2.0, is_seen=False))
+    assert find_violations(history) == ["c hid leased 8.0 s before the end of its lease"]
 
 
 def test_what_happens_twice() -> None:

@@ -3,6 +3,7 @@ overtaken, and every guarantee that the checker knows holds."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import time
@@ -21,6 +22,7 @@ from support.ports import free_port
 from support.postgresql import PostgresqlServer, embedded_binaries, running_postgresql
 from support.server import RunningServer
 
+LIBRARIES = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
 _NODE_FLAGS = (*FLAGS, "--workers", "2")
 _QUORUM = (
     "wal_level = replica",
@@ -87,23 +89,33 @@ def check(history: ClusterHistory) -> None:
     assert any(history.results.values())
 
 
+def with_clock(offset: str) -> tuple[str, ...]:
+    """The command prefix of a node whose wall clock is wrong, by libfaketime."""
+    if not LIBRARIES:
+        assert "CI" not in os.environ, "faketime is not installed"
+        return ()
+    return ("env", f"LD_PRELOAD={LIBRARIES[0]}", f"FAKETIME={offset}", "FAKETIME_DONT_FAKE_MONOTONIC=1")
+
+
 def test_no_guarantee_is_broken_by_the_loss_of_nodes(tmp_path: Path) -> None:
-    """kill -9, a pause, a pause that is longer than the lease of a chore, and a node that starts with an empty folder."""
+    """kill -9, a pause, a pause that is longer than the lease of a chore, and a node that starts with an empty folder; the clocks
+    of two nodes are wrong by an hour."""
     with running_quorum() as (primary, standbys), ExitStack() as stack:
         url = primary.create_database()
         cluster = Cluster(tmp_path, name_all(url, primary, standbys), stack)
-        nodes = [cluster.start(*_NODE_FLAGS) for _ in range(3)]
+        fast, slow = with_clock("+1h"), with_clock("-1h")
+        nodes = [cluster.start(*_NODE_FLAGS, before=clock) for clock in ((), fast, slow)]
         workload = NodeWorkload(nodes, url)
         workload.start()
         workload.wait_for_writes(50)
         kill(nodes[1])
         workload.wait_for_writes(50, "without a node")
-        nodes[1] = cluster.start(*_NODE_FLAGS, name="node-1")
+        nodes[1] = cluster.start(*_NODE_FLAGS, name="node-1", before=fast)
         pause(nodes[2], 1.5)
         workload.wait_for_writes(50, "after a pause")
         pause(nodes[0], 12.0)
         kill(nodes[2])
-        nodes[2] = cluster.start(*_NODE_FLAGS, name="empty")
+        nodes[2] = cluster.start(*_NODE_FLAGS, name="empty", before=slow)
         workload.wait_for_writes(50, "with an empty node")
         check(workload.finish())
 

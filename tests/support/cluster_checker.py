@@ -52,12 +52,13 @@ class ChoreRun:
 
 @dataclass(frozen=True)
 class LeaseSighting:
-    """A read of an agent with a lease. Times are those of the wall clock."""
+    """A read of an agent with a lease. Times are those of the wall clock of the clients, which is that of the database."""
 
     agent: str
     node: str
     ends_at: float
     sent_at: float
+    answered_at: float
     is_seen: bool
 
 
@@ -98,6 +99,11 @@ def find_violations(history: ClusterHistory) -> list[str]:
             f"{lease.node} showed {lease.agent} {lease.sent_at - lease.ends_at:.1f} s after the end of its lease"
             for lease in history.leases
             if lease.is_seen and lease.sent_at > lease.ends_at + CLOCK_SECONDS
+        ),
+        *(
+            f"{lease.node} hid {lease.agent} {lease.ends_at - lease.answered_at:.1f} s before the end of its lease"
+            for lease in history.leases
+            if not lease.is_seen and lease.answered_at < lease.ends_at - CLOCK_SECONDS
         ),
         *(f"{name} happened {len(told)} times" for name, told in history.results.items() if len(told) > 1),
     ]

@@ -22,7 +22,14 @@ from urllib.parse import quote
 import httpx2
 import msgspec
 
-from support.cluster_checker import AcknowledgedWrite, ClusterHistory, LeaseSighting, LoggedChange, StrongRead
+from support.cluster_checker import (
+    CLOCK_SECONDS,
+    AcknowledgedWrite,
+    ClusterHistory,
+    LeaseSighting,
+    LoggedChange,
+    StrongRead,
+)
 from support.cluster_workload import counter_of, read_log
 from support.server import RunningServer
 from support.service import profile
@@ -319,15 +326,24 @@ class NodeWorkload:
             self._numbers["lease"] += 1
             agent = f"urn:agent:leased-{self._numbers['lease']}"
             path = f"/api/v1/agents?ttl_seconds={_TTL_SECONDS}"
+            sent_at = time.time()
             made = await self._send(path, profile(agent), {}, chance)
             if made is not None:
                 ends_at = datetime.fromisoformat(made[1].json()["expires_at"]).timestamp()
+                earliest, latest = sent_at + _TTL_SECONDS - CLOCK_SECONDS, time.time() + _TTL_SECONDS + CLOCK_SECONDS
+                if not earliest <= ends_at <= latest:
+                    self.history.failures.append(
+                        f"{made[0]} granted a lease until {ends_at - sent_at:.0f} s after it was asked"
+                    )
+                    return
                 self._leased = agent, ends_at
             return
         agent, ends_at = self._leased
         node, sent_at = self._choose(chance), time.time()
         found = await self._client.get(f"{node}/api/v1/agents/{quote(agent, safe='')}")
-        self.history.leases.append(LeaseSighting(agent, node, ends_at, sent_at, found.status_code == 200))
+        if found.status_code == 200 or (found.status_code == 404 and "waypost-stale" not in found.headers):
+            seen = LeaseSighting(agent, node, ends_at, sent_at, time.time(), is_seen=found.status_code == 200)
+            self.history.leases.append(seen)
         if sent_at > ends_at + 3:
             self._leased = None
         await asyncio.sleep(0.1)

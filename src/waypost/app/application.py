@@ -15,7 +15,7 @@ import msgspec
 
 from waypost import limits, samples
 from waypost.app.cluster import SharedKeyFiles
-from waypost.app.core import REPLICA_FOLDER, Models, RotationRecorder, index_folder
+from waypost.app.core import Models, RotationRecorder, index_folder
 from waypost.app.http import FollowerParts
 from waypost.app.messaging import Messaging
 from waypost.errors import WaypostError
@@ -36,7 +36,7 @@ from waypost.server.http.freshness import ConfirmReads
 from waypost.server.http.metrics import Metrics
 from waypost.server.http.tls import TlsContext
 from waypost.server.renderer import Renderer
-from waypost.settings import Settings
+from waypost.settings import REPLICA_FOLDER, Settings
 from waypost.stores import ClusterStore
 
 

@@ -36,7 +36,7 @@ from waypost.server.api.adp.agp.websocket import CHAT_PATH
 from waypost.server.auth.certificates import AnnouncedCertificates
 from waypost.server.http.metrics import Metrics
 from waypost.server.renderer import Renderer
-from waypost.settings import Settings
+from waypost.settings import REPLICA_FOLDER, Settings
 from waypost.stores import ClusterBackend, ClusterStore, StoreBackend, get_backend
 from waypost.trust import jwt
 from waypost.trust.keys import ed25519
@@ -154,7 +154,6 @@ def _open_access_key(identity: Ed25519PrivateKey) -> Ed25519PrivateKey:
 
 
 INDEX_FOLDER = "index"
-REPLICA_FOLDER = "replica"  # of a node of a cluster
 MODELS_FOLDER = "models"
 _PUBLISH_CHECK_SECONDS = 60.0
 
@@ -281,6 +280,8 @@ def _add_cluster_gauges(context: AppContext, metrics: Metrics, store: ClusterSto
     add("cluster_groups", "Groups of writes that this node put into the log.", lambda: stats.groups)
     add("cluster_grouped_writes", "Writes in these groups.", lambda: stats.writes)
     add("cluster_lost_races", "Groups of writes that were decided again.", lambda: stats.lost_races)
+    add("cluster_vectors_computed", "Agents whose vectors this node computed for all.", lambda: stats.vectors_computed)
+    add("cluster_vectors_read", "Agents whose vectors this node read instead.", lambda: stats.vectors_read)
     add("cluster_log_rows", "Rows of the log that this node applied.", lambda: stats.rows)
     add(
         "cluster_feed_lag_seconds",
@@ -353,6 +354,7 @@ def _make_registry(
         timings=Timings(search=metrics.observe_search, commit=metrics.observe_commit),
         cursor_keys=CursorKeyFile(context.keys.cursor, clock) if settings.is_durable else None,
         may_do=make_chore_check(context, store),
+        vectors=cast(ClusterStore, store).vectors if settings.is_cluster and context.writes else None,
     )
     if slot is None:
         return make()

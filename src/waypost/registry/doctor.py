@@ -459,11 +459,12 @@ def _database(deployment: Deployment) -> Iterator[DoctorFinding]:
     if not database.fsync or not database.full_page_writes:
         message = "fsync or full_page_writes is off: a power failure destroys the database."
         yield _finding(layer, "danger", message, setting, "Turn both on in postgresql.conf.")
+    yield from _find_commit_problems(database)
     if database.standbys and not database.synchronous_standbys:
         message = f"All {database.standbys} standbys are asynchronous: a failover loses acknowledged writes."
         hint = "Set synchronous_standby_names, for example to 'ANY 1 (s1, s2)'."
         yield _finding(layer, "warning", message, setting, hint)
-    elif not database.standbys:
+    elif not database.standbys and not database.synchronous_standbys:
         message = "The database has no standby: while it is away, nothing can be written."
         yield _finding(layer, "info", message, setting, "Add standbys, and name all servers in the URL.")
     if database.is_remote and not database.tls:
@@ -480,6 +481,23 @@ def _database(deployment: Deployment) -> Iterator[DoctorFinding]:
         yield _finding(
             "clock", "warning", message, None, "Synchronise both with NTP; the cluster uses that of the database."
         )
+
+
+def _find_commit_problems(database: DatabaseFacts) -> Iterator[DoctorFinding]:
+    """What an acknowledged write waits for."""
+    layer, setting = "database", "store"
+    if database.synchronous_commit == "off":
+        message = "synchronous_commit is off: the database would acknowledge writes too early, so they are refused."
+        yield _finding(layer, "danger", message, setting, "Run: ALTER DATABASE name SET synchronous_commit = on.")
+    elif database.synchronous_standbys and database.synchronous_commit == "local":
+        message = (
+            "synchronous_commit is local: writes do not wait for a standby, and a failover loses acknowledged ones."
+        )
+        yield _finding(layer, "warning", message, setting, "Run: ALTER DATABASE name SET synchronous_commit = on.")
+    elif database.synchronous_standbys and not database.standbys:
+        names = database.synchronous_standbys
+        message = f"No standby is connected, but each write waits for one (synchronous_standby_names = {names!r})."
+        yield _finding(layer, "danger", message, setting, "Start the standbys, or change synchronous_standby_names.")
 
 
 def _clock(deployment: Deployment) -> Iterator[DoctorFinding]:

@@ -9,7 +9,7 @@ from waypost.errors import WaypostError
 from waypost.registry import write_rules
 from waypost.registry.jobs.indexer import Indexer, LiveIndex
 from waypost.registry.jobs.periodic import ChoreCheck, Job, do_all_chores, guard_chore, run_tolerant
-from waypost.registry.ports import Clock, Command, Store
+from waypost.registry.ports import Clock, Command, Store, VectorExchange
 from waypost.registry.state import RegistryState
 from waypost.registry.trust_store import RegistryTrustStore
 from waypost.registry.writer import PendingChanges
@@ -38,6 +38,7 @@ class Leader:
         keep_bytes: int,
         keep_audit: int,
         may_do: ChoreCheck = do_all_chores,
+        vectors: VectorExchange | None = None,
     ) -> None:
         """The change log keeps events of the last `keep_seconds` and the newest `keep_changes`, within `keep_bytes`."""
         self._store = store
@@ -45,7 +46,7 @@ class Leader:
         self._catalog = state.catalog
         self._clock = clock
         self._index = index
-        self._indexer = Indexer(index, store)
+        self._indexer = Indexer(index, store, vectors)
         self._trust = trust
         self.expire_pending = pending.expire
         self._keep_seconds = keep_seconds

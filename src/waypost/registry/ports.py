@@ -453,12 +453,19 @@ class Ranker(Protocol):
         """Whether the vectors of some of these agents are not computed yet."""
         ...
 
-    def lacking(self, limit: int) -> list[str]:
-        """Ids of agents without vectors."""
+    def lacking(self, limit: int, start: int = 0) -> list[str]:
+        """Ids of agents without vectors. Callers with another `start` get others, if there are many."""
         ...
 
-    def embed(self, registrations: Sequence[Registration], run_all: Callable[..., Iterable[Any]] = map) -> None:
-        """Compute the vectors of these agents. Called in a thread. `run_all` is used like `map`."""
+    def embed(
+        self, registrations: Sequence[Registration], run_all: Callable[..., Iterable[Any]] = map
+    ) -> Mapping[str, bytes]:
+        """Compute the vectors of these agents; return them for `take_vectors` of other nodes. Called in a thread. `run_all` is
+        used like `map`."""
+        ...
+
+    def take_vectors(self, registrations: Sequence[Registration], packed: Mapping[str, bytes]) -> set[str]:
+        """Use vectors of these agents that `embed` returned elsewhere; return the ids of those that fit. Called in a thread."""
         ...
 
     def maintain(self, revision: int, give_way: Callable[[], bool] = ..., *, at_rest: bool = False) -> None:
@@ -473,3 +480,18 @@ class Ranker(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class VectorExchange(Protocol):
+    """Vectors that the nodes of a cluster compute for each other, because computing them takes longest of all that indexing an
+    agent takes. While they cannot be exchanged, each node computes them itself."""
+
+    def is_mine(self, agent_id: str) -> bool:
+        """Whether this node is to compute the vectors of an agent."""
+        ...
+
+    async def fetch(self, agent_ids: Sequence[str]) -> Mapping[str, bytes]:
+        """The vectors of those of these agents that any node has computed, possibly of an earlier version."""
+        ...
+
+    async def put(self, vectors: Mapping[str, bytes]) -> None: ...

@@ -46,7 +46,7 @@ from waypost.registry.follower import Follower, Head
 from waypost.registry.jobs.indexer import LiveIndex
 from waypost.registry.jobs.periodic import ChoreCheck, Job, PeriodicJobs, cancel_all, do_all_chores, repeat
 from waypost.registry.leader import Leader
-from waypost.registry.ports import Clock, NoteListener, Ranker, Store, Timings
+from waypost.registry.ports import Clock, NoteListener, Ranker, Store, Timings, VectorExchange
 from waypost.registry.reader import RegistryReader
 from waypost.registry.state import RegistryState
 from waypost.registry.trust_store import RegistryTrustStore
@@ -88,11 +88,12 @@ class Registry:
         timings: Timings | None = None,
         cursor_keys: CursorKeys | None = None,
         may_do: ChoreCheck = do_all_chores,
+        vectors: VectorExchange | None = None,
     ) -> None:
         """`announce` gets each revision before a caller is answered with it. With `head` the registry writes nothing and
         follows another process, whose newest revision `head` returns. `credential_changes` is the counter of that process.
         `checks` refuse a publication by raising. `timings` receives how long searches and commits take.
-        `may_do` says whether this node is to do a chore of the whole cluster."""
+        `may_do` says whether this node is to do a chore of the whole cluster; `vectors` are those of its nodes."""
         timings = timings or Timings()
         options = options or RegistryOptions()
         self.clock = clock
@@ -117,7 +118,7 @@ class Registry:
         verifier = RegistryVerifier(reader, store, self._catalog, clock)
         writer = self._writer = self._make_writer(options, certificates(self.trust), checks, timings)
         pending = PendingChanges(reader, writer, store, clock)
-        role = self._make_leader(options, pending, may_do) if head is None else self._make_follower(head)
+        role = self._make_leader(options, pending, may_do, vectors) if head is None else self._make_follower(head)
         self.leader = role if isinstance(role, Leader) else None
         self.follower = role if isinstance(role, Follower) else None
         self._role = role
@@ -199,7 +200,9 @@ class Registry:
             timings=timings,
         )
 
-    def _make_leader(self, options: RegistryOptions, pending: PendingChanges, may_do: ChoreCheck) -> Leader:
+    def _make_leader(
+        self, options: RegistryOptions, pending: PendingChanges, may_do: ChoreCheck, vectors: VectorExchange | None
+    ) -> Leader:
         return Leader(
             self._store,
             self._state,
@@ -212,6 +215,7 @@ class Registry:
             keep_bytes=options.watch_keep_bytes,
             keep_audit=options.audit_keep,
             may_do=may_do,
+            vectors=vectors,
         )
 
     def _make_follower(self, head: Head) -> Follower:

@@ -186,11 +186,14 @@ class HybridRanker:
     def lacks_vectors(self, ids: Sequence[str]) -> bool:
         return self.index.lacks_vectors(ids)
 
-    def lacking(self, limit: int) -> list[str]:
-        return self.index.lacking(limit)
+    def lacking(self, limit: int, start: int = 0) -> list[str]:
+        return self.index.lacking(limit, start)
 
-    def embed(self, registrations: Sequence[Registration], run_all: RunAll = map) -> None:
-        self.index.embed(registrations, run_all)
+    def embed(self, registrations: Sequence[Registration], run_all: RunAll = map) -> dict[str, bytes]:
+        return self.index.embed(registrations, run_all)
+
+    def take_vectors(self, registrations: Sequence[Registration], packed: Mapping[str, bytes]) -> set[str]:
+        return self.index.take_vectors(registrations, packed)
 
     def close(self) -> None:
         self._beside.shutdown()

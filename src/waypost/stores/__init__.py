@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from waypost.registry.doctor import DatabaseFacts
-from waypost.registry.ports import KeyValueStore, Store
+from waypost.registry.ports import KeyValueStore, Store, VectorExchange
 from waypost.responses.service import NodeStats
 from waypost.settings.service import STORES, find_store
 
@@ -26,7 +26,16 @@ class StoreBackend(Protocol):
 class ClusterStats:
     """Figures of a node for its metrics, since it started."""
 
-    __slots__ = ("feed_lag_seconds", "groups", "is_away", "lost_races", "rows", "writes")
+    __slots__ = (
+        "feed_lag_seconds",
+        "groups",
+        "is_away",
+        "lost_races",
+        "rows",
+        "vectors_computed",
+        "vectors_read",
+        "writes",
+    )
 
     def __init__(self) -> None:
         self.groups = 0  # that this node put into the log
@@ -35,6 +44,8 @@ class ClusterStats:
         self.rows = 0  # of the log, that this node applied
         self.feed_lag_seconds = 0.0  # from the commit of the last row to its arrival here
         self.is_away = False  # the database
+        self.vectors_computed = 0  # agents whose vectors this node computed and stored
+        self.vectors_read = 0  # agents whose vectors this node read
 
 
 class ClusterStore(Store, Protocol):
@@ -42,6 +53,7 @@ class ClusterStore(Store, Protocol):
 
     stats: ClusterStats
     nodes: tuple[NodeStats, ...]  # as they were when the database last answered; this one is among them
+    vectors: VectorExchange
 
     @property
     def stale_seconds(self) -> float:

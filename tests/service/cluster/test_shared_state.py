@@ -226,6 +226,29 @@ async def test_an_agent_is_reached_through_another_node_than_the_one_that_holds_
                     assert reply.verdict is not None
 
 
+async def test_a_message_of_a_swarm_reaches_a_member_with_a_line_at_another_node(nodes: Nodes) -> None:
+    first, _ = nodes
+    token = first.admin_token
+    async with AsyncExitStack() as stack, asyncio.timeout(120):
+        here, there = [await stack.enter_async_context(Client(node.url, token)) for node in nodes]
+        await register_speakers(here, f"ws{first.url.removeprefix('http')}/agent/chat")
+        told: asyncio.Queue[str] = asyncio.Queue()
+        bob = LiveAgent(BOB, key_of(BOB), registry=first.url, token=token)
+
+        @bob.on_task
+        async def hear(message: ChatMessage) -> None:
+            told.put_nowait(json.loads(message.text)["content"])
+
+        async with bob:
+            await bob.attach()
+            swarm = await there.join_swarm(ALICE, "analysis")
+            await here.join_swarm(BOB, "analysis")
+            for number in range(3):
+                for client in (there, here):  # one of them holds the line
+                    await client.broadcast(swarm.swarm_id, ALICE, f"half is done {number}")
+                    assert await told.get() == f"half is done {number}"
+
+
 def fingerprint(agent: str) -> str:
     return key_of(agent).public.fingerprint() or ""
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +82,40 @@ def test_a_copy_there_and_back_keeps_everything(tmp_path: Path, postgresql: Post
         assert first_cursor(server.url, headers) == cursor
     code, report, error = run("check", data=back)
     assert code == 0, (report, error)
+
+
+def test_a_database_is_copied_while_nodes_write(tmp_path: Path, postgresql: PostgresqlServer) -> None:
+    url, node = postgresql.create_database(), tmp_path / "node"
+    is_done = threading.Event()
+    with running_server("--store", url, data=node) as server, ThreadPoolExecutor(1) as threads:
+
+        def write() -> int:
+            with httpx2.Client(headers=server.headers, timeout=30) as client:
+                for number in itertools.count():
+                    client.post(f"{server.url}/api/v1/agents", json=profile(f"urn:agent:{number}"))
+                    if is_done.is_set():
+                        return number
+            raise AssertionError("unreachable")
+
+        writing = threads.submit(write)
+        try:
+            copies = [run("store", "copy", url, str(tmp_path / f"copy-{number}"), data=node) for number in range(3)]
+        finally:
+            is_done.set()
+        assert writing.result(60) > 0
+    for code, _, error in copies:
+        assert code == 0, error
+    revisions = [copied["revision"] for _, copied, _ in copies]
+    assert revisions == sorted(set(revisions)), "nothing was written meanwhile"
+
+
+def test_backup_and_check_of_a_node_say_what_to_use_instead(tmp_path: Path, postgresql: PostgresqlServer) -> None:
+    with running_server("--store", postgresql.create_database(), data=tmp_path / "node") as server:
+        for command in (("backup", str(tmp_path / "file")), ("check",)):
+            code, _, error = run(*command, data=server.data)
+            assert code == 78
+            assert "PostgreSQL" in error
+            assert "pg_dump" in error
 
 
 def test_two_stores_of_one_kind_are_refused(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from waypost import limits
 from waypost.model.credentials import Issuer
-from waypost.registry.doctor import Deployment, HostFacts, RuntimeFacts, examine
+from waypost.registry.doctor import DatabaseFacts, Deployment, HostFacts, RuntimeFacts, examine
 from waypost.responses.service import DoctorFinding
 from waypost.settings import SETTINGS, Settings
 
@@ -158,3 +158,35 @@ def test_agents_that_only_assert_a_domain_are_listed_with_what_to_do() -> None:
     assert finding.message == "12 agents name a domain that nothing proves: agent:a.example, https://b.example/x, …."
     assert "waypost domain prove" in finding.hint
     assert not [each for each in found() if each.layer == "ownership"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "severity", "words"),
+    [
+        ({"is_away": True}, "danger", "is away"),
+        ({"fsync": False}, "danger", "fsync"),
+        ({"full_page_writes": False}, "danger", "full_page_writes"),
+        ({"synchronous_commit": "off"}, "danger", "synchronous_commit is off"),
+        (
+            {"synchronous_commit": "local", "synchronous_standbys": "ANY 1 (*)", "standbys": 2},
+            "warning",
+            "do not wait for a standby",
+        ),
+        ({"synchronous_standbys": "ANY 1 (*)"}, "danger", "No standby is connected"),
+        ({"standbys": 2}, "warning", "All 2 standbys are asynchronous"),
+        ({}, "info", "has no standby"),
+        ({"is_remote": True}, "danger", "not encrypted"),
+        ({"max_connections": 100, "connections": 81}, "warning", "81 of 100 connections"),
+        ({"hears": False}, "info", "pool in transaction mode"),
+        ({"skew_seconds": -3600.0}, "warning", "differ by 3600 s"),
+    ],
+)
+def test_doctor_checks_the_database_of_a_cluster(facts: dict[str, Any], severity: str, words: str) -> None:
+    findings = found(running=RuntimeFacts(database=DatabaseFacts(**facts)))
+    assert [each.severity for each in findings if words in each.message] == [severity]
+
+
+def test_a_sound_database_of_a_cluster_misses_nothing() -> None:
+    facts = DatabaseFacts(synchronous_standbys="ANY 1 (*)", standbys=2, is_remote=True, tls=True, max_connections=100)
+    findings = found(running=RuntimeFacts(database=facts))
+    assert {each.severity for each in findings if each.layer == "database"} == {"ok"}

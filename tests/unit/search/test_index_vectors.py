@@ -13,7 +13,6 @@ from support.agents import agent, ask, ids
 from support.word_embedder import BagOfWords, quick_space, slow_space
 from waypost.model.query import Query, Ranking
 from waypost.model.registration import Registration
-from waypost.search.index.index import build_block
 from waypost.search.ranker import HybridRanker
 from waypost.search.vectors import Vectors, VectorSpace
 from waypost.search.vectors.vector_block import VectorBlock
@@ -256,14 +255,73 @@ def test_a_query_is_answered_while_vectors_are_added(monkeypatch: pytest.MonkeyP
     ranker = opened(slow_space(BagOfWords()))
     fill(ranker, RAIN, MUSIC)
     found: list[str] = []
+    build = VectorBlock.of_coded
 
     def build_during_query(*arguments: Any) -> VectorBlock:
         query = threading.Thread(target=lambda: found.extend(ids(ask(ranker, "rain"))), daemon=True)
         query.start()
         query.join(10)
-        return build_block(*arguments)
+        return build(*arguments)
 
-    monkeypatch.setattr("waypost.search.index.index.build_block", build_during_query)
+    monkeypatch.setattr(VectorBlock, "of_coded", build_during_query)
     ranker.embed([{"a": RAIN, "b": MUSIC}[agent_id] for agent_id in ranker.lacking(2)])
     assert found == ["a"]
     assert ids(ask(ranker, "regen"))[0] == "a"
+
+
+# --- Vectors of other nodes -----------------------------------------------------------------------
+
+
+def test_vectors_of_another_node_give_the_same_scores_without_an_embedder_at_work() -> None:
+    maker, taker = BagOfWords(), BagOfWords()
+    here, there = opened(slow_space(maker)), opened(slow_space(taker))
+    for ranker in (here, there):
+        fill(ranker, RAIN, MUSIC)
+        assert sorted(ranker.lacking(10)) == ["a", "b"]
+    packed = here.embed([RAIN, MUSIC])
+    assert there.take_vectors([RAIN, MUSIC], packed) == {"a", "b"}
+    assert taker.encoded == []
+    assert there.lacking(10) == []
+    for text in ("regen", "factura", "music"):
+        assert run_query(there, text).hits == run_query(here, text).hits != ()
+
+
+def test_vectors_of_other_texts_or_other_models_are_not_taken() -> None:
+    here, there = opened(slow_space(BagOfWords())), opened(slow_space(BagOfWords()))
+    newer = agent("a", "Rain", "Snow.")
+    fill(here, RAIN)
+    fill(there, newer)
+    here.lacking(10)
+    there.lacking(10)
+    packed = here.embed([RAIN])
+    assert there.take_vectors([newer], packed) == set()
+    assert there.take_vectors([newer], {"a": b"damaged"}) == set()
+    assert there.take_vectors([newer], {"a": packed["a"][:-1]}) == set()
+    assert there.lacking(10) == ["a"]
+    other = opened(slow_space(BagOfWords("another-model")))
+    fill(other, RAIN)
+    other.lacking(10)
+    assert other.take_vectors([RAIN], packed) == set()
+    assert other.lacking(10) == ["a"]
+
+
+def test_many_agents_without_vectors_can_be_asked_for_from_any_place_on() -> None:
+    ranker = opened(slow_space(BagOfWords()))
+    fill(ranker, *(agent(f"a{number}") for number in range(10)))
+    first, later = ranker.lacking(4), ranker.lacking(4, 4)
+    assert len({*first, *later}) == 8
+    assert 0 < len(ranker.lacking(4, 8)) < 4  # up to the last one
+    assert ranker.lacking(4, 14) == later
+
+
+def test_agents_of_an_older_segment_are_embedded_while_newer_ones_wait() -> None:
+    ranker = opened(slow_space(BagOfWords()))
+    for number in range(40):
+        ranker.put(agent(f"a{number}"))
+    ranker.maintain(1)
+    ranker.put(RAIN)
+    ranker.maintain(2, lambda: True)
+    assert len(ranker.index.look(None)[0]) == 2
+    found = ranker.lacking(8)
+    assert found[0] == "a"
+    assert len(found) == 8

@@ -13,16 +13,17 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
 from waypost import limits
+from waypost.cache import LruCache
 from waypost.errors import Unavailable
 from waypost.model.query import Query
 from waypost.model.registration import Registration
-from waypost.registry.ports import Ranker, Store
+from waypost.registry.ports import Ranker, Store, VectorExchange
 
 log = logging.getLogger("waypost.registry")
 
@@ -40,6 +41,11 @@ _TRIM_AT = 1000  # agents, after which freed memory is returned
 _EMBED_NICE = 10  # so that requests get a processor at once
 _EMBED_PAUSE_FACTOR = 3  # pause after a batch, as a multiple of its time, while requests arrive
 _EMBED_WAIT_SECONDS = 2.0  # the longest wait for the end of a bulk load, for each batch
+_LOOKED_UP = 4  # agents whose vectors are asked for, as a multiple of those that this node computes at a time
+_PATIENCE_SECONDS = (
+    15.0  # without any vectors of other nodes, after which this node computes those that are theirs to do
+)
+_AWAITED = 10_000  # agents whose wait is remembered
 _REBUILD_BATCH = 5000  # agents held in memory while the index is rebuilt
 
 
@@ -144,9 +150,11 @@ def _lower_priority() -> None:
 class Indexer:
     """Keeps the index of the process that writes: catch-up at the start, compaction, embeddings."""
 
-    def __init__(self, live: LiveIndex, store: Store) -> None:
+    def __init__(self, live: LiveIndex, store: Store, vectors: VectorExchange | None = None) -> None:
+        """`vectors` are those that the nodes of a cluster compute for each other."""
         self._live = live
         self._store = store
+        self._to_embed = VectorQueue(live, store, vectors)
         self._rounds = 0  # since the last compaction
         self._idle_rounds = 0
         self._last_revision = 0
@@ -233,14 +241,11 @@ class Indexer:
         and next to nothing during a bulk load."""
         live, loop = self._live, asyncio.get_running_loop()
         is_idle = False
-        while ids := live.ranker.lacking(_EMBED_BATCH if is_idle else _EMBED_BATCH_BUSY) if live.has_caught_up else ():
-            found = await self._store.fetch(ids, sources=False)
-            if not found:
-                return  # all of them were removed, and the index learns of it soon
+        while found := await self._to_embed.take(_EMBED_BATCH if is_idle else _EMBED_BATCH_BUSY):
             requests, start = live.queries + live.publications, loop.time()
             run_all = self._threads.map if is_idle else map
             self._freed += len(found)
-            await asyncio.to_thread(live.ranker.embed, list(found.values()), run_all)
+            await self._to_embed.put(await asyncio.to_thread(live.ranker.embed, found, run_all))
             is_idle = live.queries + live.publications == requests
             if not is_idle:
                 await asyncio.sleep(_EMBED_PAUSE_FACTOR * (loop.time() - start))
@@ -251,6 +256,66 @@ class Indexer:
         while self._live.publications - before >= _BURST and asyncio.get_running_loop().time() < deadline:
             before = self._live.publications
             await asyncio.sleep(_POLL_SECONDS)
+
+
+class VectorQueue:
+    """The agents whose vectors this node is to compute. In a cluster these are its share; the vectors of the others are taken
+    from the nodes that computed them, and computed here if none of these nodes gets on with it."""
+
+    def __init__(
+        self,
+        live: LiveIndex,
+        store: Store,
+        exchange: VectorExchange | None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._live = live
+        self._store = store
+        self._exchange = exchange
+        self._monotonic = monotonic
+        self._start = 0
+        self._awaited_since: LruCache[str, float] = LruCache(_AWAITED)
+        self._taken_at = monotonic()  # when the last vectors of another node came
+
+    async def take(self, limit: int) -> list[Registration]:
+        """The next agents, at most `limit`. None of them may be left by now: the index learns soon of those that were removed."""
+        if not self._live.has_caught_up:
+            return []
+        if self._exchange is None:
+            ids = self._live.ranker.lacking(limit)
+            return [*(await self._store.fetch(ids, sources=False)).values()] if ids else []
+        while ids := self._live.ranker.lacking(_LOOKED_UP * limit, self._start):
+            taken = await self._take_vectors(self._exchange, ids)
+            due = [agent_id for agent_id in ids if agent_id not in taken and self._is_due(self._exchange, agent_id)]
+            found = [*(await self._store.fetch(due[:limit], sources=False)).values()] if due else []
+            if found or not taken:
+                self._start += 0 if found else len(ids)
+                return found
+        return []
+
+    async def put(self, made: Mapping[str, bytes]) -> None:
+        if self._exchange is not None:
+            await self._exchange.put(made)
+
+    async def _take_vectors(self, exchange: VectorExchange, ids: Sequence[str]) -> set[str]:
+        packed = await exchange.fetch(ids)
+        found = await self._store.fetch([*packed], sources=False) if packed else {}
+        if not found:
+            return set()
+        taken = await asyncio.to_thread(self._live.ranker.take_vectors, [*found.values()], packed)
+        if taken:
+            self._taken_at = self._monotonic()
+        return taken
+
+    def _is_due(self, exchange: VectorExchange, agent_id: str) -> bool:
+        if exchange.is_mine(agent_id):
+            return True
+        now = self._monotonic()
+        since = self._awaited_since.get(agent_id)
+        if since is None:
+            self._awaited_since.put(agent_id, now)
+            return False
+        return now - max(since, self._taken_at) >= _PATIENCE_SECONDS
 
 
 class FollowerIndexer:

@@ -28,6 +28,7 @@ from waypost.model.query import Query
 from waypost.model.registration import Registration
 from waypost.search.index import document, segment
 from waypost.search.index.document import IndexDocument, embedded_texts, prepare_documents
+from waypost.search.index.packed_vectors import digest_texts, pack_vectors, unpack_vectors
 from waypost.search.index.segment import (
     AUDIENCE_CACHE,
     DROPPED_ROW,
@@ -43,7 +44,7 @@ from waypost.search.index.storage import DamagedFile, Manifest, SavedSegment, Se
 from waypost.search.index.write_buffer import BufferedChange, WriteBuffer, scan
 from waypost.search.text import analyzer
 from waypost.search.vectors import Vectors, VectorSpace, vector_block
-from waypost.search.vectors.vector_block import VectorBlock
+from waypost.search.vectors.vector_block import CodedVectors, VectorBlock, code_vectors
 
 
 class AudienceVersions:
@@ -590,32 +591,63 @@ class SearchIndex:
                     return True
         return False
 
-    def lacking(self, limit: int) -> list[str]:
-        """Ids of saved agents without vectors, newest segments first."""
+    def lacking(self, limit: int, start: int = 0) -> list[str]:
+        """Ids of saved agents without vectors, newest segments first. Of a segment with more of them than the limit those from
+        `start` on, modulo their number."""
+        found: dict[str, None] = {}
         with self._lock:
             for reader in reversed(self._readers):
-                for space in self._ready:
-                    rows = np.flatnonzero(~reader.covered(space) & ~reader.dead)[:limit] if reader.is_saved else ()
-                    if len(rows):
-                        ids = [reader.segment.id_of(int(row)) for row in rows]
-                        self._embedding.update(ids)
-                        return ids
-        return []
+                for space in self._ready if reader.is_saved else ():
+                    rows = np.flatnonzero(~reader.covered(space) & ~reader.dead)
+                    if len(rows) > limit:
+                        rows = rows[start % len(rows) :]
+                    found.update((reader.segment.id_of(int(row)), None) for row in rows[: limit - len(found)])
+                    if len(found) == limit:
+                        break
+            self._embedding.update(found)
+        return [*found]
 
-    def embed(self, registrations: Sequence[Registration], run_all: RunAll = map) -> None:
+    def embed(self, registrations: Sequence[Registration], run_all: RunAll = map) -> dict[str, bytes]:
         """Make the missing vectors of agents that `lacking` returned. Called in a thread; an agent that changed meanwhile is left
-        for the next time, because its texts may be old. `run_all` may compute several agents at a time."""
-        ids = [registration.id for registration in registrations]
+        for the next time, because its texts may be old. `run_all` may compute several agents at a time. Returns the vectors of
+        each agent for `take_vectors` of another node."""
         texts = [embedded_texts(registration.record) for registration in registrations]
         together = 1 if any(each.visibility == PRIVATE for each in registrations) else _EMBEDDED_TOGETHER
-        made = {name: encode_agents(self.spaces[name], texts, run_all, together) for name in self._ready}
+        made: list[dict[str, CodedVectors]] = [{} for _ in registrations]
+        for name in self._ready:
+            space = self.spaces[name]
+            for coded, vectors in zip(made, encode_agents(space, texts, run_all, together), strict=True):
+                coded[name] = code_vectors(vectors, space.quantizer)
+        ids = [registration.id for registration in registrations]
+        self._attach_all(dict(zip(ids, made, strict=True)))
+        return {
+            agent_id: pack_vectors(digest_texts(_FORMAT, each), coded)
+            for agent_id, each, coded in zip(ids, texts, made, strict=True)
+        }
+
+    def take_vectors(self, registrations: Sequence[Registration], packed: Mapping[str, bytes]) -> set[str]:
+        """Use the vectors that `embed` of another node made of these agents. Called in a thread. Returns the ids of those that
+        fit: of the same texts and format, in each space that is ready."""
+        quantizers = {name: self.spaces[name].quantizer for name in self._ready}
+        taken = {}
+        for registration in registrations:
+            digest = digest_texts(_FORMAT, embedded_texts(registration.record))
+            coded = unpack_vectors(packed[registration.id], digest, quantizers)
+            if coded is not None:
+                taken[registration.id] = coded
+        self._attach_all(taken)
+        return set(taken)
+
+    def _attach_all(self, made: Mapping[str, Mapping[str, CodedVectors]]) -> None:
+        ids = [*made]
         with self._maintaining:  # a compaction merges the blocks that it has seen
-            for name, vectors in made.items():
-                for reader in self._readers:
-                    self._attach(reader, name, ids, vectors)
+            for name in self.spaces:
+                having = [agent_id for agent_id in ids if name in made[agent_id]]
+                for reader in self._readers if having else ():
+                    self._attach(reader, name, having, [made[agent_id][name] for agent_id in having])
         self._embedding.difference_update(ids)
 
-    def _attach(self, reader: SegmentReader, name: str, ids: list[str], vectors: list[Vectors]) -> None:
+    def _attach(self, reader: SegmentReader, name: str, ids: list[str], vectors: list[CodedVectors]) -> None:
         """Queries wait for the lock, so it is not held while blocks are built and merged."""
         with self._lock:
             rows = reader.segment.rows_by_id(ids)
@@ -626,8 +658,8 @@ class SearchIndex:
             ]
         if not wanted or not reader.is_saved:
             return
-        chosen = [vectors[at] for at in wanted]
-        block = build_block(self.spaces[name], chosen, rows[wanted].astype(np.uint32), reader.segment.count)
+        chosen, quantizer = [vectors[at] for at in wanted], self.spaces[name].quantizer
+        block = VectorBlock.of_coded(chosen, rows[wanted].astype(np.uint32), reader.segment.count, quantizer)
         blocks = reader.join_block(name, block)
         with self._lock:
             reader.set_blocks(name, blocks)

@@ -22,6 +22,8 @@ except ImportError:
 
 Filing = dict[str, npt.NDArray[np.uint32]]
 Arrays = Mapping[str, npt.NDArray[np.generic]]
+CodedVectors = dict[str, npt.NDArray[np.generic]]
+"""What is stored of each vector of an agent (`CODED`). It depends on that vector alone."""
 
 VERSION = 2
 """Of the arrays: raise it when their meaning changes."""
@@ -46,7 +48,21 @@ _KINDS: Mapping[str, type[np.generic]] = {
     "row_starts": np.uint32,
 }
 
+CODED = ("codes", "scales", "lists", "signs")
+
 _MIN_IVF_VECTORS = 65_536  # a smaller block is scanned faster than its lists
+
+
+def code_vectors(vectors: F32, quantizer: CoarseQuantizer) -> CodedVectors:
+    """Code unit vectors [n, dims]."""
+    largest = np.abs(vectors).max(axis=1) if len(vectors) else np.zeros(0, np.float32)
+    scales = (np.where(largest > 0, largest, 1) / 127).astype(np.float32)
+    return {
+        "codes": np.rint(vectors / scales[:, None]).astype(np.int8),
+        "scales": scales,
+        "lists": quantizer.lists_of(vectors),
+        "signs": quantizer.binary_codes_of(vectors),
+    }
 
 
 def probe_count(visible_rows: int) -> int | None:
@@ -107,15 +123,24 @@ class VectorBlock:
     ) -> VectorBlock:
         """Build a block of unit vectors [n, dims], each with its row and place."""
         quantizer = quantizer or CoarseQuantizer.single(vectors.shape[1])
-        largest = np.abs(vectors).max(axis=1) if len(vectors) else np.zeros(0, np.float32)
-        scales = (np.where(largest > 0, largest, 1) / 127).astype(np.float32)
+        kept = {**code_vectors(vectors, quantizer), "rows": rows.astype(np.uint32), "places": places.astype(np.uint16)}
+        return cls(_arrange(kept, row_count, quantizer.lists), quantizer)
+
+    @classmethod
+    def of_coded(
+        cls,
+        coded: Sequence[CodedVectors],
+        rows: npt.NDArray[np.uint32],
+        row_count: int,
+        quantizer: CoarseQuantizer | None,
+    ) -> VectorBlock:
+        """Build a block of the coded vectors of rows, in the order of their places."""
+        sizes = [len(each["scales"]) for each in coded]
+        quantizer = quantizer or CoarseQuantizer.single(coded[0]["codes"].shape[1])
         kept = {
-            "codes": np.rint(vectors / scales[:, None]).astype(np.int8),
-            "scales": scales,
-            "rows": rows.astype(np.uint32),
-            "places": places.astype(np.uint16),
-            "lists": quantizer.lists_of(vectors),
-            "signs": quantizer.binary_codes_of(vectors),
+            **{name: np.concatenate([each[name] for each in coded]) for name in CODED},
+            "rows": np.repeat(rows, sizes).astype(np.uint32),
+            "places": np.concatenate([np.arange(size, dtype=np.uint16) for size in sizes]),
         }
         return cls(_arrange(kept, row_count, quantizer.lists), quantizer)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from waypost.errors import ConfigurationError
+from waypost.settings import REPLICA_FOLDER
 
 try:
     import asyncpg  # noqa: F401 - checked before the modules below import it
@@ -19,7 +20,6 @@ except ImportError as error:
 from waypost.stores.postgresql.cluster import CLUSTER_KEY_FILE, ClusterCipher, SharedSecret
 from waypost.stores.postgresql.database import STATEMENT_SECONDS
 from waypost.stores.postgresql.key_value import PostgresqlKeyValueStore
-from waypost.stores.postgresql.replica import REPLICA_FOLDER
 from waypost.stores.postgresql.store import WRITE_SECONDS, PostgresqlStore
 from waypost.stores.sqlite.store import SqliteFollowerStore
 

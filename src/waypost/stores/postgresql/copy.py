@@ -10,7 +10,7 @@ import hashlib
 import secrets
 import sqlite3
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, Final
@@ -33,7 +33,7 @@ from waypost.stores.postgresql.group import (
     encode,
     key_of,
 )
-from waypost.stores.postgresql.replica import Replica
+from waypost.stores.postgresql.replica import Progress, Replica
 from waypost.stores.postgresql.schema import migrate
 from waypost.stores.sqlite import rows
 from waypost.stores.sqlite.database import FILE_NAME, open_reader
@@ -43,8 +43,6 @@ from waypost.stores.sqlite.store import SqliteStore
 
 _PAGE: Final = 500
 _CURSOR_SECRET: Final = "cursor"
-
-Progress = Callable[[str, int], None]  # a table, and how many of its rows are copied
 
 
 class StoreSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +69,7 @@ async def copy_to_postgresql(folder: Path, url: str, cipher: ClusterCipher, prog
                     await _Importer(connection, source, cipher, progress).copy()
                     await _import_items(connection, items.path, progress)
                 expected = _summarize(source, _count_items(items.path))
-            found = await _summarize_database(connection)
+            found = await _summarize_database(connection, _name(progress, "compared"))
     finally:
         await items.close()
         await store.close()
@@ -86,15 +84,16 @@ async def copy_to_sqlite(url: str, cipher: ClusterCipher, folder: Path, progress
         replica = Replica(folder, lambda point: None, subfolder="")
         replica.open()
         try:
-            await replica.load(connection)
-            progress("agents", await connection.fetchval("SELECT count(*) FROM waypost.agents"))
-            sealed = await connection.fetchval("SELECT sealed FROM waypost.secrets WHERE name = $1", _CURSOR_SECRET)
-            if sealed is not None:
-                secret = rows.secret_row(_CURSOR_SECRET, cipher.open(_CURSOR_SECRET, sealed))
-                replica.connection.execute("INSERT OR REPLACE INTO secrets VALUES (?, ?, ?)", secret)
-            replica.connection.execute("DROP TABLE replica")
-            await _export_items(connection, folder, progress)
-            expected = await _summarize_database(connection)
+            # One snapshot for the copy and for the comparison: nodes may write meanwhile.
+            async with connection.transaction(isolation="repeatable_read", readonly=True):
+                await replica.load(connection, progress)
+                sealed = await connection.fetchval("SELECT sealed FROM waypost.secrets WHERE name = $1", _CURSOR_SECRET)
+                if sealed is not None:
+                    secret = rows.secret_row(_CURSOR_SECRET, cipher.open(_CURSOR_SECRET, sealed))
+                    replica.connection.execute("INSERT OR REPLACE INTO secrets VALUES (?, ?, ?)", secret)
+                replica.connection.execute("DROP TABLE replica")
+                await _export_items(connection, folder, progress)
+                expected = await _summarize_database(connection, _name(progress, "compared"))
             found = _summarize(replica.connection, _count_items(folder / KEY_VALUE_FILE))
         finally:
             replica.close()
@@ -124,6 +123,10 @@ async def _require_empty(connection: asyncpg.Connection) -> None:
         raise ConfigurationError(
             "The database has records already.", path="TO", hint="Name an empty database; stop nodes that use it."
         )
+
+
+def _name(progress: Progress, prefix: str) -> Progress:
+    return lambda table, count: progress(f"{prefix} {table}", count)
 
 
 def _compare(expected: StoreSummary, found: StoreSummary) -> StoreSummary:
@@ -291,13 +294,13 @@ async def _export_items(connection: asyncpg.Connection, folder: Path, progress: 
 # --- Digest ---------------------------------------------------------------------------------------
 
 
-async def _summarize_database(connection: asyncpg.Connection) -> StoreSummary:
+async def _summarize_database(connection: asyncpg.Connection, progress: Progress) -> StoreSummary:
     """What a new node would load."""
     with tempfile.TemporaryDirectory(prefix="waypost-copy-") as folder:
         replica = Replica(Path(folder), lambda point: None)
         replica.open()
         try:
-            await replica.load(connection)
+            await replica.load(connection, progress)
             return _summarize(replica.connection, await connection.fetchval("SELECT count(*) FROM waypost.items"))
         finally:
             replica.close()

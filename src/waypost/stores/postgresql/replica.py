@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from waypost.errors import DamagedStore
 from waypost.files import make_folder
 from waypost.registry.catalog.entries import entry_of
 from waypost.registry.ports import CommittedChange
+from waypost.settings import REPLICA_FOLDER
+from waypost.stores.postgresql.database import LogConnection
 from waypost.stores.postgresql.group import (
     GroupTransaction,
     decode_answer,
@@ -36,11 +38,16 @@ from waypost.stores.sqlite.snapshot import take_snapshot
 from waypost.stores.sqlite.store import FolderLock
 from waypost.trust.transparency_log import Tile
 
-REPLICA_FOLDER = "replica"
-
 _CHECKPOINT_BYTES = 16 << 20
 _GROUP_BYTES = 64 << 10  # of the WAL for each group, besides its rows
 _LOAD_ROWS = 1000
+
+Progress = Callable[[str, int], None]  # a table, and how many of its rows are copied
+
+
+def show_nothing(table: str, count: int) -> None:
+    """The progress of a load that nobody watches."""
+
 
 # The row that the replica has already is read again, without its payload: the database may have lost it.
 _LOG_FROM = """SELECT position, first_revision, CASE WHEN position > $1 THEN payload ELSE '' END, checksum,
@@ -164,14 +171,14 @@ class Replica:
 
     # --- Load ------------------------------------------------------------------------------------
 
-    async def load(self, connection: asyncpg.Connection) -> None:
+    async def load(self, connection: asyncpg.Connection, progress: Progress = show_nothing) -> None:
         """Copy everything from PostgreSQL, as it is at one moment."""
         async with connection.transaction(isolation="repeatable_read", readonly=True):
             head = await connection.fetchrow("SELECT * FROM waypost.log ORDER BY position DESC LIMIT 1")
             self.connection.execute("BEGIN IMMEDIATE")
             try:
                 for load in (self._load_agents, self._load_small_tables, self._load_events, self._load_audit):
-                    await load(connection)
+                    await load(connection, progress)
                 meta = await connection.fetch("SELECT name, value FROM waypost.meta")
                 self._insert("meta", 2, ((row["name"], row["value"]) for row in meta))
                 self._insert("meta", 2, [("clean", 0)])
@@ -185,7 +192,7 @@ class Replica:
         self.tables.reset()
         self.position, self.checksum = head["position"], head["checksum"]
 
-    async def _load_agents(self, connection: asyncpg.Connection) -> None:
+    async def _load_agents(self, connection: asyncpg.Connection, progress: Progress) -> None:
         number = 0
         async for row in connection.cursor("SELECT revision, data FROM waypost.agents", prefetch=_LOAD_ROWS):
             number += 1
@@ -194,8 +201,11 @@ class Replica:
             data, documents = rows.registration_row(registration)
             self._insert("entries", 4, [(registration.id, number, entry, zlib.crc32(entry))])
             self._insert("registrations", 4, [(number, data, zlib.crc32(data), documents)])
+            if number % _LOAD_ROWS == 0:
+                progress("agents", number)
+        progress("agents", number)
 
-    async def _load_small_tables(self, connection: asyncpg.Connection) -> None:
+    async def _load_small_tables(self, connection: asyncpg.Connection, progress: Progress) -> None:
         async for row in connection.cursor("SELECT alias, id FROM waypost.aliases", prefetch=_LOAD_ROWS):
             self._insert("aliases", 2, [(row["alias"].decode(), row["id"].decode())])
         async for row in connection.cursor("SELECT data FROM waypost.tombstones", prefetch=_LOAD_ROWS):
@@ -206,9 +216,10 @@ class Replica:
             version = msgspec.structs.replace(decode_version(row["data"]), revision=row["revision"])
             self._insert("history", 4, [rows.version_row(row["id"].decode(), version)])
 
-    async def _load_events(self, connection: asyncpg.Connection) -> None:
+    async def _load_events(self, connection: asyncpg.Connection, progress: Progress) -> None:
         """Events and stored answers are in the log: their revisions depend on that of their group."""
         pruned = await connection.fetchval("SELECT value FROM waypost.meta WHERE name = 'pruned'") or 0
+        count = 0
         async for row in connection.cursor(
             "SELECT first_revision, payload FROM waypost.log WHERE position > 0 ORDER BY position", prefetch=100
         ):
@@ -216,19 +227,22 @@ class Replica:
             move = group.move(row["first_revision"] - 1)
             events = [read_event(write, move) for write in group.writes if write.event is not None]
             self._insert("events", 5, [rows.event_row(event) for event in events if event.revision > pruned])
+            count += len(events)
+            progress("events", count)
         # An answer keeps the revisions that its node assumed; they matter to nobody after the first call was answered.
         async for row in connection.cursor("SELECT data FROM waypost.answers", prefetch=_LOAD_ROWS):
             stored = decode_answer(row["data"])
             values = (stored.key, stored.forget_at, stored.fingerprint, stored.result, zlib.crc32(stored.result))
             self._insert("answers", 5, [values])
 
-    async def _load_audit(self, connection: asyncpg.Connection) -> None:
+    async def _load_audit(self, connection: asyncpg.Connection, progress: Progress) -> None:
         tiles = [
             Tile(row["level"], row["number"], row["root"], row["hashes"])
             for row in await connection.fetch("SELECT * FROM waypost.audit_tiles ORDER BY level, number")
         ]
         entries = await connection.fetch("SELECT number, entry FROM waypost.audit ORDER BY number")
         load_trail(self.connection, tiles, [(row["number"], decode_audit_entry(row["entry"])) for row in entries])
+        progress("audit", len(entries))
 
     def _insert(self, table: str, columns: int, values: Iterable[tuple[Any, ...]]) -> None:
         marks = ",".join("?" * columns)
@@ -239,7 +253,9 @@ class HistoryChanged(Exception):
     """The log is another one than that of the replica, or no longer reaches back to it."""
 
 
-async def fetch_log(connection: asyncpg.Connection, after: int, checksum: bytes, limit: int) -> list[LogRow]:
+async def fetch_log(
+    connection: asyncpg.Connection | LogConnection, after: int, checksum: bytes, limit: int
+) -> list[LogRow]:
     """The rows of the log after the one with this position and checksum."""
     found = [LogRow(*row) for row in await connection.fetch(_LOG_FROM, after, limit + 1)]
     if not found:

@@ -8,6 +8,7 @@ A step is never edited after its release. Each names the oldest schema whose pro
     items         the key-value store
     secrets       sealed under the cluster key
     leases        which node does a chore; `epoch` grows with each new holder and fences the previous one
+    vectors       of agents, which nodes compute for each other; they end with their agent, whichever release removes it
 
 Names are found by their SHA-256 (`key`): an id may have more bytes than an index entry holds. Names are bytes (UTF-8), because
 `text` has no U+0000 and sorts by locale, and so are documents, because they are returned byte for byte. Nothing depends on a
@@ -253,9 +254,17 @@ ALTER TABLE waypost.nodes ADD COLUMN name text NOT NULL DEFAULT '', ADD COLUMN r
     ADD COLUMN lag_seconds double precision NOT NULL DEFAULT 0;
 """
 
+_VECTORS = """
+CREATE TABLE waypost.vectors (
+    key bytea PRIMARY KEY REFERENCES waypost.agents (key) ON DELETE CASCADE, data bytea NOT NULL
+);
+ALTER TABLE waypost.vectors ALTER data SET STORAGE EXTERNAL;
+"""
+
 STEPS: Final = (
     SchemaStep(_TABLES + _PUT_GROUP + _COMMIT_ITEMS + _CLAIM_LEASE, min_reader=1),
     SchemaStep(_NODE_COLUMNS, min_reader=1),
+    SchemaStep(_VECTORS, min_reader=1),
 )
 
 _PREPARE = """

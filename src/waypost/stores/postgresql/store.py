@@ -40,6 +40,7 @@ from waypost.stores.postgresql.database import (
     LOST,
     STATEMENT_SECONDS,
     Database,
+    LogConnection,
     away_error,
     check_server,
     read_error,
@@ -50,6 +51,7 @@ from waypost.stores.postgresql.group import GroupTransaction, Move
 from waypost.stores.postgresql.leases import RENEW_SECONDS, Leases
 from waypost.stores.postgresql.replica import HistoryChanged, LogRow, Replica, fetch_log
 from waypost.stores.postgresql.schema import CHANNEL, LOCK, migrate
+from waypost.stores.postgresql.vectors import SharedVectors
 from waypost.stores.sqlite.database import Failpoint, queue_full_error
 from waypost.stores.sqlite.reads import SqliteReadStore
 
@@ -60,13 +62,13 @@ WRITE_SECONDS: Final = 1.5  # from the decision to an answer: a caller gets 503 
 READ_SECONDS: Final = 0.2  # how long a read waits for the head of the log, before it is answered as stale
 RECONNECT_SECONDS: Final = 0.25
 _BOUND_SECONDS: Final = 1.0  # a replica that did not see the head of the log for so long is stale
-_ECHO: Final = "0"
 _LISTEN_PROBE_SECONDS: Final = 1.0
 _FEED_ROWS: Final = 64
 _GROUP_BYTES: Final = 4 * limits.MIB  # that one call sends, besides the last command: it must end in WRITE_SECONDS
 _OPTIMISTIC_ATTEMPTS: Final = 3
 _LOG_ROWS_KEPT: Final = 1000  # for nodes that were away for a moment, however few changes watchers may read
 
+_LOG_AFTER = "SELECT FROM waypost.log WHERE position > $1 LIMIT 1"
 _HEAD = "SELECT position FROM waypost.log ORDER BY position DESC LIMIT 1"
 _CHECKSUM = "SELECT checksum FROM waypost.log WHERE position = $1"
 _FACTS = """SELECT current_setting('server_version') AS version, current_setting('fsync') = 'on' AS fsync,
@@ -75,7 +77,7 @@ _FACTS = """SELECT current_setting('server_version') AS version, current_setting
     current_setting('synchronous_standby_names') AS synchronous_standbys,
     (SELECT count(*) FROM pg_stat_replication) AS standbys,
     current_setting('max_connections')::integer AS max_connections,
-    (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') AS connections,
+    (SELECT count(*) FROM pg_stat_activity WHERE datid IS NOT NULL) AS connections,  -- other roles hide their backend_type
     coalesce(NOT inet_server_addr() <<= ANY (ARRAY['127.0.0.0/8', '::1/128']::inet[]), false) AS is_remote,
     coalesce((SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()), false) AS tls,
     (SELECT count(*) FROM waypost.nodes WHERE seen_at > clock_timestamp() - interval '15 seconds') AS nodes,
@@ -139,6 +141,7 @@ class PostgresqlStore(SqliteReadStore):
         self._write_seconds = write_seconds
         self._statement_seconds = max(STATEMENT_SECONDS, write_seconds)
         self._database = Database(url, self._statement_seconds)
+        self._log = LogConnection(self._database)
         self._cipher = cipher
         self._failpoint = failpoint
         self._on_history_change = on_history_change
@@ -159,10 +162,12 @@ class PostgresqlStore(SqliteReadStore):
         self._is_open = self._is_closing = False
         self._is_away = self._is_forked = False
         self._confirmed_at = time.monotonic()
+        self._echo = f"echo {self.node}"  # of a notification that this node sends to itself
         self._hears = False
-        self._probe: asyncpg.Connection | None = None
+        self._probe = LogConnection(self._database)
         self.stats = ClusterStats()
         self.nodes: tuple[NodeStats, ...] = ()
+        self.vectors = SharedVectors(self._database, self.node, self.stats)
 
     # --- Lifecycle -------------------------------------------------------------------------------
 
@@ -230,8 +235,8 @@ class PostgresqlStore(SqliteReadStore):
         await self.leases.release()
         with suppress(*DATABASE_ERRORS):
             await self._database.fetch(_LEAVE, self.node)
-        if self._probe is not None:
-            self._probe.terminate()
+        self._probe.drop()
+        self._log.drop()
         async with self._thread_read_lock.alone:
             for connection in self._take_readers():
                 connection.close()
@@ -307,6 +312,7 @@ class PostgresqlStore(SqliteReadStore):
 
     def _take_group(self) -> list[_Request]:
         """The next requests. One with a fence is a group of its own."""
+        self._wake.clear()  # a group brings the replica to the head of the log: what was heard before needs no poll
         group = [self._waiting.popleft()]
         while group[-1].is_joined or (
             group[0].fence is None
@@ -344,7 +350,7 @@ class PostgresqlStore(SqliteReadStore):
             replies = await self._decide(group)
             row = await self._put(group, started_at)
         else:
-            async with self._database.acquire() as connection, connection.transaction():
+            async with self._log.use() as connection, connection.transaction():
                 await connection.execute(
                     """SELECT set_config('lock_timeout', '1500', true),
                         set_config('idle_in_transaction_session_timeout', '5000', true), pg_advisory_xact_lock($1)""",
@@ -378,7 +384,7 @@ class PostgresqlStore(SqliteReadStore):
         while True:
             left = self._write_seconds - (time.monotonic() - started_at)
             try:
-                async with asyncio.timeout(max(left, 0.1)), self._database.acquire() as connection:
+                async with asyncio.timeout(max(left, 0.1)), self._log.use() as connection:
                     return await self._call(connection, arguments)
             except LOST:
                 await self._database.forget_connections()
@@ -404,7 +410,7 @@ class PostgresqlStore(SqliteReadStore):
             *tables.arrays(),
         ]
 
-    async def _call(self, connection: asyncpg.Connection, arguments: list[Any]) -> asyncpg.Record:
+    async def _call(self, connection: LogConnection, arguments: list[Any]) -> asyncpg.Record:
         places = ", ".join(f"${place}" for place in range(1, len(arguments) + 1))
         self._failpoint("before_commit")
         row = await connection.fetchrow(f"SELECT * FROM waypost.put_group({places})", *arguments)  # noqa: S608 - only $1 …
@@ -459,32 +465,35 @@ class PostgresqlStore(SqliteReadStore):
     # --- Following the log -----------------------------------------------------------------------
 
     async def _follow(self) -> None:
-        async with asyncio.timeout(self._statement_seconds), self._database.acquire() as connection:
+        async with asyncio.timeout(self._statement_seconds), self._log.use() as connection:
             if self._is_away and not self._is_forked:
                 await self._return_to(connection)
             await self._advance(connection)
 
-    async def _advance(self, connection: asyncpg.Connection | None = None) -> None:
+    async def _advance(self, connection: LogConnection | None = None) -> None:
         """Apply the log up to its head."""
         if connection is None:
-            async with self._database.acquire() as acquired:
+            async with self._log.use() as acquired:
                 await self._advance(acquired)
             return
         if self._is_forked:
             return
-        asked_at = time.monotonic()
-        while found := await self._fetch_log(connection):
-            self._deliver(*self._replica.apply(found))
-            self.stats.rows += len(found)
-            self.stats.feed_lag_seconds = found[-1].age_seconds
-            await asyncio.sleep(0)
+        while True:
             asked_at = time.monotonic()
+            found = await self._fetch_log(connection)
+            if found:
+                self._deliver(*self._replica.apply(found))
+                self.stats.rows += len(found)
+                self.stats.feed_lag_seconds = found[-1].age_seconds
+            if len(found) < _FEED_ROWS:  # there were no more
+                break
+            await asyncio.sleep(0)
         self._confirmed_at = asked_at
 
-    async def _fetch_log(self, connection: asyncpg.Connection) -> list[LogRow]:
+    async def _fetch_log(self, connection: asyncpg.Connection | LogConnection) -> list[LogRow]:
         return await fetch_log(connection, self._replica.position, self._replica.checksum, _FEED_ROWS)
 
-    async def _return_to(self, connection: asyncpg.Connection) -> None:
+    async def _return_to(self, connection: LogConnection) -> None:
         """The database is back. Whether it has the same history is checked with each row of the log."""
         await self._fetch_log(connection)
         self._is_away = self.stats.is_away = False
@@ -517,7 +526,8 @@ class PostgresqlStore(SqliteReadStore):
                 connection = await self._database.connect()
                 try:
                     await connection.add_listener(CHANNEL, self._hear)
-                    await connection.execute(f"NOTIFY {CHANNEL}, '{_ECHO}'")  # heard, unless there is a pool in between
+                    # From another connection: behind a pool, this one would hear only what arrives during its own statements.
+                    await self._database.fetch("SELECT pg_notify($1, $2)", CHANNEL, self._echo)
                     while True:
                         await asyncio.sleep(_LISTEN_PROBE_SECONDS)
                         await connection.execute("SELECT 1")
@@ -526,8 +536,9 @@ class PostgresqlStore(SqliteReadStore):
             await asyncio.sleep(_LISTEN_PROBE_SECONDS)
 
     def _hear(self, *notification: Any) -> None:
-        self._hears = True
-        if notification[-1].isdigit() and int(notification[-1]) > self._replica.position:
+        if notification[-1] == self._echo:
+            self._hears = True
+        elif notification[-1].isdigit() and int(notification[-1]) > self._replica.position:
             self._wake.set()
 
     async def _stay_alive(self) -> None:
@@ -538,6 +549,7 @@ class PostgresqlStore(SqliteReadStore):
                 await self._database.fetch(_ALIVE, self.node, __version__, self._name, self._revision, lag_seconds)
                 rows = await self._database.fetch(_NODES, limits.NODES_MAX)
                 self.nodes = tuple(map(self._describe_node, rows))
+                self.vectors.nodes = [row["node"] for row in rows if row["alive"]]
                 self._on_nodes(max(1, sum(node.alive for node in self.nodes)))
                 await self.leases.renew()
                 await self._compare_clocks()
@@ -622,18 +634,12 @@ class PostgresqlStore(SqliteReadStore):
                     future.set_result(is_current)
 
     async def _compare_with_head(self) -> None:
-        """On a connection of its own, and without a result that must be decoded: every read waits for this."""
-        try:
-            if self._probe is None:
-                self._probe = await self._database.connect()
-            behind = f"SELECT FROM waypost.log WHERE position > {self._replica.position:d} LIMIT 1"
-            if await self._probe.execute(behind) != "SELECT 0":
-                await self._reach(await self._probe.fetchval(_HEAD))
-        except BaseException:
-            if self._probe is not None:
-                self._probe.terminate()
-                self._probe = None
-            raise
+        """On a connection of its own: every read waits for this."""
+        async with self._probe.use() as probe:
+            is_behind = await probe.has_row(_LOG_AFTER, self._replica.position)
+            head = (await probe.fetch(_HEAD))[0][0] if is_behind else None
+        if head is not None:
+            await self._reach(head)
 
     async def _reach(self, head: int) -> None:
         async with asyncio.timeout(self._statement_seconds):

@@ -15,7 +15,7 @@ from waypost.cli.options import example
 from waypost.cli.output import Printer, count_noun, sanitize
 from waypost.cli.session import Session, with_session
 from waypost.errors import ConfigurationError
-from waypost.settings import Settings
+from waypost.settings import DATABASES, REPLICA_FOLDER, Settings
 
 EXIT_DAMAGED = 1
 
@@ -80,13 +80,18 @@ def _durable(settings: Settings) -> Settings:
             path="store",
             hint="Use the store sqlite, which keeps its records in the data folder.",
         )
-    if settings.is_cluster:
+    if settings.is_cluster or _is_of_node(settings.data):
         raise ConfigurationError(
-            "The records are in PostgreSQL, not in the data folder.",
+            f"The records are in PostgreSQL, not in the data folder {settings.data}, which is that of a node.",
             path="store",
             hint="Use the tools of the database (pg_dump), and keep the cluster key; or `waypost store copy` to a data folder.",
         )
     return settings
+
+
+def _is_of_node(data: Path) -> bool:
+    """Also without the setting `store`, which only the environment of the node may have."""
+    return (data / REPLICA_FOLDER).is_dir() and not (data / DATABASES[0]).exists()
 
 
 def _show_manifest(printer: Printer, manifest: BackupManifest, place: Path, done: str) -> None:

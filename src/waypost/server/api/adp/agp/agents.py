@@ -14,6 +14,7 @@ from waypost.errors import Forbidden, NotFound, QuotaExceeded, WaypostError
 from waypost.messaging.connection import AgpConnection
 from waypost.messaging.default_replies import Discover, OfflineReplies, ServiceReplies
 from waypost.messaging.endpoint import AgpEndpoint, SystemRandomness
+from waypost.messaging.forwarding import MessageForwarding
 from waypost.messaging.invitations import InvitationStore, StoredInvitation
 from waypost.messaging.message_store import RetentionPolicy
 from waypost.messaging.peers import PeerKeySource, PeerVerification, UnrevokedKeys, find_declared_key
@@ -24,6 +25,7 @@ from waypost.protocols.adp.agp.hello import AgpIdentity, Hello
 from waypost.protocols.adp.agp.messages import UNKNOWN_AGENT, MessageContent, claimed_sender, read_frame
 from waypost.protocols.adp.agp.session import AgpSession, ReplayCache
 from waypost.protocols.adp.invitation import SCHEME
+from waypost.registry.jobs.periodic import Job, PeriodicJobs
 from waypost.registry.ports import KeyValueStore
 from waypost.registry.registry import Registry
 from waypost.server.auth.authenticator import Authenticator
@@ -73,6 +75,8 @@ NO_CREDENTIALS = AgpCredentials()
 
 AGENT_URI_PREFIX = "agent:"
 
+_FORWARD_SECONDS = 0.5  # between two looks for messages that other nodes left for agents connected here
+
 _BINDING_SOURCES = ("domain", "pin", "registry")  # sources of key bindings; a token only identifies the caller
 
 
@@ -104,13 +108,17 @@ class AgpAgents:
         self.relay = (
             Relay(_party(own, own_key), keeper, self.peers, registry.clock, self._draws, node_url) if own_key else None
         )
+        self._forwarding = None if node_url is None else MessageForwarding(keeper, registry.clock.now, node_url)
+        self._jobs = PeriodicJobs((Job("forwarded messages", _FORWARD_SECONDS, self._send_forwarded),))
 
     async def start(self) -> None:
         service = self.find(self.own)
         if service is not None:
             await service.recover()
+        self._jobs.start()
 
     async def stop(self) -> None:
+        await self._jobs.stop()
         for _, correspondent in self._agents.values():
             await correspondent.close()
 
@@ -133,15 +141,30 @@ class AgpAgents:
         return frozenset() if self.relay is None else self.relay.attached
 
     async def tell(self, agent: str, content: MessageContent) -> bool:
-        """Send a message from the service to a connected agent; False if it is not connected or its queue is full."""
+        """Send a message from the service to an agent that is connected, to this node or to another one; False if it is not, or
+        if its queue is full."""
         service = self.find(self.own)
-        if service is None or agent not in self.lines:
+        if service is None:
             return False
+        if agent not in self.lines:
+            return await self._forward(agent, content)
         try:
             await service.send(service.make_message(agent, content, kind="task"))
         except QuotaExceeded:
             return False
         return True
+
+    async def _forward(self, agent: str, content: MessageContent) -> bool:
+        if self._forwarding is None or self.relay is None:
+            return False
+        node = await self.relay.find_node(agent)
+        return node is not None and await self._forwarding.put(node, agent, content)
+
+    async def _send_forwarded(self) -> None:
+        """Send what other nodes left here. An agent that has connected to another node since gets it from that one."""
+        if self._forwarding is not None and self.lines:
+            for agent, content in await self._forwarding.take():
+                await self.tell(agent, content)
 
     def refusal(self, first: str | bytes, error: WaypostError) -> str | None:
         """The endpoint that reports handshake errors. An agent that is not connected here may still connect."""
