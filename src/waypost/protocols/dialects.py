@@ -21,8 +21,9 @@ from waypost.protocols.a2a.codec import A2A, read_a2a_document
 from waypost.protocols.adp.codec import ADP
 from waypost.protocols.agent_framework.codec import AF
 from waypost.protocols.announce.codec import ANNOUNCE
-from waypost.protocols.ard.codec import ArdCodec, check_catalog_version
+from waypost.protocols.ard.codec import ArdCodec, bare_type, check_catalog_version
 from waypost.protocols.codec import Codec, DecodeContext, Decoded
+from waypost.protocols.foreign_formats import find_foreign_format
 from waypost.protocols.mcp.codec import MCP, read_mcp_document
 from waypost.protocols.oasf.codec import OasfCodec
 from waypost.protocols.profile.codec import PROFILE
@@ -49,9 +50,9 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_embedded(media_type: str, document: JsonObject) -> AgentRecord | None:
     """Read a document that another one embeds under a media type; None if no dialect has that type."""
-    bare_type = media_type.partition(";")[0].strip().lower()
+    bare = bare_type(media_type)
     for dialect in DIALECTS.values():
-        if bare_type in dialect.media_types and dialect.read is not None:
+        if bare in dialect.media_types and dialect.read is not None:
             return dialect.read(document)
     return None
 
@@ -231,6 +232,13 @@ def _example_value(codec: Codec, member: str) -> Any:
 
 
 def _not_recognised(document: Mapping[str, Any]) -> UnknownDialect:
+    foreign = find_foreign_format(document)
+    if foreign is not None:
+        return UnknownDialect(
+            f"This is {foreign.title}, which is not read. The closest format is {DIALECTS[foreign.dialect].title}.",
+            path="$",
+            hint=foreign.hint,
+        )
     nearest = find_nearest_dialect(document)
     if nearest is None:
         return UnknownDialect(

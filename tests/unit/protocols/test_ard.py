@@ -16,7 +16,17 @@ from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
 from waypost.model.record import AgentRecord, Binding, Example
 from waypost.protocols.a2a.codec import A2A
-from waypost.protocols.ard.codec import ID, MINTED, Urn, build_catalog, host_entry, mint_urn, parse_urn, registry_entry
+from waypost.protocols.ard.codec import (
+    ID,
+    MINTED,
+    Urn,
+    bare_type,
+    build_catalog,
+    host_entry,
+    mint_urn,
+    parse_urn,
+    registry_entry,
+)
 from waypost.protocols.codec import CARRY
 from waypost.protocols.dialects import ARD
 from waypost.protocols.mcp.codec import MCP
@@ -371,3 +381,33 @@ def test_a_catalog_lists_an_odd_entry_in_the_form_that_its_schema_takes() -> Non
     assert listed["metadata"] == {"plain": 1}
     assert listed["trustManifest"] == ARD_AIC["trustManifest"]
     assert not {"mediaType", "version", "representativeQueries"} & set(listed)
+
+
+@pytest.mark.parametrize("media_type", ["application/mcp-server+json", "Application/MCP-Server+JSON; v=1"])
+def test_the_earlier_media_type_of_mcp_servers_is_understood(media_type: str) -> None:
+    entry = {
+        "identifier": "urn:air:example.com:mcp:weather",
+        "displayName": "Weather",
+        "type": media_type,
+        "url": "https://example.com/mcp.json",
+    }
+    assert decode(entry).bindings[0].protocol == "mcp"
+    inline = {**entry, "data": {"name": "com.example/w", "description": "d", "version": "1.0.0"}}
+    inline["data"]["remotes"] = [{"type": "sse", "url": "https://example.com/sse"}]
+    del inline["url"]
+    assert decode(inline).bindings[0].endpoint == "https://example.com/sse"
+    for kind in ("application/mcp-server+json", "application/mcp-server-card+json"):
+        assert bare_type(kind) == bare_type(media_type)
+
+
+def test_a_display_name_that_is_longer_than_the_record_holds_is_cut_there_and_reported() -> None:
+    entry = {
+        "identifier": "urn:air:example.com:agent:long",
+        "displayName": "n" * 129,
+        "type": "application/a2a-agent-card+json",
+        "url": "https://example.com/card.json",
+    }
+    decoded = ARD.decode(entry, DECODE)
+    assert len(decoded.record.name) == 128
+    assert [loss.path for loss in decoded.losses] == ["$.displayName"]
+    assert ARD.encode(decoded.record, ENCODE).document == entry

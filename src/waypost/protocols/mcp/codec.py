@@ -104,7 +104,7 @@ class McpCodec(Codec):
         if any(name in server for name in _FOREIGN):
             return False
         name, schema = server.get("name"), server.get("$schema")
-        if isinstance(schema, str) and schema.startswith(_SCHEMAS):
+        if isinstance(schema, str) and schema.startswith(_SCHEMAS) and "serverInfo" not in server:
             return True  # so that the reader says what is wrong with the name
         return isinstance(name, str) and bool(_NAME.match(name)) and any(name in server for name in _DISTINCTIVE)
 
@@ -139,8 +139,14 @@ def _decode(document: JsonObject, context: DecodeContext) -> Decoded:
         source_id=record.id,
         aliases=aliases,
         warnings=tuple(warnings),
-        release=_find_release(server) if is_wrapped(document) else None,
+        release=_find_release(server) if _is_listed(document) else None,
     )
+
+
+def _is_listed(document: JsonObject) -> bool:
+    """Return whether a registry lists the server: in an envelope or, until August 2025, with `is_latest`."""
+    detail = document.get("version_detail")
+    return is_wrapped(document) or (isinstance(detail, dict) and "is_latest" in detail)
 
 
 def _find_release(server: JsonObject) -> Release | None:
