@@ -49,7 +49,7 @@ _SERVER_JSON: Final = "A server.json has name, description, version, and remotes
 
 _FORMATS: Final = (
     ForeignFormat(
-        "an agent manifest of ACP, which became part of A2A",
+        "an agent manifest of ACP (today a part of A2A)",
         _has("input_content_types", "output_content_types"),
         "a2a",
         "An A2A card has name, description, version, supportedInterfaces, capabilities and skills; the agent's "

@@ -230,9 +230,15 @@ def test_a_path_for_a_url_is_of_the_host_that_served_the_card() -> None:
     card = card_with(supportedInterfaces=[{"url": "/a2a", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}])
     record = decode(card, source_url="https://h.example/.well-known/agent-card.json")
     assert record.bindings[0].endpoint == "https://h.example/a2a"
-    with pytest.raises(InvalidDocument, match="has no host") as caught:
-        decode(card)
-    assert caught.value.path == "$.supportedInterfaces[0].url"
+    older = {**A2A_0_3, "url": "/rpc", "additionalInterfaces": [{"url": "/grpc", "transport": "GRPC"}]}
+    assert [binding.endpoint for binding in decode(older, source_url="https://h.example/card").bindings] == [
+        "https://h.example/rpc",
+        "https://h.example/grpc",
+    ]
+    for sent, path in ((card, "$.supportedInterfaces[0].url"), (older, "$.url")):
+        with pytest.raises(InvalidDocument, match="has no host") as caught:
+            decode(sent)
+        assert caught.value.path == path
 
 
 def test_the_form_of_1_0_has_no_capability_of_0_3() -> None:
@@ -240,6 +246,36 @@ def test_the_form_of_1_0_has_no_capability_of_0_3() -> None:
         written = A2A.encode(decode(received), ENCODE).document
         assert "stateTransitionHistory" not in to_current_form(received, written)["capabilities"]
         assert to_both_forms(received, written)["capabilities"]["stateTransitionHistory"] is False
+
+
+def test_a_scheme_of_0_3_with_several_flows_becomes_a_scheme_for_each() -> None:
+    token, login = {"tokenUrl": "https://t.example", "scopes": {}}, {"authorizationUrl": "https://a.example"}
+    flows = {"authorizationCode": login | token, "clientCredentials": token}
+    older = {
+        **A2A_0_3,
+        "securitySchemes": {"o": {"type": "oauth2", "flows": flows}, "key": A2A_0_3["securitySchemes"]["key"]},
+        "security": [{"o": ["read"], "key": []}],
+        "skills": [{**A2A_0_3["skills"][0], "security": [{"o": ["write"]}]}],
+    }
+    record = decode(older)
+    assert record.auth["schemes"][0]["flows"] == flows
+    written = A2A.encode(record, ENCODE).document
+    card = to_current_form(older, written)
+    assert [
+        list(card["securitySchemes"][name]["oauth2SecurityScheme"]["flows"]) for name in ("o", "o-clientCredentials")
+    ] == [
+        ["authorizationCode"],
+        ["clientCredentials"],
+    ]
+    assert card["securityRequirements"] == [
+        {"schemes": {"o": {"list": ["read"]}, "key": {"list": []}}},
+        {"schemes": {"o-clientCredentials": {"list": ["read"]}, "key": {"list": []}}},
+    ]
+    assert [list(item["schemes"]) for item in card["skills"][0]["securityRequirements"]] == [
+        ["o"],
+        ["o-clientCredentials"],
+    ]
+    assert decode(written).auth == record.auth
 
 
 def test_a_skill_that_is_written_has_a_tag() -> None:

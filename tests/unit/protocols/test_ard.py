@@ -411,3 +411,28 @@ def test_a_display_name_that_is_longer_than_the_record_holds_is_cut_there_and_re
     assert len(decoded.record.name) == 128
     assert [loss.path for loss in decoded.losses] == ["$.displayName"]
     assert ARD.encode(decoded.record, ENCODE).document == entry
+
+
+@pytest.mark.parametrize(
+    ("transport", "expected"),
+    [
+        ({"type": "streamable-http", "endpoint": "https://example.com/mcp"}, ("mcp", "https://example.com/mcp")),
+        ({"type": "streamable-http", "endpoint": "/mcp"}, ("artifact", "urn:air:example.com:mcp:weather")),
+    ],
+)
+def test_an_inline_server_card_of_mcp_gives_the_endpoint_that_it_names(
+    transport: JsonObject, expected: tuple[str, str]
+) -> None:
+    entry = {
+        "identifier": "urn:air:example.com:mcp:weather",
+        "displayName": "Weather",
+        "type": "application/mcp-server-card+json",
+        "data": {
+            "version": "1.0",
+            "protocolVersion": "2025-06-18",
+            "serverInfo": {"name": "weather", "version": "latest"},
+            "transport": transport,
+        },
+    }
+    (binding,) = decode(entry).bindings
+    assert (binding.protocol, binding.endpoint) == expected

@@ -42,7 +42,14 @@ from waypost.model.record import (
     need_object,
     need_text,
 )
-from waypost.protocols.a2a.legacy import NO_VERSION, OLDER_NAMES, is_older_card, upgrade_card
+from waypost.protocols.a2a.legacy import (
+    NO_VERSION,
+    OLDER_NAMES,
+    is_older_card,
+    need_interface_url,
+    split_flows,
+    upgrade_card,
+)
 from waypost.protocols.codec import (
     Codec,
     DecodeContext,
@@ -57,7 +64,6 @@ from waypost.protocols.codec import (
     cut_losses,
     make_remainder,
     need_cut_text,
-    need_endpoint,
     residue_members,
     residue_name,
     residue_of,
@@ -90,6 +96,7 @@ _GROUPS = (
     MemberGroup(("provider", "documentationUrl", "iconUrl"), ()),
     MemberGroup(OLDER_NAMES, ()),
 )
+_INTERFACE_LISTS = ("supportedInterfaces", "supported_interfaces", "additionalInterfaces", "additional_interfaces")
 _NO_BINDING = "An A2A card needs an interface; the record has no binding."
 
 
@@ -104,7 +111,7 @@ class A2ACodec(Codec):
         return older and ("capabilities" in document or "defaultInputModes" in document)
 
     def decode(self, document: JsonObject, context: DecodeContext) -> Decoded:
-        card, carried, path = _split_carried(_resolve_urls(upgrade_card(document), context.source_url))
+        card, carried, path = _split_carried(upgrade_card(_resolve_urls(document, context.source_url)))
         native = read_card(card)
         record = apply_remainder(_with_residue(native, card), carried, path)
         if carries_id(carried):
@@ -122,7 +129,7 @@ class A2ACodec(Codec):
 
     def encode(self, record: AgentRecord, context: EncodeContext) -> Encoded:
         residue = residue_of(record, self.name, "capabilities")
-        card = restore_wording(_write(record), residue, record, _GROUPS, _read_written)
+        card = split_flows(restore_wording(_write(record), residue, record, _GROUPS, _read_written))
         if not record.bindings:
             return Encoded(document=card, losses=(MappingLoss("$.bindings", _NO_BINDING),))
         carried = make_remainder(record, _with_residue(read_card(card), card))
@@ -207,11 +214,14 @@ def _interfaces(card: JsonObject) -> list[JsonObject]:
 
 
 def _resolve_urls(card: JsonObject, source_url: str | None) -> JsonObject:
-    """Return the card with the paths among its URLs as URLs of the host that served it."""
-    items = card.get("supportedInterfaces")
-    if source_url is None or not isinstance(items, list):
+    """Return a card of any version with the paths among its URLs as URLs of the host that served it."""
+    if source_url is None:
         return card
-    return card | {"supportedInterfaces": [_resolve_url(item, source_url) for item in items]}
+    resolved: JsonObject = _resolve_url(card, source_url)
+    for name in _INTERFACE_LISTS:
+        if isinstance(card.get(name), list):
+            resolved = resolved | {name: [_resolve_url(item, source_url) for item in card[name]]}
+    return resolved
 
 
 def _resolve_url(item: Any, source_url: str) -> Any:
@@ -220,11 +230,7 @@ def _resolve_url(item: Any, source_url: str) -> Any:
 
 
 def _check_interface(item: JsonObject, path: str) -> None:
-    url = need_endpoint(item, "url", path)
-    if url.startswith("/"):
-        raise InvalidDocument(
-            f"{url[:80]!r} has no host.", path=f"{path}.url", hint="A2A requires an absolute URL, such as https://…"
-        )
+    need_interface_url(item, path)
     need_text(item, "protocolBinding", path, most=limits.ENDPOINT_CHARS)
     find_text(item, "protocolVersion", path, most=limits.TAG_CHARS)
     find_text(item, "tenant", path, most=limits.ID_CHARS)

@@ -6,7 +6,8 @@ as unknown members. Signatures cover the bytes of one form, so a card in another
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import islice, product
 from typing import Any
 
 from waypost import limits
@@ -151,13 +152,21 @@ def _collect_interfaces(card: JsonObject) -> JsonObject:
     transport = find_text(card, "preferredTransport", most=limits.TAG_CHARS) or _DEFAULT_TRANSPORT
     others = find_objects(card, "additionalInterfaces", most=limits.JSON_ARRAY_ITEMS)
     for holder, path in ((card, "$"), *others):  # checked here, so that errors have the path of the older form
-        need_endpoint(holder, "url", path)
+        need_interface_url(holder, path)
     interfaces: list[JsonObject] = []
     for item in ({"url": card["url"], "transport": transport}, *(item for item, _ in others)):
         interface = _interface(item, version)
         if interface not in interfaces:  # 0.3 repeats the preferred one in the list
             interfaces.append(interface)
     return {"supportedInterfaces": interfaces} | {name: value for name, value in card.items() if name not in moved}
+
+
+def need_interface_url(item: JsonObject, path: str) -> None:
+    url = need_endpoint(item, "url", path)
+    if url.startswith("/"):
+        raise InvalidDocument(
+            f"{url[:80]!r} has no host.", path=f"{path}.url", hint="A2A requires an absolute URL, such as https://…"
+        )
 
 
 def _interface(item: JsonObject, version: Any) -> JsonObject:
@@ -250,6 +259,48 @@ def _requirements(holder: JsonObject) -> None:
 
 def _is_openapi_requirement(item: Any) -> bool:
     return isinstance(item, Mapping) and all(isinstance(scopes, list) for scopes in item.values())
+
+
+# --- One flow per scheme --------------------------------------------------------------------------
+
+_OAUTH2 = "oauth2SecurityScheme"
+_ALTERNATIVES = 16  # requirements that one becomes; more are not needed by anybody
+
+
+def split_flows(card: JsonObject) -> JsonObject:
+    """Return the card with a scheme for each OAuth flow. Until 0.3 a scheme could have several; clients of 1.0 refuse a card
+    with such a scheme."""
+    schemes: JsonObject = {}
+    names: dict[str, list[str]] = {}  # of a scheme -> of the schemes that it becomes
+    for name, scheme in (card.get("securitySchemes") or {}).items():
+        body = scheme.get(_OAUTH2)
+        flows = body.get("flows") if isinstance(body, dict) else None
+        if not isinstance(flows, dict) or len(flows) < 2:
+            schemes[name] = scheme
+            continue
+        for flow, value in flows.items():
+            part = f"{name}-{flow}" if name in schemes else name
+            names.setdefault(name, []).append(part)
+            schemes[part] = {**scheme, _OAUTH2: {**body, "flows": {flow: value}}}
+    if not names or len(schemes) != len(card["securitySchemes"]) + sum(len(parts) - 1 for parts in names.values()):
+        return card  # nothing to split, or a name is taken
+    split = _split_requirements(card | {"securitySchemes": schemes}, names)
+    return split | {"skills": [_split_requirements(skill, names) for skill in card.get("skills") or ()]}
+
+
+def _split_requirements(holder: JsonObject, names: Mapping[str, Sequence[str]]) -> JsonObject:
+    """Let a requirement of a split scheme be met by any of its parts."""
+    if not holder.get("securityRequirements"):
+        return holder
+    written: list[JsonObject] = []
+    for item in holder["securityRequirements"]:
+        schemes = item.get("schemes") or {}
+        choices = product(*(names.get(name, (name,)) for name in schemes))
+        written += [
+            {**item, "schemes": dict(zip(choice, schemes.values(), strict=True))}
+            for choice in islice(choices, _ALTERNATIVES)
+        ]
+    return {**holder, "securityRequirements": written}
 
 
 # --- 1.0 -> 0.3 -----------------------------------------------------------------------------------

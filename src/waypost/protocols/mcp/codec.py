@@ -70,6 +70,7 @@ _NAME = re.compile(r"[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+\Z")
 _RANGE = re.compile(r"\A[\^~]|[<>=*|]|\Av?(?:\d+\.)*[xX](?:\.[xX])*\Z|\Alatest\Z|\s-\s")
 _STATUSES = {"active": "active", "deprecated": "deprecated", "deleted": "inactive"}
 _DEFAULT_VERSION = "1.0.0"
+_CARD_NAME = "localhost/server"  # of an embedded server card whose own name is no server name
 _PACKAGE_IDENTITY = ("registryType", "identifier", "version")
 _STDIO = {"type": "stdio"}
 _GROUPS = (
@@ -212,8 +213,25 @@ def _read_written(server: JsonObject) -> AgentRecord:
 
 
 def read_mcp_document(document: JsonObject) -> AgentRecord:
-    """Read the native members of a server.json of any version, e.g. one that another document embeds."""
-    return read_server(upgrade_server(document))
+    """Read the native members of a server.json of any version, or of a server card, that another document embeds."""
+    return read_server(upgrade_server(_from_server_card(document) if "serverInfo" in document else document))
+
+
+def _from_server_card(card: JsonObject) -> JsonObject:
+    """Return a server card (SEP-1649: what `initialize` answers, and an endpoint) as a server.json. Its name need not be a
+    server name, and it may give only a path, which leads nowhere from inside another document."""
+    info = need_object(card["serverInfo"], "$.serverInfo")
+    own = find_text(info, "name", "$.serverInfo", most=limits.DOCUMENT_BYTES) or ""
+    server: JsonObject = {
+        "name": own if _NAME.match(own) and len(own) <= _NAME_CHARS else _CARD_NAME,
+        "description": truncate_text(str(card.get("description") or own or _CARD_NAME), limits.DESCRIPTION_CHARS),
+        "version": _DEFAULT_VERSION,
+    }
+    transport = find_object(card, "transport") or {}
+    endpoint = find_text(transport, "endpoint", "$.transport", most=limits.ENDPOINT_CHARS)
+    if endpoint and "://" in endpoint:
+        server["remotes"] = [{"type": transport.get("type") or _REMOTE_TYPES[0], "url": endpoint}]
+    return server
 
 
 def read_server(server: JsonObject) -> AgentRecord:

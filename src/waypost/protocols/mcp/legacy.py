@@ -100,13 +100,11 @@ def _unwrapped(document: JsonObject) -> JsonObject:
             raise InvalidDocument(
                 f"{name!r} must be inside `server`, not beside it.", path="$.server", hint="Move it into `server`."
             )
-    official = {name: _official(value) for name, value in outer.items()}
+    official = {name: _official(value) if isinstance(value, dict) else value for name, value in outer.items()}
     return server | beside | ({"_meta": inner | official} if inner or outer else {})
 
 
-def _official(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
+def _official(value: JsonObject) -> JsonObject:
     if "published_at" in value:  # the release date repeats it
         value = {name: item for name, item in value.items() if name != "release_date"}
     return rename_members(value, _OFFICIAL, "$._meta")
@@ -122,9 +120,9 @@ def _version(server: JsonObject) -> JsonObject:
     detail = server.get("version_detail")
     if isinstance(detail, dict) and "version" in detail and "version" not in server:
         server["version"] = detail["version"]
-        rest = {_OFFICIAL.get(name, name): value for name, value in detail.items() if name != "version"}
+        rest = {name: value for name, value in detail.items() if name != "version"}
         del server["version_detail"]
-        server = _with_official(server, rest) if rest else server
+        server = _with_official(server, _official(rest)) if rest else server
     return server
 
 

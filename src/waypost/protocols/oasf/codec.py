@@ -322,7 +322,7 @@ def _warnings(source: JsonObject) -> list[str]:
     if source["schema_version"].lstrip("v").startswith("1."):
         return []
     return [
-        f"$.schema_version: {source['schema_version'][:20]} is older than 1.0; members with other names were not read."
+        f"$.schema_version: {source['schema_version'][:20]} is older than 1.0; what 1.0 has no member for is kept, but not read."
     ]
 
 
