@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from support.older_documents import A2A_0_1, A2A_0_2, A2A_0_3, A2A_SNAKE
 from support.records import DECODE, ENCODE, NOW
+from waypost import limits
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
 from waypost.model.record import AgentRecord, Binding, Example
@@ -209,10 +210,10 @@ def test_authentication_that_names_no_scheme_requires_nothing(name: str) -> None
 
 
 def test_a_text_that_is_longer_than_the_record_holds_is_cut_there_and_reported() -> None:
-    card = card_with(name="n" * 129, description="Plans. " * 1000)
+    card = card_with(name="n" * (limits.NAME_CHARS + 1), description="Plans. " * limits.DESCRIPTION_CHARS)
     decoded = A2A.decode(card, DecodeContext(now=NOW))
-    assert (len(decoded.record.name), decoded.record.name[-1]) == (128, "…")
-    assert len(decoded.record.description) <= 4096
+    assert (len(decoded.record.name), decoded.record.name[-1]) == (limits.NAME_CHARS, "…")
+    assert len(decoded.record.description) <= limits.DESCRIPTION_CHARS
     assert decoded.record.description.endswith("Plans.…")
     assert [loss.path for loss in decoded.losses] == ["$.name", "$.description"]
     assert A2A.encode(decoded.record, ENCODE).document == card

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from support.older_documents import ARD_AIC
 from support.records import DECODE, ENCODE
 from support.schemas import catalog_schema
+from waypost import limits
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
 from waypost.model.record import AgentRecord, Binding, Example
@@ -403,12 +404,12 @@ def test_the_earlier_media_type_of_mcp_servers_is_understood(media_type: str) ->
 def test_a_display_name_that_is_longer_than_the_record_holds_is_cut_there_and_reported() -> None:
     entry = {
         "identifier": "urn:air:example.com:agent:long",
-        "displayName": "n" * 129,
+        "displayName": "n" * (limits.NAME_CHARS + 1),
         "type": "application/a2a-agent-card+json",
         "url": "https://example.com/card.json",
     }
     decoded = ARD.decode(entry, DECODE)
-    assert len(decoded.record.name) == 128
+    assert len(decoded.record.name) == limits.NAME_CHARS
     assert [loss.path for loss in decoded.losses] == ["$.displayName"]
     assert ARD.encode(decoded.record, ENCODE).document == entry
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from support.older_documents import OASF_0_3_A2A, OASF_0_7
 from support.records import DECODE, ENCODE
+from waypost import limits
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
 from waypost.model.record import AgentRecord, Binding
@@ -250,8 +251,8 @@ def test_a_connection_is_read_under_each_of_its_names(data: JsonObject) -> None:
 
 
 def test_a_name_that_is_longer_than_the_record_holds_is_cut_there_and_reported() -> None:
-    source = source_with(name="n" * 2000, description="Plans. " * 1000)
+    source = source_with(name="n" * 2000, description="Plans. " * limits.DESCRIPTION_CHARS)
     decoded = OASF.decode(source, DECODE)
-    assert (len(decoded.record.name), decoded.record.id[:2]) == (128, "h-")
+    assert (len(decoded.record.name), decoded.record.id[:2]) == (limits.NAME_CHARS, "h-")
     assert [loss.path for loss in decoded.losses] == ["$.name", "$.description"]
     assert OASF.encode(decoded.record, ENCODE).document == source
