@@ -156,6 +156,16 @@ def test_an_artifact_that_was_not_fetched_is_an_unresolved_binding(kind: str, pr
     assert binding.extra == {"unresolved": True}
 
 
+def test_the_document_that_an_entry_names_is_no_endpoint_in_other_formats() -> None:
+    card = decode(entry_with(type="application/a2a-agent-card+json"))
+    (interface,) = A2A.encode(card, ENCODE).document["supportedInterfaces"]
+    assert (interface["protocolBinding"], interface["protocolVersion"]) == ("urn:waypost:binding:a2a", "0.0")
+    server = decode(entry_with(type="application/mcp-server-card+json"))
+    assert "remotes" not in MCP.encode(server, ENCODE).document
+    for record, codec in ((card, A2A), (server, MCP)):
+        assert codec.decode(codec.encode(record, ENCODE).document, DECODE).record == record
+
+
 @pytest.mark.parametrize(
     ("kind", "data", "protocol"),
     [

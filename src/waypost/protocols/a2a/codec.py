@@ -381,14 +381,14 @@ def _write(record: AgentRecord) -> JsonObject:
     return card | write_auth(record.auth)
 
 
-def _write_binding(protocol: str) -> JsonObject:
-    if protocol in _BINDINGS:
+def _write_binding(protocol: str, *, is_link: bool = False) -> JsonObject:
+    if protocol in _BINDINGS and not is_link:
         return {"protocolBinding": _BINDINGS[protocol], "protocolVersion": PROTOCOL_VERSION}
     return {"protocolBinding": f"{_FOREIGN_BINDING}{protocol}", "protocolVersion": NO_VERSION}
 
 
 def _write_interface(binding: Binding) -> JsonObject:
-    interface = {"url": binding.endpoint, **_write_binding(binding.protocol)}
+    interface = {"url": binding.endpoint, **_write_binding(binding.protocol, is_link=binding.is_link)}
     rest = binding.extra.get(_RESIDUE)
     restored = interface | (rest if isinstance(rest, dict) else {}) | {"url": binding.endpoint}
     try:

@@ -360,7 +360,9 @@ def _write(record: AgentRecord, host: str) -> JsonObject:
     version = record.version or ""
     server["version"] = version if version.strip() and not _RANGE.search(version) else _DEFAULT_VERSION
     packages = [_write_package(binding) for binding in record.bindings if binding.protocol == _PACKAGE]
-    remotes = [_write_remote(binding) for binding in record.bindings if binding.protocol == _REMOTE]
+    remotes = [
+        _write_remote(binding) for binding in record.bindings if binding.protocol == _REMOTE and not binding.is_link
+    ]
     return server | ({"packages": packages} if packages else {}) | ({"remotes": remotes} if remotes else {})
 
 
