@@ -21,7 +21,7 @@ from waypost.protocols.a2a.codec import A2A, read_a2a_document
 from waypost.protocols.adp.codec import ADP
 from waypost.protocols.agent_framework.codec import AF
 from waypost.protocols.announce.codec import ANNOUNCE
-from waypost.protocols.ard.codec import ArdCodec, bare_type, check_catalog_version
+from waypost.protocols.ard.codec import CATALOG_TYPE, ArdCodec, bare_type, check_catalog_version
 from waypost.protocols.codec import Codec, DecodeContext, Decoded
 from waypost.protocols.foreign_formats import find_foreign_format
 from waypost.protocols.mcp.codec import MCP, read_mcp_document
@@ -354,8 +354,9 @@ _COLLECTIONS = (
 )
 
 
-def unpack_documents(content: bytes) -> list[bytes] | None:
-    """Return the documents of a collection, byte for byte; None for a single document.
+def unpack_documents(content: bytes, catalogs: int = 1) -> list[bytes] | None:
+    """Return the documents of a collection, byte for byte; None for a single document. With more than one of `catalogs`, a
+    catalog inside a catalog is unpacked as well, down to that depth (ARD-8).
 
     Raises msgspec.DecodeError if the content is not JSON, InvalidDocument for a catalog of an unknown version.
     """
@@ -376,10 +377,31 @@ def unpack_documents(content: bytes) -> list[bytes] | None:
             if "specVersion" in members:
                 check_catalog_version(msgspec.json.decode(members["specVersion"]))
             try:
-                return _split_array(bytes(members[name]))
+                documents = _split_array(bytes(members[name]))
             except msgspec.ValidationError:
                 return None
+            return [inner for item in documents for inner in _unpack_catalog(item, catalogs)]
     return None
+
+
+class _NestedCatalog(msgspec.Struct):
+    type: str | None = None
+    mediaType: str | None = None  # noqa: N815 - the name in the catalog
+    data: msgspec.Raw = msgspec.Raw(b"null")
+
+
+def _unpack_catalog(document: bytes, catalogs: int) -> list[bytes]:
+    """Return the entries of an entry that is itself a catalog; the document alone if it is none, or at the last level."""
+    try:
+        entry = msgspec.json.decode(document, type=_NestedCatalog)
+    except msgspec.ValidationError:
+        return [document]
+    if catalogs < 2 or bare_type(entry.type or entry.mediaType or "") != CATALOG_TYPE:
+        return [document]
+    try:
+        return unpack_documents(bytes(entry.data), catalogs - 1) or [document]
+    except InvalidDocument:  # of an unknown version
+        return [document]
 
 
 def _split_array(content: bytes) -> list[bytes]:

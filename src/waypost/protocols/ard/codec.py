@@ -212,7 +212,7 @@ _PROFILE_TYPE: Final = "application/agent-metadata+json"
 # The dialect of the document that a written entry points at, by its media type.
 INLINE_DIALECTS: Final = {A2A_TYPE: "a2a", _MCP_TYPE: "mcp", _PROFILE_TYPE: "profile"}
 
-_CATALOG_TYPE: Final = "application/ai-catalog+json"
+CATALOG_TYPE: Final = "application/ai-catalog+json"
 
 _TYPE_CHARS: Final = 255
 
@@ -226,7 +226,7 @@ _PROTOCOLS: Final = {
     _MCP_TYPE: "mcp",
     "application/ai-registry": "ard-registry",
     "application/ai-registry+json": "ard-registry",
-    _CATALOG_TYPE: "ai-catalog",
+    CATALOG_TYPE: "ai-catalog",
 }
 
 _BOUNDS: Final = {"displayName": limits.NAME_CHARS, "description": limits.DESCRIPTION_CHARS}
@@ -310,7 +310,7 @@ class ArdCodec(Codec):
         return bindings or (Binding(protocol="artifact", endpoint=identifier, media_types=(media_type,)),)
 
     def _embedded_bindings(self, media_type: str, data: JsonObject) -> tuple[Binding, ...]:
-        if bare_type(media_type) == _CATALOG_TYPE:
+        if bare_type(media_type) == CATALOG_TYPE:
             return tuple(_linked_bindings(data, limits.ARD_NESTED_CATALOGS))[: limits.BINDINGS]
         try:
             embedded = self._read_embedded(media_type, data)
@@ -337,7 +337,7 @@ def _linked_bindings(catalog: JsonObject, depth: int) -> Iterator[Binding]:
         if isinstance(url, str) and 0 < len(url) <= limits.ENDPOINT_CHARS and url.isprintable() and " " not in url:
             protocol = _PROTOCOLS.get(bare_type(media_type), "artifact")
             yield Binding(protocol=protocol, endpoint=url, media_types=(media_type,), extra={"unresolved": True})
-        elif isinstance(entry.get("data"), dict) and bare_type(media_type) == _CATALOG_TYPE and depth > 1:
+        elif isinstance(entry.get("data"), dict) and bare_type(media_type) == CATALOG_TYPE and depth > 1:
             yield from _linked_bindings(entry["data"], depth - 1)
 
 
