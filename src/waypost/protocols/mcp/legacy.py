@@ -17,8 +17,7 @@ OFFICIAL = "io.modelcontextprotocol.registry/official"
 _PUBLISHER = "io.modelcontextprotocol.registry/publisher-provided"
 _X_OFFICIAL = "x-io.modelcontextprotocol.registry"
 _X_PUBLISHER = "x-publisher"
-_STREAMABLE = "streamable-http"
-_TRANSPORTS = {"streamable": _STREAMABLE, "streamable_http": _STREAMABLE}  # of remotes, before 2025-09
+_TRANSPORTS = {"streamable": "streamable-http"}  # of remotes, before 2025-09
 _REGISTRY_TYPES = {"docker": "oci", "docker-hub": "oci", "github-releases": "mcpb"}  # before 2025-09
 _SHA_256 = "sha-256"
 
