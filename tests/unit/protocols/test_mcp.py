@@ -257,6 +257,11 @@ def test_any_id_gives_a_name_that_the_registry_takes(agent_id: str) -> None:
     assert len(name) <= 200
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "[2001:db8::1]"])
+def test_a_service_at_an_address_mints_names_of_localhost(host: str) -> None:
+    assert server_name("weather", host) == "localhost/weather"
+
+
 def test_two_ids_never_share_a_minted_name() -> None:
     ids = ["https://h.example/a/b", "https://h.example/a-b", "https://h.example/a_b", "agent:h.example", "h.example"]
     assert len({server_name(agent_id, "localhost") for agent_id in ids}) == len(ids)

@@ -402,6 +402,8 @@ def server_name(agent_id: str, host: str) -> str:
         return registered
     domain = domain_of(agent_id)
     publisher = domain if domain and re.fullmatch(r"[a-z0-9.-]+", domain) else host
+    if re.fullmatch(r"[0-9.]+|\[?[0-9a-f.]*:[0-9a-f:.]*\]?", publisher):
+        publisher = "localhost"  # an address has no reverse-DNS name
     space = ".".join(reversed(re.sub(r"[^a-zA-Z0-9.-]", "-", publisher).split("."))) or "localhost"
     rest = agent_id.partition(publisher)[2] if domain == publisher else agent_id
     local = re.sub(r"[^a-zA-Z0-9._-]+", "-", rest).strip("-")
