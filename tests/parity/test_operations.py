@@ -140,8 +140,10 @@ async def test_every_route_has_a_row_and_every_row_a_route(tmp_path: Path) -> No
             "/.well-known/agent-card.json",
             "/.well-known/agent-card",
             "/a2a",  # POST: searches the public agents
+            "/a2a/.well-known/agent-card.json",  # the service itself
             "/a2a/{id}/.well-known/agent-card.json",
             "/.well-known/ai-catalog.json",
+            "/ard/",  # what the catalog says of the registry
             "/v0.1/servers",  # the MCP registry API
             "/v0.1/servers/{name}/versions",
             "/v0.1/servers/{name}/versions/{version}",

@@ -54,6 +54,29 @@ A2A_0_2: Final[JsonObject] = {
     "authentication": {"schemes": ["Bearer"]},
     "skills": [{"id": "s", "name": "S", "description": "", "tags": [], "input_modes": ["text"]}],
 }
+A2A_0_1: Final[JsonObject] = {
+    "name": "Exchange",
+    "description": None,
+    "url": "http://exchange.example:10000/",
+    "provider": None,
+    "version": "1.0.0",
+    "documentationUrl": None,
+    "capabilities": {"streaming": True, "pushNotifications": None, "stateTransitionHistory": False},
+    "authentication": {"schemes": ["apiKey", "OAuth2", "Basic"], "credentials": None},
+    "defaultInputModes": ["text"],
+    "defaultOutputModes": ["text"],
+    "skills": [
+        {
+            "id": "convert",
+            "name": "Convert currencies",
+            "description": None,
+            "tags": None,
+            "examples": None,
+            "inputModes": None,
+            "outputModes": None,
+        }
+    ],
+}
 A2A_SNAKE: Final[JsonObject] = {
     "name": "Snake",
     "description": "A card of 1.0 as protobuf prints it with its own names.",
@@ -64,7 +87,17 @@ A2A_SNAKE: Final[JsonObject] = {
     "capabilities": {"extended_agent_card": True},
     "default_input_modes": ["text/plain"],
     "skills": [{"id": "s", "name": "S", "description": "Slides.", "output_modes": ["text/plain"]}],
-    "security_schemes": {"key": {"apiKeySecurityScheme": {"location": "header", "name": "X-Key"}}},
+    "security_schemes": {
+        "key": {"api_key_security_scheme": {"location": "header", "name": "X-Key"}},
+        "login": {
+            "oauth2_security_scheme": {
+                "flows": {
+                    "client_credentials": {"token_url": "https://id.example/token", "scopes": {"token_url": "Tokens."}}
+                },
+                "oauth2_metadata_url": "https://id.example/metadata",
+            }
+        },
+    },
     "security_requirements": [{"schemes": {"key": ["read"]}}],
 }
 
@@ -92,6 +125,47 @@ MCP_2025_07: Final[JsonObject] = {
             "headers": [{"name": "X-Key", "is_required": True, "is_secret": True}],
         }
     ],
+}
+MCP_2025_08: Final[JsonObject] = {
+    "server": {
+        "name": "com.example/harbour",
+        "description": "Looks up berths.",
+        "version_detail": {"version": "3.1.0"},
+        "packages": [
+            {
+                "package_type": "docker",
+                "registry_name": "docker-hub",
+                "identifier": "example/harbour",
+                "version": "3.1.0",
+                "runtime_arguments": [
+                    {
+                        "type": "named",
+                        "name": "--mount",
+                        "value": "type=bind,src={source_path},dst=/data",
+                        "is_repeated": True,
+                        "variables": {"source_path": {"format": "filepath", "is_required": True}},
+                    }
+                ],
+            },
+            {
+                "package_type": "mcpb",
+                "registry_name": "github-releases",
+                "identifier": "https://example.com/releases/harbour.mcpb",
+                "version": "3.1.0",
+                "file_hashes": {"sha-256": "ab" * 32},
+            },
+            {"package_type": "dotnet", "registry": "nuget", "identifier": "Example.Harbour", "version": "3.1.0"},
+        ],
+        "remotes": [{"transport_type": "streamable", "url": "https://harbour.example.com/mcp"}],
+    },
+    "x-publisher": {"tool": "ci", "build": {"number": 7}},
+    "x-io.modelcontextprotocol.registry": {
+        "id": "0",
+        "published_at": "2025-08-20T10:00:00Z",
+        "updated_at": "2025-08-21T10:00:00Z",
+        "is_latest": True,
+        "release_date": "2025-08-20T10:00:00Z",
+    },
 }
 MCP_LISTED: Final[JsonObject] = {
     "server": {
@@ -138,6 +212,40 @@ OASF_0_3: Final[JsonObject] = {
     "skills": [{"category_name": "Natural Language Processing", "class_name": "Text Completion", "class_uid": 10201}],
     "locators": [{"type": "source_code", "url": "https://git.example.com/x", "digest": "sha256:0"}],
     "extensions": [{"name": "schema.oasf.agntcy.org/features", "version": "v0.3.1", "data": {}}],
+}
+
+OASF_0_7: Final[JsonObject] = {
+    "name": "org.example/pilot",
+    "version": "v0.7.0",
+    "schema_version": "0.7.0",
+    "description": "Guides ships into the harbour.",
+    "authors": ["Example"],
+    "created_at": "2025-08-01T00:00:00Z",
+    "skills": [{"name": "natural_language_processing/text_completion", "id": 10201}],
+    "locators": [{"type": "docker_image", "url": "https://registry.example.com/pilot"}],
+    "modules": [
+        {
+            "name": "runtime/mcp",
+            "data": {
+                "servers": [
+                    {"name": "charts", "type": "http", "url": "https://charts.example.com/mcp"},
+                    {"name": "local", "type": "local", "command": "charts"},
+                ]
+            },
+        }
+    ],
+}
+OASF_0_3_A2A: Final[JsonObject] = {
+    **{name: value for name, value in OASF_0_7.items() if name != "modules"},
+    "schema_version": "v0.3.1",
+    "locators": [{"type": "docker-image", "url": "https://registry.example.com/pilot"}],
+    "extensions": [
+        {
+            "name": "oasf.agntcy.org/features/runtime/a2a",
+            "version": "v0.0.0",
+            "data": {**A2A_0_2, "url": "https://pilot.example.com/a2a"},
+        }
+    ],
 }
 
 RTFS_E: Final[JsonObject] = {
@@ -230,8 +338,8 @@ OLDER: Final[dict[str, tuple[JsonObject, ...]]] = {
     "rtfs": (RTFS_E, RTFS_ENVELOPE),
     "announce": (ANNOUNCE_1_1,),
     "adp": (ADP_01,),
-    "a2a": (A2A_0_3, A2A_0_2, A2A_SNAKE),
+    "a2a": (A2A_0_3, A2A_0_2, A2A_0_1, A2A_SNAKE),
     "ard": (ARD_AIC,),
-    "mcp": (MCP_2025_07, MCP_LISTED),
-    "oasf": (OASF_0_3,),
+    "mcp": (MCP_2025_07, MCP_2025_08, MCP_LISTED),
+    "oasf": (OASF_0_3, OASF_0_3_A2A, OASF_0_7),
 }

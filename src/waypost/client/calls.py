@@ -172,6 +172,8 @@ def choose_target(agent: Agent, policy: BindingPolicy, trust: str | None) -> Cal
 def _reason_not_callable(binding: Mapping[str, Any]) -> str | None:
     protocol, endpoint = str(binding.get("protocol", "")), str(binding.get("endpoint", ""))
     residue = binding.get(_MCP_RESIDUE)
+    if binding.get("unresolved") is True:
+        return "only a link to its document is known: register the document itself"
     if protocol == "mcp" and isinstance(residue, dict) and residue.get("type") == "sse":
         return "its transport (HTTP+SSE of 2024) is outdated"
     if protocol in ("a2a+grpc", "grpc"):

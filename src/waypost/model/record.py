@@ -30,6 +30,12 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     priority: int | None = None
     extra: dict[str, Any] = msgspec.field(default_factory=dict)
 
+    @property
+    def is_link(self) -> bool:
+        """Whether the endpoint is a document of the agent, like the one that an entry of a catalog names, and not a place
+        that answers the protocol."""
+        return self.extra.get("unresolved") is True
+
 
 class Example(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A concrete task the agent can do (Table 3)."""

@@ -238,7 +238,7 @@ _MERGED_MEMBERS = ("bindings", "tags", "examples", "auth", "constraints", "statu
 
 def is_link(record: AgentRecord) -> bool:
     """Return whether a record only links to a document of the agent, like an entry of a catalog."""
-    return bool(record.bindings) and all(binding.extra.get("unresolved") is True for binding in record.bindings)
+    return bool(record.bindings) and all(binding.is_link for binding in record.bindings)
 
 
 def merge_sources(newest_first: Iterable[AgentRecord]) -> AgentRecord:

@@ -349,6 +349,21 @@ def truncate_text(text: str, max_chars: int) -> str:
     return (head[:cut] if cut > max_chars // 2 else head).rstrip() + "…"
 
 
+def need_cut_text(document: Mapping[str, Any], name: str, path: str = "$", *, most: int) -> str:
+    """Return the string member `name`, cut to `most` characters. Formats without a bound of their own may have more than
+    the record holds; `cut_losses` reports it."""
+    return truncate_text(need_text(document, name, path, most=limits.DOCUMENT_BYTES), most)
+
+
+def cut_losses(document: Mapping[str, Any], bounds: Mapping[str, int]) -> tuple[MappingLoss, ...]:
+    """Return a loss for each top-level text that is longer than its bound."""
+    return tuple(
+        MappingLoss(member("$", name), f"{len(text)} characters; the record has the first {most}.")
+        for name, most in bounds.items()
+        if isinstance(text := document.get(name), str) and len(text) > most
+    )
+
+
 def need_endpoint(item: Mapping[str, Any], name: str, path: str) -> str:
     return check_endpoint(need_text(item, name, path, most=limits.ENDPOINT_CHARS, what="URL"), member(path, name))
 

@@ -21,8 +21,9 @@ from waypost.protocols.a2a.codec import A2A, read_a2a_document
 from waypost.protocols.adp.codec import ADP
 from waypost.protocols.agent_framework.codec import AF
 from waypost.protocols.announce.codec import ANNOUNCE
-from waypost.protocols.ard.codec import ArdCodec, check_catalog_version
+from waypost.protocols.ard.codec import CATALOG_TYPE, ArdCodec, bare_type, check_catalog_version
 from waypost.protocols.codec import Codec, DecodeContext, Decoded
+from waypost.protocols.foreign_formats import find_foreign_format
 from waypost.protocols.mcp.codec import MCP, read_mcp_document
 from waypost.protocols.oasf.codec import OasfCodec
 from waypost.protocols.profile.codec import PROFILE
@@ -49,9 +50,9 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_embedded(media_type: str, document: JsonObject) -> AgentRecord | None:
     """Read a document that another one embeds under a media type; None if no dialect has that type."""
-    bare_type = media_type.partition(";")[0].strip().lower()
+    bare = bare_type(media_type)
     for dialect in DIALECTS.values():
-        if bare_type in dialect.media_types and dialect.read is not None:
+        if bare in dialect.media_types and dialect.read is not None:
             return dialect.read(document)
     return None
 
@@ -231,6 +232,13 @@ def _example_value(codec: Codec, member: str) -> Any:
 
 
 def _not_recognised(document: Mapping[str, Any]) -> UnknownDialect:
+    foreign = find_foreign_format(document)
+    if foreign is not None:
+        return UnknownDialect(
+            f"This is {foreign.title}, which is not read. The closest format is {DIALECTS[foreign.dialect].title}.",
+            path="$",
+            hint=foreign.hint,
+        )
     nearest = find_nearest_dialect(document)
     if nearest is None:
         return UnknownDialect(
@@ -346,8 +354,9 @@ _COLLECTIONS = (
 )
 
 
-def unpack_documents(content: bytes) -> list[bytes] | None:
-    """Return the documents of a collection, byte for byte; None for a single document.
+def unpack_documents(content: bytes, catalogs: int = 1) -> list[bytes] | None:
+    """Return the documents of a collection, byte for byte; None for a single document. With more than one of `catalogs`, a
+    catalog inside a catalog is unpacked as well, down to that depth (ARD-8).
 
     Raises msgspec.DecodeError if the content is not JSON, InvalidDocument for a catalog of an unknown version.
     """
@@ -368,10 +377,31 @@ def unpack_documents(content: bytes) -> list[bytes] | None:
             if "specVersion" in members:
                 check_catalog_version(msgspec.json.decode(members["specVersion"]))
             try:
-                return _split_array(bytes(members[name]))
+                documents = _split_array(bytes(members[name]))
             except msgspec.ValidationError:
                 return None
+            return [inner for item in documents for inner in _unpack_catalog(item, catalogs)]
     return None
+
+
+class _NestedCatalog(msgspec.Struct):
+    type: str | None = None
+    mediaType: str | None = None  # noqa: N815 - the name in the catalog
+    data: msgspec.Raw = msgspec.Raw(b"null")
+
+
+def _unpack_catalog(document: bytes, catalogs: int) -> list[bytes]:
+    """Return the entries of an entry that is itself a catalog; the document alone if it is none, or at the last level."""
+    try:
+        entry = msgspec.json.decode(document, type=_NestedCatalog)
+    except msgspec.ValidationError:
+        return [document]
+    if catalogs < 2 or bare_type(entry.type or entry.mediaType or "") != CATALOG_TYPE:
+        return [document]
+    try:
+        return unpack_documents(bytes(entry.data), catalogs - 1) or [document]
+    except InvalidDocument:  # of an unknown version
+        return [document]
 
 
 def _split_array(content: bytes) -> list[bytes]:

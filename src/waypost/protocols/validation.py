@@ -18,6 +18,7 @@ from waypost.model.json import JsonObject, parse_object
 from waypost.model.record import MappingLoss
 from waypost.protocols.codec import Codec, DecodeContext, Decoded
 from waypost.protocols.dialects import DIALECTS, decode_document, detect_dialect, find_nearest_dialect, get_codec
+from waypost.protocols.foreign_formats import find_foreign_format
 
 _STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[\"((?:[^\"\\]|\\.)*)\"\]")
 
@@ -85,6 +86,9 @@ def _report_problems(
         name = dialect or detect_dialect(document)
         missing: tuple[str, ...] = ()
     except UnknownDialect:
+        foreign = find_foreign_format(document)
+        if foreign is not None:
+            return _report(foreign.dialect, problems=[_problem(error)])
         nearest = find_nearest_dialect(document)
         if nearest is None:
             return _report(None, problems=[_problem(error)])

@@ -86,7 +86,7 @@ def _documents(fetched: FetchResponse) -> list[bytes]:
     if is_sexpr_text(fetched.body):
         return [fetched.body]
     try:
-        packed = unpack_documents(fetched.body)
+        packed = unpack_documents(fetched.body, limits.ARD_NESTED_CATALOGS)
     except (msgspec.DecodeError, RecursionError):
         raise FetchFailed(
             "The response is not a document of any dialect.",

@@ -24,7 +24,7 @@ from waypost.registry.audit_trail import audit_entry_by
 from waypost.registry.ownership import decide_ownership
 from waypost.registry.ports import Decision, RegistrationChange, Rule, StoreState
 from waypost.registry.publication import Publication
-from waypost.registry.write_rules import content_etag, find_tombstone, make_source, withdrawal
+from waypost.registry.write_rules import content_etag, find_other_release, find_tombstone, make_source, withdrawal
 
 PEER_VIA = "peer"
 ALIAS = "alias"  # the outcome for a copy of an agent that is here under another id
@@ -77,7 +77,7 @@ def _check_authority(copy: MirroredRecord, current: Registration, *, is_other_id
         if _is_same_agent(copy, current):
             return
         raise OwnerConflict("Another agent has a name of this one.", path="$.id", details=_OTHER_COPY)
-    if federation.is_older_than(held):
+    if _is_superseded(copy, current):
         raise _stale()
     if federation.service_id == held.service_id:
         if federation.peer != held.peer and held.is_direct and not federation.is_direct:
@@ -166,6 +166,18 @@ def remove_alias(name: str, *, now: float) -> Rule:
         return Decision(outcome="updated", change=_renamed(current, aliases, now))
 
     return decide
+
+
+def _is_superseded(copy: MirroredRecord, current: Registration) -> bool:
+    """Whether the held copy is newer. Of several versions that an MCP registry lists, the times do not tell which is current,
+    unless it called one the latest and now another."""
+    if current.federation is not None and copy.federation.service_id == current.federation.service_id:
+        for publication in copy.publications:
+            release = publication.decoded.release
+            held = find_other_release(publication.decoded, current.source(publication.dialect))
+            if release is not None and held is not None and not (release.is_latest and held.is_latest):
+                return release.is_superseded_by(held)
+    return current.federation is not None and copy.federation.is_older_than(current.federation)
 
 
 def _authority(federation: Federation, verdicts: Sequence[Verdict]) -> int:

@@ -64,7 +64,7 @@ def home_of(domain: str, documents: Iterable[LinkageDocument]) -> DomainHome:
         normalize_url(binding.endpoint)
         for each in document
         for binding in each.record.bindings
-        if not binding.extra.get("unresolved") and host_of(binding.endpoint) == domain
+        if not binding.is_link and host_of(binding.endpoint) == domain
     }
     ids = {name for each in document for name in each.names if domain_of(name) == domain}
     own = {url for url in fetched if host_of(url) == domain}

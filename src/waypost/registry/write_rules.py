@@ -324,7 +324,7 @@ def _update(
     )
     if previous is not None and is_unchanged and _is_same_document(publication.document, previous):
         return _renew(current, now, publication.ttl_seconds or decoded.ttl_seconds, publication.dialect)
-    registered = _find_other_release(decoded, previous)
+    registered = find_other_release(decoded, previous)
     if decoded.release is not None and registered is not None:  # times of several versions do not tell which is current
         if decoded.release.is_superseded_by(registered):
             return Decision(outcome="unchanged", registration=current)
@@ -361,7 +361,7 @@ def _update(
     return msgspec.structs.replace(decision, notes={pending_note_name(current.id): None})
 
 
-def _find_other_release(decoded: Decoded, previous: SourceDocument | None) -> Release | None:
+def find_other_release(decoded: Decoded, previous: SourceDocument | None) -> Release | None:
     """The registered version of an agent of whose versions a registry lists several, if it is not the one that came."""
     if decoded.release is None or previous is None:
         return None

@@ -175,6 +175,16 @@ class WellKnownApi:
             ),
             Route(
                 method="GET",
+                path="/a2a/.well-known/agent-card.json",
+                operation="document",
+                handler=self.a2a_of_service,
+                summary="A2A card of the service, for clients that are given the URL of its interface, /a2a",
+                parameters=(_CARD_VERSION,),
+                answers={200: _TYPED_CARD_BODY},
+                open=True,
+            ),
+            Route(
+                method="GET",
                 path="/a2a/{id}/.well-known/agent-card.json",
                 operation="document",
                 handler=self.a2a_of_agent,
@@ -291,19 +301,16 @@ class WellKnownApi:
         rendering = self._renderer.render_form(registration, "a2a", form or _BOTH_FORMS, now)
         return _rendered_response(call, rendering, registration)
 
+    async def a2a_of_service(self, call: RequestContext) -> AnyResponse:
+        return _typed_card_response(call, self._service_card(_read_card_form(call.request)))
+
     async def a2a_of_agent(self, call: RequestContext) -> AnyResponse:
-        """The card under the media type that catalogs name, or as plain JSON for clients that ask for nothing else."""
         form = _read_card_form(call.request) or _BOTH_FORMS
         if call.id in (self.service.id, slug(self.service.id)):
-            registration, rendering = self.service, self._service_card(form)
-        else:
-            registration = await self._get_public(call.id)
-            rendering = self._renderer.render_form(registration, "a2a", form, self._registry.clock.now())
-        media_type = choose_media_type(_CARD_TYPES, call.request.header(b"accept")) or _CARD_TYPES[0]
-        content_type = str(media_type).encode()
-        etag = rendering.etag if media_type == _CARD_TYPES[1] else f'{rendering.etag[:-1]}-card"'
-        headers = [(TRUST_HEADER, rendering.trust.encode()), (b"vary", b"Host, Accept")]
-        return _response(call, rendering.body, content_type, etag, rendering.changed_at, headers, is_public=True)
+            return _typed_card_response(call, self._service_card(form))
+        registration = await self._get_public(call.id)
+        now = self._registry.clock.now()
+        return _typed_card_response(call, self._renderer.render_form(registration, "a2a", form, now))
 
     async def _get_public(self, agent_id: str) -> Registration:
         registration = await self._registry.get(ANONYMOUS, agent_id)
@@ -381,6 +388,15 @@ def _read_card_form(request: Request) -> str | None:
             f"There is no form of A2A {version[:16]!r}.", path="v", hint=f"Use {' or '.join(_CARD_FORMS)}."
         )
     return None if version is None else _CARD_FORMS[version]
+
+
+def _typed_card_response(call: RequestContext, rendering: RenderedDocument) -> AnyResponse:
+    """A card under the media type that catalogs name, or as plain JSON for clients that ask for nothing else."""
+    media_type = choose_media_type(_CARD_TYPES, call.request.header(b"accept")) or _CARD_TYPES[0]
+    content_type = str(media_type).encode()
+    etag = rendering.etag if media_type == _CARD_TYPES[1] else f'{rendering.etag[:-1]}-card"'
+    headers = [(TRUST_HEADER, rendering.trust.encode()), (b"vary", b"Host, Accept")]
+    return _response(call, rendering.body, content_type, etag, rendering.changed_at, headers, is_public=True)
 
 
 def _rendered_response(call: RequestContext, rendering: RenderedDocument, registration: Registration) -> Response:

@@ -73,12 +73,17 @@ async def test_every_link_of_the_catalog_leads_anyone_to_the_named_document(tmp_
         anyone = bench.anonymous()
         entries = (await anyone.get("/.well-known/ai-catalog.json")).json()["entries"]
         own = [entry for entry in entries if entry.get("url", "").startswith(bench.application.base_url)]
-        links = [entry for entry in own if not entry["type"].startswith("application/ai-registry")]
-        assert len(links) > 1
-        for entry in links:
+        assert len(own) > 2
+        for entry in own:
             answer = await anyone.get(entry["url"])
             assert (answer.status_code, answer.headers["content-type"]) == (200, entry["type"])
-            assert answer.headers["vary"] == "Host, Accept"
+            assert (
+                await anyone.get(entry["url"], headers={"If-None-Match": answer.headers["etag"]})
+            ).status_code == 304
+            if entry["type"] == "application/ai-registry+json":
+                assert answer.json()["metadata"]["search"] == f"{entry['url']}search"
+            else:
+                assert answer.headers["vary"] == "Host, Accept"
         for entry in entries:
             if "data" in entry:
                 _, _, decoded = decode_document(dump_json(entry["data"]), None, DecodeContext(now=bench.clock.now()))

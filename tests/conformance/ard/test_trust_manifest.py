@@ -104,6 +104,22 @@ def test_the_signature_covers_the_manifest_and_not_the_entry() -> None:
     assert (found.evidence["covers"], found.evidence["binds_entry"]) == ("manifest", False)
 
 
+@pytest.mark.req("ARD-18")
+@pytest.mark.parametrize(
+    ("identifier", "identity", "state"),
+    [
+        ("https://acme.com/agents/invoices", "did:web:acme.com", "not_checked"),
+        ("did:web:acme.com:agents:invoices", "spiffe://agents.acme.com/invoices", "not_checked"),
+        ("https://acme.com/agents/invoices", "did:web:evil.example", "failed"),
+        ("com.acme/invoices", "did:web:acme.com", "failed"),
+    ],
+)
+def test_the_publisher_of_an_identifier_of_another_form_is_the_domain_that_it_names(
+    identifier: str, identity: str, state: str
+) -> None:
+    assert verdict(entry({"identity": identity}, identifier=identifier)).state == state
+
+
 @pytest.mark.req("ARD-19")
 def test_a_manifest_that_is_not_the_signed_one_fails() -> None:
     signed = sign_manifest(MANIFEST, key_of())

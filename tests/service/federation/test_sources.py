@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -124,6 +125,36 @@ async def test_an_mcp_registry_is_read_page_by_page_at_the_latest_versions(tmp_p
             assert registration.record.version == f"1.{number % 3}.0"
         view = puller.view()
         assert (view.state, view.records, view.error) == ("current", 80, None)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(("1.9.0", "1.10.0", "1.2.0"))))
+async def test_of_versions_that_a_registry_does_not_rank_the_highest_is_held(
+    tmp_path: Path, order: tuple[str, ...]
+) -> None:
+    """Whichever was touched last, and also if the highest was known before the others."""
+    fake = McpFake(0)
+    for version, day in zip(order, (3, 1, 2), strict=True):
+        entry = _server(0, version, is_latest=False, at=f"2026-01-0{day}T00:00:00Z")
+        del entry["_meta"][OFFICIAL]["isLatest"]
+        fake.entries.append(entry)
+    async with follower(tmp_path, FakeSite(fake.answer)) as (here, puller):
+        for _ in range(2):
+            await pull(puller)
+            puller.restart_snapshot()
+            (found,) = await here.registry.registrations([entry.id for entry in here.registry.entries])
+            assert found.record.version == "1.10.0"
+
+
+async def test_a_registry_may_call_a_lower_version_the_latest_later(tmp_path: Path) -> None:
+    fake = McpFake(0)
+    fake.entries.append(_server(0, "2.0.0", is_latest=True, at="2026-01-01T00:00:00Z"))
+    async with follower(tmp_path, FakeSite(fake.answer)) as (here, puller):
+        await pull(puller)
+        fake.entries[0]["_meta"][OFFICIAL]["isLatest"] = False
+        fake.entries.append(_server(0, "1.9.0", is_latest=True, at="2026-05-28T20:26:30Z"))
+        await pull(puller)
+        (found,) = await here.registry.registrations([entry.id for entry in here.registry.entries])
+        assert found.record.version == "1.9.0"
 
 
 async def test_later_readings_ask_for_changes_only(tmp_path: Path) -> None:

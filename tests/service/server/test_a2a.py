@@ -208,6 +208,15 @@ async def test_a_hidden_agent_is_answered_as_an_unknown_one(tmp_path: Path, visi
             assert json.dumps(bodies[0]).replace("hidden", "absent") == json.dumps(bodies[1])
 
 
+async def test_the_url_of_the_service_s_interface_is_a_base_url_for_its_card(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        anyone = bench.anonymous()
+        for form in ("", "?v=1.0", "?v=0.3"):
+            card = await anyone.get(f"/a2a/.well-known/agent-card.json{form}")
+            assert card.headers["content-type"] == "application/a2a-agent-card+json"
+            assert card.json() == (await anyone.get(f"/.well-known/agent-card.json{form}")).json()
+
+
 async def test_an_unknown_version_or_path_is_refused(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await register(bench, profile("seen"))

@@ -185,3 +185,11 @@ async def test_labels_name_the_protocols_that_the_agent_itself_speaks(
         for words in sorted(found)
     ]
     assert shown == labels
+
+
+async def test_the_host_of_a_document_that_a_catalog_names_speaks_no_protocol(bench: Bench) -> None:
+    link = {"protocol": "a2a", "endpoint": "https://cards.example/desk.json", "unresolved": True}
+    await bench.admin().post("/api/v1/agents", json=profile("urn:agent:desk", name="Desk", bindings=[link]))
+    (svcb,) = _data(await _zone(bench), DESK, "SVCB")
+    assert svcb.split()[1] == f"{DESK}."
+    assert 'alpn="https,' in svcb

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from support.older_documents import A2A_0_2, A2A_0_3, A2A_SNAKE
+from support.older_documents import A2A_0_1, A2A_0_2, A2A_0_3, A2A_SNAKE
 from support.records import DECODE, ENCODE, NOW
 from waypost import limits
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
 from waypost.model.record import AgentRecord, Binding, Example
 from waypost.protocols.a2a.codec import A2A, EXTENSION
-from waypost.protocols.a2a.legacy import downgrade_card, to_current_form, to_older_form, upgrade_card
+from waypost.protocols.a2a.legacy import downgrade_card, to_both_forms, to_current_form, to_older_form, upgrade_card
 from waypost.protocols.codec import DecodeContext
 
 FULL, SMALLEST = A2A.examples()
@@ -179,7 +179,110 @@ def test_a_card_of_0_2_in_snake_case_is_read() -> None:
     assert written["capabilities"] == {"pushNotifications": True}
     assert written["skills"][0]["inputModes"] == ["text"]
     assert written["supportedInterfaces"][0]["protocolVersion"] == "0.2"
-    assert written["authentication"] == {"schemes": ["Bearer"]}
+    assert written["securitySchemes"] == {"Bearer": {"httpAuthSecurityScheme": {"scheme": "bearer"}}}
+    assert "authentication" not in written
+
+
+def test_a_card_of_the_first_sdk_has_null_for_what_it_does_not_say() -> None:
+    record = decode(A2A_0_1)
+    assert record.description == "Exchange\nConvert currencies: Convert currencies"
+    assert record.tags == ("convert", "a2a")
+    assert record.auth == {
+        "schemes": [
+            {"id": "apiKey", "type": "apiKey", "in": "header", "name": "X-API-Key"},
+            {"id": "OAuth2", "type": "oauth2", "flows": {}},
+            {"id": "Basic", "type": "http", "scheme": "basic"},
+        ],
+        "required": True,
+    }
+    current = to_current_form(A2A_0_1, A2A.encode(record, ENCODE).document)
+    assert current["capabilities"] == {"streaming": True}
+    assert current["skills"] == [
+        {"id": "convert", "name": "Convert currencies", "description": "Convert currencies", "tags": ["convert"]}
+    ]
+    assert None not in current.values()
+    assert "authentication" not in current
+
+
+@pytest.mark.parametrize("name", ["public", "None", ""])
+def test_authentication_that_names_no_scheme_requires_nothing(name: str) -> None:
+    assert decode({**A2A_0_2, "authentication": {"schemes": [name]}}).auth is None
+
+
+def test_a_text_that_is_longer_than_the_record_holds_is_cut_there_and_reported() -> None:
+    card = card_with(name="n" * (limits.NAME_CHARS + 1), description="Plans. " * limits.DESCRIPTION_CHARS)
+    decoded = A2A.decode(card, DecodeContext(now=NOW))
+    assert (len(decoded.record.name), decoded.record.name[-1]) == (limits.NAME_CHARS, "…")
+    assert len(decoded.record.description) <= limits.DESCRIPTION_CHARS
+    assert decoded.record.description.endswith("Plans.…")
+    assert [loss.path for loss in decoded.losses] == ["$.name", "$.description"]
+    assert A2A.encode(decoded.record, ENCODE).document == card
+
+
+@pytest.mark.parametrize("binding", ["jsonrpc", "JsonRpc"])
+def test_a_binding_in_another_case_is_understood_and_kept(binding: str) -> None:
+    card = card_with(supportedInterfaces=[{"url": "https://h.example/", "protocolBinding": binding}])
+    record = decode(card)
+    assert record.bindings[0].protocol == "a2a+jsonrpc"
+    assert A2A.encode(record, ENCODE).document["supportedInterfaces"] == card["supportedInterfaces"]
+
+
+def test_a_path_for_a_url_is_of_the_host_that_served_the_card() -> None:
+    card = card_with(supportedInterfaces=[{"url": "/a2a", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}])
+    record = decode(card, source_url="https://h.example/.well-known/agent-card.json")
+    assert record.bindings[0].endpoint == "https://h.example/a2a"
+    older = {**A2A_0_3, "url": "/rpc", "additionalInterfaces": [{"url": "/grpc", "transport": "GRPC"}]}
+    assert [binding.endpoint for binding in decode(older, source_url="https://h.example/card").bindings] == [
+        "https://h.example/rpc",
+        "https://h.example/grpc",
+    ]
+    for sent, path in ((card, "$.supportedInterfaces[0].url"), (older, "$.url")):
+        with pytest.raises(InvalidDocument, match="has no host") as caught:
+            decode(sent)
+        assert caught.value.path == path
+
+
+def test_the_form_of_1_0_has_no_capability_of_0_3() -> None:
+    for received in (A2A_0_3, card_with(capabilities={"stateTransitionHistory": False, "streaming": True})):
+        written = A2A.encode(decode(received), ENCODE).document
+        assert "stateTransitionHistory" not in to_current_form(received, written)["capabilities"]
+        assert to_both_forms(received, written)["capabilities"]["stateTransitionHistory"] is False
+
+
+def test_a_scheme_of_0_3_with_several_flows_becomes_a_scheme_for_each() -> None:
+    token, login = {"tokenUrl": "https://t.example", "scopes": {}}, {"authorizationUrl": "https://a.example"}
+    flows = {"authorizationCode": login | token, "clientCredentials": token}
+    older = {
+        **A2A_0_3,
+        "securitySchemes": {"o": {"type": "oauth2", "flows": flows}, "key": A2A_0_3["securitySchemes"]["key"]},
+        "security": [{"o": ["read"], "key": []}],
+        "skills": [{**A2A_0_3["skills"][0], "security": [{"o": ["write"]}]}],
+    }
+    record = decode(older)
+    assert record.auth["schemes"][0]["flows"] == flows
+    written = A2A.encode(record, ENCODE).document
+    card = to_current_form(older, written)
+    assert [
+        list(card["securitySchemes"][name]["oauth2SecurityScheme"]["flows"]) for name in ("o", "o-clientCredentials")
+    ] == [
+        ["authorizationCode"],
+        ["clientCredentials"],
+    ]
+    assert card["securityRequirements"] == [
+        {"schemes": {"o": {"list": ["read"]}, "key": {"list": []}}},
+        {"schemes": {"o-clientCredentials": {"list": ["read"]}, "key": {"list": []}}},
+    ]
+    assert [list(item["schemes"]) for item in card["skills"][0]["securityRequirements"]] == [
+        ["o"],
+        ["o-clientCredentials"],
+    ]
+    assert decode(written).auth == record.auth
+
+
+def test_a_skill_that_is_written_has_a_tag() -> None:
+    card = A2A.encode(replace(decode(SMALLEST), tags=(), extra={}), ENCODE).document
+    assert card["skills"][0]["tags"] == [card["skills"][0]["id"]]
+    assert decode(card).tags == ()
 
 
 @pytest.mark.parametrize(
@@ -203,7 +306,15 @@ def test_a_card_of_1_0_in_snake_case_is_read() -> None:
     record = decode(A2A_SNAKE)
     assert [(b.protocol, b.endpoint) for b in record.bindings] == [("a2a+grpc", "https://snake.example/a2a")]
     assert record.auth["schemes"] == [
-        {"id": "key", "type": "apiKey", "in": "header", "name": "X-Key", "scopes": ["read"]}
+        {"id": "key", "type": "apiKey", "in": "header", "name": "X-Key", "scopes": ["read"]},
+        {
+            "id": "login",
+            "type": "oauth2",
+            "flows": {
+                "clientCredentials": {"tokenUrl": "https://id.example/token", "scopes": {"token_url": "Tokens."}}
+            },
+            "metadata_url": "https://id.example/metadata",
+        },
     ]
     assert A2A.encode(record, ENCODE).document["capabilities"] == {"extendedAgentCard": True}
 
@@ -391,6 +502,37 @@ def test_oauth_without_an_authorization_url_is_client_credentials(urls: JsonObje
     (written,) = scheme["oauth2SecurityScheme"]["flows"].items()
     assert written[0] == flow
     assert (written[1]["tokenUrl"], written[1]["scopes"]) == ("https://t.example", {"read": ""})
+
+
+@pytest.mark.parametrize(
+    ("scheme", "written"),
+    [
+        ({"type": "oauth2"}, {"oauth2SecurityScheme": {"flows": {}}}),
+        (
+            {"type": "oauth2", "authorization_url": "https://a.example"},
+            {"oauth2SecurityScheme": {"flows": {"implicit": {"authorizationUrl": "https://a.example", "scopes": {}}}}},
+        ),
+        (
+            {"type": "oauth2", "flows": {"authorizationCode": {"tokenUrl": "https://t.example"}, "x": 1}},
+            {"oauth2SecurityScheme": {"flows": {}}},
+        ),
+        (
+            {"type": "oauth2", "flows": {"password": {"tokenUrl": "https://t.example", "scopes": ["read"]}}},
+            {
+                "oauth2SecurityScheme": {
+                    "flows": {"password": {"tokenUrl": "https://t.example", "scopes": {"read": ""}}}
+                }
+            },
+        ),
+        ({"type": "apiKey", "in": "body"}, {"apiKeySecurityScheme": {"location": "header", "name": "X-API-Key"}}),
+        ({"type": "openIdConnect"}, None),
+    ],
+)
+def test_a_written_scheme_has_what_sdks_require(scheme: JsonObject, written: JsonObject | None) -> None:
+    auth = {"schemes": [scheme], "required": True}
+    card = A2A.encode(replace(decode(SMALLEST), auth=auth), ENCODE).document
+    assert card.get("securitySchemes") == (None if written is None else {scheme["type"]: written})
+    assert decode(card).auth == auth
 
 
 def test_a_card_is_written_in_the_form_of_0_3_and_read_back_as_the_same_agent() -> None:

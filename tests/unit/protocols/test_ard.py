@@ -12,11 +12,22 @@ from msgspec.structs import replace
 from support.older_documents import ARD_AIC
 from support.records import DECODE, ENCODE
 from support.schemas import catalog_schema
+from waypost import limits
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
 from waypost.model.record import AgentRecord, Binding, Example
 from waypost.protocols.a2a.codec import A2A
-from waypost.protocols.ard.codec import ID, MINTED, Urn, build_catalog, host_entry, mint_urn, parse_urn, registry_entry
+from waypost.protocols.ard.codec import (
+    ID,
+    MINTED,
+    Urn,
+    bare_type,
+    build_catalog,
+    host_entry,
+    mint_urn,
+    parse_urn,
+    registry_entry,
+)
 from waypost.protocols.codec import CARRY
 from waypost.protocols.dialects import ARD
 from waypost.protocols.mcp.codec import MCP
@@ -143,6 +154,16 @@ def test_an_artifact_that_was_not_fetched_is_an_unresolved_binding(kind: str, pr
     (binding,) = decode(entry_with(type=kind)).bindings
     assert (binding.protocol, binding.endpoint, binding.media_types) == (protocol, ASSISTANT["url"], (kind,))
     assert binding.extra == {"unresolved": True}
+
+
+def test_the_document_that_an_entry_names_is_no_endpoint_in_other_formats() -> None:
+    card = decode(entry_with(type="application/a2a-agent-card+json"))
+    (interface,) = A2A.encode(card, ENCODE).document["supportedInterfaces"]
+    assert (interface["protocolBinding"], interface["protocolVersion"]) == ("urn:waypost:binding:a2a", "0.0")
+    server = decode(entry_with(type="application/mcp-server-card+json"))
+    assert "remotes" not in MCP.encode(server, ENCODE).document
+    for record, codec in ((card, A2A), (server, MCP)):
+        assert codec.decode(codec.encode(record, ENCODE).document, DECODE).record == record
 
 
 @pytest.mark.parametrize(
@@ -371,3 +392,58 @@ def test_a_catalog_lists_an_odd_entry_in_the_form_that_its_schema_takes() -> Non
     assert listed["metadata"] == {"plain": 1}
     assert listed["trustManifest"] == ARD_AIC["trustManifest"]
     assert not {"mediaType", "version", "representativeQueries"} & set(listed)
+
+
+@pytest.mark.parametrize("media_type", ["application/mcp-server+json", "Application/MCP-Server+JSON; v=1"])
+def test_the_earlier_media_type_of_mcp_servers_is_understood(media_type: str) -> None:
+    entry = {
+        "identifier": "urn:air:example.com:mcp:weather",
+        "displayName": "Weather",
+        "type": media_type,
+        "url": "https://example.com/mcp.json",
+    }
+    assert decode(entry).bindings[0].protocol == "mcp"
+    inline = {**entry, "data": {"name": "com.example/w", "description": "d", "version": "1.0.0"}}
+    inline["data"]["remotes"] = [{"type": "sse", "url": "https://example.com/sse"}]
+    del inline["url"]
+    assert decode(inline).bindings[0].endpoint == "https://example.com/sse"
+    for kind in ("application/mcp-server+json", "application/mcp-server-card+json"):
+        assert bare_type(kind) == bare_type(media_type)
+
+
+def test_a_display_name_that_is_longer_than_the_record_holds_is_cut_there_and_reported() -> None:
+    entry = {
+        "identifier": "urn:air:example.com:agent:long",
+        "displayName": "n" * (limits.NAME_CHARS + 1),
+        "type": "application/a2a-agent-card+json",
+        "url": "https://example.com/card.json",
+    }
+    decoded = ARD.decode(entry, DECODE)
+    assert len(decoded.record.name) == limits.NAME_CHARS
+    assert [loss.path for loss in decoded.losses] == ["$.displayName"]
+    assert ARD.encode(decoded.record, ENCODE).document == entry
+
+
+@pytest.mark.parametrize(
+    ("transport", "expected"),
+    [
+        ({"type": "streamable-http", "endpoint": "https://example.com/mcp"}, ("mcp", "https://example.com/mcp")),
+        ({"type": "streamable-http", "endpoint": "/mcp"}, ("artifact", "urn:air:example.com:mcp:weather")),
+    ],
+)
+def test_an_inline_server_card_of_mcp_gives_the_endpoint_that_it_names(
+    transport: JsonObject, expected: tuple[str, str]
+) -> None:
+    entry = {
+        "identifier": "urn:air:example.com:mcp:weather",
+        "displayName": "Weather",
+        "type": "application/mcp-server-card+json",
+        "data": {
+            "version": "1.0",
+            "protocolVersion": "2025-06-18",
+            "serverInfo": {"name": "weather", "version": "latest"},
+            "transport": transport,
+        },
+    }
+    (binding,) = decode(entry).bindings
+    assert (binding.protocol, binding.endpoint) == expected

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from support.older_documents import MCP_2025_07, MCP_LISTED
+from support.older_documents import MCP_2025_07, MCP_2025_08, MCP_LISTED
 from support.records import DECODE, ENCODE, NOW
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
@@ -16,6 +16,7 @@ from waypost.model.record import AgentRecord, Binding
 from waypost.protocols.codec import DecodeContext
 from waypost.protocols.dialects import detect_dialect
 from waypost.protocols.mcp.codec import CARRY, MCP, SCHEMA_URL, find_package, server_name, to_purl
+from waypost.protocols.mcp.legacy import OFFICIAL
 
 WEATHER, SMALLEST, LISTED = MCP.examples()
 
@@ -109,6 +110,36 @@ def test_a_fault_inside_an_envelope_names_its_place_there() -> None:
         assert caught.value.path == path
 
 
+def test_the_envelope_of_august_2025_is_read_and_written_in_the_present_form() -> None:
+    decoded = MCP.decode(MCP_2025_08, DECODE)
+    assert decoded.release is not None
+    assert decoded.release.is_latest
+    assert [(binding.protocol, binding.endpoint) for binding in decoded.record.bindings] == [
+        ("mcp", "https://harbour.example.com/mcp"),
+        ("mcp-package", "pkg:oci/example/harbour@3.1.0"),
+        ("mcp-package", "https://example.com/releases/harbour.mcpb"),
+        ("mcp-package", "pkg:nuget/Example.Harbour@3.1.0"),
+    ]
+    assert decoded.record.constraints == {"package_sha256": ["ab" * 32]}
+    server = MCP.encode(decoded.record, ENCODE).document
+    assert server["remotes"] == [{"type": "streamable-http", "url": "https://harbour.example.com/mcp"}]
+    image, bundle, tool = server["packages"]
+    assert [part["registryType"] for part in server["packages"]] == ["oci", "mcpb", "nuget"]
+    assert image["runtimeArguments"][0]["variables"] == {"source_path": {"format": "filepath", "isRequired": True}}
+    assert (bundle["fileSha256"], bundle["transport"]) == ("ab" * 32, {"type": "stdio"})
+    assert not {"package_type", "file_hashes"} & (image.keys() | bundle.keys() | tool.keys())
+    assert server["_meta"]["io.modelcontextprotocol.registry/publisher-provided"] == MCP_2025_08["x-publisher"]
+    assert server["_meta"][OFFICIAL]["publishedAt"] == "2025-08-20T10:00:00Z"
+
+
+def test_the_first_registry_says_of_a_server_which_version_is_the_latest() -> None:
+    listed = {**MCP_2025_07, "version_detail": {"version": "0.9.1", "is_latest": True}}
+    release = MCP.decode(listed, DECODE).release
+    assert release is not None
+    assert release.is_latest
+    assert MCP.decode(MCP_2025_07, DECODE).release is None
+
+
 def test_the_snake_case_of_2025_is_read_and_written_in_the_present_form() -> None:
     decoded = MCP.decode(MCP_2025_07, DECODE)
     record = decoded.record
@@ -140,7 +171,8 @@ def test_the_snake_case_of_2025_is_read_and_written_in_the_present_form() -> Non
             "headers": [{"name": "X-Key", "isRequired": True, "isSecret": True}],
         }
     ]
-    assert server["version_detail"] == {"release_date": "2025-07-01T00:00:00Z"}
+    assert "version_detail" not in server
+    assert server["_meta"][OFFICIAL]["publishedAt"] == "2025-07-01T00:00:00Z"
     assert "status" not in server
 
 
@@ -223,6 +255,11 @@ def test_any_id_gives_a_name_that_the_registry_takes(agent_id: str) -> None:
     name = server_name(agent_id, "localhost")
     assert decode(server_with(name=name)).id == name
     assert len(name) <= 200
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "[2001:db8::1]"])
+def test_a_service_at_an_address_mints_names_of_localhost(host: str) -> None:
+    assert server_name("weather", host) == "localhost/weather"
 
 
 def test_two_ids_never_share_a_minted_name() -> None:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from support.older_documents import OASF_0_3_A2A, OASF_0_7
 from support.records import DECODE, ENCODE
+from waypost import limits
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
 from waypost.model.record import AgentRecord, Binding
@@ -221,3 +223,36 @@ def test_a_word_that_names_no_class_is_not_guessed() -> None:
         "",
         "/",
     )
+
+
+def test_endpoints_of_older_records_are_read() -> None:
+    assert [(binding.protocol, binding.endpoint) for binding in decode(OASF_0_7).bindings] == [
+        ("mcp", "https://charts.example.com/mcp"),
+        ("container_image", "https://registry.example.com/pilot"),
+    ]
+    assert [(binding.protocol, binding.endpoint) for binding in decode(OASF_0_3_A2A).bindings] == [
+        ("a2a+jsonrpc", "https://pilot.example.com/a2a"),
+        ("container_image", "https://registry.example.com/pilot"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"servers": {"charts": {"url": "https://charts.example.com/mcp"}}},
+        {"connections": [{"mode": "remote", "transport": "streamable_http", "url": "https://charts.example.com/mcp"}]},
+    ],
+)
+def test_a_connection_is_read_under_each_of_its_names(data: JsonObject) -> None:
+    record = decode(source_with(modules=[{"name": "integration/mcp", "data": data}], locators=None))
+    assert [(binding.protocol, binding.endpoint) for binding in record.bindings] == [
+        ("mcp", "https://charts.example.com/mcp")
+    ]
+
+
+def test_a_name_that_is_longer_than_the_record_holds_is_cut_there_and_reported() -> None:
+    source = source_with(name="n" * 2000, description="Plans. " * limits.DESCRIPTION_CHARS)
+    decoded = OASF.decode(source, DECODE)
+    assert (len(decoded.record.name), decoded.record.id[:2]) == (limits.NAME_CHARS, "h-")
+    assert [loss.path for loss in decoded.losses] == ["$.name", "$.description"]
+    assert OASF.encode(decoded.record, ENCODE).document == source

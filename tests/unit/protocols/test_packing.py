@@ -33,3 +33,19 @@ def test_anything_else_is_one_document(content: bytes) -> None:
 def test_invalid_json_is_reported(content: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         unpack_documents(content)
+
+
+def test_a_catalog_in_a_catalog_is_taken_apart_down_to_a_depth() -> None:
+    def catalog(*entries: bytes, version: bytes = b"1.0") -> bytes:
+        return b'{"specVersion": "%s", "entries": [%s]}' % (version, b", ".join(entries))
+
+    def nest(inner: bytes, member: bytes = b"type") -> bytes:
+        return b'{"%s": "application/ai-catalog+json", "data": %s}' % (member, inner)
+
+    linked = b'{"type": "application/ai-catalog+json", "url": "https://example.com/more.json"}'
+    empty, newer = nest(catalog()), nest(catalog(b"{}", version=b"2.0"))
+    deep = nest(catalog(b'{"a": 1.0}', nest(catalog(b'{"b":2}'), b"mediaType")))
+    content = catalog(deep, linked, empty, newer, b"7")
+    assert unpack_documents(content, 3) == [b'{"a": 1.0}', b'{"b":2}', linked, empty, newer, b"7"]
+    assert unpack_documents(content) == [deep, linked, empty, newer, b"7"]
+    assert unpack_documents(content, 2)[1] == nest(catalog(b'{"b":2}'), b"mediaType")  # type: ignore[index]

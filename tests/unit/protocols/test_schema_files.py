@@ -37,14 +37,11 @@ BOUNDS = {
         "AcceptedEndpoint.uri.maxLength": limits.ENDPOINT_CHARS,
     },
     "a2a": {
-        "AcceptedAgentCard.name.maxLength": limits.NAME_CHARS,
-        "AcceptedAgentCard.description.maxLength": limits.DESCRIPTION_CHARS,
         "AcceptedAgentCard.version.maxLength": limits.VERSION_CHARS,
         "AcceptedAgentInterface.url.maxLength": limits.ENDPOINT_CHARS,
         "AcceptedOlderAgentCard.url.maxLength": limits.ENDPOINT_CHARS,
     },
     "ard": {
-        "AcceptedEntry.displayName.maxLength": limits.NAME_CHARS,
         "AcceptedEntry.version.maxLength": limits.VERSION_CHARS,
     },
     "mcp": {
@@ -53,9 +50,7 @@ BOUNDS = {
         "AcceptedServer.version.maxLength": limits.VERSION_CHARS,
     },
     "oasf": {
-        "AcceptedRecord.name.maxLength": limits.NAME_CHARS,
         "AcceptedRecord.version.maxLength": limits.VERSION_CHARS,
-        "AcceptedRecord.description.maxLength": limits.DESCRIPTION_CHARS,
     },
 }
 

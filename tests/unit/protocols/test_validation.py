@@ -74,7 +74,6 @@ def test_a_card_without_capabilities_is_a_card() -> None:
         {
             "$.capabilities": "The member 'capabilities' is missing.",
             "$.skills[0].name": "The member 'name' is missing.",
-            "$.skills[0].description": "The member 'description' is missing.",
         },
     )
 
@@ -114,3 +113,51 @@ def test_the_public_function_reads_what_register_takes(tmp_path: Any) -> None:
         assert waypost.validate(document).dialect == "a2a"
     assert waypost.validate({"id": "x" * 300_000}).problems[0].path == "$"
     assert waypost.validate(card, dialect="mcp").problems
+
+
+FOREIGN = [
+    ("ACP", "an A2A card", {"name": "echo", "input_content_types": ["*/*"], "output_content_types": ["*/*"]}),
+    (
+        "AGNTCY's ACP",
+        "an OASF record",
+        {"metadata": {"ref": {"name": "org.example/mail", "version": "1"}, "description": "x"}, "specs": {"input": {}}},
+    ),
+    ("an MCP host", "an MCP server.json", {"mcpServers": {"weather": {"command": "npx", "args": ["weather"]}}}),
+    ("an MCP host", "an MCP server.json", {"servers": {"weather": {"type": "http", "url": "https://w.example/mcp"}}}),
+    (
+        "MCP server card",
+        "an MCP server.json",
+        {
+            "$schema": "https://static.modelcontextprotocol.io/schemas/mcp-server-card/v1.json",
+            "version": "1.0",
+            "serverInfo": {"name": "weather", "version": "1.0.0"},
+            "transport": {"type": "streamable-http", "endpoint": "/mcp"},
+        },
+    ),
+    (
+        "MCP bundle",
+        "an MCP server.json",
+        {"manifest_version": "0.3", "name": "w", "version": "1.0.0", "description": "d", "server": {"type": "node"}},
+    ),
+    ("OpenAPI", "a profile document", {"openapi": "3.1.0", "info": {"title": "X", "version": "1"}, "paths": {}}),
+    ("ChatGPT", "a profile document", {"schema_version": "v1", "name_for_model": "todo", "api": {"type": "openapi"}}),
+    ("LangGraph", "an A2A card", {"assistant_id": "a", "graph_id": "agent", "name": "Untitled", "metadata": {}}),
+    ("ANP", "an A2A card", {"@type": "ad:AgentDescription", "name": "x", "description": "d", "interfaces": []}),
+    (
+        "OASF after 1.0",
+        "an OASF record",
+        {"type": "core/record", "data": {"schema_version": "1.0.0", "name": "x"}, "modules": []},
+    ),
+]
+
+
+@pytest.mark.parametrize(("title", "closest", "document"), FOREIGN, ids=[row[0] for row in FOREIGN])
+def test_a_format_that_is_not_read_is_named_with_the_closest_one(
+    title: str, closest: str, document: dict[str, Any]
+) -> None:
+    report = validate_document(json.dumps(document).encode(), None, CONTEXT)
+    (problem,) = report.problems
+    assert (problem.path, report.title) == ("$", closest)
+    assert title in problem.message
+    assert closest in problem.message
+    assert problem.hint

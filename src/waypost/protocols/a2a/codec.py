@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urljoin
 
 from msgspec.structs import replace
 
@@ -41,7 +42,14 @@ from waypost.model.record import (
     need_object,
     need_text,
 )
-from waypost.protocols.a2a.legacy import NO_VERSION, OLDER_NAMES, is_older_card, upgrade_card
+from waypost.protocols.a2a.legacy import (
+    NO_VERSION,
+    OLDER_NAMES,
+    is_older_card,
+    need_interface_url,
+    split_flows,
+    upgrade_card,
+)
 from waypost.protocols.codec import (
     Codec,
     DecodeContext,
@@ -53,8 +61,9 @@ from waypost.protocols.codec import (
     attach_residue,
     carries_id,
     collect_tags,
+    cut_losses,
     make_remainder,
-    need_endpoint,
+    need_cut_text,
     residue_members,
     residue_name,
     residue_of,
@@ -75,7 +84,9 @@ _FOREIGN_BINDING = "urn:waypost:binding:"  # then the protocol of a binding that
 _FLAGS = ("streaming", "pushNotifications", "extendedAgentCard")
 _DEFAULT_MODES = ("text/plain",)
 _DEFAULT_VERSION = "1.0.0"
+_BOUNDS = {"name": limits.NAME_CHARS, "description": limits.DESCRIPTION_CHARS}
 _GROUPS = (
+    MemberGroup(("name",), ("name",)),
     MemberGroup(
         ("supportedInterfaces", "capabilities", "defaultInputModes", "defaultOutputModes"), ("bindings", "constraints")
     ),
@@ -85,6 +96,7 @@ _GROUPS = (
     MemberGroup(("provider", "documentationUrl", "iconUrl"), ()),
     MemberGroup(OLDER_NAMES, ()),
 )
+_INTERFACE_LISTS = ("supportedInterfaces", "supported_interfaces", "additionalInterfaces", "additional_interfaces")
 _NO_BINDING = "An A2A card needs an interface; the record has no binding."
 
 
@@ -99,7 +111,7 @@ class A2ACodec(Codec):
         return older and ("capabilities" in document or "defaultInputModes" in document)
 
     def decode(self, document: JsonObject, context: DecodeContext) -> Decoded:
-        card, carried, path = _split_carried(upgrade_card(document))
+        card, carried, path = _split_carried(upgrade_card(_resolve_urls(document, context.source_url)))
         native = read_card(card)
         record = apply_remainder(_with_residue(native, card), carried, path)
         if carries_id(carried):
@@ -107,11 +119,17 @@ class A2ACodec(Codec):
         else:
             record, aliases = _with_source_url(record, context.source_url)
         check_times(record, context.now, updated_at=path, expires_at=path)
-        return Decoded(record=record, source_id=record.id, aliases=aliases, warnings=tuple(_warnings(document, card)))
+        return Decoded(
+            record=record,
+            source_id=record.id,
+            aliases=aliases,
+            losses=() if carried else cut_losses(card, _BOUNDS),
+            warnings=tuple(_warnings(document, card)),
+        )
 
     def encode(self, record: AgentRecord, context: EncodeContext) -> Encoded:
         residue = residue_of(record, self.name, "capabilities")
-        card = restore_wording(_write(record), residue, record, _GROUPS, _read_written)
+        card = split_flows(restore_wording(_write(record), residue, record, _GROUPS, _read_written))
         if not record.bindings:
             return Encoded(document=card, losses=(MappingLoss("$.bindings", _NO_BINDING),))
         carried = make_remainder(record, _with_residue(read_card(card), card))
@@ -154,7 +172,7 @@ def read_card(card: JsonObject) -> AgentRecord:
     _check_unmapped(card)
     return AgentRecord(
         id=_identity(interfaces[0]),
-        name=need_text(card, "name", most=limits.NAME_CHARS),
+        name=need_cut_text(card, "name", most=limits.NAME_CHARS),
         description=_description(card, skills),
         bindings=_read_bindings(card, interfaces, capabilities),
         tags=_tags(skills),
@@ -195,8 +213,24 @@ def _interfaces(card: JsonObject) -> list[JsonObject]:
     return items
 
 
+def _resolve_urls(card: JsonObject, source_url: str | None) -> JsonObject:
+    """Return a card of any version with the paths among its URLs as URLs of the host that served it."""
+    if source_url is None:
+        return card
+    resolved: JsonObject = _resolve_url(card, source_url)
+    for name in _INTERFACE_LISTS:
+        if isinstance(card.get(name), list):
+            resolved = resolved | {name: [_resolve_url(item, source_url) for item in card[name]]}
+    return resolved
+
+
+def _resolve_url(item: Any, source_url: str) -> Any:
+    url = item.get("url") if isinstance(item, dict) else None
+    return {**item, "url": urljoin(source_url, url)} if isinstance(url, str) and url.startswith("/") else item
+
+
 def _check_interface(item: JsonObject, path: str) -> None:
-    need_endpoint(item, "url", path)
+    need_interface_url(item, path)
     need_text(item, "protocolBinding", path, most=limits.ENDPOINT_CHARS)
     find_text(item, "protocolVersion", path, most=limits.TAG_CHARS)
     find_text(item, "tenant", path, most=limits.ID_CHARS)
@@ -231,9 +265,10 @@ def _read_bindings(card: JsonObject, interfaces: list[JsonObject], capabilities:
 
 
 def _protocol(binding: str) -> str:
-    """Return the record's name of a `protocolBinding`. A custom one keeps its own, if it is short enough."""
-    if binding in _PROTOCOLS:
-        return _PROTOCOLS[binding]
+    """Return the record's name of a `protocolBinding`, also of one in lower case. A custom one keeps its own, if it is
+    short enough."""
+    if binding.upper() in _PROTOCOLS:
+        return _PROTOCOLS[binding.upper()]
     name = binding.removeprefix(_FOREIGN_BINDING)
     return name if name.strip() and len(name) <= limits.TAG_CHARS else TAG
 
@@ -261,7 +296,7 @@ def _skills(card: JsonObject) -> list[JsonObject]:
 
 def _description(card: JsonObject, skills: list[JsonObject]) -> str:
     """Return the card's text and a line for each skill that adds to it, up to the limit."""
-    text = need_text(card, "description", most=limits.DESCRIPTION_CHARS)
+    text = need_cut_text(card, "description", most=limits.DESCRIPTION_CHARS)
     for skill in skills:
         line = f"\n{skill['name']}: {skill['description'].strip()}"
         if skill["description"].strip() not in text and len(text) + len(line) <= limits.DESCRIPTION_CHARS:
@@ -346,14 +381,14 @@ def _write(record: AgentRecord) -> JsonObject:
     return card | write_auth(record.auth)
 
 
-def _write_binding(protocol: str) -> JsonObject:
-    if protocol in _BINDINGS:
+def _write_binding(protocol: str, *, is_link: bool = False) -> JsonObject:
+    if protocol in _BINDINGS and not is_link:
         return {"protocolBinding": _BINDINGS[protocol], "protocolVersion": PROTOCOL_VERSION}
     return {"protocolBinding": f"{_FOREIGN_BINDING}{protocol}", "protocolVersion": NO_VERSION}
 
 
 def _write_interface(binding: Binding) -> JsonObject:
-    interface = {"url": binding.endpoint, **_write_binding(binding.protocol)}
+    interface = {"url": binding.endpoint, **_write_binding(binding.protocol, is_link=binding.is_link)}
     rest = binding.extra.get(_RESIDUE)
     restored = interface | (rest if isinstance(rest, dict) else {}) | {"url": binding.endpoint}
     try:
@@ -364,11 +399,12 @@ def _write_interface(binding: Binding) -> JsonObject:
 
 
 def _write_skill(record: AgentRecord) -> JsonObject:
+    skill_id = re.sub(r"[^a-z0-9]+", "-", record.name.lower()).strip("-") or "agent"
     skill: JsonObject = {
-        "id": re.sub(r"[^a-z0-9]+", "-", record.name.lower()).strip("-") or "agent",
+        "id": skill_id,
         "name": record.name,
         "description": record.description,
-        "tags": list(record.tags),
+        "tags": list(record.tags) or [skill_id],  # SDKs take an empty list for a missing one
     }
     if record.examples:
         skill["examples"] = [example.text for example in record.examples]
@@ -418,6 +454,15 @@ _ALIASES: dict[str, JsonObject] = {  # names of the same schemes in other dialec
     "apikey": {"type": "apiKey"},
     "mtls": {"type": "mutualTLS"},
 }
+_API_KEY_PLACES = ("header", "query", "cookie")
+_FLOW_URLS = {  # that a flow must have: SDKs refuse a card with an incomplete one
+    "authorizationCode": ("authorizationUrl", "tokenUrl"),
+    "clientCredentials": ("tokenUrl",),
+    "implicit": ("authorizationUrl",),
+    "password": ("tokenUrl",),
+    "deviceCode": ("deviceAuthorizationUrl", "tokenUrl"),
+}
+_OWN_FLOWS = ("authorizationCode", "clientCredentials", "implicit")  # that two URLs can describe
 _API_KEY_DEFAULTS = {"location": "header", "name": "X-API-Key"}
 
 
@@ -504,6 +549,8 @@ def _normalize_scheme(item: Any) -> JsonObject | None:
     if not isinstance(kind, str):
         return None
     scheme = (item if isinstance(item, dict) else {}) | _ALIASES.get(kind.lower(), {"type": kind})
+    if scheme["type"] == "openIdConnect" and not isinstance(scheme.get("url"), str):
+        return None  # A2A requires its URL
     return scheme if scheme["type"] in _BY_TYPE else None
 
 
@@ -515,8 +562,10 @@ def _write_scheme(scheme: JsonObject) -> JsonObject:
     }
     if name == "apiKeySecurityScheme":
         body = _API_KEY_DEFAULTS | body
-    elif name == "oauth2SecurityScheme" and "flows" not in body:
-        body["flows"] = _write_flows(scheme)
+        if body["location"] not in _API_KEY_PLACES:
+            body["location"] = _API_KEY_DEFAULTS["location"]
+    elif name == "oauth2SecurityScheme":
+        body["flows"] = _complete_flows(body["flows"]) if "flows" in body else _write_flows(scheme)
     elif name == "httpAuthSecurityScheme":
         body = {"scheme": "bearer"} | body
     return {name: body}
@@ -527,9 +576,20 @@ def _write_flows(scheme: JsonObject) -> JsonObject:
     is asked: the client has credentials of its own."""
     urls = {"authorizationUrl": scheme.get("authorization_url"), "tokenUrl": scheme.get("token_url")}
     flow: JsonObject = {name: url for name, url in urls.items() if isinstance(url, str)}
-    flow["scopes"] = dict.fromkeys(_texts(scheme.get("scopes")), "")
-    is_client = "tokenUrl" in flow and "authorizationUrl" not in flow
-    return {"clientCredentials" if is_client else "authorizationCode": flow}
+    scopes = dict.fromkeys(_texts(scheme.get("scopes")), "")
+    return {name: flow | {"scopes": scopes} for name in _OWN_FLOWS if _FLOW_URLS[name] == tuple(flow)}
+
+
+def _complete_flows(flows: JsonObject) -> JsonObject:
+    """Return the flows that have the members which A2A requires. They are from a record, where anything may stand."""
+    written: JsonObject = {}
+    for name, urls in _FLOW_URLS.items():
+        flow = flows.get(name)
+        if isinstance(flow, dict) and all(isinstance(flow.get(url), str) for url in urls):
+            scopes = flow.get("scopes")
+            described = scopes if isinstance(scopes, dict) else dict.fromkeys(_texts(scopes), "")
+            written[name] = flow | {"scopes": {scope: str(text) for scope, text in described.items()}}
+    return written
 
 
 def _texts(value: Any) -> list[str]:

@@ -49,7 +49,9 @@ from waypost.protocols.codec import (
     attach_residue,
     carries_id,
     collect_tags,
+    cut_losses,
     make_remainder,
+    need_cut_text,
     need_endpoint,
     residue_members,
     residue_of,
@@ -202,12 +204,15 @@ A2A_TYPE: Final = "application/a2a-agent-card+json"
 
 _MCP_TYPE: Final = "application/mcp-server-card+json"
 
+# Media types that catalogs used earlier, and the present ones.
+_OLDER_TYPES: Final = {"application/mcp-server+json": _MCP_TYPE}
+
 _PROFILE_TYPE: Final = "application/agent-metadata+json"
 
 # The dialect of the document that a written entry points at, by its media type.
 INLINE_DIALECTS: Final = {A2A_TYPE: "a2a", _MCP_TYPE: "mcp", _PROFILE_TYPE: "profile"}
 
-_CATALOG_TYPE: Final = "application/ai-catalog+json"
+CATALOG_TYPE: Final = "application/ai-catalog+json"
 
 _TYPE_CHARS: Final = 255
 
@@ -221,8 +226,10 @@ _PROTOCOLS: Final = {
     _MCP_TYPE: "mcp",
     "application/ai-registry": "ard-registry",
     "application/ai-registry+json": "ard-registry",
-    _CATALOG_TYPE: "ai-catalog",
+    CATALOG_TYPE: "ai-catalog",
 }
+
+_BOUNDS: Final = {"displayName": limits.NAME_CHARS, "description": limits.DESCRIPTION_CHARS}
 
 _GROUPS: Final = (
     MemberGroup(("type", "mediaType", "url", "data"), ("bindings",), {"data": "url"}),
@@ -257,6 +264,7 @@ class ArdCodec(Codec):
             record=record,
             source_id=record.id if carries_id(carried) else entry["identifier"],
             aliases=() if _is_minted(entry) else tuple(dict.fromkeys(name for name in names if name != record.id)),
+            losses=() if carried else cut_losses(entry, _BOUNDS),
             warnings=tuple(_warnings(document)),
             visibility=read_visibility(find_object(document, "metadata") or {}, "$.metadata"),
         )
@@ -295,14 +303,14 @@ class ArdCodec(Codec):
     ) -> tuple[Binding, ...]:
         if entry.get("url") is not None:
             endpoint = need_endpoint(entry, "url", "$")
-            protocol = _PROTOCOLS.get(_bare_type(media_type), "artifact")
+            protocol = _PROTOCOLS.get(bare_type(media_type), "artifact")
             extra = {"unresolved": True}
             return (Binding(protocol=protocol, endpoint=endpoint, media_types=(media_type,), extra=extra),)
         bindings = self._embedded_bindings(media_type, data) if data is not None else ()
         return bindings or (Binding(protocol="artifact", endpoint=identifier, media_types=(media_type,)),)
 
     def _embedded_bindings(self, media_type: str, data: JsonObject) -> tuple[Binding, ...]:
-        if _bare_type(media_type) == _CATALOG_TYPE:
+        if bare_type(media_type) == CATALOG_TYPE:
             return tuple(_linked_bindings(data, limits.ARD_NESTED_CATALOGS))[: limits.BINDINGS]
         try:
             embedded = self._read_embedded(media_type, data)
@@ -311,8 +319,10 @@ class ArdCodec(Codec):
         return embedded.bindings if embedded is not None else ()
 
 
-def _bare_type(media_type: str) -> str:
-    return media_type.partition(";")[0].strip().lower()
+def bare_type(media_type: str) -> str:
+    """Return a media type as it is compared: without parameters, in lower case, an older one by its present name."""
+    plain = media_type.partition(";")[0].strip().lower()
+    return _OLDER_TYPES.get(plain, plain)
 
 
 def _linked_bindings(catalog: JsonObject, depth: int) -> Iterator[Binding]:
@@ -325,9 +335,9 @@ def _linked_bindings(catalog: JsonObject, depth: int) -> Iterator[Binding]:
         if not isinstance(media_type, str) or not 0 < len(media_type) <= _TYPE_CHARS:
             continue
         if isinstance(url, str) and 0 < len(url) <= limits.ENDPOINT_CHARS and url.isprintable() and " " not in url:
-            protocol = _PROTOCOLS.get(_bare_type(media_type), "artifact")
+            protocol = _PROTOCOLS.get(bare_type(media_type), "artifact")
             yield Binding(protocol=protocol, endpoint=url, media_types=(media_type,), extra={"unresolved": True})
-        elif isinstance(entry.get("data"), dict) and _bare_type(media_type) == _CATALOG_TYPE and depth > 1:
+        elif isinstance(entry.get("data"), dict) and bare_type(media_type) == CATALOG_TYPE and depth > 1:
             yield from _linked_bindings(entry["data"], depth - 1)
 
 
@@ -382,9 +392,8 @@ def _artifact(entry: JsonObject) -> JsonObject | None:
 
 def _name(entry: JsonObject, identifier: str, data: JsonObject | None) -> str:
     """Return `displayName`. AIC leaves it out where the artifact has a name; without both it is the end of the identifier."""
-    name = find_text(entry, "displayName", most=limits.NAME_CHARS)
-    if name is not None:
-        return need_text(entry, "displayName", most=limits.NAME_CHARS)
+    if entry.get("displayName") is not None:
+        return need_cut_text(entry, "displayName", most=limits.NAME_CHARS)
     named = (text for text in ((data or {}).get("title"), (data or {}).get("name")) if isinstance(text, str))
     own = next((text for text in named if 0 < len(text.strip()) <= limits.NAME_CHARS), None)
     return own or re.split("[:/]", identifier.rstrip(":/"))[-1][: limits.NAME_CHARS] or identifier[: limits.NAME_CHARS]

@@ -15,6 +15,7 @@ from waypost import limits
 from waypost.errors import InvalidParameter, InvalidRequest, UnsupportedFilter
 from waypost.model.json import JsonObject, kind_of
 from waypost.model.times import find_instant
+from waypost.protocols.ard.codec import bare_type
 
 FEDERATION: Final = ("auto", "referrals", "none")
 _PUBLISHER: Final = "publisher"  # derived from the identifier (ARD-22)
@@ -282,7 +283,7 @@ def value_text(value: object) -> str | None:
 def _normalize(path: str, text: str) -> str:
     """Normalize for comparison (P-12): publishers and tags ignore case, media types have no parameters."""
     if path == "type":
-        return text.partition(";")[0].strip().lower()
+        return bare_type(text)
     if path == "tags":
         return text.casefold()
     return text.lower() if path == _PUBLISHER else text
@@ -489,7 +490,7 @@ def _texts(entry: ListableEntry, field: str) -> Iterable[str]:
 
 def _folded(field: str, text: str) -> str:
     if field == "type":
-        text = text.partition(";")[0].strip()
+        return bare_type(text)
     return text.casefold() if field in _FOLDED else text
 
 

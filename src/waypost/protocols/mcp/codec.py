@@ -70,6 +70,7 @@ _NAME = re.compile(r"[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+\Z")
 _RANGE = re.compile(r"\A[\^~]|[<>=*|]|\Av?(?:\d+\.)*[xX](?:\.[xX])*\Z|\Alatest\Z|\s-\s")
 _STATUSES = {"active": "active", "deprecated": "deprecated", "deleted": "inactive"}
 _DEFAULT_VERSION = "1.0.0"
+_CARD_NAME = "localhost/server"  # of an embedded server card whose own name is no server name
 _PACKAGE_IDENTITY = ("registryType", "identifier", "version")
 _STDIO = {"type": "stdio"}
 _GROUPS = (
@@ -104,7 +105,7 @@ class McpCodec(Codec):
         if any(name in server for name in _FOREIGN):
             return False
         name, schema = server.get("name"), server.get("$schema")
-        if isinstance(schema, str) and schema.startswith(_SCHEMAS):
+        if isinstance(schema, str) and schema.startswith(_SCHEMAS) and "serverInfo" not in server:
             return True  # so that the reader says what is wrong with the name
         return isinstance(name, str) and bool(_NAME.match(name)) and any(name in server for name in _DISTINCTIVE)
 
@@ -139,8 +140,14 @@ def _decode(document: JsonObject, context: DecodeContext) -> Decoded:
         source_id=record.id,
         aliases=aliases,
         warnings=tuple(warnings),
-        release=_find_release(server) if is_wrapped(document) else None,
+        release=_find_release(server) if _is_listed(document) else None,
     )
+
+
+def _is_listed(document: JsonObject) -> bool:
+    """Return whether a registry lists the server: in an envelope or, until August 2025, with `is_latest`."""
+    detail = document.get("version_detail")
+    return is_wrapped(document) or (isinstance(detail, dict) and "is_latest" in detail)
 
 
 def _find_release(server: JsonObject) -> Release | None:
@@ -206,8 +213,25 @@ def _read_written(server: JsonObject) -> AgentRecord:
 
 
 def read_mcp_document(document: JsonObject) -> AgentRecord:
-    """Read the native members of a server.json of any version, e.g. one that another document embeds."""
-    return read_server(upgrade_server(document))
+    """Read the native members of a server.json of any version, or of a server card, that another document embeds."""
+    return read_server(upgrade_server(_from_server_card(document) if "serverInfo" in document else document))
+
+
+def _from_server_card(card: JsonObject) -> JsonObject:
+    """Return a server card (SEP-1649: what `initialize` answers, and an endpoint) as a server.json. Its name need not be a
+    server name, and it may give only a path, which leads nowhere from inside another document."""
+    info = need_object(card["serverInfo"], "$.serverInfo")
+    own = find_text(info, "name", "$.serverInfo", most=limits.DOCUMENT_BYTES) or ""
+    server: JsonObject = {
+        "name": own if _NAME.match(own) and len(own) <= _NAME_CHARS else _CARD_NAME,
+        "description": truncate_text(str(card.get("description") or own or _CARD_NAME), limits.DESCRIPTION_CHARS),
+        "version": _DEFAULT_VERSION,
+    }
+    transport = find_object(card, "transport") or {}
+    endpoint = find_text(transport, "endpoint", "$.transport", most=limits.ENDPOINT_CHARS)
+    if endpoint and "://" in endpoint:
+        server["remotes"] = [{"type": transport.get("type") or _REMOTE_TYPES[0], "url": endpoint}]
+    return server
 
 
 def read_server(server: JsonObject) -> AgentRecord:
@@ -336,7 +360,9 @@ def _write(record: AgentRecord, host: str) -> JsonObject:
     version = record.version or ""
     server["version"] = version if version.strip() and not _RANGE.search(version) else _DEFAULT_VERSION
     packages = [_write_package(binding) for binding in record.bindings if binding.protocol == _PACKAGE]
-    remotes = [_write_remote(binding) for binding in record.bindings if binding.protocol == _REMOTE]
+    remotes = [
+        _write_remote(binding) for binding in record.bindings if binding.protocol == _REMOTE and not binding.is_link
+    ]
     return server | ({"packages": packages} if packages else {}) | ({"remotes": remotes} if remotes else {})
 
 
@@ -376,6 +402,8 @@ def server_name(agent_id: str, host: str) -> str:
         return registered
     domain = domain_of(agent_id)
     publisher = domain if domain and re.fullmatch(r"[a-z0-9.-]+", domain) else host
+    if re.fullmatch(r"[0-9.]+|\[?[0-9a-f.]*:[0-9a-f:.]*\]?", publisher):
+        publisher = "localhost"  # an address has no reverse-DNS name
     space = ".".join(reversed(re.sub(r"[^a-zA-Z0-9.-]", "-", publisher).split("."))) or "localhost"
     rest = agent_id.partition(publisher)[2] if domain == publisher else agent_id
     local = re.sub(r"[^a-zA-Z0-9._-]+", "-", rest).strip("-")

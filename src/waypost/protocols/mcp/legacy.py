@@ -1,7 +1,7 @@
-"""Upgrade of MCP server.json from 2025-07 and earlier (snake_case), and of the registry's envelope (neighbours.md §2).
+"""Upgrade of MCP server.json from 2025-07 and earlier (snake_case), and of the registry's envelopes (neighbours.md §2).
 
 Only names and places change. The envelope's `_meta` is merged into the server's own: names are reverse-DNS and cannot
-collide.
+collide. The envelope of August 2025 has members of its own instead, `x-publisher` and `x-io.modelcontextprotocol.registry`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,17 @@ from waypost.model.record import find_object, need_object
 from waypost.protocols.codec import rename_members
 
 OFFICIAL = "io.modelcontextprotocol.registry/official"
+_PUBLISHER = "io.modelcontextprotocol.registry/publisher-provided"
+_X_OFFICIAL = "x-io.modelcontextprotocol.registry"
+_X_PUBLISHER = "x-publisher"
+_TRANSPORTS = {"streamable": "streamable-http"}  # of remotes, before 2025-09
+_REGISTRY_TYPES = {"docker": "oci", "docker-hub": "oci", "github-releases": "mcpb"}  # before 2025-09
+_SHA_256 = "sha-256"
 
 CAMEL_CASE_NAMES = {
     "website_url": "websiteUrl",
     "registry_type": "registryType",
-    "registry_name": "registryType",  # May 2025 seed
+    "registry_name": "registryType",  # until August 2025
     "registry_base_url": "registryBaseUrl",
     "file_sha256": "fileSha256",
     "runtime_hint": "runtimeHint",
@@ -35,6 +41,7 @@ OLDER_NAMES = (
     *CAMEL_CASE_NAMES,
     "status",
     "server",
+    "version_detail",
 )  # names in a server that the upgrade changes
 _MEMBERS = (
     "name",
@@ -52,6 +59,7 @@ _MEMBERS = (
 _LISTS = ("headers", "runtimeArguments", "packageArguments", "environmentVariables")
 _OFFICIAL = {
     "published_at": "publishedAt",
+    "release_date": "publishedAt",
     "updated_at": "updatedAt",
     "is_latest": "isLatest",
     "status_message": "statusMessage",
@@ -79,19 +87,25 @@ def _unwrapped(document: JsonObject) -> JsonObject:
     outer = find_object(document, "_meta") or {}
     server = need_object(document["server"], "$.server")
     inner = find_object(server, "_meta", "$.server") or {}
-    beside = {name: value for name, value in document.items() if name not in ("server", "_meta")}
+    outer = outer | {
+        current: document[name]
+        for name, current in ((_X_OFFICIAL, OFFICIAL), (_X_PUBLISHER, _PUBLISHER))
+        if isinstance(document.get(name), dict) and current not in outer
+    }
+    moved = ("server", "_meta", _X_OFFICIAL, _X_PUBLISHER)
+    beside = {name: value for name, value in document.items() if name not in moved}
     for name in beside:
         if CAMEL_CASE_NAMES.get(name, name) in _MEMBERS:
             raise InvalidDocument(
                 f"{name!r} must be inside `server`, not beside it.", path="$.server", hint="Move it into `server`."
             )
-    official = {name: _official(value) for name, value in outer.items()}
+    official = {name: _official(value) if isinstance(value, dict) else value for name, value in outer.items()}
     return server | beside | ({"_meta": inner | official} if inner or outer else {})
 
 
-def _official(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
+def _official(value: JsonObject) -> JsonObject:
+    if "published_at" in value:  # the release date repeats it
+        value = {name: item for name, item in value.items() if name != "release_date"}
     return rename_members(value, _OFFICIAL, "$._meta")
 
 
@@ -100,15 +114,21 @@ def _camel(value: Any, path: str) -> Any:
 
 
 def _version(server: JsonObject) -> JsonObject:
-    """Move the version out of `version_detail: {version, release_date, is_latest}`; the rest stays."""
+    """Move the version out of `version_detail: {version, release_date, is_latest}`, and the rest, which the registry says,
+    into its `_meta`."""
     detail = server.get("version_detail")
     if isinstance(detail, dict) and "version" in detail and "version" not in server:
         server["version"] = detail["version"]
         rest = {name: value for name, value in detail.items() if name != "version"}
         del server["version_detail"]
-        if rest:
-            server["version_detail"] = rest
+        server = _with_official(server, _official(rest)) if rest else server
     return server
+
+
+def _with_official(server: JsonObject, members: JsonObject) -> JsonObject:
+    """Add what a registry says of the server; what its `_meta` has already stays."""
+    meta = find_object(server, "_meta") or {}
+    return server | {"_meta": meta | {OFFICIAL: members | (find_object(meta, OFFICIAL, "$._meta") or {})}}
 
 
 def _status(server: JsonObject) -> JsonObject:
@@ -116,8 +136,7 @@ def _status(server: JsonObject) -> JsonObject:
     status = server.get("status")
     if status in ("active", "deprecated", "deleted"):
         del server["status"]
-        meta = find_object(server, "_meta") or {}
-        server["_meta"] = meta | {OFFICIAL: {"status": status} | (find_object(meta, OFFICIAL, "$._meta") or {})}
+        server = _with_official(server, {"status": status})
     return server
 
 
@@ -125,11 +144,10 @@ def _part(item: Any, path: str) -> Any:
     """Upgrade a package or remote. A package of 2025-05 has `name` for `identifier` and no transport: stdio."""
     if not isinstance(item, dict):
         return item
-    part = _inputs(_camel(item, path), path)
-    if isinstance(part.get("variables"), dict):
-        where = f"{path}.variables"
-        part["variables"] = {name: _camel(value, member(where, name)) for name, value in part["variables"].items()}
+    part = _variables(_inputs(_registry(_camel(item, path)), path), path)
     if "registryType" not in part:
+        if isinstance(part.get("type"), str):
+            part["type"] = _TRANSPORTS.get(part["type"], part["type"])
         return part
     if "identifier" not in part and isinstance(part.get("name"), str):
         part["identifier"] = part.pop("name")
@@ -144,5 +162,31 @@ def _part(item: Any, path: str) -> Any:
 def _inputs(part: JsonObject, path: str) -> JsonObject:
     for name in _LISTS:
         if isinstance(part.get(name), list):
-            part[name] = [_camel(entry, f"{path}.{name}[{index}]") for index, entry in enumerate(part[name])]
+            part[name] = [_input(entry, f"{path}.{name}[{index}]") for index, entry in enumerate(part[name])]
+    return part
+
+
+def _input(entry: Any, path: str) -> Any:
+    return _variables(_camel(entry, path), path) if isinstance(entry, dict) else entry
+
+
+def _variables(holder: JsonObject, path: str) -> JsonObject:
+    if isinstance(holder.get("variables"), dict):
+        where = f"{path}.variables"
+        holder["variables"] = {name: _camel(value, member(where, name)) for name, value in holder["variables"].items()}
+    return holder
+
+
+def _registry(part: JsonObject) -> JsonObject:
+    """Name a package's registry as today. In 2025-08 it had `package_type` beside it, and `file_hashes`."""
+    if "package_type" in part and isinstance(part.get("registry"), str):
+        part.setdefault("registryType", part.pop("registry"))
+    kind = part.get("registryType")
+    if not isinstance(kind, str):
+        return part
+    part["registryType"] = _REGISTRY_TYPES.get(kind, kind)
+    part.pop("package_type", None)
+    hashes = part.get("file_hashes")
+    if isinstance(hashes, dict) and hashes.keys() == {_SHA_256} and "fileSha256" not in part:
+        part["fileSha256"] = part.pop("file_hashes")[_SHA_256]
     return part

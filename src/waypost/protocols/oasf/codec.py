@@ -43,7 +43,9 @@ from waypost.protocols.codec import (
     carries_id,
     check_endpoint,
     collect_tags,
+    cut_losses,
     make_remainder,
+    need_cut_text,
     need_endpoint,
     residue_members,
     residue_of,
@@ -61,11 +63,18 @@ _HTTPS = "https"
 _A2A_TYPE = "application/a2a-agent-card+json"
 _MCP_TYPE = "application/mcp-server-card+json"
 _ARTIFACTS = ("helm_chart", "container_image", "package", "source_code", "binary")
+_OLDER_ARTIFACTS = {"docker_image": "container_image", "python_package": "package"}  # before 0.8
+_MCP_TRANSPORTS = {"http": "streamable-http", "streamable": "streamable-http"}  # other names for it in connections
 _RESERVED = ("agntcy.", "org.waypost.")
 _DEFAULT_VERSION = "1.0.0"
 _CARRY_PATH = f"$.annotations[{CARRY!r}]"
+_BOUNDS = {"name": limits.NAME_CHARS, "description": limits.DESCRIPTION_CHARS}
 _GROUPS = (
-    MemberGroup(("modules", "locators"), ("bindings", "auth"), {"modules": "locators"}),
+    MemberGroup(("name",), ("name",)),
+    MemberGroup(("description",), ("description",)),
+    MemberGroup(
+        ("modules", "extensions", "locators"), ("bindings", "auth"), {"modules": "locators", "extensions": "locators"}
+    ),
     MemberGroup(("skills", "domains"), ("tags",)),
     MemberGroup(("annotations",), ("constraints",)),
     MemberGroup(("authors", "schema_version"), ()),
@@ -89,7 +98,8 @@ class OasfCodec(Codec):
         check_times(record, context.now, updated_at="$.created_at", expires_at=_CARRY_PATH)
         source_id = record.id if carries_id(carried) else _identity(source)
         warnings = [*_warnings(source), *(() if record.bindings else (_NO_BINDING,))]
-        return Decoded(record=record, source_id=source_id, warnings=tuple(warnings))
+        losses = () if carried else cut_losses(source, _BOUNDS)
+        return Decoded(record=record, source_id=source_id, losses=losses, warnings=tuple(warnings))
 
     def encode(self, record: AgentRecord, context: EncodeContext) -> Encoded:
         residue = residue_of(record, self.name, "annotations")
@@ -103,8 +113,8 @@ class OasfCodec(Codec):
     def _read_with_residue(self, source: JsonObject) -> AgentRecord:
         record = self._read(source)
         residue = residue_members(source, _write(record, EncodeContext(now=0)))
-        if "modules" in residue and "locators" in source:
-            residue["locators"] = source["locators"]  # both together determine the bindings
+        if residue.keys() & {"modules", "extensions"} and "locators" in source:
+            residue["locators"] = source["locators"]  # together they determine the bindings
         return attach_residue(record, self.name, residue)
 
     def _read(self, source: JsonObject) -> AgentRecord:
@@ -115,8 +125,8 @@ class OasfCodec(Codec):
         cards = list(self._cards(source))
         return AgentRecord(
             id=_identity(source),
-            name=need_text(source, "name", most=limits.NAME_CHARS),
-            description=need_text(source, "description", most=limits.DESCRIPTION_CHARS),
+            name=need_cut_text(source, "name", most=limits.NAME_CHARS),
+            description=need_cut_text(source, "description", most=limits.DESCRIPTION_CHARS),
             bindings=self._bindings(source, cards),
             tags=collect_tags(_terms(source, "skills"), _terms(source, "domains"), _unmapped_tags(source)),
             auth=cards[0].auth if cards else None,
@@ -144,13 +154,12 @@ class OasfCodec(Codec):
         return tuple(bindings[: limits.BINDINGS])
 
     def _mcp_bindings(self, data: JsonObject) -> tuple[Binding, ...]:
-        """Read a server.json, or OASF's own `connections`; stdio connections have no address."""
+        """Read a server.json, or OASF's own connections; stdio connections have no address."""
         try:
             if "remotes" in data or "packages" in data:
                 server = data
             else:
-                connections = find_objects(data, "connections", most=limits.JSON_ARRAY_ITEMS)
-                remotes = [{"type": item.get("type"), "url": item["url"]} for item, _ in connections if "url" in item]
+                remotes = [remote for item in _connections(data) if (remote := _find_remote(item)) is not None]
                 server = {"name": "oasf/connections", "description": "-", "version": "1.0.0", "remotes": remotes}
             embedded = self._read_embedded(_MCP_TYPE, server)
         except InvalidDocument:
@@ -227,7 +236,13 @@ def _check_annotations(holder: JsonObject, path: str) -> None:
             )
 
 
-_ITEM_CHECKS = {"skills": _check_class, "domains": _check_class, "locators": _check_locator, "modules": _check_module}
+_ITEM_CHECKS = {
+    "skills": _check_class,
+    "domains": _check_class,
+    "locators": _check_locator,
+    "modules": _check_module,
+    "extensions": _check_module,
+}
 
 
 def _urls(locator: JsonObject) -> list[str]:
@@ -237,11 +252,10 @@ def _urls(locator: JsonObject) -> list[str]:
 
 def _identity(source: JsonObject) -> str:
     """Return `name@version`. Names may contain spaces, ids may not."""
-    text = (
-        f"{need_text(source, 'name', most=limits.NAME_CHARS)}@{need_text(source, 'version', most=limits.VERSION_CHARS)}"
-    )
+    text = f"{need_text(source, 'name', most=limits.DOCUMENT_BYTES)}@{need_text(source, 'version', most=limits.VERSION_CHARS)}"
     name = re.sub(r"\s+", "-", text.strip())
-    return check_id(name if name.isprintable() else hash_slug(name), "$.name")
+    fits = name.isprintable() and len(name) <= limits.ID_CHARS
+    return check_id(name if fits else hash_slug(name), "$.name")
 
 
 def _terms(source: JsonObject, name: str) -> Iterator[str]:
@@ -271,16 +285,35 @@ def _constraints(source: JsonObject) -> JsonObject | None:
 
 
 def _modules(source: JsonObject, kind: str) -> Iterator[JsonObject]:
-    """Yield the data of modules such as `integration/a2a` or `core/a2a`."""
-    for item in source.get("modules") or ():
+    """Yield the data of modules such as `integration/a2a` or `runtime/a2a`; until 0.3 they were called extensions."""
+    for item in (*(source.get("modules") or ()), *(source.get("extensions") or ())):
         if str(item.get("name")).rpartition("/")[2] == kind and isinstance(item.get("data"), dict):
             yield item["data"]
+
+
+def _connections(data: JsonObject) -> list[JsonObject]:
+    """Return the connections of an mcp module. Until 0.7 they were `servers`: a list, or an object with their names."""
+    servers = data.get("servers")
+    if "connections" not in data and isinstance(servers, dict):
+        return [item for item in servers.values() if isinstance(item, dict)]
+    name = "connections" if "connections" in data else "servers"
+    return [item for item, _ in find_objects(data, name, most=limits.JSON_ARRAY_ITEMS)]
+
+
+def _find_remote(connection: JsonObject) -> JsonObject | None:
+    """Return a connection with an address as a remote of a server.json."""
+    if connection.get("url") is None:
+        return None
+    kind = connection.get("type") or connection.get("transport") or "streamable-http"
+    plain = kind.replace("_", "-") if isinstance(kind, str) else kind
+    return {"type": _MCP_TRANSPORTS.get(plain, plain), "url": connection["url"]}
 
 
 def _protocol(locator: JsonObject) -> str:
     kind: str = locator["type"]
     if kind != "url":
-        return kind
+        plain = kind.replace("-", "_")
+        return plain if plain in _ARTIFACTS else _OLDER_ARTIFACTS.get(plain, kind)
     named = (locator.get("annotations") or {}).get(PROTOCOL)
     return named if isinstance(named, str) and 0 < len(named.strip()) <= limits.TAG_CHARS else _HTTPS
 
@@ -289,7 +322,7 @@ def _warnings(source: JsonObject) -> list[str]:
     if source["schema_version"].lstrip("v").startswith("1."):
         return []
     return [
-        f"$.schema_version: {source['schema_version'][:20]} is older than 1.0; members with other names were not read."
+        f"$.schema_version: {source['schema_version'][:20]} is older than 1.0; what 1.0 has no member for is kept, but not read."
     ]
 
 

@@ -57,8 +57,11 @@ def is_address(host: str) -> bool:
 
 
 def _addressed_bindings(record: AgentRecord) -> Iterator[tuple[Binding, SplitResult]]:
-    """The bindings whose endpoint can be split, best first. An endpoint may be any URI, also a malformed one."""
+    """The bindings whose endpoint can be split, best first. An endpoint may be any URI, also a malformed one. Where the document
+    that a catalog names is served, the agent need not be."""
     for binding in sort_by_priority(record.bindings):
+        if binding.is_link:
+            continue
         try:
             where = urlsplit(binding.endpoint)
             _place(where)

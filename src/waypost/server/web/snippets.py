@@ -102,7 +102,7 @@ def make_interfaces(context: SnippetContext) -> list[AgentInterface]:
 
 
 def _interface(binding: Binding, context: SnippetContext) -> AgentInterface:
-    if binding.extra.get("unresolved") is True:
+    if binding.is_link:
         return _link_interface(binding)
     if binding.extra.get(_ADP_RESIDUE) == "tasks":
         return _task_interface(binding, context)
@@ -597,11 +597,7 @@ def _can_call(binding: Binding) -> bool:
     is_known = protocol in ("a2a", "a2a+jsonrpc", "a2a+http-json", "mcp", "http", "https")
     has_variables = "{" in binding.endpoint
     is_task = _ADP_RESIDUE in binding.extra
-    return (
-        is_known
-        and _is_web(binding.endpoint)
-        and not (has_variables or is_task or is_outdated or binding.extra.get("unresolved"))
-    )
+    return is_known and _is_web(binding.endpoint) and not (has_variables or is_task or is_outdated or binding.is_link)
 
 
 def _call_command(context: SnippetContext) -> Snippet:

@@ -163,7 +163,7 @@ def is_identity_of(identity: Any, identifier: Any) -> bool:
         return False
     if identity == identifier:
         return True
-    publisher = domain_of(identifier) if identifier[:8].lower() == "urn:air:" else None
+    publisher = domain_of(identifier) if identifier.lower().startswith(("urn:air:", *_IDENTITY_SCHEMES)) else None
     domain = domain_of(identity) if identity.startswith(_IDENTITY_SCHEMES) else None
     return bool(publisher and domain) and (domain == publisher or str(domain).endswith(f".{publisher}"))
 

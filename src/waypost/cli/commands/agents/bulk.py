@@ -182,7 +182,7 @@ def _split_lines(origin: str, lines: Iterable[bytes]) -> Iterator[ImportDocument
 def _split_json(origin: str, content: bytes) -> Iterator[ImportDocument]:
     """One document, an array, a catalog, or else JSON lines."""
     try:
-        packed = unpack_documents(content)
+        packed = unpack_documents(content, limits.ARD_NESTED_CATALOGS)
     except msgspec.DecodeError as error:
         lines = [line for line in content.split(b"\n") if line.strip()]
         if len(lines) > 1 and all(line.lstrip().startswith(b"{") for line in lines):

@@ -1,4 +1,7 @@
-"""The ARD registry over HTTP: `POST /ard/search`, `POST /ard/explore`, `GET /ard/agents` (ard.md §4–9)."""
+"""The ARD registry over HTTP: `POST /ard/search`, `POST /ard/explore`, `GET /ard/agents` (ard.md §4–9).
+
+Catalogs name the base `/ard/`, and people open what a catalog names: there the registry describes itself.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from waypost.federation.service import PeerService
 from waypost.model.json import JsonObject, dump_json
 from waypost.model.principal import SCOPE_READ, Principal, audience
 from waypost.model.registration import Registration
-from waypost.protocols.ard.codec import REGISTRY_TYPE, publisher_of
+from waypost.protocols.ard.codec import REGISTRY_TYPE, publisher_of, registry_entry
 from waypost.protocols.ard.query import (
     FEDERATION,
     FacetRequest,
@@ -46,6 +49,7 @@ from waypost.server.http.routing import BodySpec, ParameterSpec, Route
 from waypost.server.renderer import Renderer
 
 _JSON: Final = b"application/json"
+_REGISTRY_TYPE: Final = REGISTRY_TYPE.encode()
 _SEARCH_PURPOSE: Final = "ard search"  # purposes of page tokens
 _LIST_PURPOSE: Final = "ard list"
 _LIST_PARAMETERS: Final = ("filter", "orderBy", "pageSize", "pageToken")
@@ -60,6 +64,12 @@ _PRIVATE: Final = (b"cache-control", b"private, no-cache")
 ArdHandler = Callable[[Request, Principal], Awaitable[Response]]
 
 
+def _describe_registry(base_url: str, host: str) -> bytes:
+    entry = registry_entry(base_url, host)
+    names = ("search", "explore", "agents")
+    return dump_json({**entry, "metadata": {name: f"{entry['url']}{name}" for name in names}})
+
+
 class ArdApi:
     name = "ard"
     first_segments: tuple[bytes, ...] = (b"ard",)
@@ -69,7 +79,9 @@ class ArdApi:
         self._peers = peers
         self._ard = ArdSearch(registry, renderer)
         self._source = f"{renderer.base_url}/ard"
+        self._description = _describe_registry(renderer.base_url, renderer.host)
         self._handlers: dict[str, tuple[str, ArdHandler]] = {
+            "/ard/": ("GET", self._describe),
             "/ard/search": ("POST", self._search),
             "/ard/explore": ("POST", self._explore),
             "/ard/agents": ("GET", self._list),
@@ -79,9 +91,9 @@ class ArdApi:
         return raw_path == b"/ard" or raw_path.startswith(b"/ard/")
 
     def is_public(self, request: Request) -> bool:
-        """True for unknown paths and for methods that reveal no agent, such as OPTIONS."""
+        """True for the base, unknown paths, and methods that reveal no agent, such as OPTIONS."""
         known = self._handlers.get(request.path)
-        return known is None or request.method not in (known[0], "HEAD")
+        return known is None or request.path == "/ard/" or request.method not in (known[0], "HEAD")
 
     def required_scope(self, request: Request) -> str | None:
         return SCOPE_READ
@@ -110,6 +122,13 @@ class ArdApi:
         parts = (error.message, f"At {error.path}." if error.path else "", error.hint or "")
         body = {"errorCode": error_codes(error).ard, "message": " ".join(part for part in parts if part)}
         return Response(error_codes(error).http, dump_json(body), content_type=_JSON, headers=problem_headers(error))
+
+    async def _describe(self, request: Request, principal: Principal) -> Response:
+        etag = strong_etag(self._description, _REGISTRY_TYPE)
+        headers = [(b"etag", etag.encode()), _SHARED]
+        if is_not_modified(request, etag, None):
+            return not_modified_response(request, headers, self._description)
+        return Response(200, self._description, content_type=_REGISTRY_TYPE, headers=headers)
 
     async def _search(self, request: Request, principal: Principal) -> Response:
         body = await _read_body(request)
@@ -439,6 +458,14 @@ _ERROR: Final = BodySpec(
 _ERRORS: Final = {400: _ERROR, 401: _ERROR, 403: _ERROR, 429: _ERROR}
 
 ARD_ROUTES: Final[list[Route]] = [
+    Route(
+        method="GET",
+        path="/ard/",
+        operation="document",
+        summary="ARD: the registry's entry in the catalog, with the addresses of its API",
+        answers={200: BodySpec(schema={"type": "object"}, content_type=REGISTRY_TYPE)},
+        open=True,
+    ),
     Route(
         method="POST",
         path="/ard/search",
