@@ -210,7 +210,7 @@ def test_authentication_that_names_no_scheme_requires_nothing(name: str) -> None
 
 
 def test_a_text_that_is_longer_than_the_record_holds_is_cut_there_and_reported() -> None:
-    card = card_with(name="n" * (limits.NAME_CHARS + 1), description="Plans. " * limits.DESCRIPTION_CHARS)
+    card = card_with(name="n" * (limits.NAME_CHARS + 1), description="Plans. " * (limits.DESCRIPTION_CHARS // 6))
     decoded = A2A.decode(card, DecodeContext(now=NOW))
     assert (len(decoded.record.name), decoded.record.name[-1]) == (limits.NAME_CHARS, "…")
     assert len(decoded.record.description) <= limits.DESCRIPTION_CHARS

@@ -251,7 +251,7 @@ def test_a_connection_is_read_under_each_of_its_names(data: JsonObject) -> None:
 
 
 def test_a_name_that_is_longer_than_the_record_holds_is_cut_there_and_reported() -> None:
-    source = source_with(name="n" * 2000, description="Plans. " * limits.DESCRIPTION_CHARS)
+    source = source_with(name="n" * 2000, description="Plans. " * (limits.DESCRIPTION_CHARS // 6))
     decoded = OASF.decode(source, DECODE)
     assert (len(decoded.record.name), decoded.record.id[:2]) == (limits.NAME_CHARS, "h-")
     assert [loss.path for loss in decoded.losses] == ["$.name", "$.description"]
