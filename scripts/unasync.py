@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Generate the sync client from the async one. `--check` only reports whether it is up to date.
 
 Edit the async client. Names are replaced token by token, so strings and comments stay unchanged, except for the examples in

@@ -368,14 +368,13 @@ class ErrorCodes:
     jsonrpc: int  # the code of a JSON-RPC error: RTFS, MCP, A2A
     ann: str  # announce: `code`
     ws_close: int  # the close code of a WebSocket
-    exit: (
-        int  # the exit code of the command: 1, or 64 usage, 69 unavailable, 75 try again, 77 no permission, 78 settings
-    )
+    # The exit code of the command: 1, or 64 usage, 69 unavailable, 75 try again, 77 no permission, 78 settings.
+    exit: int
     ard: str  # ARD: `errorCode`
     title: str  # unique among errors with one status and one `code`: clients tell them apart by it
 
 
-# A row stands below that of its parent: if an answer has only a status or a code, the first row with it is meant.
+# Parents come before their children: a client that gets only a status or a code takes the first row that has it.
 ERROR_CODES: dict[type[WaypostError], ErrorCodes] = {
     InvalidRequest: ErrorCodes(400, -32602, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Invalid request"),
     MalformedJson: ErrorCodes(400, -32700, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Malformed JSON"),
@@ -481,4 +480,5 @@ AGP_CODES: dict[type[WaypostError], str] = {
 
 
 def agp_code_of(error: WaypostError) -> str:
+    """The AGP code of an error: its own, or that of its nearest ancestor."""
     return next(AGP_CODES[kind] for kind in type(error).__mro__ if kind in AGP_CODES)

@@ -19,9 +19,9 @@ from waypost.model.principal import SCOPES
 from waypost.registry.operations import OPERATIONS, Operation
 from waypost.server.http.routing import Route
 
-# Commands that are no operation of the API: they start a service, describe the installation, use the LAN or stdin, or read the
-# data folder with its keys.
-LOCAL = {
+# Commands that no operation names. Most do not call the service: they start one, describe the installation, use the LAN or
+# stdin, or read the data folder. The others, such as `apply`, use operations that name another command.
+WITHOUT_OPERATION = {
     "serve",
     "demo",
     "completion",
@@ -91,12 +91,16 @@ def test_scope_and_errors_of_an_operation_are_known(operation: Operation) -> Non
         assert {errors.Unauthorized, errors.MissingScope} <= set(operation.errors)
 
 
-def test_every_command_that_talks_to_a_service_is_an_operation() -> None:
+def test_every_command_belongs_to_an_operation_or_has_none_on_purpose() -> None:
     named = {str(row.command).split()[0] for row in OPERATIONS.values() if row.command}
-    missing = set(COMMANDS) - LOCAL - named
-    assert not missing, f"name {missing} as `command` of an operation in registry/operations.py, or list it in LOCAL"
+    missing = set(COMMANDS) - WITHOUT_OPERATION - named
+    assert not missing, (
+        f"name {missing} as `command` of an operation in registry/operations.py or, if it has none of its own, "
+        "in WITHOUT_OPERATION"
+    )
     assert named <= set(COMMANDS), "an operation names a command that COMMANDS in cli/main.py lacks"
-    assert not named & LOCAL
+    both = named & WITHOUT_OPERATION
+    assert not both, f"an operation names {both}: remove it from WITHOUT_OPERATION"
 
 
 @pytest.mark.parametrize("client", [Client, SyncClient])

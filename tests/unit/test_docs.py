@@ -60,25 +60,29 @@ def test_every_setting_is_documented_with_flag_and_variable() -> None:
         for row in SETTINGS
         if not all(f"`{word}`" in text for word in (row.name, *(() if row.in_file_only else (row.flag, row.variable))))
     ]
-    assert missing == []
+    assert not missing, f"run scripts/reference.py: settings.md lacks {missing}"
 
 
 def test_every_command_is_documented() -> None:
     text = page("reference/commands.md")
-    assert [name for name in COMMANDS if f"## waypost {name}\n" not in text] == []
+    missing = [name for name in COMMANDS if f"## waypost {name}\n" not in text]
+    assert not missing, f"run scripts/reference.py: commands.md lacks {missing}"
 
 
 def test_every_error_has_a_row_and_is_documented() -> None:
     text = page("reference/errors.md")
     leaves = [kind for kind in _subclasses(WaypostError) if kind.__module__ == "waypost.errors"]
-    assert [kind.__name__ for kind in leaves if kind not in ERROR_CODES] == []
-    assert [kind.__name__ for kind in leaves if f"`{kind.__name__}`" not in text] == []
+    without_row = [kind.__name__ for kind in leaves if kind not in ERROR_CODES]
+    assert not without_row, f"add {without_row} to ERROR_CODES in errors.py"
+    missing = [kind.__name__ for kind in leaves if f"`{kind.__name__}`" not in text]
+    assert not missing, f"run scripts/reference.py: errors.md lacks {missing}"
 
 
 def test_every_operation_and_route_is_documented() -> None:
     text = page("reference/http-api.md")
-    assert [name for name in OPERATIONS if f"`{name}`" not in text] == []
-    assert [route for route in reference.routes() if f"`{route.method} {route.path}`" not in text] == []
+    names = [*OPERATIONS, *(f"{route.method} {route.path}" for route in reference.routes())]
+    missing = [name for name in names if f"`{name}`" not in text]
+    assert not missing, f"run scripts/reference.py: http-api.md lacks {missing}"
 
 
 def test_every_dialect_is_documented_with_its_losses() -> None:
@@ -117,7 +121,8 @@ def test_pages_about_the_code_name_only_files_that_exist(path: Path) -> None:
     named = {found[1] for found in FILE.finditer(FENCE.sub("", text))}
     named |= {found[0] for block in FENCE.findall(text) for found in WALK_FILE.finditer(block)}
     assert len(named) >= 5
-    assert [name for name in sorted(named) if not _exists(name)] == []
+    missing = [name for name in sorted(named) if not _exists(name)]
+    assert not missing, f"{missing} are neither in the project's folder nor in src/waypost"
 
 
 def test_each_invariant_of_the_architecture_names_its_test() -> None:

@@ -71,3 +71,20 @@ def test_a_script_can_be_executed_and_stops_at_errors(name: str) -> None:
     text = path.read_text(encoding="utf-8")
     assert text.startswith("#!/usr/bin/env bash\n")
     assert "\nset -" in text
+
+
+PROGRAMS = sorted(path for path in (ROOT / "scripts").glob("*.py") if "__main__" in path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.name)
+def test_a_python_script_can_be_executed(path: Path) -> None:
+    assert path.read_text(encoding="utf-8").startswith("#!/usr/bin/env python3\n"), "start the script with a #! line"
+    assert os.access(path, os.X_OK), f"run chmod +x scripts/{path.name}"
+
+
+def test_contributing_lists_exactly_the_scripts_that_there_are() -> None:
+    listed = set(re.findall(r"scripts/([\w.-]+\w)", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")))
+    present = {path.name for path in (ROOT / "scripts").iterdir() if path.is_file()}
+    modules = {path.name for path in (ROOT / "scripts").glob("*.py")} - {path.name for path in PROGRAMS}
+    assert not listed - present, f"CONTRIBUTING.md names {listed - present}, which scripts/ lacks"
+    assert not present - modules - listed, f"add {present - modules - listed} to the commands in CONTRIBUTING.md"

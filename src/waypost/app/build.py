@@ -27,8 +27,11 @@ def build(
     shared_keys: SharedKeyFiles | None = None,
     peer_sender: OutboundSender | None = None,
 ) -> Application:
-    """The service of these settings; `slot` is that of this process, `shared_keys` those of its cluster; `peer_sender` sends
-    requests to peers, by default the HTTP client. Nothing is opened before `Application.start`."""
+    """Make the service of these settings. Nothing is opened before `Application.start`.
+
+    `slot` is the place of this process among several workers, `shared_keys` are the key files that all nodes of a cluster have.
+    `peer_sender` sends the requests to peers; by default it is the HTTP client.
+    """
     context = make_context(settings, clock, port, slot, started_at)
     client = make_client(context)
     core = make_core(context, client, store)

@@ -223,6 +223,7 @@ def _discard_stdout() -> int:
 
 
 def run() -> None:
+    """Run the command line of this process and exit: the entry point in `pyproject.toml`."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     sys.exit(main())

@@ -87,6 +87,8 @@ class RuntimeFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Deployment(msgspec.Struct, frozen=True, kw_only=True):
+    """All facts that the rules may use. `running` is None if no service runs."""
+
     settings: Settings
     machine: HostFacts
     now: float

@@ -86,10 +86,12 @@ OWNER_ERRORS = (
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that callers can do, whichever API they use. Several operations may share a command, not a method."""
+
     name: str
     summary: str
     scope: str | None  # None: open to all, public agents only
-    idempotent: bool
+    idempotent: bool  # a repetition changes nothing more
     errors: tuple[type[errors.WaypostError], ...] = ()
     command: str | None = None  # `waypost …`
     method: str | None = None  # `Client.…`

@@ -259,7 +259,7 @@ class RegistryReader:
         )
 
     def suggest(self, principal: Principal, tags: Sequence[str]) -> Suggestions:
-        """Similar tags for those that no agent carries that the caller sees."""
+        """For each tag that no visible agent has, similar tags that some have."""
         visible_to = audience(principal)
         return suggest_tags(self._catalog, tags, visible_to, self._catalog.select(visible_to)) if tags else {}
 

@@ -28,7 +28,9 @@ class NodeStats(Part, frozen=True, kw_only=True):
     alive: Annotated[bool, described("whether it reported in the last 15 seconds")]
     seen_at: Timestamp
     revision: int
-    lag_seconds: Annotated[float, described("how long before its report it last had everything of the cluster")]
+    lag_seconds: Annotated[
+        float, described("time between its report and the last moment when it had every change of the cluster")
+    ]
     this: Annotated[bool, described("whether it is the node that answers")]
 
 

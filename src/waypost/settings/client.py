@@ -12,6 +12,8 @@ from waypost.settings.setting import Row, read_rows
 
 
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The rows of these settings. Their values, with the defaults found, are `ConnectionSettings`."""
+
     server: Annotated[
         str | None,
         Row(

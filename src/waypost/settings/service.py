@@ -17,8 +17,9 @@ from waypost.settings.setting import URL_MARK, Row, read_rows
 
 
 class StoreKind(msgspec.Struct, frozen=True, kw_only=True):
-    """`module` has the functions of `waypost.stores.StoreBackend`; that of a store with a URL has `make_backend`, which
-    returns an object with them. It is named, not imported: settings come before stores."""
+    """One kind of store. `module` has the functions of `waypost.stores.StoreBackend`; if the setting is a URL, it has
+    `make_backend`, which returns an object with these functions. The module is named, not imported, because settings may not
+    import stores."""
 
     module: str
     doc: str
@@ -44,8 +45,9 @@ def find_store(value: str) -> str | None:
     return scheme if scheme in STORES else None
 
 
-# A setting that has no effect unless one of the others is set.
 _ALL_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
+
+# Each setting has no effect unless one of the others is set.
 _REQUIREMENTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("mdns_publish", ("mdns",)),
     ("bus_group", ("bus",)),

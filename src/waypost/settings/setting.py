@@ -36,10 +36,10 @@ _FALSE = frozenset(("0", "false", "no", "off"))
 
 
 class Row(msgspec.Struct, frozen=True):
-    """What the annotation of a field says besides its type."""
+    """The rest of a setting's row, beside the name, type and default of the field that it annotates."""
 
     doc: str
-    default: str | None = None  # as shown, if the default is a rule and not a value
+    default: str | None = None  # what the documentation shows as default, if that is a rule and not a value
     choices: Collection[str] = ()
     minimum: float | None = None
     maximum: int | None = None
@@ -47,6 +47,8 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """One setting, as the loader, the options of commands and the documentation use it."""
+
     name: str
     kind: Kind
     doc: str

@@ -17,7 +17,7 @@ RUNNER = CliRunner()
 
 
 # These commands do not call a service and show no result, so they have neither --server nor --output.
-LOCAL = ("serve", "demo", "completion")
+WITHOUT_SHARED_OPTIONS = ("serve", "demo", "completion")
 
 
 # The commands of 0.1: scripts of users rely on them.
@@ -63,11 +63,11 @@ def test_every_command_has_help_with_an_example(words: tuple[str, ...]) -> None:
     assert f"waypost {' '.join(words)}" in shown.output.split("Examples:")[1]
 
 
-@pytest.mark.parametrize("words", [words for words in leaves() if words[0] not in LOCAL], ids=" ".join)
+@pytest.mark.parametrize("words", [words for words in leaves() if words[0] not in WITHOUT_SHARED_OPTIONS], ids=" ".join)
 def test_every_command_that_talks_to_a_service_takes_the_shared_options(words: tuple[str, ...]) -> None:
     shown = RUNNER.invoke(cli, [*words, "--help"], terminal_width=120).output
     for option in ("--output", "--server", "--token", "--timeout", "--data", "--config"):
-        assert option in shown, "decorate the command with @with_session, or list it in LOCAL"
+        assert option in shown, "decorate the command with @with_session, or list it in WITHOUT_SHARED_OPTIONS"
 
 
 def test_the_overview_lists_every_command_without_loading_it() -> None:

@@ -17,6 +17,8 @@ from waypost.server.http.asgi import AnyResponse, Request, decode_segment
 
 
 class RequestContext(msgspec.Struct):
+    """What a handler gets: the request, who sent it, and the placeholders of its path."""
+
     request: Request
     principal: Principal
     request_id: str
@@ -28,8 +30,10 @@ Handler: TypeAlias = Callable[[RequestContext], Awaitable[AnyResponse]]
 
 
 class ParameterSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A parameter of a route, for the OpenAPI description. The handler reads and checks it."""
+
     name: str
-    place: str = "query"
+    place: str = "query"  # `in` of OpenAPI
     schema: dict[str, Any] = msgspec.field(default_factory=lambda: {"type": "string"})
     description: str = ""
     required: bool = False
@@ -48,6 +52,8 @@ class BodySpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
+    """A method and a path of an operation, with all that the OpenAPI description says about it."""
+
     method: str
     path: str  # `{id}` is one segment; a suffix may follow, as in `{id}:renew`. Other placeholders are whole segments
     operation: str

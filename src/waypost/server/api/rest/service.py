@@ -19,7 +19,7 @@ from waypost import limits
 from waypost.errors import InvalidParameter, NotFound, Unavailable, WaypostError
 from waypost.files import find_exposed
 from waypost.model.names import domain_of
-from waypost.model.principal import SCOPE_ADMIN, SCOPES, audience
+from waypost.model.principal import SCOPES, audience
 from waypost.model.registration import parse_ttl
 from waypost.registry.audit_trail import audit_entry_by, audit_service_keys
 from waypost.registry.doctor import DatabaseFacts, Deployment, HostFacts, PeerFacts, RuntimeFacts, diagnose
@@ -147,8 +147,8 @@ class ServiceApi:
         workers: Callable[[], tuple[WorkerStats, ...]] | None,
         nodes: NodeList | None,
     ) -> None:
-        """`workers` reads the state of the service's processes, where it has several, and `nodes` that of the nodes of its
-        cluster, where it is in one."""
+        """`workers` reads the state of each process of the service, if a supervisor started them; `nodes` that of each node,
+        if there is a cluster."""
         self._registry = registry
         self._mint = mint
         self._workers = workers
@@ -182,7 +182,6 @@ class ServiceApi:
                     }
                 ),
                 answers={201: MintedToken},
-                scope=SCOPE_ADMIN,
             ),
         ]
 
@@ -299,8 +298,8 @@ class DoctorApi:
         inspect_database: Callable[[], Awaitable[DatabaseFacts]] | None = None,
         inspect_peers: Callable[[], tuple[PeerFacts, ...]] = tuple,
     ) -> None:
-        """`silent_issuers` lists the key sets of outside issuers that could not be fetched. `inspect_database` is for the one
-        of a cluster."""
+        """`silent_issuers` lists the URLs of external issuers' key sets that could not be fetched. `inspect_database`
+        examines the database of a cluster."""
         self._inspect_database = inspect_database
         self._inspect_peers = inspect_peers
         self._registry = registry
