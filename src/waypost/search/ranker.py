@@ -126,7 +126,7 @@ _NO_WORD: Final = "The query contains no word to search for."
 
 _KNOWN_SHARE: Final = 0.25  # of the query terms: with fewer in the index, words say nothing
 
-_NOISE_SCORE: Final = 0.1  # below it, an agent without a matching word or tag is noise
+_NOISE_SCORE: Final = 0.02  # below it, an agent without a matching word or tag is noise
 
 
 class HybridRanker:

@@ -36,6 +36,17 @@ def market(spaces: tuple[VectorSpace, ...]) -> HybridRanker:
     return ranker
 
 
+def test_an_agent_is_found_by_meaning_alone(spaces: tuple[VectorSpace, ...]) -> None:
+    """A low score without a common word is a weak match, not noise: in a small catalogue it is often the right agent."""
+    ranker = HybridRanker(None, spaces)
+    ranker.open()
+    for at, said in enumerate(("Wind, waves and tides.", "Books airline tickets.", "Explains income tax.")):
+        ranker.put(registration("small", {"id": str(at), "name": f"Desk {at}", "description": said, "tags": []}))
+    ranker.maintain(1)
+    assert ids(ask(ranker, "is it safe to sail out today"))[0] == agent_id("small", "0")
+    assert ids(ask(ranker, "can we go sailing"))[0] == agent_id("small", "0")
+
+
 def share_found(ranker: HybridRanker, wanted: list[tuple[str, set[str]]], top: int) -> float:
     return sum(bool(relevant & set(ids(ask(ranker, text, limit=top)))) for text, relevant in wanted) / len(wanted)
 

@@ -81,11 +81,16 @@ class SpamDamping(NamedTuple):
 
 
 def visible_texts(record: AgentRecord) -> VisibleTexts:
+    """An agent without a description is described by its first tags."""
     return VisibleTexts(
         name=sanitize_text(record.name),
-        description=sanitize_text(record.description),
+        description=sanitize_text(record.description if record.description.strip() else _listed_tags(record)),
         examples=tuple(sanitize_text(example.text) for example in record.examples),
     )
+
+
+def _listed_tags(record: AgentRecord) -> str:
+    return ", ".join(record.tags[:_FREE_TAGS])
 
 
 def analyze_fields(record: AgentRecord, visible: VisibleTexts | None = None) -> AnalyzedFields:
@@ -210,10 +215,10 @@ def spam_damping(fields: AnalyzedFields) -> SpamDamping:
 
 def _whole_weight(fields: AnalyzedFields, terms: list[str], tags: float) -> float:
     weight = _STUFFED_WHOLE if tags == 0.0 else 1.0
-    return weight * (_REPEATED_WHOLE if fields.shared or _is_repeated(terms) else 1.0)
+    return weight * (_REPEATED_WHOLE if fields.shared or is_repetition(terms) else 1.0)
 
 
-def _is_repeated(terms: list[str]) -> bool:
+def is_repetition(terms: list[str]) -> bool:
     """Whether the text is mostly repetition: even the longest prose has twice as many distinct words."""
     return len(terms) >= _MIN_REPEATED_TERMS and len(set(terms)) < _DISTINCT_SHARE * len(terms)
 
