@@ -16,9 +16,8 @@ wherever it is. idf is ln(1 + (N − n + ½) / (n + ½)) over what the audience 
     freshness  halved by each half year since the last update: it orders near-ties
 
 Words that the query rules out ("but not postgres") count in none of these but the meaning, and an agent with such a word in its
-name keeps half of its score. Two things lift the score by a share
-of what is missing to 1: a query that is exactly the agent's name, id or tag, and preferred tags (`tag`). Spam and deprecation
-leave a share of the score. Its parts are `Scores.components`, which add up to it.
+name keeps half of its score. Two things lift the score by a share of what is missing to 1: a query that is exactly the agent's
+name, id or tag, and preferred tags (`tag`). Spam and deprecation leave a share. The parts are `Scores.components`: they add up.
 
 A sentence model counts as much as its vectors say left out (docs/explanation/search.md): see MEANING. If the query or a record is
 not English, words rarely match: then English vectors do not count, and multilingual ones count more.
