@@ -48,7 +48,9 @@ def test_the_reason_names_what_fits_best(text: str, sentence: str) -> None:
 
 
 def test_a_word_of_a_longer_tag_is_named() -> None:
-    tagged = AgentRecord(id="urn:example:scout", name="Scout", description="Finds papers.", tags=("text_summarization",))
+    tagged = AgentRecord(
+        id="urn:example:scout", name="Scout", description="Finds papers.", tags=("text_summarization",)
+    )
     assert reason("summarize", record=tagged) == "Has the word summarize in its tags."
 
 

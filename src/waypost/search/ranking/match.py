@@ -49,10 +49,10 @@ BACKGROUND_QUESTIONS: Final = (
     "how do i stop a tap from dripping",
     "which tree should i plant beside the well",
 )
-DEFAULT_BACKGROUND: Final = 0.15
+DEFAULT_BACKGROUND: Final = 0.17
 SLOPE: Final = 1.0
-STRONG_OFFSET: Final = 1.2
-POSSIBLE_OFFSET: Final = 0.85
+STRONG_OFFSET: Final = 1.05
+POSSIBLE_OFFSET: Final = 0.7
 FOREIGN_OFFSET: Final = -0.3  # of both thresholds, for a query in another language: its words match in no English agent
 _PRIOR_AGENTS: Final = 50.0  # the weight of the default background, as a number of agents
 _BOUNDS: Final = (0.05, 0.4)  # of a background: a catalogue of jokers must not make every other match weak
