@@ -108,7 +108,7 @@ def public_set(name: str) -> Set:
 
 
 def translated_questions(language: str) -> list[Question]:
-    """Twenty questions of MetaTool in `zh`, `es` or `de`, or their originals in `en`."""
+    """Twenty questions of MetaTool in `zh`, `es`, `de` or `ja`, or their originals in `en`."""
     originals = public_set("metatool").questions
     chosen = [(row, originals[row["metatool_query"]]) for row in rows("languages.queries.jsonl")]
     return [Question(row.get(language, original.text), original.relevant) for row, original in chosen]

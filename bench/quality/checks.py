@@ -55,14 +55,14 @@ def share(flags: Iterable[bool]) -> float:
 
 
 def languages(make: MakeRanker) -> dict[str, Figures]:
-    """Queries in Chinese, Spanish and German for English agents; English queries for agents in those languages."""
+    """Queries in Chinese, Spanish, German and Japanese for English agents; English queries for agents in those languages."""
     foreign = list(rows("languages.corpus.jsonl"))
     searcher = loaded(make, (*public_set("metatool").agents, *(registration("foreign", row) for row in foreign)))
     figures: dict[str, Figures] = {}
-    for language in ("en", "zh", "es", "de"):
+    for language in ("en", "zh", "es", "de", "ja"):
         wanted = [(question.text, set(question.relevant)) for question in translated_questions(language)]
         figures[f"query in {language}"] = _found(searcher, wanted)
-    for language in ("zh", "es", "de"):
+    for language in ("zh", "es", "de", "ja"):
         wanted = [
             (text, {agent_id("foreign", row["id"])})
             for row in foreign

@@ -62,7 +62,7 @@ GRID: Final = (
     *(
         variant
         for words, spelling, factor, meaning in product(
-            (2.0, 4.0, 6.0), (2.0, 4.0, 6.0), (0.5, 1.0, 2.0), (MEANING, _MORE_MULTILINGUAL)
+            (2.0, 4.0, 6.0), (3.0, 5.0, 7.0), (0.5, 1.0, 2.0), (MEANING, _MORE_MULTILINGUAL)
         )
         if (variant := Variant(SignalWeights(words=words, spelling=spelling, meaning=factor), meaning)) != Variant()
     ),

@@ -61,7 +61,7 @@ from waypost.search.ranking.near_duplicates import (
 )
 from waypost.search.ranking.scoring import QueryMass, Scores, ScoringInput, SignalWeights, Spaces
 from waypost.search.spelling import Spelling, check_spelling
-from waypost.search.text.analyzer import ENGLISH, UNKNOWN, detect_language, is_not_english
+from waypost.search.text.analyzer import ENGLISH, UNKNOWN, is_foreign
 from waypost.search.text.taxonomy import Taxonomy, standard_taxonomy
 from waypost.search.vectors import Embedder, SpaceRole, Vectors, VectorSpace, find_parts_embedder, find_word_embedder
 
@@ -126,7 +126,7 @@ _NO_WORD: Final = "The query contains no word to search for."
 
 _KNOWN_SHARE: Final = 0.25  # of the query terms: with fewer in the index, words say nothing
 
-_NOISE_SCORE: Final = 0.1  # below it, an agent without a matching word or tag is noise
+_NOISE_SCORE: Final = 0.02  # below it, an agent without a matching word or tag is noise
 
 
 class HybridRanker:
@@ -430,10 +430,7 @@ class _QueryContext(NamedTuple):
     def _foreign(self, signals: Signals) -> Mask:
         """Candidates that are compared in another language than English: because of the query (or if the index knows too few
         of its terms), or because of the record."""
-        text = self.query.units[0]
-        own = detect_language(text)
-        is_foreign = is_not_english(text) if own == UNKNOWN else own != ENGLISH
-        if is_foreign or self.terms.known < _KNOWN_SHARE * len(self.query.terms):
+        if is_foreign(self.query.units[0]) or self.terms.known < _KNOWN_SHARE * len(self.query.terms):
             return np.ones(len(signals.rows), dtype=np.bool_)
         foreign: Mask = (signals.language != UNKNOWN) & (signals.language != ENGLISH)
         return foreign

@@ -104,7 +104,8 @@ class ReasonWriter:
             return f"Tagged {_join(map(_quote, tagged[:_TAGS_NAMED]))}."
         if best >= least:
             return f"Has {self._name_words(in_description)} in its description."
-        return ""
+        in_tags = self._matched(" ".join(record.tags))
+        return f"Has {self._name_words(in_tags)} in its tags." if len(in_tags) >= least else ""
 
     def _best_example(self, record: AgentRecord, near: MatchSignals | None) -> tuple[int, list[str]]:
         """The example with most words of the query; among equals the nearest by meaning."""

@@ -156,6 +156,15 @@ def test_at_most_two_of_a_cluster_are_in_each_ten() -> None:
     assert shown[:4] == [0, 1, 12, 13]
 
 
+def test_a_few_near_duplicates_go_before_candidates_that_score_much_lower() -> None:
+    labels = [0, 0, 0, 3, 4, 5, 6, 7, 8, 9, 10, 11]
+    scores = [0.5, 0.49, 0.48, 0.4, *[0.1] * 8]
+    assert shown_of(ranked(labels, scores=scores), 5) == [0, 1, 3, 2, 4]
+    flood = [0] * 9 + list(range(9, 25))
+    shown = shown_of(ranked(flood, scores=[0.5] * 9 + [0.1] * 16), 10)
+    assert [flood[at] for at in shown].count(0) == 2
+
+
 def test_the_oldest_of_near_duplicates_is_shown_next_to_the_best_one() -> None:
     scores = [0.9] * 50 + [0.7] * 20 + [0.3]
     labels = [0] * 50 + list(range(50, 70)) + [0]

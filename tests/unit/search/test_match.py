@@ -29,6 +29,16 @@ def test_a_score_is_named_by_the_thresholds() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "text", ["请把发票翻译成英文", "請求書を翻訳してください", "übersetze eine Rechnung", "traduce una factura"]
+)
+def test_thresholds_are_lower_for_a_query_in_another_language(text: str) -> None:
+    lowered = DEFAULT_THRESHOLDS.for_query(text)
+    assert lowered.strong < DEFAULT_THRESHOLDS.strong
+    assert DEFAULT_THRESHOLDS.possible > lowered.possible > DEFAULT_BACKGROUND
+    assert DEFAULT_THRESHOLDS.for_query("translate an invoice") == DEFAULT_THRESHOLDS
+
+
 def test_an_exact_name_or_id_is_strong_and_an_exact_tag_at_least_possible() -> None:
     assert match_of(0.0, DEFAULT_THRESHOLDS, "id") == "strong"
     assert match_of(0.0, DEFAULT_THRESHOLDS, "name") == "strong"

@@ -47,6 +47,13 @@ def test_the_reason_names_what_fits_best(text: str, sentence: str) -> None:
     assert reason(text) == sentence
 
 
+def test_a_word_of_a_longer_tag_is_named() -> None:
+    tagged = AgentRecord(
+        id="urn:example:scout", name="Scout", description="Finds papers.", tags=("text_summarization",)
+    )
+    assert reason("summarize", record=tagged) == "Has the word summarize in its tags."
+
+
 def test_the_nearest_example_is_quoted_on_one_line_without_hidden_characters() -> None:
     near = MatchSignals(words=0.0, context=0.3, example=0.6, place=2)
     assert reason("whales", near) == "Similar in meaning to its example “Which currency is used on page two?”."

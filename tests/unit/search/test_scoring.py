@@ -101,6 +101,25 @@ def test_english_vectors_do_not_count_abroad() -> None:
     assert score(given).total.tolist() != score(other).total.tolist()
 
 
+def test_multilingual_vectors_make_up_for_words_abroad() -> None:
+    """Words of another language match nothing, so the same similarity is worth more."""
+    nothing = np.zeros(COUNT, dtype=np.float32)
+    similar = {name: np.full((COUNT, 1), 0.5, dtype=np.float32) for name in ("use", "minilm", "static")}
+    given = signals(words=nothing, coverage=nothing, spelling=nothing, name=nothing, centres=similar, examples=similar)
+    assert (score(given, ~HOME).total > 1.25 * score(given).total).all()
+
+
+def test_the_components_add_up_if_everything_matches_abroad() -> None:
+    whole = np.ones(COUNT, dtype=np.float32)
+    similar = {name: np.ones((COUNT, 1), dtype=np.float32) for name in ("use", "minilm", "static")}
+    given = signals(
+        words=25 * whole, coverage=whole, spelling=140 * whole, name=whole, centres=similar, examples=similar
+    )
+    found = score(given, ~HOME)
+    assert np.allclose(found.total, 1.0)
+    assert np.allclose(sum(found.components.values()), found.total)
+
+
 def test_rows_without_sentence_vectors_are_scored_by_their_stand_in() -> None:
     given = signals()
     given = given._replace(covered={**given.covered, "use": HOME, "minilm": HOME})

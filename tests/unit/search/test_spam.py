@@ -13,6 +13,7 @@ from waypost.search.text.spam import (
     lint_flags,
     remove_repetition,
     spam_damping,
+    visible_texts,
 )
 
 PROSE = (
@@ -91,6 +92,24 @@ def test_ten_words_twenty_times_weigh_less_than_the_same_ten_words_once() -> Non
     assert len(keys) == 10
     assert all(loud[key] < quiet[key] for key in keys)
     assert spam_damping(often).whole < spam_damping(once).whole == 1.0
+
+
+def test_a_long_description_weighs_as_much_as_one_of_thirty_words() -> None:
+    """In a catalogue of long texts, words must not lose to vectors."""
+    distinct = [f"word{at}" for at in range(200)]
+    impacts = []
+    for count in (10, 30, 200):
+        fields = analyze_fields(record(" of the ".join(distinct[:count])))
+        impacts.append(term_impacts(fields, spam_damping(fields))[0][hash_of("word0")])
+    short, long, longest = impacts
+    assert short > long == longest
+
+
+def test_an_agent_without_a_description_is_described_by_its_first_tags() -> None:
+    tags = tuple(f"topic{at}" for at in range(12))
+    assert visible_texts(record("", tags)).description == ", ".join(tags[:8])
+    assert visible_texts(record(PROSE, tags)).description == PROSE
+    assert embedded_texts(record(" ", tags))[0].endswith(". " + ", ".join(tags[:8]))
 
 
 @pytest.mark.parametrize("times", [2, 3, 4, 5])

@@ -103,7 +103,7 @@ class AgentSearch:
     ) -> None:
         """`foreign` are agents that other registries found for this query: they are in no catalog and no index here."""
         self._query = query
-        self._thresholds = thresholds
+        self._thresholds = thresholds.for_query(query.text)
         self._catalog = catalog
         self._principal = principal
         self._audience = audience(principal)

@@ -7,8 +7,9 @@ The impact of a term is fielded BM25 (BM25F) with fixed reference lengths instea
     impact = tf / (K1 + tf)        as one byte, 1..255
 
 so that a record has the same impacts before and after compaction, whatever else is registered. Only the idf comes from the
-corpus, at query time. Repeating a term in a field only makes the field longer. Examples count by the share of them that contain
-a term: a long list of examples is no better than a short one. Stuffing and repetition are damped by field (see `spam`).
+corpus, at query time. A description counts as at most LONGEST references, unless it is mere repetition: among long texts, words
+must not lose to vectors. Repeating a term in a field only makes the field longer. Examples count by the share of them that
+contain a term: a long list of examples is no better than a short one. Stuffing and repetition are damped by field (see `spam`).
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ from waypost.search.text.spam import (
     VisibleTexts,
     analyze_fields,
     drop_repeated_shared,
+    is_repetition,
     remove_repetition,
     remove_shared_words,
     shared_terms,
@@ -53,13 +55,14 @@ from waypost.search.text.spam import (
 from waypost.search.text.taxonomy import spellings
 
 RANKED_STATUSES = ("active", "testing", "deprecated")  # others are never a result
-VERSION: Final = 10  # raise it when the same record gives other numbers: saved segments are then rebuilt
+VERSION: Final = 11  # raise it when the same record gives other numbers: saved segments are then rebuilt
 
 NAME: Final = (2.0, 3.0)  # weight and reference length: a name says most in the fewest words
 DESCRIPTION: Final = (1.0, 10.0)
 TAGS: Final = (0.5, 4.0)  # tags cost nothing to write
 EXAMPLES: Final = (6.0, 10.0)
 EXAMPLE_SHRINKAGE: Final = 4.0
+LONGEST: Final = 3.0  # references: a longer description is worth as much
 K1: Final = 2.0
 IN_NAME: Final = 256  # added to the impact of a term in the name
 
@@ -245,7 +248,10 @@ def _grams(words: set[str]) -> npt.NDArray[np.uint16]:
 
 def _add(found: dict[str, float], terms: list[str], field: tuple[float, float], damped: float) -> None:
     weight, reference = field
-    step = damped * weight / (0.5 + 0.5 * len(terms) / reference)
+    length = len(terms) / reference
+    if field is DESCRIPTION and length > LONGEST and not is_repetition(terms):
+        length = LONGEST
+    step = damped * weight / (0.5 + 0.5 * length)
     for term in dict.fromkeys(terms):
         found[term] = found.get(term, 0.0) + step
 

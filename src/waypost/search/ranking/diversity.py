@@ -27,6 +27,7 @@ class DiversityRules(NamedTuple):
     # fifths of the other. An owner who writes many agents for a query scores better than honest descriptions.
     fits_too: float = 0.6
     fits: float = 0.25
+    few: int = 4  # near duplicates: so many yield to relevance, as agents of one owner do
     original: float = 0.1  # of its best copy's score: below it, the earliest registration is not preferred
 
 
@@ -71,7 +72,8 @@ def diversify(ranked: RankedCandidates, rules: DiversityRules = DIVERSITY_RULES)
     if it scores as well. So two hundred copies cannot push out their original, however they were tuned to the query. The
     others come in later windows, or if nothing else is left.
     The bound of an owner yields to relevance: it applies only while candidates of other owners fit too. In a registry of one
-    owner, or if no other owner has matching agents, the ranked order stays.
+    owner, or if no other owner has matching agents, the ranked order stays. The same holds for a few near duplicates: three
+    agents that compute the same thing are no flood, and go before others that score much lower.
     """
     ranked = ranked._replace(scores=[*ranked.scores])  # an original gets the score of its best copy
     if len(set(ranked.owners)) == 1:
@@ -144,15 +146,18 @@ class _Window:
         scores, owners = self._ranked.scores, self._ranked.owners
         examined: list[int] = []
         behind: list[int] = []  # beyond the bound of their owner, until the others score too low
+        crowded: list[int] = []  # beyond the bound of a small cluster, likewise
         for at in chain(waiting, coming):
             examined.append(at)
+            while crowded and scores[at] < self._rules.fits_too * scores[crowded[0]] and self._has_room:
+                self.shown.append(crowded.pop(0))
             while behind and not self._fits_too(scores[at], scores[behind[0]]):
                 self._take(behind.pop(0))
             if self._of_owner.get(owners[at], 0) >= self._rules.per_owner:
                 behind.append(at)
-            else:
-                self._take(at)
-            if len(self.shown) >= self._rules.window:
+            elif not self._take(at) and len(self._ranked.cluster_of(at)) <= self._rules.few:
+                crowded.append(at)
+            if not self._has_room:
                 break
         for at in behind:
             self._take(at)
@@ -162,15 +167,22 @@ class _Window:
         self.shown += left[:missing]
         return left[missing:]
 
-    def _take(self, at: int) -> None:
-        if len(self.shown) >= self._rules.window or self._queue.turn_of(at) > self._turn:
-            return
+    @property
+    def _has_room(self) -> bool:
+        return len(self.shown) < self._rules.window
+
+    def _take(self, at: int) -> bool:
+        """Show a candidate, unless the window is full or its cluster has its share."""
+        if not self._has_room or self._queue.turn_of(at) > self._turn:
+            return False
         label, owner = self._ranked.cluster_of(at)[0], self._ranked.owners[at]
         count = self._of_cluster.get(label, 0)
-        if count < self._rules.per_cluster:
-            self.shown.append(at)
-            self._of_cluster[label] = count + 1
-            self._of_owner[owner] = self._of_owner.get(owner, 0) + 1
+        if count >= self._rules.per_cluster:
+            return False
+        self.shown.append(at)
+        self._of_cluster[label] = count + 1
+        self._of_owner[owner] = self._of_owner.get(owner, 0) + 1
+        return True
 
     def _fits_too(self, score: float, better: float) -> bool:
         rules = self._rules

@@ -21,7 +21,7 @@ from typing import Final, Literal, NamedTuple
 from waypost.model.names import fold, fold_tag
 from waypost.model.query import Match
 from waypost.model.record import AgentRecord
-from waypost.search.text.analyzer import split_words
+from waypost.search.text.analyzer import is_foreign, split_words
 
 BACKGROUND_QUESTIONS: Final = (
     "why does my grandmother's soup taste like the sea",
@@ -49,10 +49,11 @@ BACKGROUND_QUESTIONS: Final = (
     "how do i stop a tap from dripping",
     "which tree should i plant beside the well",
 )
-DEFAULT_BACKGROUND: Final = 0.15
+DEFAULT_BACKGROUND: Final = 0.17
 SLOPE: Final = 1.0
-STRONG_OFFSET: Final = 1.2
-POSSIBLE_OFFSET: Final = 0.85
+STRONG_OFFSET: Final = 1.05
+POSSIBLE_OFFSET: Final = 0.7
+FOREIGN_OFFSET: Final = -0.3  # of both thresholds, for a query in another language: its words match in no English agent
 _PRIOR_AGENTS: Final = 50.0  # the weight of the default background, as a number of agents
 _BOUNDS: Final = (0.05, 0.4)  # of a background: a catalogue of jokers must not make every other match weak
 
@@ -64,6 +65,12 @@ class MatchThresholds(NamedTuple):
 
     strong: float
     possible: float
+
+    def for_query(self, text: str) -> MatchThresholds:
+        """Those for a query. The background questions are English: scores of other languages are lower, right or wrong."""
+        if not is_foreign(text):
+            return self
+        return MatchThresholds(*(round(_logistic(_logit(each) + FOREIGN_OFFSET), 4) for each in self))
 
 
 def thresholds_of(background: float) -> MatchThresholds:

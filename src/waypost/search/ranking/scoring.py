@@ -16,9 +16,8 @@ wherever it is. idf is ln(1 + (N − n + ½) / (n + ½)) over what the audience 
     freshness  halved by each half year since the last update: it orders near-ties
 
 Words that the query rules out ("but not postgres") count in none of these but the meaning, and an agent with such a word in its
-name keeps half of its score. Two things lift the score by a share
-of what is missing to 1: a query that is exactly the agent's name, id or tag, and preferred tags (`tag`). Spam and deprecation
-leave a share of the score. Its parts are `Scores.components`, which add up to it.
+name keeps half of its score. Two things lift the score by a share of what is missing to 1: a query that is exactly the agent's
+name, id or tag, and preferred tags (`tag`). Spam and deprecation leave a share. The parts are `Scores.components`: they add up.
 
 A sentence model counts as much as its vectors say left out (docs/explanation/search.md): see MEANING. If the query or a record is
 not English, words rarely match: then English vectors do not count, and multilingual ones count more.
@@ -45,7 +44,9 @@ PREFERRED_LIFT: Final = 0.3  # the same, for an agent with all preferred tags
 HALF_LIFE_SECONDS: Final = 182 * 86_400.0  # of freshness
 EXAMPLE_SHARE: Final = 0.5  # of the way from the similarity of the record to that of a nearer example
 CLAUSE_SHARE: Final = 0.5  # of the similarity, if the query has clauses: the best one
-FOREIGN_WEIGHT: Final = 12.0  # of multilingual vectors, if the query or the record is not English
+FOREIGN_EXTRA: Final = (
+    4.0  # of multilingual vectors beyond the weight of all, if the query or the record is not English
+)
 
 _STATIC, _MULTILINGUAL, _ENGLISH = SpaceRole.STATIC, SpaceRole.MULTILINGUAL, SpaceRole.ENGLISH
 MeaningWeights = Mapping[frozenset[SpaceRole], Mapping[SpaceRole, float]]
@@ -64,7 +65,7 @@ _ORDER_STEPS: Final = 1e9  # of a score in the order: finer differences are roun
 
 class SignalWeights(NamedTuple):
     words: float = 4.0
-    spelling: float = 4.0
+    spelling: float = 5.0
     coverage: float = 2.0
     name: float = 1.0
     meaning: float = 1.0  # factor of MEANING
@@ -147,7 +148,10 @@ def score_by_tags(signals: Signals) -> Scores:
 
 def _finish(parts: dict[str, F64], signals: Signals) -> Scores:
     """Lift what is named exactly or preferred, then keep the share that spam and deprecation leave."""
-    base = np.minimum(sum(parts.values(), np.zeros(len(signals.rows))), 1.0)
+    base = sum(parts.values(), np.zeros(len(signals.rows)))
+    excess = np.maximum(base, 1.0)  # above 1 at most in another language, where vectors weigh more
+    parts = {name: part / excess for name, part in parts.items()}
+    base = base / excess
     lift = np.maximum(EXACT_LIFT * signals.exact, PREFERRED_LIFT * signals.preferred.astype(np.float64))
     parts["tag"] = lift * (1.0 - base)
     kept = signals.worth.astype(np.float64) * np.where(signals.deprecated, DEPRECATED_FACTOR, 1.0)
@@ -162,9 +166,10 @@ def _meaning(
     """The weighted similarity of the records as a whole, and what their examples add."""
     context, example = np.zeros((2, len(signals.rows)))
     has_multilingual = _MULTILINGUAL in by_role
+    foreign_weight = sum(by_role.values()) + FOREIGN_EXTRA * weights.meaning
     for role, weight in by_role.items():
         whole, both = _similarity(signals, spaces.names[role], spaces.stand_in, weights)
-        abroad = FOREIGN_WEIGHT * weights.meaning if role == _MULTILINGUAL else 0.0
+        abroad = foreign_weight if role == _MULTILINGUAL else 0.0
         counted = np.where(foreign, abroad, weight) if has_multilingual else weight
         context += counted * whole
         example += counted * (both - whole)

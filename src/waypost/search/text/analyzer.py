@@ -301,6 +301,12 @@ def is_not_english(text: str) -> bool:
     return any(word not in _ENGLISH_TOO for word, _ in owned) or not all(map(str.isascii, words))
 
 
+def is_foreign(text: str) -> bool:
+    """Whether a query is written in another language than English."""
+    language = detect_language(text)
+    return is_not_english(text) if language == UNKNOWN else language != ENGLISH
+
+
 def _letters(text: str) -> str:
     return "".join(_LETTERS_WORD.findall(text))
 

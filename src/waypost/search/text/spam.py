@@ -81,12 +81,17 @@ class SpamDamping(NamedTuple):
 
 
 def visible_texts(record: AgentRecord) -> VisibleTexts:
-    """The texts that search reads: the beginning of long ones."""
+    """The texts that search reads: the beginning of long ones. An agent without a description is described by its first tags."""
+    description = record.description if record.description.strip() else _listed_tags(record)
     return VisibleTexts(
         name=sanitize_text(record.name),
-        description=sanitize_text(record.description[: limits.INDEXED_DESCRIPTION_CHARS]),
+        description=sanitize_text(description[: limits.INDEXED_DESCRIPTION_CHARS]),
         examples=tuple(sanitize_text(example.text[: limits.INDEXED_EXAMPLE_CHARS]) for example in record.examples),
     )
+
+
+def _listed_tags(record: AgentRecord) -> str:
+    return ", ".join(record.tags[:_FREE_TAGS])
 
 
 def analyze_fields(record: AgentRecord, visible: VisibleTexts | None = None) -> AnalyzedFields:
@@ -211,10 +216,10 @@ def spam_damping(fields: AnalyzedFields) -> SpamDamping:
 
 def _whole_weight(fields: AnalyzedFields, terms: list[str], tags: float) -> float:
     weight = _STUFFED_WHOLE if tags == 0.0 else 1.0
-    return weight * (_REPEATED_WHOLE if fields.shared or _is_repeated(terms) else 1.0)
+    return weight * (_REPEATED_WHOLE if fields.shared or is_repetition(terms) else 1.0)
 
 
-def _is_repeated(terms: list[str]) -> bool:
+def is_repetition(terms: list[str]) -> bool:
     """Whether the text is mostly repetition: even the longest prose has twice as many distinct words."""
     return len(terms) >= _MIN_REPEATED_TERMS and len(set(terms)) < _DISTINCT_SHARE * len(terms)
 
