@@ -10,7 +10,7 @@ import pytest
 
 from waypost import limits
 from waypost.errors import TooLarge, Unavailable
-from waypost.server.http.asgi import Message, Request
+from waypost.server.http.asgi import BodyMemory, Message, Request
 
 PART = limits.DOCUMENT_BYTES // 2
 
@@ -29,21 +29,26 @@ class SlowBody:
         part, self._part = self._part, None
         return {"type": "http.request", "body": part, "more_body": True}
 
-    def request(self) -> Request:
-        return Request({"type": "http", "method": "POST", "path": "/", "headers": []}, self.receive)
+    def request(self, memory: BodyMemory) -> Request:
+        return Request({"type": "http", "method": "POST", "path": "/", "headers": []}, self.receive, memory)
 
 
-def whole(size: int) -> Request:
+@pytest.fixture
+def memory() -> BodyMemory:
+    return BodyMemory()
+
+
+def whole(size: int, memory: BodyMemory) -> Request:
     async def receive() -> Message:
         return {"type": "http.request", "body": b"x" * size, "more_body": False}
 
-    return Request({"type": "http", "method": "POST", "path": "/", "headers": []}, receive)
+    return Request({"type": "http", "method": "POST", "path": "/", "headers": []}, receive, memory)
 
 
 @asynccontextmanager
-async def slow_bodies(count: int, size: int) -> AsyncIterator[None]:
+async def slow_bodies(count: int, size: int, memory: BodyMemory) -> AsyncIterator[None]:
     bodies = [SlowBody(b"x" * size) for _ in range(count)]
-    reading = [asyncio.create_task(body.request().body()) for body in bodies]
+    reading = [asyncio.create_task(body.request(memory).body()) for body in bodies]
     try:
         async with asyncio.timeout(20):
             for body in bodies:
@@ -55,35 +60,35 @@ async def slow_bodies(count: int, size: int) -> AsyncIterator[None]:
         await asyncio.gather(*reading, return_exceptions=True)
 
 
-async def test_bodies_that_are_being_received_are_bounded_together() -> None:
+async def test_bodies_that_are_being_received_are_bounded_together(memory: BodyMemory) -> None:
     most = limits.INCOMPLETE_BODIES_BYTES // PART
-    async with slow_bodies(most, PART):
-        refused = SlowBody(b"x" * PART).request()
+    async with slow_bodies(most, PART, memory):
+        refused = SlowBody(b"x" * PART).request(memory)
         with pytest.raises(Unavailable) as raised:
             await refused.body()
         assert raised.value.retry_after
         assert refused.has_unread_body, "its connection cannot be used again"
-        assert len(await whole(limits.DOCUMENT_BYTES).body()) == limits.DOCUMENT_BYTES
-        async with slow_bodies(20, limits.UNCOUNTED_BODY_BYTES):
+        assert len(await whole(limits.DOCUMENT_BYTES, memory).body()) == limits.DOCUMENT_BYTES
+        async with slow_bodies(20, limits.UNCOUNTED_BODY_BYTES, memory):
             pass
-    async with slow_bodies(most, PART):
+    async with slow_bodies(most, PART, memory):
         pass
 
 
-async def test_a_body_that_is_too_long_or_given_up_no_longer_counts() -> None:
+async def test_a_body_that_is_too_long_or_given_up_no_longer_counts(memory: BodyMemory) -> None:
     for _ in range(3):
-        async with slow_bodies(limits.INCOMPLETE_BODIES_BYTES // PART, PART):
+        async with slow_bodies(limits.INCOMPLETE_BODIES_BYTES // PART, PART, memory):
             pass
         for _ in range(200):
             with pytest.raises(TooLarge):
-                await SlowBody(b"x" * PART).request().body(PART - 1)
+                await SlowBody(b"x" * PART).request(memory).body(PART - 1)
 
 
-async def test_few_rejected_bodies_are_read_at_the_same_time() -> None:
+async def test_few_rejected_bodies_are_read_at_the_same_time(memory: BodyMemory) -> None:
     bodies = [SlowBody(b"x") for _ in range(limits.DRAINED_BODIES + 10)]
     draining = []
     for body in bodies:
-        request = body.request()
+        request = body.request(memory)
         request.has_unread_body = True
         draining.append(asyncio.create_task(request.drain()))
     async with asyncio.timeout(20):

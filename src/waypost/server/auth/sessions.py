@@ -228,7 +228,7 @@ def _with_token(request: Request, token: str | None) -> Request:
     headers = [(name, value) for name, value in request.scope["headers"] if name != b"authorization"]
     if token is not None:
         headers.append((b"authorization", b"Bearer " + token.encode("ascii", "replace")))
-    return Request({**request.scope, "headers": headers}, request.receive)
+    return Request({**request.scope, "headers": headers}, request.receive, request.bodies)
 
 
 def _used_code_error() -> Unauthorized:

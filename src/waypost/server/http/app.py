@@ -27,6 +27,7 @@ from waypost.server.http.asgi import (
     SUBJECT_SCOPE_KEY,
     AnyResponse,
     App,
+    BodyMemory,
     ClientDisconnect,
     Headers,
     Message,
@@ -115,6 +116,7 @@ class HttpApp:
         self._log = request_log or RequestLog()
         self._labels = Router([msgspec.structs.replace(route, handler=_label_only) for route in described])
         self._in_progress = 0
+        self.bodies = BodyMemory()
         metrics.add_gauge(
             "requests_in_progress", "Requests that are being answered.", lambda: self._in_progress, is_summed=True
         )
@@ -138,7 +140,7 @@ class HttpApp:
         if scope["type"] == "http":
             self._in_progress += 1
             try:
-                await self._handle(Request(scope, receive), send)
+                await self._handle(Request(scope, receive, self.bodies), send)
             finally:
                 self._in_progress -= 1
         elif scope["type"] == "lifespan":

@@ -35,8 +35,8 @@ class ClientDisconnect(Exception):
     """The client closed the connection before its request or our response was complete."""
 
 
-class _BodyMemory:
-    """What bodies take in all requests of this process: many slow clients, which need no credential, must not take it all."""
+class BodyMemory:
+    """What bodies take in all requests of an application: many slow clients, which need no credential, must not take it all."""
 
     def __init__(self) -> None:
         self.incomplete_bytes = 0  # in memory, of bodies that are still being received
@@ -52,20 +52,18 @@ class _BodyMemory:
             )
 
 
-_memory = _BodyMemory()
-
-
 # --- Requests -------------------------------------------------------------------------------------
 
 
 class Request:
     """One HTTP request. Headers and query are parsed on first use."""
 
-    __slots__ = ("_headers", "_query", "_started_at", "has_unread_body", "receive", "scope", "state")
+    __slots__ = ("_headers", "_query", "_started_at", "bodies", "has_unread_body", "receive", "scope", "state")
 
-    def __init__(self, scope: Scope, receive: Receive) -> None:
+    def __init__(self, scope: Scope, receive: Receive, bodies: BodyMemory | None = None) -> None:
         self.scope = scope
         self.receive = receive
+        self.bodies = bodies or BodyMemory()  # shared by the requests of an application
         self.state: dict[str, str] = {}  # results that handlers keep for the rest of the request
         self.has_unread_body = False  # reading was given up, so the connection cannot be reused
         self._started_at = time.perf_counter()
@@ -144,11 +142,11 @@ class Request:
                 parts.append(part)
                 size += len(part)
                 if has_more and size > limits.UNCOUNTED_BODY_BYTES:
-                    _memory.incomplete_bytes += size - counted
+                    self.bodies.incomplete_bytes += size - counted
                     counted = size
-                    _memory.check()
+                    self.bodies.check()
         finally:
-            _memory.incomplete_bytes -= counted
+            self.bodies.incomplete_bytes -= counted
         return b"".join(parts)
 
     async def chunks(self, max_bytes: int) -> AsyncIterator[bytes]:
@@ -166,10 +164,12 @@ class Request:
     async def drain(self) -> None:
         """Read and discard the rest of the body for a while: closing a connection on a client that still sends would
         lose the response (RFC 9112 §9.6). A client that sent Expect: 100-continue has sent no body."""
-        if not self.has_unread_body or self.header(b"expect") is not None or _memory.drained >= limits.DRAINED_BODIES:
+        if not self.has_unread_body or self.header(b"expect") is not None:
+            return
+        if self.bodies.drained >= limits.DRAINED_BODIES:
             return
         size, deadline = 0, asyncio.get_running_loop().time() + limits.BODY_READ_SECONDS
-        _memory.drained += 1
+        self.bodies.drained += 1
         try:
             async with asyncio.timeout_at(deadline):
                 while self.has_unread_body and size < limits.LINGER_BYTES:
@@ -180,7 +180,7 @@ class Request:
         except TimeoutError:
             return
         finally:
-            _memory.drained -= 1
+            self.bodies.drained -= 1
 
     def _check_declared_length(self, max_bytes: int) -> None:
         declared = self.header(b"content-length")

@@ -268,7 +268,7 @@ class FollowerApp:
                     send = mark_stale(send, age_seconds)
                 await self._follower.catch_up()
             except WaypostError as error:
-                await self._service.refuse(Request(scope, receive), send, error)
+                await self._service.refuse(Request(scope, receive, self._service.bodies), send, error)
                 return
         await self._service(scope, receive, send)
 
@@ -288,7 +288,7 @@ class FollowerApp:
             await self._refuse_unread(scope, receive, send, error)
 
     async def _refuse_unread(self, scope: Scope, receive: Receive, send: Send, error: WaypostError) -> None:
-        request = Request(scope, receive)
+        request = Request(scope, receive, self._service.bodies)
         request.has_unread_body = True
         await self._service.refuse(request, send, error)
 
