@@ -74,6 +74,10 @@ class AppContext(msgspec.Struct, frozen=True, kw_only=True):
         """The nodes of the cluster that are alive, this one included."""
         return 1 if self.slot is None else self.slot.table.nodes
 
+    def is_service_stopping(self) -> bool:
+        """Whether another process of the service may be stopping already."""
+        return self.slot is not None and self.slot.table.stopping_since is not None
+
     @property
     def checks_health(self) -> bool:
         return self.settings.health_checks is not False and self.writes
