@@ -92,6 +92,10 @@ class AppContext(msgspec.Struct, frozen=True, kw_only=True):
             return [_open_access_key(self.keys.identity.current())]
         return list(self.keys.token.accepted(self.clock.wall()))
 
+    def token_keys_version(self) -> object:
+        """Differs as soon as `token_keys` does."""
+        return None if self.settings.open else self.keys.token.version(self.clock.wall())
+
 
 def make_context(
     settings: Settings, clock: Clock | None, port: int | None, slot: WorkerSlot | None, started_at: float | None
