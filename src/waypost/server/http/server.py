@@ -197,10 +197,11 @@ class HttpServer(uvicorn.Server):
         self._on_close()
         for server in self.servers:
             server.close()
-        await self._wait_while_in_use(limits.DRAIN_SECONDS)
-        drained = limits.NOT_READY_SECONDS + limits.DRAIN_SECONDS
-        left = limits.SHUTDOWN_SECONDS - max(0.0, self._spent_seconds() - drained)
-        self.config.timeout_graceful_shutdown = max(0, round(left))
+        whole = limits.NOT_READY_SECONDS + limits.DRAIN_SECONDS + limits.SHUTDOWN_SECONDS
+        await self._wait_while_in_use(min(limits.DRAIN_SECONDS, whole - self._spent_seconds()))
+        left = min(limits.SHUTDOWN_SECONDS, whole - self._spent_seconds())
+        # Whole seconds, rounded down: what is left over is for the process that stops last.
+        self.config.timeout_graceful_shutdown = max(0, int(left))
         await super().shutdown(sockets)
 
     def _spent_seconds(self) -> float:
