@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +244,33 @@ def test_it_shuts_down_in_order(tmp_path: Path) -> None:
     assert stop_server(server) == 0
     assert not any(process.is_running() for process in processes)
     assert "Traceback" not in server.log.read_text()
+
+
+def test_every_process_is_not_ready_before_the_first_one_has_stopped(tmp_path: Path) -> None:
+    """Requests in progress keep the followers, which stop first; a load balancer learns meanwhile that the service ends."""
+    server = start_server("--workers", "2", folder=tmp_path)
+    try:
+        with ExitStack() as stack:
+            leader, _ = stack.enter_context(both(server))
+            held = []
+            for number in range(16):  # so many never end up in one process
+                body = json.dumps(document(f"held-{number}")).encode()
+                connection = stack.enter_context(RawConnection(server.url))
+                head = f"POST /api/v1/agents HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.admin_token}\r\n"
+                head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+                connection.send(head.encode() + body[:10])
+                held.append((connection, body[10:]))
+            wait_for(lambda: leader.get("/readyz").status_code == 200)
+            server.process.send_signal(signal.SIGTERM)
+            refused = wait_for(lambda: answer if (answer := leader.get("/readyz")).status_code == 503 else None, 20)
+            assert int(refused.headers["retry-after"]) > 0
+            for connection, rest in held:
+                connection.send(rest)
+            assert [connection.answer().status for connection, _ in held] == [201] * len(held)
+        assert server.process.wait(ENDS_SECONDS) == 0
+        assert "Traceback" not in server.log.read_text()
+    finally:
+        stop_server(server)
 
 
 def test_no_process_outlives_the_one_that_started_it(tmp_path: Path) -> None:

@@ -57,6 +57,7 @@ def make_security(context: AppContext, core: Core, client: OutboundClient) -> Se
         issuers=issuers,
         credentials=core.registry.credentials,
         nodes=context.count_nodes,
+        keys_version=context.token_keys_version,
     )
     return Security(
         authenticator=authenticator,

@@ -40,7 +40,7 @@ def build(
     hosted = make_hosted_agents(context, core)
     apis = make_apis(context, core, outbound, security, hosted, peer_sender or client)
     messaging = Messaging(context, core, outbound, hosted, apis)
-    monitoring = make_monitoring(core, apis, messaging)
+    monitoring = make_monitoring(context, core, apis, messaging)
     http_app = make_http_app(context, core, outbound, security, hosted, apis, messaging, monitoring)
     rotations = RotationRecorder(context.keys, core.registry)
     confirm_reads = make_read_check(settings, core)

@@ -74,6 +74,10 @@ class AppContext(msgspec.Struct, frozen=True, kw_only=True):
         """The nodes of the cluster that are alive, this one included."""
         return 1 if self.slot is None else self.slot.table.nodes
 
+    def is_service_stopping(self) -> bool:
+        """Whether another process of the service may be stopping already."""
+        return self.slot is not None and self.slot.table.stopping_since is not None
+
     @property
     def checks_health(self) -> bool:
         return self.settings.health_checks is not False and self.writes
@@ -87,6 +91,10 @@ class AppContext(msgspec.Struct, frozen=True, kw_only=True):
         if self.settings.open:
             return [_open_access_key(self.keys.identity.current())]
         return list(self.keys.token.accepted(self.clock.wall()))
+
+    def token_keys_version(self) -> object:
+        """Differs as soon as `token_keys` does."""
+        return None if self.settings.open else self.keys.token.version(self.clock.wall())
 
 
 def make_context(

@@ -73,8 +73,15 @@ _SIGN_IN_KIND = "sign-in code"
 # --- HTTP -----------------------------------------------------------------------------------------
 
 
-def make_monitoring(core: Core, apis: Apis, messaging: Messaging) -> MonitoringApi:
-    return MonitoringApi(core.registry, core.metrics, apis.watch, core.key_value_store, messaging.gauges)
+def make_monitoring(context: AppContext, core: Core, apis: Apis, messaging: Messaging) -> MonitoringApi:
+    return MonitoringApi(
+        core.registry,
+        core.metrics,
+        apis.watch,
+        core.key_value_store,
+        messaging.gauges,
+        is_service_stopping=context.is_service_stopping,
+    )
 
 
 def make_http_app(

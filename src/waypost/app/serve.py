@@ -149,6 +149,7 @@ async def serve_worker(settings: Settings, slot: WorkerSlot, port: int, clock: C
         on_start=on_start,
         on_exit=application.make_exit_handler(),
         signals=(signal.SIGTERM,),
+        stopping_since=lambda: slot.table.stopping_since,
         inner=inner,
         tls=application.tls,
         table=_make_table(settings),

@@ -85,6 +85,10 @@ class KeyRing(Generic[K]):
     def accepted(self, now: float) -> tuple[K, ...]:
         return (self.current(), *(each.key for each in self.retired(now)))
 
+    def version(self, now: float) -> object:
+        """Differs as soon as another set of keys is accepted: after a rotation by any process, or the end of an overlap."""
+        return len(self.retired(now)), self._stamps
+
     @property
     def changed_at(self) -> float:
         stamp = file_stamp(self.path)
@@ -99,12 +103,17 @@ class KeyRing(Generic[K]):
         once."""
         self.current()
         if overlap_seconds:
-            retired = self._retired_folder / f"{self.name}.{int(now) + overlap_seconds}.{self._suffix}"
-            write_atomic(retired, self.path.read_bytes())
+            write_atomic(self._find_free_path(int(now) + overlap_seconds), self.path.read_bytes())
         write_atomic(self.path, self._make())
         for path in self._retired_folder.glob(f"{self.name}.*.{self._suffix}"):
             if not overlap_seconds or _end_of(path) <= now:
                 path.unlink(missing_ok=True)
+
+    def _find_free_path(self, until: int) -> Path:
+        """For a key that is retired. A rotation within the same second must not replace the key of the one before."""
+        while (path := self._retired_folder / f"{self.name}.{until}.{self._suffix}").exists():
+            until += 1
+        return path
 
     def _refresh(self) -> None:
         """Read the files if they have changed. A file that cannot be read changes nothing: the service goes on with the keys

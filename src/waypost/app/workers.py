@@ -3,7 +3,8 @@
     start the leader -> it is ready -> start the followers -> all are ready -> supervise
     a process exits unexpectedly -> restart it after a growing pause -> it fails to become ready too often: stop all
     the leader ends with RELOAD_EXIT_CODE -> restart it, and the followers once it is ready: they follow other files
-    stop signal -> stop the followers, then the leader, which answers forwarded requests until they have ended
+    stop signal -> all report that they are not ready; stop the followers, then the leader, which answers forwarded requests
+                   until they have ended
 
 The supervisor has one thread and no event loop, so that it may fork at any time. A forked process returns from `run` with
 its slot and goes on as if it were alone. It ends when the supervisor does, however that ends: the supervisor holds the
@@ -30,6 +31,7 @@ _HEAD = 0  # the word of the newest revision
 _CREDENTIALS = 1  # the word that counts changes of API keys and revocations
 _CLOCK = 2  # two words: the offsets of the cluster's clock
 _NODES = 4  # the word that counts the nodes of the cluster that are alive
+_STOP = 5  # the word with the monotonic milliseconds of the stop signal
 _FIRST_SLOT = 8  # words before it belong to the table
 _SLOT_WORDS = 8  # one cache line, so that slots do not slow each other down
 _PID, _REVISION, _READY, _STARTS = range(4)
@@ -91,6 +93,15 @@ class WorkerTable:
     def set_nodes(self, count: int) -> None:
         """Called by the process that writes."""
         self._words[_NODES] = count
+
+    @property
+    def stopping_since(self) -> float | None:
+        """When the service was told to stop, on the monotonic clock that all processes share."""
+        return self._words[_STOP] / 1000 or None
+
+    def begin_stop(self) -> None:
+        """Called by the supervisor, before it signals the first process."""
+        self._words[_STOP] = max(1, int(time.monotonic() * 1000))
 
     def slot(self, number: int) -> WorkerSlot:
         return WorkerSlot(self, number, self._words[_FIRST_SLOT + _SLOT_WORDS * number :][:_SLOT_WORDS])
@@ -291,6 +302,7 @@ class Supervisor:
     def _stop(self, code: int) -> None:
         """Stop the followers first: the leader still answers the requests that they have forwarded."""
         self._is_stopping = True
+        self._table.begin_stop()
         self.exit_code = code
         self._due.clear()
         self._kill_at = time.monotonic() + _STOP_SECONDS

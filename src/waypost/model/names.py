@@ -22,6 +22,10 @@ _UUID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\Z")
 _AUTHORITY_END = re.compile(r"[/\\?#]")
 # A URL whose host needs no normalization: its scheme, its host and the rest.
 _PLAIN_URL = re.compile(r"([a-z][a-z0-9+.-]*://)([a-z0-9_-]+(?:\.[a-z0-9_-]+)*)((?:[/\\?#].*)?)\Z", re.DOTALL)
+# Characters that name resolution removes from a host (UTS 46: "ignored"): nobody sees them, and both spellings are one domain.
+_IGNORED_IN_HOSTS = dict.fromkeys(
+    map(ord, "\u00ad\u034f\u180b\u180c\u180d\u180f\u200b\u2060\u2064\ufeff" + "".join(map(chr, range(0xFE00, 0xFE10))))
+)
 _DEFAULT_PORTS = {"https": "443", "wss": "443", "http": "80", "ws": "80"}
 
 
@@ -195,6 +199,8 @@ def _split_port(host: str) -> tuple[str, str]:
 def normalize_host(host: str) -> str:
     """Return a host in lower case, in A-labels and without final dots; an empty text if nothing is left."""
     if not host.isascii():
-        host = unicodedata.normalize("NFKC", host).replace("\N{IDEOGRAPHIC FULL STOP}", ".")
+        host = unicodedata.normalize("NFKC", host.translate(_IGNORED_IN_HOSTS)).replace(
+            "\N{IDEOGRAPHIC FULL STOP}", "."
+        )
     labels = host.strip().lower().rstrip(".").split(".")
     return ".".join(label if label.isascii() else f"xn--{label.encode('punycode').decode()}" for label in labels)

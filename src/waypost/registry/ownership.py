@@ -240,12 +240,13 @@ def _key_ids(keys: Iterable[BoundKey]) -> set[str]:
 
 
 def domain_notes(names: Iterable[str], is_claimed: Mapping[str, object]) -> tuple[str, ...]:
-    """The notes with claims of the domains that these names contain. `is_claimed` has the domains with claims."""
+    """The notes with claims of the domains that these names contain. `is_claimed` has the domains with claims. None is left
+    out: a name whose claims the rule does not see would be free."""
     if not is_claimed:
         return ()
     domains = dict.fromkeys(domain for name in names if (domain := domain_of(name)) is not None)
     parents = dict.fromkeys(parent for domain in domains for parent in parent_domains(domain))
-    return tuple(claims_key(parent) for parent in parents if parent in is_claimed)[: limits.PROOF_DOMAINS_PER_WRITE]
+    return tuple(claims_key(parent) for parent in parents if parent in is_claimed)
 
 
 def find_domain_claims(name: str, notes: Mapping[str, bytes]) -> list[OwnershipClaim]:

@@ -29,7 +29,7 @@ from waypost.model.names import unslug
 from waypost.model.principal import LAN_SUBJECT, LAN_VIA, SCOPE_READ, SCOPE_WRITE, Principal
 from waypost.protocols.codec import CARRY
 from waypost.protocols.dialects import DIALECTS
-from waypost.registry.ownership import binding_note_name
+from waypost.registry.ownership import binding_note_name, domain_notes
 from waypost.registry.ports import Command, Decision
 from waypost.registry.publication import Publication
 from waypost.settings import Settings
@@ -37,6 +37,7 @@ from waypost.transports.bus import BusTransport
 from waypost.transports.port import Transport
 from waypost.transports.udp import UdpTransport
 from waypost.trust.document_signatures import sign_adp_public_key, sign_profile
+from waypost.trust.domain_claims import claims_key, parent_domains
 
 DOMAIN = "bank.example.com"
 UUID = "3cde1b52-1fc2-4f7b-8d8c-5e3e6f5c9c1d"
@@ -46,6 +47,7 @@ SPELLINGS = {
         "agent:BANK.example.com",
         f"agent:{DOMAIN}.",
         "agent:b%61nk.example.com",
+        "agent:bank%C2%AD.example.com",
         "AGENT:bank.example.com",
     ),
     f"https://{DOMAIN}/a": (f"https://{DOMAIN}:443/a", f"https://u@{DOMAIN}/a", "HTTPS://Bank.Example.com/a"),
@@ -450,6 +452,14 @@ async def test_an_alias_is_claimed_like_an_id(bench: Bench) -> None:
     await pin(bench, f"agent:{DOMAIN}")
     assert await call_rtfs(bench, mallory, card_with_alias(f"agent:{DOMAIN}")) == 409
     assert await owner(bench, f"agent:{DOMAIN}") is None
+
+
+def test_a_name_behind_many_claimed_domains_is_compared_with_its_own_claims() -> None:
+    """Names in domains that the sender claims itself do not hide the last one from the rule."""
+    names = [f"agent:a.b.c.d.e.f.shop{number}.example" for number in range(32)]
+    claimed = {parent for name in names for parent in parent_domains(name.removeprefix("agent:"))}
+    notes = domain_notes([*names, f"agent:{DOMAIN}"], dict.fromkeys((*claimed, DOMAIN)))
+    assert claims_key(DOMAIN) in notes
 
 
 async def test_an_alias_opens_no_way_to_a_bound_agent(bench: Bench) -> None:

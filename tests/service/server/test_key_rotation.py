@@ -59,11 +59,28 @@ async def test_without_an_overlap_the_old_key_ends_at_once(tmp_path: Path) -> No
         second = bench.token("alice")
         assert [await _status(bench, token) for token in (first, second)] == [200, 200]
         await _rotate(bench, "token", overlap_seconds=0)
-        bench.clock.advance(
-            limits.TOKEN_RECHECK_SECONDS + 1
-        )  # the longest time that a verified token is not verified again
         assert [await _status(bench, token) for token in (first, second)] == [401, 401]
         assert await _status(bench, bench.token("alice")) == 200
+
+
+async def test_a_verified_token_ends_with_the_overlap_of_its_key(tmp_path: Path) -> None:
+    """An overlap shorter than the time for which a verified token is not verified again."""
+    async with service(tmp_path, store="sqlite") as bench:
+        token = bench.token("alice")
+        await _rotate(bench, "token", overlap_seconds=5)
+        assert await _status(bench, token) == 200
+        bench.clock.advance(6)
+        assert await _status(bench, token) == 401
+
+
+async def test_rotations_within_one_second_keep_every_key(tmp_path: Path) -> None:
+    """The clock of the bench stands still."""
+    async with service(tmp_path, store="sqlite") as bench:
+        tokens = [bench.token("alice")]
+        for number in range(1, 4):
+            assert (await _rotate(bench, "token"))["accepted_keys"] == 1 + number
+            tokens.append(bench.token("alice"))
+        assert [await _status(bench, token) for token in tokens] == [200] * len(tokens)
 
 
 async def test_cursors_of_the_old_key_stay_valid(tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ UUID = "3cde1b52-1fc2-4f7b-8d8c-5e3e6f5c9c1d"
         "agent:bank.example:8443",
         "agent:me@bank.example",
         "agent:\uff42ank.example",  # full-width b
+        "agent:bank\u00ad.example",  # soft hyphen
+        "https://ba\u200bnk.example\ufeff/",
         "https://bank.example/agent",
         "HTTPS://BANK.EXAMPLE/agent",
         "https://bank.example:8443/agent",

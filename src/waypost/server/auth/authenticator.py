@@ -74,8 +74,10 @@ class Authenticator:
         origin: TrustedProxies | None = None,
         credentials: CredentialSource | None = None,
         nodes: Callable[[], int] = lambda: 1,
+        keys_version: Callable[[], object] = lambda: None,
     ) -> None:
-        """`nodes`: how many nodes of a cluster share the limit of failures."""
+        """`nodes`: how many nodes of a cluster share the limit of failures. `keys_version` differs as soon as the keys of the
+        verifier do."""
         self._verifier = verifier
         self._admin_digest = hashlib.sha256(admin_token.encode()).digest()
         self._clock = clock
@@ -84,8 +86,9 @@ class Authenticator:
         self._certificates = certificates
         self._origin = origin or TrustedProxies()
         self._credentials = credentials
-        # Verified tokens, and when to verify them again.
-        self._verified: LruCache[str, tuple[VerifiedToken, float]] = LruCache(limits.TOKEN_CACHE)
+        self._keys_version = keys_version
+        # Verified tokens, when to verify them again, and the version of the service's own keys, if one of them signed it.
+        self._verified: LruCache[str, tuple[VerifiedToken, float, object]] = LruCache(limits.TOKEN_CACHE)
         self._failures = CallerRateLimiter(
             clock.now,
             limits.AUTH_FAILURES_PER_MINUTE,
@@ -126,6 +129,8 @@ class Authenticator:
         cached = self._verified.get(token.strip())
         if cached is None or not cached[0].not_before <= self._clock.wall() < cached[1]:
             return None
+        if cached[2] is not None and cached[2] != self._keys_version():  # perhaps its key was stolen, and ended
+            return None
         return self._require_unrevoked(cached[0]).principal
 
     async def _authenticate_token(self, header: str, request: Request) -> Principal:
@@ -134,7 +139,7 @@ class Authenticator:
         _check_header(scheme, token, request)
         # Both sides are hashed, so that the time reveals neither the length nor the content of the secret.
         if hmac.compare_digest(hashlib.sha256(token.encode()).digest(), self._admin_digest):
-            self._verified.put(token, (_ADMIN_VERIFIED, math.inf))
+            self._verified.put(token, (_ADMIN_VERIFIED, math.inf, None))
             return ADMIN
         return await self._verify_limited(token, request)
 
@@ -167,14 +172,14 @@ class Authenticator:
                 f"Invalid token: {error}.", path="Authorization", hint="Get a new one from its issuer."
             ) from None
         verify_again_at = min(verified.expires_at, self._clock.wall() + limits.TOKEN_RECHECK_SECONDS)
-        self._verified.put(token, (verified, verify_again_at))
+        self._verified.put(token, (verified, verify_again_at, None))
         return verified
 
     def _verify_own(self, token: str) -> VerifiedToken:
+        version = self._keys_version()  # before the keys are read: a rotation in between is noticed at the next use
         verified = self._verifier.verify(token, self._clock.wall())
-        # Verified again soon: the key may have been rotated without an overlap.
         verify_again_at = min(verified.expires_at, self._clock.wall() + limits.TOKEN_RECHECK_SECONDS)
-        self._verified.put(token, (verified, verify_again_at))
+        self._verified.put(token, (verified, verify_again_at, version))
         return verified
 
     def _find_issuer_keys(self, signed: Jws) -> IssuerKeys | None:
@@ -256,6 +261,7 @@ def make_authenticator(
     issuers: Issuers | None,
     credentials: CredentialSource,
     nodes: Callable[[], int] = lambda: 1,
+    keys_version: Callable[[], object] = lambda: None,
 ) -> Authenticator:
     return Authenticator(
         verifier,
@@ -267,4 +273,5 @@ def make_authenticator(
         origin=TrustedProxies(settings.trusted_proxies),
         credentials=credentials,
         nodes=nodes,
+        keys_version=keys_version,
     )

@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
@@ -123,7 +124,8 @@ class HttpServer(uvicorn.Server):
     """Calls `on_start` when requests are answered, `on_exit` on a signal, so that streams end and readiness turns, and
     `on_close` before it stops listening.
 
-    `inner` is a second application on a socket of its own, for the other processes of this service.
+    `inner` is a second application on a socket of its own, for the other processes of this service. `stopping_since` is when
+    the first of them was told to stop: the time that it takes until this one is told so is part of the time to stop.
     """
 
     def __init__(
@@ -139,6 +141,7 @@ class HttpServer(uvicorn.Server):
         websockets: Mapping[bytes, type[WebSocketProtocol]] | None = None,
         table: ConnectionTable | None = None,
         admission: AdmissionController | None = None,
+        stopping_since: Callable[[], float | None] = lambda: None,
     ) -> None:
         self._http = HttpConfig(app, websockets, table, admission)
         super().__init__(self._http)
@@ -149,6 +152,7 @@ class HttpServer(uvicorn.Server):
         self._on_close = on_close
         self._signals = signals
         self._inner = inner
+        self._stopping_since = stopping_since
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup([])
@@ -173,6 +177,8 @@ class HttpServer(uvicorn.Server):
             if now - self._tls_checked_at >= limits.FILE_CHECK_SECONDS:
                 self._tls_checked_at = now
                 self._tls.refresh()
+        if self._stopping_since() is not None:
+            self._http.is_draining = True
         return await super().on_tick(counter)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -187,12 +193,21 @@ class HttpServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Answer for a moment as not ready, with `Connection: close`; then stop listening, let connections in use ask once
         more, and end the rest as uvicorn does."""
-        await self._wait_while_in_use(limits.NOT_READY_SECONDS)
+        await self._wait_while_in_use(limits.NOT_READY_SECONDS - self._spent_seconds())
         self._on_close()
         for server in self.servers:
             server.close()
-        await self._wait_while_in_use(limits.DRAIN_SECONDS)
+        whole = limits.NOT_READY_SECONDS + limits.DRAIN_SECONDS + limits.SHUTDOWN_SECONDS
+        await self._wait_while_in_use(min(limits.DRAIN_SECONDS, whole - self._spent_seconds()))
+        left = min(limits.SHUTDOWN_SECONDS, whole - self._spent_seconds())
+        # Whole seconds, rounded down: what is left over is for the process that stops last.
+        self.config.timeout_graceful_shutdown = max(0, int(left))
         await super().shutdown(sockets)
+
+    def _spent_seconds(self) -> float:
+        """How long the service has been stopping, if another process was told so before this one."""
+        since = self._stopping_since()
+        return 0.0 if since is None else max(0.0, time.monotonic() - since)
 
     async def _wait_while_in_use(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()

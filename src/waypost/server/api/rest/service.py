@@ -61,10 +61,13 @@ class MonitoringApi:
         watch: WatchApi,
         store: KeyValueStore,
         read_messaging_gauges: Callable[[], Awaitable[Gauges]],
+        is_service_stopping: Callable[[], bool],
     ) -> None:
+        """`is_service_stopping` tells of the other processes of the service."""
         self._registry = registry
         self._metrics = metrics
         self._store = store
+        self._is_service_stopping = is_service_stopping
         self._read_messaging_gauges = read_messaging_gauges
         self._is_stopping = False
         metrics.add_gauge("watchers", "Open watch streams.", lambda: watch.watchers, is_summed=True)
@@ -107,7 +110,7 @@ class MonitoringApi:
         return json_response(ServiceState(status="ok"), headers=[NO_STORE])
 
     async def ready(self, call: RequestContext) -> AnyResponse:
-        if self._is_stopping:
+        if self._is_stopping or self._is_service_stopping():
             raise Unavailable("The service is stopping.", retry_after=5)
         await self._registry.check_ready()
         if not await self._store.healthy():
