@@ -8,6 +8,7 @@ New inputs go to FOLDER, and so does an input that breaks the target. The kept c
 from __future__ import annotations
 
 import importlib
+import resource
 import sys
 from pathlib import Path
 
@@ -15,9 +16,15 @@ import atheris
 
 from fuzz.inventory import CORPUS
 
+# libFuzzer has a limit of its own, but compares it with the peak of the process, and Linux hands the peak of the parent down:
+# a run that a large test process starts would fail at once.
+MEMORY_BYTES = 2 << 30
+
 
 def main() -> None:
     name, folder, *options = sys.argv[1:]
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
+    options.append("-rss_limit_mb=0")
     with atheris.instrument_imports(include=["waypost"], enable_loader_override=False):
         target = importlib.import_module(f"fuzz.targets.{name}")
     Path(folder).mkdir(parents=True, exist_ok=True)

@@ -32,7 +32,7 @@ def test_every_kept_input_is_handled(name: str) -> None:
 @pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="atheris has no wheel for this system")
 @EVERY_TARGET
 def test_fuzzing_finds_nothing(name: str, is_long: bool, tmp_path: Path) -> None:
-    options = ["-max_len=4096", "-timeout=60", "-rss_limit_mb=2048"]
+    options = ["-max_len=4096", "-timeout=60"]
     if is_long:
         options += [f"-max_total_time={LONG_SECONDS}"]
     else:

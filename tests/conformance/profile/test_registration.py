@@ -190,6 +190,7 @@ async def test_the_path_and_the_document_must_name_the_same_agent(tmp_path: Path
         assert refused.json()["path"] == "$.id"
 
 
+@pytest.mark.req("PRO-10")
 async def test_the_path_may_name_the_agent_by_an_alias(tmp_path: Path) -> None:
     identifier, agent_id = "urn:air:acme.com:agent:planner", "https://acme.com/planner"
     entry = {
@@ -211,6 +212,7 @@ async def test_the_path_may_name_the_agent_by_an_alias(tmp_path: Path) -> None:
         assert (await admin.get(f"/profile/v1/agents/{quote(agent_id, safe='')}")).status_code == 404
 
 
+@pytest.mark.req("PRO-22")
 @pytest.mark.parametrize(("asked", "granted"), [("5", 10), ("60", 60), ("86401", 86_400)])
 async def test_a_lease_is_granted_within_its_limits(tmp_path: Path, asked: str, granted: int) -> None:
     async with service(tmp_path) as bench:

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final, Protocol
@@ -75,23 +74,17 @@ class AudienceVersions:
             self.bump(VISIBILITIES[number] for number in set(tiers.tolist()))
 
 
-def encode_agents(
-    space: VectorSpace, texts: Sequence[tuple[str, ...]], run_all: RunAll = map, together: int = 1
-) -> list[Vectors]:
-    """The vectors of each agent: the centre (or the description) first, then each example. `together` agents are encoded at
-    once: that changes the last digits of a float, so only agents that the same callers see may share a batch."""
-    batches = [texts[start : start + together] for start in range(0, len(texts), together)]
-    return list(chain.from_iterable(run_all(partial(_encode_batch, space), batches)))
+def encode_agents(space: VectorSpace, texts: Sequence[tuple[str, ...]], run_all: RunAll = map) -> list[Vectors]:
+    """The vectors of each agent: the centre (or the description) first, then each example. Agent by agent: batching
+    changes the last digits of a float, which would reveal what else was in the batch, and when it was made."""
+    return list(run_all(partial(_encode_agent, space), texts))
 
 
-def _encode_batch(space: VectorSpace, texts: Sequence[tuple[str, ...]]) -> list[Vectors]:
-    has_examples = [space.has_vectors_of(len(each) - 1) for each in texts]
-    encoded = [each if space.is_centred or has else each[:1] for each, has in zip(texts, has_examples, strict=True)]
-    vectors = space.embedder.encode([*chain.from_iterable(encoded)])
-    own = np.split(vectors, np.cumsum([len(each) for each in encoded])[:-1])
+def _encode_agent(space: VectorSpace, texts: tuple[str, ...]) -> Vectors:
+    keeps_examples = space.has_vectors_of(len(texts) - 1)
     if not space.is_centred:
-        return own
-    return [_with_centre(each, keeps_examples=has) for each, has in zip(own, has_examples, strict=True)]
+        return space.embedder.encode(texts if keeps_examples else texts[:1])
+    return _with_centre(space.embedder.encode(texts), keeps_examples=keeps_examples)
 
 
 def _with_centre(own: Vectors, *, keeps_examples: bool) -> Vectors:
@@ -113,7 +106,6 @@ _MAX_PREPARED: Final = 64  # buffered changes that a query indexes itself; of mo
 
 _MAX_FILTERED: Final = 500  # the same for a query with conditions that only the catalog knows
 
-_EMBEDDED_TOGETHER: Final = 32  # agents: models multiply larger batches faster
 
 _SEGMENT_BATCH: Final = 1024  # agents of one segment that the maintenance thread builds
 
@@ -612,11 +604,10 @@ class SearchIndex:
         for the next time, because its texts may be old. `run_all` may compute several agents at a time. Returns the vectors of
         each agent for `take_vectors` of another node."""
         texts = [embedded_texts(registration.record) for registration in registrations]
-        together = 1 if any(each.visibility == PRIVATE for each in registrations) else _EMBEDDED_TOGETHER
         made: list[dict[str, CodedVectors]] = [{} for _ in registrations]
         for name in self._ready:
             space = self.spaces[name]
-            for coded, vectors in zip(made, encode_agents(space, texts, run_all, together), strict=True):
+            for coded, vectors in zip(made, encode_agents(space, texts, run_all), strict=True):
                 coded[name] = code_vectors(vectors, space.quantizer)
         ids = [registration.id for registration in registrations]
         self._attach_all(dict(zip(ids, made, strict=True)))

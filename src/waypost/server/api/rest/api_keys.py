@@ -54,7 +54,7 @@ class ApiKeysApi:
                                 "maximum": limits.API_KEY_TTL_MAX_SECONDS,
                                 "description": "without it, the key is valid until it is revoked",
                             },
-                            "ttl": {"type": "string", "description": "the same with a unit, such as 90d"},
+                            "ttl": {"type": ["string", "null"], "description": "the same with a unit, such as 90d"},
                             "note": {"type": "string", "maxLength": limits.API_KEY_NOTE_CHARS},
                         },
                     }
