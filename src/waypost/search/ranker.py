@@ -127,7 +127,7 @@ _NO_WORD: Final = "The query contains no word to search for."
 _KNOWN_SHARE: Final = 0.25  # of the query terms: with fewer in the index, words say nothing
 
 _NOISE_SCORE: Final = 0.02  # below it, an agent without a matching word or tag is noise
-_NOISE_WITHOUT_VECTORS: Final = 0.1  # only parts of words are left, and those say little
+_NOISE_WITHOUT_SENTENCES: Final = 0.1  # of vectors: parts of words, and words without their context, say little
 
 
 class HybridRanker:
@@ -461,7 +461,7 @@ class _CandidateOrder:
         if self._signals is None or limit < 1:
             return []
         found: list[Hit] = []
-        noise = _NOISE_SCORE if self._context.vectors else _NOISE_WITHOUT_VECTORS
+        noise = _NOISE_SCORE if self._context.spaces.sentence else _NOISE_WITHOUT_SENTENCES
         for some in self._diversify(limit) if is_diverse else self._in_order(limit, frozenset()):
             for at in some:
                 score = round(float(self.scores[at]), _SCORE_DECIMALS)
