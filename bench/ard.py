@@ -24,6 +24,7 @@ from bench.paired_services import opened
 
 MOST_RATIO = 2.0
 RESULTS = 10
+OWNED = 500  # agents of one owner: there is a quota
 
 
 async def _spent(client: httpx2.AsyncClient, path: str, body: dict[str, Any]) -> float:
@@ -38,8 +39,9 @@ async def measure(agents: int, questions: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         async with opened(Path(folder)) as service:
             client = service.as_("bench")
-            for document in corpus.documents(agents):
-                (await client.post("/api/v1/agents", json=document)).raise_for_status()
+            for number, document in enumerate(corpus.documents(agents)):
+                owner = service.as_(f"owner-{number // OWNED}")
+                (await owner.post("/api/v1/agents", json=document)).raise_for_status()
             discover, search = [], []
             for question in itertools.islice(corpus.questions(1), questions):
                 asked = {"query": {"text": question}, "pageSize": RESULTS}
