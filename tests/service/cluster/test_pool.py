@@ -14,7 +14,7 @@ import pytest
 
 from support.postgresql import PGBOUNCER, PostgresqlServer, running_pgbouncer
 from waypost.stores.postgresql.cluster import ClusterCipher
-from waypost.stores.postgresql.database import Database, LogConnection
+from waypost.stores.postgresql.database import DATABASE_ERRORS, Database, LogConnection
 from waypost.stores.postgresql.store import PostgresqlStore
 
 WAIT_SECONDS = 20.0
@@ -99,7 +99,7 @@ async def test_a_connection_that_ended_is_replaced_and_its_statements_prepared_a
         async with log.use() as connection:
             ((pid,),) = await connection.fetch("SELECT pg_backend_pid()")
         await database.fetch("SELECT pg_terminate_backend($1)", pid)
-        with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
+        with pytest.raises(DATABASE_ERRORS):
             async with log.use() as connection:
                 await connection.fetch("SELECT pg_backend_pid()")
         async with log.use() as connection:
