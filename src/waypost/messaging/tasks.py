@@ -15,10 +15,9 @@ import asyncio
 import contextlib
 import hashlib
 import uuid
-from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -287,6 +286,15 @@ class TaskTimer(msgspec.Struct, frozen=True, kw_only=True):
         return KeyValueWrite(kind=TIMER_KIND, key=self.key, value=None)
 
 
+class _TaskLimit(NamedTuple):
+    """How many open tasks one caller or queue may have."""
+
+    name: str  # of the tasks that are being accepted
+    kind: str
+    prefix: str
+    maximum: int
+
+
 class _QueueSignal:
     """Wakes the workers that wait for a queue."""
 
@@ -306,7 +314,8 @@ class TaskStore:
         self._poll_seconds = poll_seconds
         self._store = store
         self._now = now
-        self._being_accepted: Counter[str] = Counter()  # by caller and queue, until the commit
+        self._being_accepted: dict[str, list[str]] = {}  # ids in order, by caller and queue, until the commit
+        self._settled = asyncio.Event()  # one of them was accepted or refused
         self.wake_up = asyncio.Event()  # set when there may be work for the runner
         self._signals: dict[str, _QueueSignal] = {}  # of queues with waiting workers
 
@@ -386,28 +395,40 @@ class TaskStore:
     async def _reserve(self, task: Task) -> AsyncIterator[None]:
         """Check the limits, including tasks that are being accepted concurrently."""
         caller, queue = f"caller {_hash_text(task.caller)}", f"queue {task.queue}"
-        self._being_accepted.update((caller, queue))
+        for name in (caller, queue):
+            self._being_accepted.setdefault(name, []).append(task.id)
         try:
-            await self._check_limit(
-                CALLER_KIND, f"{_hash_text(task.caller)} ", self._being_accepted[caller], limits.TASKS_PER_CALLER
-            )
-            await self._check_limit(
-                OPEN_TASK_KIND, f"{task.queue} ", self._being_accepted[queue], limits.TASKS_PER_AGENT
-            )
+            of_caller = _TaskLimit(caller, CALLER_KIND, f"{_hash_text(task.caller)} ", limits.TASKS_PER_CALLER)
+            of_queue = _TaskLimit(queue, OPEN_TASK_KIND, f"{task.queue} ", limits.TASKS_PER_AGENT)
+            for limit in (of_caller, of_queue):
+                await self._check_limit(task, limit)
             yield
         finally:
-            self._being_accepted.subtract((caller, queue))
-            self._being_accepted += Counter()  # drop zero counts
+            for name in (caller, queue):
+                self._being_accepted[name].remove(task.id)
+                if not self._being_accepted[name]:
+                    del self._being_accepted[name]
+            self._settled.set()
+            self._settled = asyncio.Event()
 
-    async def _check_limit(self, kind: str, prefix: str, new: int, maximum: int) -> None:
-        if await self._store.count(kind, self._now(), prefix=prefix) + new > maximum:
-            whose = "of yours" if kind == CALLER_KIND else "of this agent"
-            raise RateLimited(
-                f"The limit of {maximum} open tasks {whose} is reached.",
-                path="$.task",
-                hint="Wait until some are done, or cancel some.",
-                retry_after=5,
-            )
+    async def _check_limit(self, task: Task, limit: _TaskLimit) -> None:
+        """A task that is being accepted may be stored already, and so counted twice. So one beyond the limit waits for those
+        before it, and is refused only if there are none."""
+        while True:
+            settled = self._settled
+            earlier = self._being_accepted[limit.name].index(task.id)
+            if await self._store.count(limit.kind, self._now(), prefix=limit.prefix) + earlier < limit.maximum:
+                return
+            if not earlier:
+                break
+            await settled.wait()
+        whose = "of yours" if limit.kind == CALLER_KIND else "of this agent"
+        raise RateLimited(
+            f"The limit of {limit.maximum} open tasks {whose} is reached.",
+            path="$.task",
+            hint="Wait until some are done, or cancel some.",
+            retry_after=5,
+        )
 
     async def get(self, task_id: str) -> Task:
         return (await self._load(task_id))[0]

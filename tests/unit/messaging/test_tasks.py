@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
@@ -11,9 +11,10 @@ from waypost import limits
 from waypost.errors import Conflict, NotFound, RateLimited
 from waypost.messaging.swarms import JoinRequest, SwarmStore
 from waypost.messaging.task_runner import DELIVERY_KIND
-from waypost.messaging.tasks import NewTask, TaskOutcome, TaskStore
+from waypost.messaging.tasks import CALLER_KIND, NewTask, TaskOutcome, TaskStore
 from waypost.net.clock import ManualClock
 from waypost.registry.memory_key_value import MemoryKeyValueStore
+from waypost.registry.ports import KeyValueWrite
 
 CLOCK = ManualClock(1_780_000_000.0)
 
@@ -38,6 +39,35 @@ async def test_the_number_of_waiting_tasks_per_agent_is_limited(keeper: MemoryKe
         await tasks.accept(new("subject another"))
     assert refusal.value.retry_after
     await tasks.accept(new("subject another", agent="agent:b.test"))
+
+
+class SlowStore(MemoryKeyValueStore):
+    """The more it is asked, the later it answers; and what it stored is seen before the one who stored it knows."""
+
+    counts = 0
+
+    async def count(self, kind: str, now: float, *, prefix: str = "") -> int:
+        if kind == CALLER_KIND:
+            self.counts += 1
+            for _ in range(self.counts):
+                await asyncio.sleep(0)
+        return await super().count(kind, now, prefix=prefix)
+
+    async def commit(self, writes: Sequence[KeyValueWrite], now: float) -> bool:
+        is_stored = await super().commit(writes, now)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        return is_stored
+
+
+async def test_of_many_tasks_at_once_as_many_are_accepted_as_the_limit_allows() -> None:
+    store = SlowStore()
+    await store.open()
+    tasks = TaskStore(store, CLOCK.now)
+    many = range(limits.TASKS_PER_CALLER + 3)
+    answers = await asyncio.gather(*(tasks.accept(new()) for _ in many), return_exceptions=True)
+    assert sum(isinstance(each, RateLimited) for each in answers) == 3
+    assert sum(not isinstance(each, BaseException) for each in answers) == limits.TASKS_PER_CALLER
 
 
 async def test_the_results_of_one_caller_are_bounded_and_the_oldest_go_first(keeper: MemoryKeyValueStore) -> None:
