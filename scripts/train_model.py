@@ -420,7 +420,33 @@ def export(model, tokenizer: Tokenizer, folder: Path) -> None:  # type: ignore[n
             nodes_to_exclude=projection,  # it has a row for each vector: quantized, parts of a text would change the whole
             extra_options={"DefaultTensorType": TensorProto.FLOAT},  # of the outputs of fused nodes
         )
+    split_layer_norms(folder / "model.onnx")
     (folder / "tokenizer.model").write_bytes(tokenizer.model)
+
+
+def split_layer_norms(path: Path) -> None:
+    """Write each fused sum and layer norm as three nodes again: the fused operator of onnxruntime takes five times as long on a
+    processor, a sixth of the time of a text. `ModelSession` keeps onnxruntime from fusing them when it loads the model."""
+    import onnx
+    from onnx import helper
+
+    model = onnx.load(path)
+    nodes = []
+    for node in model.graph.node:
+        if node.op_type != "SkipLayerNormalization":
+            nodes.append(node)
+            continue
+        text, skipped, gain, offset, bias = node.input
+        (epsilon,) = (each.f for each in node.attribute if each.name == "epsilon")
+        (normal,) = node.output
+        nodes += [
+            helper.make_node("Add", [text, bias], [f"{normal}/biased"]),
+            helper.make_node("Add", [f"{normal}/biased", skipped], [f"{normal}/sum"]),
+            helper.make_node("LayerNormalization", [f"{normal}/sum", gain, offset], [normal], axis=-1, epsilon=epsilon),
+        ]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    onnx.save(model, path)
 
 
 def main() -> None:

@@ -17,13 +17,12 @@ from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
 
-import psutil
-
 from bench.measures import quantile
 from bench.registry import HERE, free_port, running
 from bench.search.agents import agents, unmistakable
 from bench.search.questions import distinct
-from bench.search.work_folder import mark_filled, start_anew
+from bench.search.service_load import memory_of
+from bench.search.work_folder import mark_filled, service_of, start_anew
 from bench.searchers import OverHttp
 from bench.sets import ndjson
 from waypost.model.registration import Registration
@@ -32,7 +31,6 @@ Figures = dict[str, float]
 _BATCH = 1000
 _QUESTIONS = 300
 _NEW = 20
-_MEGA = 1 << 20
 _VECTORS_SECONDS = 1800
 
 
@@ -40,18 +38,19 @@ def bulk_load(size: int, folder: Path, batch: int = _BATCH, *, wait: bool = True
     """Fill a new service. `wait` until its vectors are complete."""
     start_anew(folder)
     figures = _load_baseline(size, folder / "afternoon.sqlite3", batch)
-    service = OverHttp(folder / "waypost")
+    service = OverHttp(service_of(folder))
     try:
         figures |= _load(service, size, batch)
         if wait:
             figures["vectors_seconds"] = _wait_for_vectors(service)
         figures |= _ask(service, size)
-        figures["rss_mib"] = _resident(service.process)
+        figures |= memory_of(service.process)
     finally:
         service.close()
-    service = OverHttp(folder / "waypost")
+    service = OverHttp(service_of(folder))
     try:
-        figures |= {"restart_seconds": round(service.start_seconds, 2), "restarted_rss_mib": _resident(service.process)}
+        figures["restart_seconds"] = round(service.start_seconds, 2)
+        figures["restarted_pss_mib"] = memory_of(service.process)["pss_mib"]
     finally:
         service.close()
     if wait:
@@ -77,7 +76,11 @@ def _load(service: OverHttp, size: int, batch: int) -> Figures:
         service.register_lines(body)
         seconds += time.perf_counter() - started
     found = _find_new(service, size)
-    return {"registered_per_second": round(size / seconds, 1), "loaded_rss_mib": _resident(service.process), **found}
+    return {
+        "registered_per_second": round(size / seconds, 1),
+        "loaded_pss_mib": memory_of(service.process)["pss_mib"],
+        **found,
+    }
 
 
 def _find_new(service: OverHttp, size: int) -> Figures:
@@ -114,10 +117,6 @@ def _ask(service: OverHttp, size: int) -> Figures:
         "http_p99_ms": round(quantile(times, 0.99), 2),
         "http_found_percent": round(100 * sum(found) / len(found), 1),
     }
-
-
-def _resident(process: psutil.Process) -> float:
-    return round(process.memory_info().rss / _MEGA, 1)
 
 
 def _load_baseline(size: int, file: Path, batch: int) -> Figures:

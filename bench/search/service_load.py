@@ -19,7 +19,7 @@ from bench.load import measure, request_bytes
 from bench.measures import quantile
 from bench.search.agents import agents, unmistakable
 from bench.search.questions import distinct, paraphrases, repeated
-from bench.search.work_folder import is_filled, mark_filled, start_anew
+from bench.search.work_folder import is_filled, mark_filled, service_of, start_anew
 from bench.searchers import OverHttp
 from bench.sets import Question
 
@@ -28,6 +28,7 @@ _MEGA = 1 << 20
 _NEW = 40
 _PATIENCE_SECONDS = 10
 _CLIENTS = 16
+_HAND_RATE = 200  # requests for each second that was asked for
 _LUA = """
 local at = 0
 local bodies = {}
@@ -49,7 +50,7 @@ end
 
 def served(size: int, seconds: int, folder: Path, workers: int = 2) -> Figures:
     """Start the service that `bulk_load` or an earlier run filled, or fill one; ask it for `seconds` seconds."""
-    data = folder / "waypost"
+    data = service_of(folder)
     if not is_filled(folder):
         start_anew(folder)
         service = OverHttp(data)
@@ -69,7 +70,7 @@ def served(size: int, seconds: int, folder: Path, workers: int = 2) -> Figures:
         measured = _asked(service, repeated(size, 8_000), seconds, folder)
         figures |= {f"repeated_{name}": value for name, value in measured.items()}
         service.connect()  # the old connection was idle for too long
-        figures |= _memory(service.process) | _newly_registered(service, size)
+        figures |= memory_of(service.process) | _newly_registered(service, size)
     finally:
         service.close()
     return figures
@@ -87,7 +88,7 @@ def _first_right(service: OverHttp, size: int) -> float:
 def _asked(service: OverHttp, questions: list[Question], seconds: int, folder: Path) -> Figures:
     bodies = [json.dumps({"query": each.text, "limit": 10}).encode() for each in questions]
     before, own = _processor(service.process), _own_processor()
-    measured = _by_wrk(service, bodies, seconds, folder) if shutil.which("wrk") else _by_hand(service, bodies)
+    measured = _by_wrk(service, bodies, seconds, folder) if shutil.which("wrk") else _by_hand(service, bodies, seconds)
     used = _processor(service.process) - before
     return measured | {
         "server_cpu_ms": round(1e3 * used / measured["requests"], 3),
@@ -112,8 +113,10 @@ def _by_wrk(service: OverHttp, bodies: list[bytes], seconds: int, folder: Path) 
     }
 
 
-def _by_hand(service: OverHttp, bodies: list[bytes]) -> Figures:
-    wires = [request_bytes("POST", "/profile/v1/discover", body, service.headers) for body in bodies[:4000]]
+def _by_hand(service: OverHttp, bodies: list[bytes], seconds: int) -> Figures:
+    wires = [
+        request_bytes("POST", "/profile/v1/discover", body, service.headers) for body in bodies[: _HAND_RATE * seconds]
+    ]
     found = measure(service.port, service.process, wires, clients=_CLIENTS)
     return {
         "requests": float(found.requests),
@@ -137,8 +140,8 @@ def _own_processor() -> float:
     return time.process_time() + ended.ru_utime + ended.ru_stime
 
 
-def _memory(process: psutil.Process) -> Figures:
-    """PSS counts what processes share once."""
+def memory_of(process: psutil.Process) -> Figures:
+    """Of a process and its children. PSS counts what processes share once."""
     each = [one.memory_full_info() for one in _family(process)]
     return {
         "processes": float(len(each)),

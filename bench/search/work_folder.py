@@ -52,3 +52,13 @@ def mark_filled(folder: Path) -> None:
 def is_filled(folder: Path) -> bool:
     """Whether a run that filled the service in this folder came to its end."""
     return (folder / _FILLED).exists()
+
+
+def index_of(folder: Path) -> Path:
+    """The search index of the service in this folder."""
+    return service_of(folder) / "index"
+
+
+def service_of(folder: Path) -> Path:
+    """The data folder of the service in this folder."""
+    return folder / "waypost"

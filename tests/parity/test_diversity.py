@@ -69,6 +69,22 @@ async def test_at_most_two_duplicates_are_in_the_top_ten_unless_diversity_is_off
         assert all(agent_id.startswith("copy-") for agent_id in plain["HTTP"])
 
 
+@pytest.mark.req("PRO-26")
+async def test_candidates_are_in_the_order_of_their_scores(tmp_path: Path) -> None:
+    async with serve_apis(tmp_path) as apis:
+        for number, document in enumerate([*copies(), *others()]):
+            owner = apis.subject(f"owner-{number}")
+            assert (await owner.http.post("/api/v1/agents", json=document)).status_code == 201
+        asked = {"query": ASKED, "limit": 50, "include_evidence": True}
+        found = (await apis.subject("bob").http.post("/profile/v1/discover", json=asked)).json()["candidates"]
+        assert sum(hit["id"].startswith("copy-") for hit in found) == COPIES
+        assert sum(hit["id"].startswith("copy-") for hit in found[:10]) == 2
+        scores = [hit["score"] for hit in found]
+        assert scores == sorted(scores, reverse=True)
+        for hit in found:  # the components explain the score that is shown
+            assert abs(sum(hit["score_components"].values()) - hit["score"]) < 0.001
+
+
 async def test_a_preference_does_not_bring_the_copies_back(tmp_path: Path) -> None:
     async with serve_apis(tmp_path) as apis:
         for number, document in enumerate([*copies(), *others()]):

@@ -25,7 +25,7 @@ F32 = npt.NDArray[np.float32]
 
 ENGLISH: Final = "english"
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 _BEGIN: Final = 101
 

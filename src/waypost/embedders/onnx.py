@@ -5,7 +5,7 @@ tokenizer.json                   of the package `tokenizers`
 config.json                      `hidden_size`, the length of a vector
 1_Pooling/config.json            optional: pooling by the mean of the tokens (default) or by the first one
 waypost.json                     optional, overrides: dims, pooling (mean, first), prefix, max_tokens
-landmarks.npy                    optional, from `scripts/train_spaces.py --onnx`: for more than about 100,000 agents
+landmarks.npy                    optional, from `scripts/train_spaces.py --onnx`: for more than about 250,000 agents
 """
 
 from __future__ import annotations

@@ -21,7 +21,6 @@ from waypost.search.text.taxonomy import TagQuery, standard_taxonomy
 _EXAMPLES: Final = 3
 _SNIPPETS: Final = 2
 _SNIPPET_CHARS: Final = 240
-_HALF_LIFE_SECONDS: Final = 182 * 86_400
 _DECIMALS: Final = 4
 _SENTENCE: Final = re.compile(r"[^.!?。！？\n]+[.!?。！？]*")
 
@@ -35,7 +34,7 @@ def explain(query: Query, record: AgentRecord, near: MatchSignals | None = None)
     return Evidence(
         components={name: round(part, _DECIMALS) for name, part in near.components.items()} if near is not None else {},
         matched_tags=tags.direct,
-        expanded_tags=tuple(each.tag for each in tags.expanded),
+        expanded_tags=tags.expanded,
         matched_examples=examples,
         snippets=_snippets(record.description[: limits.INDEXED_DESCRIPTION_CHARS], terms),
         flags=lint_flags(record),

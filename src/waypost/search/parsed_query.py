@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from functools import lru_cache
+from itertools import compress
 from math import log1p
-from operator import add
 from typing import Final, NamedTuple
 
 import msgspec
@@ -20,7 +20,7 @@ from waypost.search.index.document import exact_key, hash_of, spelling_key
 from waypost.search.index.segment import AUDIENCE_CACHE, Rows, SegmentReader
 from waypost.search.text.analyzer import analyze_query, fold_words, grams_of, without_terms
 from waypost.search.text.sanitize import sanitize_text
-from waypost.search.text.taxonomy import Taxonomy
+from waypost.search.text.taxonomy import standard_taxonomy
 
 
 class SearchFilters(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,27 +83,24 @@ _MAX_NAME_WORDS: Final = 2  # so few words in capitals are a name
 
 _MAX_SPELLINGS: Final = 6  # looked up for one tag; the others are only distantly related
 
-Flags = npt.NDArray[np.float32]
-
 
 class WishedTag(NamedTuple):
     """A tag that the caller prefers: its spellings with their weights."""
 
     keys: tuple[tuple[int, float], ...]
-    is_explicit: bool = True
 
 
 class ParsedQuery(NamedTuple):
     units: tuple[str, ...]  # the whole text, then its clauses
     terms: tuple[int, ...]  # of the whole text
     counts: tuple[int, ...]  # how often each term occurs
-    counted: Flags  # [terms, 1]: 1, or 0 if the text rules the term out
+    counted: tuple[bool, ...]  # whether each term counts: False if the text rules it out
     grams: npt.NDArray[np.uint16]  # of the counted words
     exact: int  # the key of an agent whose name, id or tag is the whole text
     wishes: tuple[WishedTag, ...]
 
 
-def parse_query(query: Query, preferred: Sequence[str], taxonomy: Taxonomy) -> ParsedQuery:
+def parse_query(query: Query, preferred: Sequence[str]) -> ParsedQuery:
     text = _lower_shouting(sanitize_text(query.text[: limits.QUERY_CHARS]))
     words, counts, ruled_out, parts = analyze_query(text)
     grams = grams_of(fold_words((without_terms(text, ruled_out) if ruled_out else text,)))
@@ -111,10 +108,10 @@ def parse_query(query: Query, preferred: Sequence[str], taxonomy: Taxonomy) -> P
         units=(text, *parts),
         terms=tuple(map(hash_of, words)),
         counts=counts,
-        counted=np.array([[float(word not in ruled_out)] for word in words], dtype=np.float32).reshape(-1, 1),
+        counted=tuple([word not in ruled_out for word in words]),
         grams=np.fromiter(sorted(grams), dtype=np.uint16, count=len(grams)),
         exact=exact_key(text),
-        wishes=tuple([_wished_tag(taxonomy, tag) for tag in preferred]),
+        wishes=tuple([_wished_tag(tag) for tag in preferred]),
     )
 
 
@@ -124,9 +121,9 @@ def _lower_shouting(text: str) -> str:
 
 
 @lru_cache(maxsize=_TAG_CACHE)
-def _wished_tag(taxonomy: Taxonomy, tag: str) -> WishedTag:
-    keys = sorted(taxonomy.keys_of(tag).items(), key=lambda item: -item[1].weight)[:_MAX_SPELLINGS]
-    return WishedTag(tuple((spelling_key(spelling), expansion.weight) for spelling, expansion in keys))
+def _wished_tag(tag: str) -> WishedTag:
+    keys = sorted(standard_taxonomy().keys_of(tag).items(), key=lambda item: -item[1])[:_MAX_SPELLINGS]
+    return WishedTag(tuple((spelling_key(spelling), weight) for spelling, weight in keys))
 
 
 class TermWeights:
@@ -142,12 +139,13 @@ class TermWeights:
         duplicates: Sequence[Rows] | None = None,
     ) -> None:
         tiers = visible_tiers(audience)
-        known = [reader.count_documents(query.terms, tiers) for reader in readers]
+        known = [reader.count_documents(query.terms) for reader in readers]
         self.numbers = [numbers for numbers, _ in known]
-        docs = sum([reader.docs[tier] for reader in readers for tier in tiers])
-        containing = known[0][1] if len(known) == 1 else _sum_counts([counts for _, counts in known], len(query.terms))
+        are_counted = [reader.segment.common_tier in tiers for reader in readers]
+        docs = sum(reader.count for reader in compress(readers, are_counted))
+        containing = _sum_counts([counts for _, counts in compress(known, are_counted)], len(query.terms))
         if duplicates is not None:
-            copies, copied = self._count_duplicates(readers, duplicates, tiers)
+            copies, copied = self._count_duplicates(readers, duplicates, are_counted)
             docs -= max(0, copies - 1)
             containing = [
                 count - max(0, copied_count - 1) for count, copied_count in zip(containing, copied, strict=True)
@@ -155,7 +153,7 @@ class TermWeights:
         docs = max(docs, _MIN_DOCS)
         rarity = [_idf(docs, count) for count in containing]
         self.total = sum(idf * 2 * count / (1 + count) for idf, count in zip(rarity, query.counts, strict=True))
-        self.idf = [idf * counted for idf, counted in zip(rarity, query.counted[:, 0].tolist(), strict=True)]
+        self.idf = [idf * counted for idf, counted in zip(rarity, query.counted, strict=True)]
         self.weights = [idf * 2 * count / (1 + count) for idf, count in zip(self.idf, query.counts, strict=True)]
         self.gram_idf = _gram_idf(readers, tiers, docs, query.grams)
         self.known = len(containing) - containing.count(0)  # terms that occur in any record
@@ -169,14 +167,14 @@ class TermWeights:
         )
 
     def _count_duplicates(
-        self, readers: Sequence[SegmentReader], duplicates: Sequence[Rows], tiers: Sequence[int]
+        self, readers: Sequence[SegmentReader], duplicates: Sequence[Rows], are_counted: Sequence[bool]
     ) -> tuple[int, list[int]]:
         """How many of these rows are counted at all, and the document frequency of each term in them."""
         count, containing = 0, [0] * len(self.numbers[0])
-        for reader, numbers, rows in zip(readers, self.numbers, duplicates, strict=True):
-            counted, frequencies = reader.segment.postings.count_in_rows(rows, numbers, tiers)
-            count += counted
-            containing = [*map(add, containing, frequencies)]
+        for reader, numbers, rows in compress(zip(readers, self.numbers, duplicates, strict=True), are_counted):
+            count += len(rows)
+            for at, number in enumerate(numbers):
+                containing[at] += int(np.count_nonzero(reader.segment.impacts_of(number, rows))) if number >= 0 else 0
         return count, containing
 
 

@@ -25,9 +25,8 @@ from waypost.model.principal import LAN_SUBJECT
 from waypost.model.query import Hit, MatchSignals, Query, Ranking
 from waypost.model.registration import Registration
 from waypost.search.index.document import hash_of
-from waypost.search.index.index import RunAll, SearchIndex, SegmentBuilder, YieldControl, never_yield
+from waypost.search.index.index import SearchIndex, SegmentBuilder, YieldControl, never_yield
 from waypost.search.index.segment import Array, Mask, Rows, SegmentReader, id_keys
-from waypost.search.kernels.ivf_index_fallback import QUERY_GRID
 from waypost.search.parsed_query import (
     GRAM_IDF_STEPS,
     ParsedQuery,
@@ -62,8 +61,8 @@ from waypost.search.ranking.near_duplicates import (
 from waypost.search.ranking.scoring import QueryMass, Scores, ScoringInput, SignalWeights, Spaces
 from waypost.search.spelling import Spelling, check_spelling
 from waypost.search.text.analyzer import ENGLISH, UNKNOWN, is_foreign
-from waypost.search.text.taxonomy import Taxonomy, standard_taxonomy
 from waypost.search.vectors import Embedder, SpaceRole, Vectors, VectorSpace, find_parts_embedder, find_word_embedder
+from waypost.search.vectors.vector_block import QUERY_GRID
 
 HOUR_SECONDS: Final = 3600.0
 
@@ -136,18 +135,20 @@ class HybridRanker:
         folder: Path | None = None,
         spaces: Iterable[VectorSpace] = (),
         weights: SignalWeights | None = None,
-        taxonomy: Taxonomy | None = None,
         warnings: Sequence[str] = (),
         builder: SegmentBuilder | None = None,
     ) -> None:
         self.index = SearchIndex(folder, tuple(spaces), builder)
         self._weights = weights or SignalWeights()
-        self._taxonomy = taxonomy
         self._warnings = tuple(warnings)
         self._cache = RankingCache()
         self._beside = ThreadPoolExecutor(1, "waypost-encode")  # its thread starts with the first query
 
     # --- The index -------------------------------------------------------------------------------
+
+    @property
+    def is_persistent(self) -> bool:
+        return self.index.is_persistent
 
     def open(self) -> int:
         return self.index.open()
@@ -190,8 +191,8 @@ class HybridRanker:
     def lacking(self, limit: int, start: int = 0) -> list[str]:
         return self.index.lacking(limit, start)
 
-    def embed(self, registrations: Sequence[Registration], run_all: RunAll = map) -> dict[str, bytes]:
-        return self.index.embed(registrations, run_all)
+    def embed(self, registrations: Sequence[Registration]) -> dict[str, bytes]:
+        return self.index.embed(registrations)
 
     def take_vectors(self, registrations: Sequence[Registration], packed: Mapping[str, bytes]) -> set[str]:
         return self.index.take_vectors(registrations, packed)
@@ -301,26 +302,27 @@ class HybridRanker:
         return not all(space.embedder.is_ready for space in self.index.spaces.values())
 
     def _loading(self) -> tuple[str, ...]:
-        is_loading = self._is_loading
-        return ("The sentence model is not loaded yet: results are by words and tags only.",) if is_loading else ()
+        if not self._is_loading:
+            return ()
+        if self._spaces().sentence:
+            return ("A sentence model is not loaded yet: scores may still change.",)
+        return ("The sentence model is not loaded yet: results are by words and tags only.",)
 
     def _evaluate(
         self, readers: Sequence[SegmentReader], query: Query, filters: SearchFilters, among: Array | None
     ) -> _QueryContext:
-        taxonomy = self._taxonomy = standard_taxonomy() if self._taxonomy is None else self._taxonomy
-        parsed = parse_query(query, filters.preferred, taxonomy)
+        parsed = parse_query(query, filters.preferred)
         weights = TermWeights(readers, filters.audience, parsed)
         masks = [apply_filters(reader, filters, among) for reader in readers]
-        visible = sum([reader.visible(filters.audience)[1] for reader in readers])
         spaces = self._spaces()
         vectors = self._vectors(parsed, spaces) if parsed.terms else {}
         wanted = max(query.limit, query.depth) + _SPARE
         depth = deep = retrieval_depth(parsed, vectors, wanted)
-        words = _weighted_terms(readers, weights)
+        words = _weighted_terms(readers, parsed, weights)
 
         def find(depth: RetrievalDepth) -> list[SegmentHits]:
             return [
-                find_candidates(reader, parsed, words[place], vectors, spaces.stand_in, mask, count, visible, depth)
+                find_candidates(reader, parsed, words[place], vectors, spaces.stand_in, mask, count, depth)
                 for place, (reader, (mask, count)) in enumerate(zip(readers, masks, strict=True))
             ]
 
@@ -334,7 +336,7 @@ class HybridRanker:
                 duplicates = near_duplicate_rows(hits, samples)
             discounted = TermWeights(readers, filters.audience, parsed, duplicates)
             if not discounted.is_close_to(weights):
-                weights, words = discounted, _weighted_terms(readers, discounted)
+                weights, words = discounted, _weighted_terms(readers, parsed, discounted)
                 hits = [
                     find_again_by_words(each, terms, mask, count, deep.words)
                     for each, terms, (mask, count) in zip(hits, words, masks, strict=True)
@@ -396,10 +398,10 @@ class ExtendedRanker:
         )
 
 
-def _weighted_terms(readers: Sequence[SegmentReader], terms: TermWeights) -> list[WeightedTerms]:
+def _weighted_terms(readers: Sequence[SegmentReader], query: ParsedQuery, weights: TermWeights) -> list[WeightedTerms]:
     return [
-        WeightedTerms(reader.segment, terms.numbers[at], terms.weights, terms.selective)
-        for at, reader in enumerate(readers)
+        WeightedTerms(reader.segment, numbers, weights, query.counted)
+        for reader, numbers in zip(readers, weights.numbers, strict=True)
     ]
 
 

@@ -80,7 +80,7 @@ def _count_agents(
     distinct, tiers = list(totals), visible_tiers(audience)
     for reader in readers:
         if reader.segment.common_tier in tiers:
-            for term, count in zip(distinct, reader.count_documents(distinct, tiers)[1], strict=True):
+            for term, count in zip(distinct, reader.count_documents(distinct)[1], strict=True):
                 totals[term] += count
         else:
             mask, _ = reader.visible(audience)

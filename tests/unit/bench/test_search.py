@@ -6,12 +6,14 @@ from itertools import islice
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
 from bench import saved_results
 from bench.search.agents import DESCRIPTION_CHARS, EXAMPLE_CHARS, EXAMPLES, agents, new_word
+from bench.search.borrowed_vectors import Borrowed
 from bench.search.corpus_statistics import text_figures, words_of
 from bench.search.questions import distinct, paraphrases, repeated
-from bench.search.ranker_stages import answer, build
+from bench.search.ranker_stages import answer, build, saved
 from bench.search.report import DOCUMENT, PLOT, RESULTS, documented, drawn
 from bench.sets import document, real_servers
 
@@ -74,11 +76,20 @@ def test_queries_differ_and_a_paraphrase_is_mapped_to_its_agent() -> None:
 
 @needs_data
 def test_an_index_that_is_built_is_opened_and_finds_its_agents(tmp_path: Path) -> None:
-    built = build(150, tmp_path / "index")
+    build(150, tmp_path / "index")
     found = answer(150, tmp_path / "index", 30)
-    assert built["saved_mib"] > 0
+    assert saved(tmp_path / "index")["saved_mib"] > 0
     assert found["found_percent"] > 50
     assert found["new_missed"] == 0
+
+
+def test_borrowed_vectors_depend_on_their_text_alone() -> None:
+    lent = np.eye(8, dtype=np.float32)
+    borrowed = Borrowed(lambda texts: lent[: len(texts)], "model", ["lent"] * 8)
+    together = borrowed.encode(["translate", "summarise", "translate"])
+    assert np.array_equal(together[0], together[2])
+    assert np.array_equal(together[1], borrowed.encode(["summarise"])[0])
+    assert np.allclose(np.linalg.norm(together, axis=1), 1)
 
 
 @needs_data

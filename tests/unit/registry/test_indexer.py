@@ -6,9 +6,12 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from support.agents import PUBLIC, some_agent
 from waypost.registry.jobs.indexer import _IDLE_ROUNDS, Indexer, LiveIndex
 from waypost.search.ranker import HybridRanker
+from waypost.stores.memory import MemoryStore
 
 
 class Events:
@@ -65,3 +68,15 @@ async def test_a_change_restarts_the_idle_period(tmp_path: Path) -> None:
         await keeper.compact_if_due(1)
         await keeper.compact_if_due(2)
     assert segments(ranker) == [60, 1]
+
+
+@pytest.mark.parametrize("is_saved", [True, False])
+async def test_only_an_index_that_should_have_been_saved_is_missed(
+    is_saved: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The agents of a demo are stored before its index exists: a newcomer must not take that for a problem."""
+    store = MemoryStore()
+    live = LiveIndex(lambda: HybridRanker(tmp_path / "index" if is_saved else None))
+    with caplog.at_level("INFO", "waypost.registry"):
+        await Indexer(live, store).catch_up(1)
+    assert ("no complete index files" in caplog.text) == is_saved

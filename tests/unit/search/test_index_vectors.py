@@ -14,7 +14,7 @@ from support.word_embedder import BagOfWords, quick_space, slow_space
 from waypost.model.query import Query, Ranking
 from waypost.model.registration import Registration
 from waypost.search.ranker import HybridRanker
-from waypost.search.vectors import Vectors, VectorSpace
+from waypost.search.vectors import SpaceRole, Vectors, VectorSpace
 from waypost.search.vectors.vector_block import VectorBlock
 
 RAIN = agent("a", "Rain", "Rain rain.")
@@ -185,6 +185,20 @@ def test_vectors_of_an_embedder_that_is_off_are_not_missed(tmp_path: Path) -> No
     assert ids(ask(ranker, "rain")) == ["a"]
 
 
+def test_a_warning_says_whether_one_model_is_not_loaded_or_all() -> None:
+    first, second = BagOfWords(is_ready=False), BagOfWords("bag-2", is_ready=False)
+    english = slow_space(second)._replace(role=SpaceRole.ENGLISH)
+    ranker = opened(slow_space(first), english)
+    fill(ranker, RAIN, MUSIC)
+    assert "words and tags only" in run_query(ranker, "rain").warnings[0]
+    first.is_ready = True
+    (warning,) = run_query(ranker, "rain").warnings
+    assert "words and tags only" not in warning
+    assert "may still change" in warning
+    second.is_ready = True
+    assert run_query(ranker, "rain").warnings == ()
+
+
 @pytest.mark.parametrize("space", [slow_space, quick_space])
 def test_until_the_embedder_is_ready_words_answer_with_a_warning_and_vectors_follow(
     space: Callable[[BagOfWords], VectorSpace],
@@ -256,7 +270,7 @@ def test_a_query_is_answered_while_vectors_are_added(monkeypatch: pytest.MonkeyP
     ranker = opened(slow_space(BagOfWords()))
     fill(ranker, RAIN, MUSIC)
     found: list[str] = []
-    build = VectorBlock.of_coded
+    build = VectorBlock.build
 
     def build_during_query(*arguments: Any) -> VectorBlock:
         query = threading.Thread(target=lambda: found.extend(ids(ask(ranker, "rain"))), daemon=True)
@@ -264,7 +278,7 @@ def test_a_query_is_answered_while_vectors_are_added(monkeypatch: pytest.MonkeyP
         query.join(10)
         return build(*arguments)
 
-    monkeypatch.setattr(VectorBlock, "of_coded", build_during_query)
+    monkeypatch.setattr(VectorBlock, "build", build_during_query)
     ranker.embed([{"a": RAIN, "b": MUSIC}[agent_id] for agent_id in ranker.lacking(2)])
     assert found == ["a"]
     assert ids(ask(ranker, "regen"))[0] == "a"

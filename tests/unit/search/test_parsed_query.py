@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from waypost import limits
 from waypost.search.text import analyzer
 from waypost.search.text.analyzer import query_terms
-from waypost.search.text.taxonomy import find_tag_names, parse_taxonomy
 
 WORDS = [
     "rain",
@@ -51,15 +50,6 @@ WORDS = [
     "'unclosed",
 ]
 GAPS = (" ",) * 12 + (", ", ". ", "; ", ": ", "\n", "\n\n", "\t", "\r\n", ".\n.", "...", "?! ", "'", '"', "\x1f")
-OUTLINE = """
-chatbot
-  virtual assistant
-machine learning
-  deep learning
-  very long name of one tag
-translation
-"""
-TAXONOMY = parse_taxonomy(OUTLINE)
 
 
 def check(text: str) -> None:
@@ -82,13 +72,6 @@ def test_texts_of_words_are_read_within_bounds(seed: int) -> None:
 @given(st.text(max_size=120))
 def test_any_text_is_read_within_bounds(text: str) -> None:
     check(text)
-
-
-@given(
-    st.lists(st.sampled_from(["chat", "bot", "machin", "learn", "deep", "veri", "long", "name", "of", "one", "tag"]))
-)
-def test_unused_tags_do_not_change_the_taxonomy_matches(terms: list[str]) -> None:
-    assert dict(find_tag_names(terms, TAXONOMY)) == dict(find_tag_names(terms, TAXONOMY, lambda _: False))
 
 
 @pytest.mark.parametrize(

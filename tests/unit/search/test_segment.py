@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from waypost.search.index.document import IndexDocument, hash_of, term_impacts
-from waypost.search.index.segment import DROPPED_ROW, build_segment, merge_segments
-from waypost.search.ranking.candidates import WeightedTerms
+from waypost.search.index.segment import DROPPED_ROW, Segment, SegmentReader, build_segment, merge_segments
+from waypost.search.parsed_query import ParsedQuery, TermWeights
+from waypost.search.ranking.candidates import (
+    FEW_ROWS,
+    LEXICAL_CANDIDATES,
+    SegmentHits,
+    SignalHits,
+    WeightedTerms,
+    find_again_by_words,
+)
 from waypost.search.text.analyzer import fold_words, grams_of
 from waypost.search.text.spam import AnalyzedFields, SpamDamping
 
@@ -82,7 +92,8 @@ def test_nothing_can_be_built_and_asked() -> None:
     segment = build_segment([])
     assert segment.count == 0
     assert segment.rows_by_id(["nobody"]).tolist() == [-1]
-    assert not len(WeightedTerms(segment, [-1], [1.0], (0,)).best(np.zeros(0, dtype=np.bool_), 0, 5)[0])
+    assert segment.terms.find([1, 2]) == [-1, -1]
+    assert not segment.keys.has_key(1, np.zeros(0, dtype=np.uint32)).any()
 
 
 def _many(count: int) -> list[IndexDocument]:
@@ -106,39 +117,70 @@ def _many(count: int) -> list[IndexDocument]:
     ]
 
 
-def test_the_best_rows_are_the_best_rows_whatever_is_pruned() -> None:
-    """Against the plain sum over every admitted row, for questions of rare, common and many words."""
-    segment = build_segment(_many(60_000))
+def _weighted(segment: Segment, terms: Sequence[int], counted: Sequence[bool] = ()) -> WeightedTerms:
+    flags = tuple(counted) or (True,) * len(terms)
+    query = ParsedQuery(("",), tuple(terms), (1,) * len(terms), flags, np.zeros(0, dtype=np.uint16), 0, ())
+    weights = TermWeights([SegmentReader(segment)], None, query)
+    return WeightedTerms(segment, weights.numbers[0], weights, flags)
+
+
+@pytest.mark.parametrize("few", [300, FEW_ROWS, 6_000])
+def test_the_best_rows_are_those_of_the_plain_sum(few: int) -> None:
+    """Whether few rows are looked up one by one, or many by the postings of their terms; for rare and common words."""
+    segment = build_segment(_many(20_000))
     mask = segment.tier == 0
+    mask[np.flatnonzero(mask)[few:]] = False
     admitted = np.flatnonzero(mask).astype(np.uint32)
     random = np.random.default_rng(3)
-    for size in (1, 2, 5, 30):
+    for size in (1, 2, 4):
         for spread in (10, 100, 2000):
-            terms = [hash_of(f"w{number}") for number in random.integers(0, spread, size=size)]
-            terms = list(dict.fromkeys(terms))
-            weights = [float(np.log1p(segment.count / (1 + len(segment.terms.rows_of(term))))) for term in terms]
-            numbers = segment.postings.find_terms(terms)
-            heavy = range(0, len(terms), 2) if size == 30 else range(len(terms))
-            weighted = WeightedTerms(segment, numbers, weights, heavy)
-            found, figures, _ = weighted.best(mask, len(admitted), 50)
-            every = WeightedTerms(segment, [n if at in heavy else -1 for at, n in enumerate(numbers)], weights, heavy)
-            *_, lexical, _, _, _ = every.measure(0, admitted, np.ones((len(terms), 1), dtype=np.float32), ())
-            scores = lexical[:, 0]
-            expected = np.sort(scores)[::-1][:50]
-            assert mask[found].all()
-            assert np.allclose(np.sort(figures)[::-1], expected[: len(found)], atol=1e-5)
-            assert len(found) == min(50, int((scores > 0).sum()))
+            terms = [*dict.fromkeys(hash_of(f"w{number}") for number in random.integers(0, spread, size=size))]
+            weighted = _weighted(segment, terms)
+            found = weighted.best(mask, len(admitted), 50)
+            scores = weighted.measure(admitted).words
+            assert mask[found.rows].all()
+            assert np.all(np.diff(found.rows.astype(np.int64)) > 0)
+            expected = np.sort(scores)[::-1][: len(found.rows)]
+            assert np.allclose(np.sort(weighted.measure(found.rows).words)[::-1], expected, rtol=0.001)
+            assert len(found.rows) == min(50, int((scores > 0).sum()))
 
 
-def test_a_unit_measures_the_same_alone_and_beside_others() -> None:
+def test_a_term_that_is_ruled_out_counts_in_no_signal() -> None:
     segment = build_segment(_many(400))
-    numbers = segment.postings.find_terms([hash_of(f"w{number}") for number in range(8)])
-    weighted = WeightedTerms(segment, numbers, [1.0 + at / 7 for at in range(8)], range(8))
-    rows = np.arange(0, 400, 3, dtype=np.uint32)
-    whole = np.ones((8, 1), dtype=np.float32)
-    units = np.hstack([whole, (np.arange(8) % 3 == 0).astype(np.float32)[:, None]])
-    measured = [weighted.measure(0, rows, has, ()) for has in (whole, units)]
-    for alone, beside in zip(*((lexical, coverage) for *_, lexical, coverage, _, _ in measured), strict=True):
-        assert np.array_equal(alone[:, 0], beside[:, 0])
-        assert (beside[:, 1] <= beside[:, 0]).all()
-        assert beside[:, 1].any()
+    terms, rows = [hash_of(f"w{number}") for number in range(8)], np.arange(0, 400, 3, dtype=np.uint32)
+    flags = [number % 3 > 0 for number in range(8)]
+    some, only = _weighted(segment, terms, flags), [term for term, flag in zip(terms, flags, strict=True) if flag]
+    measured, wanted = some.measure(rows), _weighted(segment, only).measure(rows)
+    for name in ("words", "coverage", "name"):
+        assert np.allclose(getattr(measured, name), getattr(wanted, name))
+    assert measured.ruled_out.tolist() == (_weighted(segment, terms[::3]).measure(rows).name > 0).tolist()
+
+
+@pytest.mark.parametrize("count", [700, 4200])
+def test_active_agents_are_found_behind_many_deprecated_ones(count: int) -> None:
+    documents = [_agent_of(number, is_deprecated=number % 8 > 0) for number in range(count)]
+    segment = build_segment(documents)
+    live, every = SegmentReader(segment), np.ones(count, dtype=np.bool_)
+    nothing = SignalHits(np.zeros(0, dtype=np.uint32), np.zeros(0))
+    hits = SegmentHits(live, nothing, nothing, (), nothing)
+    found = find_again_by_words(hits, _weighted(segment, [hash_of("rain")]), every, count, LEXICAL_CANDIDATES)
+    assert not segment.deprecated[found.by_words_in_use.rows].any()
+    assert len(found.by_words_in_use.rows) == min(LEXICAL_CANDIDATES, -(-count // 8))
+
+
+def _agent_of(number: int, *, is_deprecated: bool) -> IndexDocument:
+    text = "rain" if is_deprecated else "rain and other weather of the week"
+    return IndexDocument(
+        id=f"agent-{number}", tier=0, owner=0, is_deprecated=is_deprecated, since=0.0, updated=0.0, keys=(), texts=(),
+        **_said(text),
+    )  # fmt: skip
+
+
+def test_deleted_rows_count_in_no_document_frequency() -> None:
+    segment = build_segment(_many(100))
+    reader, terms = SegmentReader(segment), segment.terms.keys.tolist()
+    reader.delete(np.arange(0, 100, 3))
+    kept, _ = merge_segments([segment], [~reader.dead])
+    wanted = dict(zip(kept.terms.keys.tolist(), SegmentReader(kept).count_documents(kept.terms.keys)[1], strict=True))
+    assert reader.count_documents(terms)[1] == [wanted.get(term, 0) for term in terms]
+    assert reader.count_documents([1])[0] == [-1]

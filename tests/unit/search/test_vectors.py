@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from waypost.search.kernels.ivf_index_fallback import QUERY_GRID, SCAN_ROWS
 from waypost.search.vectors.quantizer import CoarseQuantizer, train_quantizer
-from waypost.search.vectors.vector_block import DROPPED, MIN_PROBES, VectorBlock, probe_count
+from waypost.search.vectors.vector_block import DROPPED, QUERY_GRID, VectorBlock, code_vectors
 
 DIMS = 16
-MANY = 70_000  # vectors: past the size from which they are filed under lists
+MANY = 70_000  # vectors
 F32 = npt.NDArray[np.float32]
 
 
@@ -26,7 +25,7 @@ def unit(chance: np.random.RandomState, count: int, dims: int = DIMS) -> F32:
 
 
 def on_grid(vectors: F32) -> F32:
-    """As vectors of questions are, so that compiled code looks for them where there is any."""
+    """As vectors of questions are, so that products are exact."""
     return np.asarray(np.rint(vectors * QUERY_GRID) / QUERY_GRID, np.float32)
 
 
@@ -48,9 +47,14 @@ def rows_and_places(sizes: npt.ArrayLike) -> tuple[npt.NDArray[np.uint32], npt.N
     return rows, places.astype(np.uint16)
 
 
-def block_of(made: F32, sizes: npt.ArrayLike, landmarks: CoarseQuantizer | None = LANDMARKS) -> VectorBlock:
-    rows, places = rows_and_places(sizes)
-    return VectorBlock.build(made, rows, places, len(np.asarray(sizes)), landmarks)
+def block_of(made: F32, sizes: npt.ArrayLike, landmarks: CoarseQuantizer = LANDMARKS) -> VectorBlock:
+    counts = np.asarray(sizes, np.intp)
+    rows = np.arange(len(counts), dtype=np.uint32)
+    return VectorBlock.build(code_vectors(made, landmarks), counts.tolist(), rows, len(counts), landmarks)
+
+
+def every(block: VectorBlock) -> npt.NDArray[np.bool_]:
+    return np.ones(block.row_count, np.bool_)
 
 
 def exact(made: F32, rows: npt.NDArray[np.uint32], queries: F32, visible: npt.NDArray[np.bool_], k: int) -> list[int]:
@@ -68,7 +72,7 @@ def many() -> F32:
 
 @pytest.fixture(scope="module")
 def large(many: F32) -> VectorBlock:
-    """35,000 rows of two vectors each, filed under lists."""
+    """35,000 rows of two vectors each."""
     return block_of(many, [2] * (MANY // 2))
 
 
@@ -76,9 +80,10 @@ def test_the_nearest_rows_of_a_small_block_are_those_of_a_full_comparison() -> N
     chance = np.random.RandomState(1)
     sizes = chance.randint(1, 5, size=300)
     made = unit(chance, int(sizes.sum()))
-    block, queries = block_of(made, sizes), unit(chance, 3)
-    found, similarities = block.nearest(queries, None, 10, None)
-    wanted = exact(made, rows_and_places(sizes)[0], queries, np.ones(300, np.bool_), 10)
+    block, queries = block_of(made, sizes), unit(chance, 1)
+    found, similarities = block.nearest(queries[0], every(block), 10)
+    found, similarities = found[:10], similarities[:10]
+    wanted = exact(made, rows_and_places(sizes)[0], queries, every(block), 10)
     assert len(set(found.tolist()) & set(wanted)) >= 9  # int8 may swap the last two
     assert found[0] == wanted[0]
     assert np.all(np.diff(similarities) <= 0)
@@ -88,8 +93,8 @@ def test_the_nearest_rows_of_a_small_block_are_those_of_a_full_comparison() -> N
 
 def test_equal_rows_come_in_the_order_of_their_numbers() -> None:
     same = np.repeat(unit(np.random.RandomState(2), 1), 50, axis=0)
-    found, _ = block_of(same, [1] * 50).nearest(same[:1], None, 10, None)
-    assert found.tolist() == list(range(10))
+    found, _ = block_of(same, [1] * 50).nearest(same[0], np.ones(50, np.bool_), 10)
+    assert found.tolist() == list(range(50))
 
 
 def test_similarities_tell_context_and_best_example_of_each_query() -> None:
@@ -109,18 +114,17 @@ def test_similarities_tell_context_and_best_example_of_each_query() -> None:
 
 def test_nearest_and_similarities_agree() -> None:
     chance = np.random.RandomState(5)
-    block, queries = block_of(unit(chance, 400), [4] * 100), unit(chance, 3)
-    found, similarities = block.nearest(queries, None, 20, None)
+    block, queries = block_of(unit(chance, 400), [4] * 100), unit(chance, 1)
+    found, similarities = block.nearest(queries[0], every(block), 20)
     context, example = block.similarities(found, queries)
     assert similarities == pytest.approx(np.maximum(context, example).max(axis=1), abs=1e-6)
 
 
 def test_an_empty_block_finds_nothing() -> None:
     block, query = block_of(np.zeros((0, DIMS), np.float32), [0, 0, 0]), unit(np.random.RandomState(6), 1)
-    for probes in (None, 4):
-        for mask in (None, np.ones(3, np.bool_)):
-            rows, similarities = block.nearest(query, mask, 5, probes)
-            assert (len(rows), len(similarities)) == (0, 0)
+    for scanned in (0, 3):
+        rows, similarities = block.nearest(query[0], every(block), 5, scanned)
+        assert (len(rows), len(similarities)) == (0, 0)
     context, example = block.similarities(np.array([0, 2], np.uint32), query)
     assert not context.any()
     assert not example.any()
@@ -129,7 +133,7 @@ def test_an_empty_block_finds_nothing() -> None:
 
 def test_nothing_visible_finds_nothing() -> None:
     made = unit(np.random.RandomState(7), 90)
-    rows, _ = block_of(made, [3] * 30).nearest(made[:1], np.zeros(30, np.bool_), 5, None)
+    rows, _ = block_of(made, [3] * 30).nearest(made[0], np.zeros(30, np.bool_), 5)
     assert not len(rows)
 
 
@@ -141,15 +145,18 @@ def test_an_empty_text_is_near_to_nothing() -> None:
 
 
 @pytest.mark.parametrize("share", [1.0, 0.7, 0.2])
-def test_probing_some_lists_finds_nearly_all_of_the_ten_nearest(large: VectorBlock, many: F32, share: float) -> None:
+@pytest.mark.parametrize("scanned", [0, MANY])
+def test_lists_and_codes_find_nearly_all_of_the_ten_nearest(
+    large: VectorBlock, many: F32, share: float, scanned: int
+) -> None:
     chance = np.random.RandomState(21)
     rows = rows_and_places([2] * large.row_count)[0]
     mask = chance.random_sample(large.row_count) < share
     hits = 0
     for query in clustered(chance, 20):
-        found, _ = large.nearest(query[None], None if share == 1 else mask, 10, 12)
-        assert share == 1 or mask[found].all()
-        hits += len(set(found.tolist()) & set(exact(many, rows, query[None], mask, 10)))
+        found, _ = large.nearest(query, mask, 10, scanned)
+        assert mask[found].all()
+        hits += len(set(found[:10].tolist()) & set(exact(many, rows, query[None], mask, 10)))
     assert hits / 200 >= 0.9
 
 
@@ -161,49 +168,49 @@ def test_a_row_with_very_many_near_examples_does_not_push_others_out() -> None:
     made = np.concatenate([crowd, others]).astype(np.float32)
     made /= np.linalg.norm(made, axis=1, keepdims=True)
     block = block_of(made, [3_000] + [1] * 30)
-    found, _ = block.nearest(query, None, 20, None)
-    assert len(found) == 20
+    found, _ = block.nearest(query[0], every(block), 20)
+    assert len(found) >= 20
     assert found[0] == 0
 
 
 @st.composite
-def hidden_and_seen(draw: st.DrawFn) -> tuple[int, int, float, int | None]:
+def hidden_and_seen(draw: st.DrawFn) -> tuple[int, int, float, int]:
     return (
         draw(st.integers(0, 2**31 - 1)),
         draw(st.integers(1, 600)),
         draw(st.floats(0, 1)),
-        draw(st.sampled_from([None, 8, 32])),
+        draw(st.sampled_from([0, 600])),
     )
 
 
 @given(hidden_and_seen())
 @settings(max_examples=40, deadline=None)
-def test_hidden_vectors_never_change_the_visible_answer(case: tuple[int, int, float, int | None]) -> None:
-    seed, count, share, probes = case
+def test_hidden_vectors_never_change_the_visible_answer(case: tuple[int, int, float, int]) -> None:
+    seed, count, share, scanned = case
     chance = np.random.RandomState(seed)
     mask = chance.random_sample(count) < share
-    made, queries = clustered(chance, 2 * count, 0.5), clustered(chance, 2, 0.5)
+    made, query = clustered(chance, 2 * count, 0.5), clustered(chance, 1, 0.5)[0]
     whole = block_of(made, [2] * count)
     alone = block_of(made[np.repeat(mask, 2)], [2] * int(mask.sum()))
-    found, near = whole.nearest(queries, mask, 10, probes)
-    wanted, nearness = alone.nearest(queries, None, 10, probes)
+    found, near = whole.nearest(query, mask, 10, scanned)
+    wanted, nearness = alone.nearest(query, every(alone), 10, scanned)
     assert found.tolist() == np.flatnonzero(mask)[wanted].tolist()
-    assert near == pytest.approx(nearness, abs=1e-6)
+    assert near.tolist() == nearness.tolist()
 
 
-@pytest.mark.parametrize("probes", [None, 8])
+@pytest.mark.parametrize("scanned", [0, MANY])
 @pytest.mark.parametrize("share", [0.8, 0.3, 0.02])
 def test_hidden_vectors_do_not_change_how_a_large_block_answers(
-    large: VectorBlock, many: F32, share: float, probes: int | None
+    large: VectorBlock, many: F32, share: float, scanned: int
 ) -> None:
     chance = np.random.RandomState(11)
     mask = chance.random_sample(large.row_count) < share
     alone = block_of(many[np.repeat(mask, 2)], [2] * int(mask.sum()))
     for query in clustered(chance, 5):
-        found, near = large.nearest(query[None], mask, 10, probes)
-        wanted, nearness = alone.nearest(query[None], None, 10, probes)
+        found, near = large.nearest(query, mask, 10, scanned)
+        wanted, nearness = alone.nearest(query, every(alone), 10, scanned)
         assert found.tolist() == np.flatnonzero(mask)[wanted].tolist()
-        assert near == pytest.approx(nearness, abs=1e-6)
+        assert near.tolist() == nearness.tolist()
 
 
 def same_arrays(one: VectorBlock, other: VectorBlock) -> bool:
@@ -226,17 +233,16 @@ def test_a_merged_block_equals_a_block_built_from_scratch(seed: int, counts: lis
     kept = np.split(numbers, np.cumsum(counts)[:-1])
     blocks = [block_of(made, each) for made, each in zip(parts, sizes, strict=True)]
     merged = VectorBlock.merge(blocks, kept, int(living.sum()))
-    flat = np.concatenate(sizes).astype(int) if sum(counts) else np.zeros(0, int)
-    of_vector = np.repeat(numbers, flat)
-    taken = of_vector != DROPPED
-    places = rows_and_places(flat)[1]
-    anew = VectorBlock.build(
-        np.concatenate(parts)[taken], of_vector[taken], places[taken], int(living.sum()), LANDMARKS
+    vectors = np.split(np.concatenate(parts), np.cumsum(np.concatenate(sizes))[:-1]) if sum(counts) else []
+    placed = {int(row): own for row, own in zip(numbers, vectors, strict=True) if row != DROPPED}
+    anew = block_of(
+        np.concatenate([np.zeros((0, DIMS), np.float32), *(placed[row] for row in sorted(placed))]),
+        [len(placed[row]) for row in sorted(placed)],
     )
     assert same_arrays(merged, anew)
 
 
-def test_small_blocks_merged_into_a_large_one_are_filed_like_one_built_at_once(large: VectorBlock, many: F32) -> None:
+def test_small_blocks_merged_into_a_large_one_equal_one_built_at_once(large: VectorBlock, many: F32) -> None:
     first, rest = 10_000, large.row_count - 10_000
     halves = [block_of(many[: 2 * first], [2] * first), block_of(many[2 * first :], [2] * rest)]
     numbers = np.arange(large.row_count, dtype=np.uint32)
@@ -250,8 +256,9 @@ def test_memory_mapped_arrays_answer_like_those_in_memory(large: VectorBlock, tm
     for name, array in large.arrays.items():
         np.save(tmp_path / f"{name}.npy", array)
     mapped = VectorBlock({name: np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in large.arrays}, LANDMARKS)
-    for probes in (None, 8):
-        answers = zip(mapped.nearest(queries, None, 9, probes), large.nearest(queries, None, 9, probes), strict=True)
+    for scanned in (0, MANY):
+        asked = (queries[0], every(large), 9, scanned)
+        answers = zip(mapped.nearest(*asked), large.nearest(*asked), strict=True)
         assert all(np.array_equal(one, other) for one, other in answers)
     rows = np.arange(0, large.row_count, 7, dtype=np.uint32)
     answers = zip(mapped.similarities(rows, queries), large.similarities(rows, queries), strict=True)
@@ -260,22 +267,22 @@ def test_memory_mapped_arrays_answer_like_those_in_memory(large: VectorBlock, tm
 
 def test_several_threads_may_ask_at_once(large: VectorBlock) -> None:
     queries = clustered(np.random.RandomState(14), 40)
-    alone = [large.nearest(query[None], None, 10, 8)[0].tolist() for query in queries]
+    alone = [large.nearest(query, every(large), 10, 0)[0].tolist() for query in queries]
     with ThreadPoolExecutor(4) as threads:
-        together = list(threads.map(lambda query: large.nearest(query[None], None, 10, 8)[0].tolist(), queries))
+        together = list(threads.map(lambda query: large.nearest(query, every(large), 10, 0)[0].tolist(), queries))
     assert together == alone
 
 
 def test_a_block_is_not_read_with_the_landmarks_of_another_space(large: VectorBlock) -> None:
     with pytest.raises(ValueError, match="quantizer"):
-        VectorBlock(large.arrays, None)
+        VectorBlock(large.arrays, CoarseQuantizer.single(DIMS))
 
 
 def test_a_space_without_landmarks_is_looked_at_as_a_whole() -> None:
     chance = np.random.RandomState(15)
     made = unit(chance, 2_000)
-    found, _ = block_of(made, [1] * 2_000, None).nearest(made[700:701], None, 3, 5)
-    assert found[0] == 700
+    block = block_of(made, [1] * 2_000, CoarseQuantizer.single(DIMS))
+    assert block.nearest(made[700], every(block), 3, scanned=0)[0][0] == 700
 
 
 def test_a_block_lists_the_rows_with_vectors() -> None:
@@ -288,9 +295,3 @@ def test_the_same_texts_give_the_same_landmarks() -> None:
     made = clustered(np.random.RandomState(17), 500, 0.5)
     assert np.array_equal(train_quantizer(made, 16, seed=2).codes, train_quantizer(made, 16, seed=2).codes)
     assert train_quantizer(made[:5], 16, seed=2).lists == 5
-
-
-def test_the_number_of_probes_depends_only_on_the_visible_rows() -> None:
-    assert probe_count(SCAN_ROWS) is None
-    assert probe_count(SCAN_ROWS + 1) is not None
-    assert probe_count(10_000_000) == MIN_PROBES

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from itertools import chain, compress, islice
 from operator import not_
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 from pyroaring import BitMap
@@ -21,19 +21,15 @@ from sortedcontainers import SortedList
 
 from waypost import limits
 from waypost.model.health import DEAD, HEALTH_FACT
-from waypost.model.names import equivalent_ids, fold, hash_slug, slug, unslug
+from waypost.model.names import fold, hash_slug, slug, stored_spellings, unslug
 from waypost.model.principal import PRIVATE, PUBLIC, VISIBILITIES, record_scopes
 from waypost.model.record import LISTED, STATUSES
 from waypost.model.registration import KEY_FACT, TRUST_FACT, CatalogEntry
 from waypost.registry.catalog.entry_columns import AUDIENCE_FIELDS, EntryColumns, LazyEntries
 from waypost.registry.catalog.fact_index import FactIndex
 from waypost.registry.catalog.short_names import ShortNames, ending_in, named, similar
-from waypost.search.index.tag_index import TagIndex
+from waypost.registry.catalog.tag_index import TagIndex, TagSuggester, TagSuggestions
 from waypost.search.text.sanitize import skeleton
-
-if TYPE_CHECKING:
-    from waypost.search.index.tag_index import TagSuggester, TagSuggestions
-
 
 # Names of verified agents by what they look like. Only public agents count, so that trying names does not reveal hidden ones.
 # `skeleton` decides whether two names look alike; the consequences (a warning, a lower rank) are decided elsewhere.
@@ -249,10 +245,11 @@ class Catalog:
         self._short_names = ShortNames()
         self._unindexed: list[tuple[EntryColumns, int]] = []  # loaded columns, and how many of their rows to index yet
         self._fresh: list[CatalogEntry] = []  # entries since the load that are to be indexed
-        self._without_facts: list[str] = []
+        self._incomplete: list[str] = []  # entries without facts or size
         self._new_spellings: dict[str, set[str]] = {tier: set() for tier in VISIBILITIES}
         self.confusable_names = ConfusableNames()
         self._owned: Counter[str] = Counter()  # agents by owner
+        self._stored_bytes: Counter[str] = Counter()  # of their documents, by owner
         self._without_keys: set[str] = set()  # loaded agents with verdicts whose entries name no key
         self._judged: Counter[str] = Counter()  # agents with a verified or failed check, by scope
         self._dead: dict[str, tuple[str, ...]] = {}  # scopes of agents whose endpoint is dead, by id
@@ -272,7 +269,7 @@ class Catalog:
         else:
             self._entries = LazyEntries(self._entries, columns)
         self._unindexed.append((columns, len(columns)))
-        self._owned.update(columns.column("owner"))
+        self._load_owned(columns)
         self._load_names(columns)
         self._load_judged(columns)
         self._load_dead(columns)
@@ -280,6 +277,15 @@ class Catalog:
         heapq.heapify(self._deadlines)
         self._lists.load(columns)
         self._counters.load(columns)
+
+    def _load_owned(self, columns: EntryColumns) -> None:
+        owners, sizes = columns.column("owner"), columns.column("stored_bytes")
+        self._owned.update(owners)
+        if len(set(owners)) == 1:
+            self._stored_bytes[owners[0]] += sum(filter(None, sizes))
+        else:
+            for owner, size in zip(owners, sizes, strict=True):
+                self._stored_bytes[owner] += size or 0
 
     def _load_names(self, columns: EntryColumns) -> None:
         ids, aliases = columns.column("id"), columns.column("aliases")
@@ -375,13 +381,10 @@ class Catalog:
         ordinals = (self._tags.ordinal(entry.id) for entry in part)
         newest = (self._entries.get(entry.id, entry) for entry in part)  # it may have been renewed meanwhile
         self._facts.load((found, entry) for found, entry in zip(ordinals, newest, strict=True) if found is not None)
-        self._without_facts += [entry.id for entry in part if entry.facts is None]
+        self._incomplete += [entry.id for entry in part if entry.facts is None or entry.stored_bytes is None]
 
     @cached_property
     def _spellings(self) -> TagSuggestions:
-        # Imported here: it needs numpy (80 ms), which `waypost doctor` and `serve --help` do without.
-        from waypost.search.index.tag_index import TagSuggestions
-
         return TagSuggestions(self.generation)
 
     def _add_spellings(self) -> None:
@@ -396,17 +399,18 @@ class Catalog:
             pass
         return self._spellings.visible_to(audience, self._tags)
 
-    def take_without_facts(self) -> list[str]:
-        """Ids of entries that an earlier release wrote without facts."""
-        taken, self._without_facts = self._without_facts, []
+    def take_incomplete(self) -> list[str]:
+        """Ids of entries that an earlier release wrote without facts or size."""
+        taken, self._incomplete = self._incomplete, []
         return taken
 
-    def replace_facts(self, entry: CatalogEntry) -> None:
-        """Replace an entry by the same one with facts, unless it changed meanwhile."""
+    def complete(self, entry: CatalogEntry) -> None:
+        """Replace an entry by the same one with facts and size, unless it changed meanwhile."""
         current, ordinal = self._entries.get(entry.id), self.tags.ordinal(entry.id)
         if current is not None and ordinal is not None and current.revision == entry.revision:
             entry = msgspec.structs.replace(entry, number=current.number)
             self._entries[entry.id] = entry
+            self._stored_bytes[entry.owner] += (entry.stored_bytes or 0) - (current.stored_bytes or 0)
             self._facts.remove(ordinal, current)
             self._facts.put(ordinal, entry)
             self._remove_judged(current)
@@ -420,6 +424,7 @@ class Catalog:
             self._forget(before, at)
         self._add_names(entry)
         self._owned[entry.owner] += 1
+        self._stored_bytes[entry.owner] += entry.stored_bytes or 0
         self._add_deadline(entry)
         self._add_judged(entry)
         self._note_health(entry)
@@ -434,6 +439,7 @@ class Catalog:
         """Replace the deadline, the health and nothing else: order, filters and change times stay."""
         before = self._entries.get(entry.id, entry)
         self._entries[entry.id] = entry
+        self._stored_bytes[entry.owner] += (entry.stored_bytes or 0) - (before.stored_bytes or 0)
         self._note_health(entry)
         self._add_deadline(entry)
         ordinal = self._tags.ordinal(entry.id)
@@ -492,8 +498,9 @@ class Catalog:
 
     def _forget(self, entry: CatalogEntry, at: float) -> None:
         self._owned[entry.owner] -= 1
+        self._stored_bytes[entry.owner] -= entry.stored_bytes or 0
         if not self._owned[entry.owner]:
-            del self._owned[entry.owner]
+            del self._owned[entry.owner], self._stored_bytes[entry.owner]
         for alias in entry.aliases:
             if self._aliases.get(alias) == entry.id:
                 del self._aliases[alias]
@@ -535,7 +542,7 @@ class Catalog:
         """The id behind an id in any spelling, a path-safe id or an alias. The exact name comes first."""
         plain = unslug(key)  # in any case: present and absent ids take the same steps
         names = (key,) if plain is None else (key, plain)
-        for name in (*names, *equivalent_ids(names[-1])):
+        for name in (*names, *stored_spellings(names[-1])):
             known = name if name in self._entries else self._aliases.get(name)
             if known is not None:
                 return known
@@ -609,6 +616,14 @@ class Catalog:
     def count_of_owner(self, owner: str) -> int:
         """All agents of an owner, of any status."""
         return self._owned[owner]
+
+    def stored_bytes_of_owner(self, owner: str) -> int:
+        """The bytes of the documents of all its agents."""
+        return self._stored_bytes[owner]
+
+    def owners_above(self, stored_bytes: float) -> list[str]:
+        """The owners whose documents have more bytes, those with the most first."""
+        return [owner for owner, found in self._stored_bytes.most_common() if found > stored_bytes]
 
     def generation(self, audience: frozenset[str] | None) -> int:
         """A number that changes if and only if something changes that the audience sees."""

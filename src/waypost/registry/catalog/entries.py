@@ -13,7 +13,7 @@ from waypost.errors import InvalidDocument
 from waypost.model.facts import FACT_CHARS, facts_of
 from waypost.model.names import fold_tag, fold_tags
 from waypost.model.record import LISTED, AgentRecord, protocols_of
-from waypost.model.registration import CatalogEntry, Registration, check_facts, trust_facts
+from waypost.model.registration import CatalogEntry, Registration, check_facts, stored_bytes_of, trust_facts
 from waypost.protocols.announce.codec import read_capabilities
 from waypost.protocols.codec import residue_name
 from waypost.registry.catalog.catalog import Catalog
@@ -45,6 +45,7 @@ def entry_of(registration: Registration) -> CatalogEntry:
         registration.hosted,
         registration.renewed_at if registration.renewed_at > registration.changed_at else None,
         (*facts_of(record), *trust_facts(registration), *check_facts(registration), *announced_facts(registration)),
+        stored_bytes=stored_bytes_of(registration),
     )
 
 
@@ -93,10 +94,11 @@ def select_announced(
     return chosen & catalog.facts.match_any(_ANNOUNCE, (_SIGNED,)) if signed else chosen
 
 
-async def backfill_facts(catalog: Catalog, store: Store) -> None:
-    """Compute the facts of entries that an earlier release wrote without them. Until then filters do not match them."""
-    ids = catalog.take_without_facts()
+async def complete_entries(catalog: Catalog, store: Store) -> None:
+    """Compute the facts and sizes of entries that an earlier release wrote without them. Until then filters do not match them,
+    and they do not count against the quota of their owner."""
+    ids = catalog.take_incomplete()
     if ids:
         async for page in store.scan(ids):
             for registration in page:
-                catalog.replace_facts(entry_of(registration))
+                catalog.complete(entry_of(registration))

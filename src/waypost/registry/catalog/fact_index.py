@@ -16,7 +16,7 @@ from pyroaring import BitMap
 
 from waypost.model.facts import COST, EVERYWHERE, LANGUAGE, LATENCY, REGION
 from waypost.model.registration import CatalogEntry
-from waypost.search.index.tag_index import BitmapPostings
+from waypost.registry.catalog.tag_index import BitmapPostings
 
 _BUCKETS_PER_DOUBLING: Final = 32  # within the bucket of the bound, values are compared one by one
 _ZERO_BUCKET: Final = -(2**20)

@@ -19,6 +19,7 @@ class CatalogView:
     def __init__(self, catalog: Catalog, clock: Clock) -> None:
         self._catalog = catalog
         self._clock = clock
+        self._started_at = clock.now()
 
     def _current(self) -> Catalog:
         self._catalog.expire(self._clock.now())
@@ -75,6 +76,18 @@ class CatalogView:
         """Agents of a subject, regardless of who may see them."""
         return len(self._current().select(None, statuses=STATUSES, owner=owner))
 
+    def stored_bytes_of(self, owner: str) -> int:
+        """The bytes of the documents of its agents."""
+        return self._current().stored_bytes_of_owner(owner)
+
+    def owners_above(self, stored_bytes: float) -> list[str]:
+        """The owners whose documents have more bytes, those with the most first."""
+        return self._current().owners_above(stored_bytes)
+
+    def ids_owned(self, owner: str) -> list[str]:
+        catalog = self._current()
+        return catalog.tags.ids_of(catalog.select(None, statuses=STATUSES, owner=owner))
+
     def count_trust(self, level: str) -> int:
         """Agents with this trust level, regardless of who may see them."""
         return len(self._current().facts.match_exact(TRUST_FACT, level))
@@ -87,9 +100,11 @@ class CatalogView:
         """A digest of what the audience sees, the same in every process."""
         return self._current().fingerprint(audience)
 
-    def last_modified(self, audience: frozenset[str] | None) -> float | None:
-        """The time of the newest change that the audience could see, removals included."""
-        return self._current().last_modified(audience)
+    def last_modified(self, audience: frozenset[str] | None) -> float:
+        """The time of the newest change that the audience could see, removals included. If none is known, the list has been
+        empty since the start."""
+        modified_at = self._current().last_modified(audience)
+        return self._started_at if modified_at is None else modified_at
 
     def page(
         self,

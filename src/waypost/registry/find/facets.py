@@ -20,8 +20,8 @@ from waypost import limits
 from waypost.model.principal import INTERNAL, PRIVATE, PUBLIC, Principal, audience
 from waypost.model.query import FacetCount, Facets
 from waypost.registry.catalog.catalog import Catalog
+from waypost.registry.catalog.tag_index import BitmapPostings
 from waypost.responses.service import Stats
-from waypost.search.index.tag_index import BitmapPostings
 
 _SMALL_SET: Final = 2000  # agents that are counted one by one: about 2 ms
 _CACHED_VALUES: Final = 2000  # values whose order by frequency is cached

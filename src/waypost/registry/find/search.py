@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import accumulate
 from typing import Any, Final
 
 import msgspec
@@ -253,11 +254,15 @@ class AgentSearch:
     def make_result(self, ranking: Ranking, registrations: Iterable[Registration]) -> DiscoverResult:
         found = {registration.record.id: registration for registration in registrations}
         chosen = self._drop_weak_matches(self._choose(ranking, found), found)
+        shown = accumulate((hit.score for hit, _ in chosen), min)
         empty = None if chosen else explain_empty_result(self._selection(), self._best_score, self._best_match)
         records = [found[hit.id].record for hit, _ in chosen]
         suggestions = self._suggestions(records)
         return DiscoverResult(
-            candidates=tuple(self._candidate(hit, share, found[hit.id]) for hit, share in chosen),
+            candidates=tuple(
+                self._candidate(hit, share, found[hit.id], score)
+                for (hit, share), score in zip(chosen, shown, strict=True)
+            ),
             applied_filters=self._applied_filters(),
             generated_at=self._now,
             unsupported_filters=tuple(self._unsupported),
@@ -335,11 +340,13 @@ class AgentSearch:
             reason = add_remark(reason, "it did not answer its last health check")
         return reason
 
-    def _candidate(self, hit: Hit, share: float, registration: Registration) -> MatchedAgent:
+    def _candidate(self, hit: Hit, share: float, registration: Registration, score: float) -> MatchedAgent:
+        """`score` is at most that of the candidate before: a hit that was moved down, as a copy or because it is dead, gets
+        the score of its place, so that candidates are in the order of their scores."""
         with_evidence = self._query.include_evidence
         return MatchedAgent(
             record=registration.record,
-            score=hit.score,
+            score=score,
             match=self._match(hit, registration),
             reason=self._reason(hit, registration),
             is_provisional=hit.is_provisional,
@@ -347,7 +354,7 @@ class AgentSearch:
             changed_at=registration.changed_at,
             revision=registration.revision,
             expires_at=registration.expires_at,
-            evidence=self._evidence(hit, share, registration.record) if with_evidence else None,
+            evidence=self._evidence(hit, share, registration.record, score) if with_evidence else None,
             trust=trust_of(registration) if with_evidence else self._trust_level(hit.id),
             health=registration.health,
             federation=registration.federation,
@@ -357,13 +364,13 @@ class AgentSearch:
         entry = self._find_entry(agent_id) if self._has_verdicts else None
         return _SELF_ASSERTED if entry is None else TrustSummary(level=entry.trust)
 
-    def _evidence(self, hit: Hit, share: float, record: AgentRecord) -> Evidence:
+    def _evidence(self, hit: Hit, share: float, record: AgentRecord, score: float) -> Evidence:
         evidence = explain(self._searched, _without_private_examples(record), _public_signals(hit.near, record))
         policy = self._policies.get(hit.id, CLAIMED)
         components = dict(evidence.components)
         ranked = sum(components.values())  # trust and preferences add the rest of the score
         trusted = apply_policy(ranked, policy)
-        components["policy"] = round(trusted - ranked, _SCORE_DECIMALS)
+        components["policy"] = round(trusted - ranked + score - hit.score, _SCORE_DECIMALS)
         if self._preferences:
             components["preference"] = round(apply_preference(trusted, share) - trusted, _SCORE_DECIMALS)
         flags = (*evidence.flags, CONFUSABLE_NAME) if policy == CONFUSABLE else evidence.flags

@@ -36,7 +36,7 @@ _POLL_SECONDS = 0.1
 _BURST = 2  # publications within one poll that count as a bulk load
 _EMBED_BATCH = 128  # agents: about half a second with two threads
 _EMBED_BATCH_BUSY = 8  # the same while requests arrive
-_EMBED_THREADS = 2  # onnxruntime computes without the interpreter lock
+_EMBED_THREADS = 2  # onnxruntime computes without the interpreter lock, and while one thread does, the other has it
 _TRIM_AT = 1000  # agents, after which freed memory is returned
 _EMBED_NICE = 10  # so that requests get a processor at once
 _EMBED_PAUSE_FACTOR = 3  # pause after a batch, as a multiple of its time, while requests arrive
@@ -175,7 +175,7 @@ class Indexer:
                     indexed,
                     revision,
                 )
-            elif revision:
+            elif revision and self._live.ranker.is_persistent:
                 log.info(
                     "building the search index from the stored agents: no complete index files of this release were found"
                 )
@@ -243,9 +243,11 @@ class Indexer:
         is_idle = False
         while found := await self._to_embed.take(_EMBED_BATCH if is_idle else _EMBED_BATCH_BUSY):
             requests, start = live.queries + live.publications, loop.time()
-            run_all = self._threads.map if is_idle else map
             self._freed += len(found)
-            await self._to_embed.put(await asyncio.to_thread(live.ranker.embed, found, run_all))
+            parts = [found[first::_EMBED_THREADS] for first in range(_EMBED_THREADS)] if is_idle else [found]
+            embed = (loop.run_in_executor(self._threads, live.ranker.embed, part) for part in parts if part)
+            for made in await asyncio.gather(*embed):
+                await self._to_embed.put(made)
             is_idle = live.queries + live.publications == requests
             if not is_idle:
                 await asyncio.sleep(_EMBED_PAUSE_FACTOR * (loop.time() - start))

@@ -29,7 +29,7 @@ from waypost.model.principal import VISIBILITIES, record_scopes
 from waypost.model.record import AgentRecord, protocols_of
 from waypost.model.registration import Registration
 from waypost.model.times import find_instant
-from waypost.search.index.simhash import simhashes
+from waypost.search.index.simhash import simhash
 from waypost.search.index.vocabulary import is_vocabulary_word
 from waypost.search.text.analyzer import (
     analyse,
@@ -143,17 +143,13 @@ def prepare_documents(registrations: Sequence[Registration], *, with_texts: bool
         return []
     visible = [visible_texts(each.record) for each in ranked]
     fields = [analyze_fields(each.record, texts) for each, texts in zip(ranked, visible, strict=True)]
-    hashes = simhashes([_hashes(each.said) for each in fields])
-    return [
-        _prepare_document(*parts, with_texts=with_texts) for parts in zip(ranked, visible, fields, hashes, strict=True)
-    ]
+    return [_prepare_document(*parts, with_texts=with_texts) for parts in zip(ranked, visible, fields, strict=True)]
 
 
 def _prepare_document(
     registration: Registration,
     visible: VisibleTexts,
     fields: AnalyzedFields,
-    simhash: npt.NDArray[np.uint64],
     *,
     with_texts: bool,
 ) -> IndexDocument:
@@ -178,7 +174,7 @@ def _prepare_document(
         texts=_texts(visible, fields.shared) if with_texts else (),
         worth=damped.whole,
         language=detect_language(" ".join((visible.name, visible.description, *visible.examples))),
-        fingerprint=simhash,
+        fingerprint=simhash(_hashes(fields.said)),
     )
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final, Protocol
@@ -43,7 +42,7 @@ from waypost.search.index.storage import DamagedFile, Manifest, SavedSegment, Se
 from waypost.search.index.write_buffer import BufferedChange, WriteBuffer, scan
 from waypost.search.text import analyzer
 from waypost.search.vectors import Vectors, VectorSpace, vector_block
-from waypost.search.vectors.vector_block import CodedVectors, VectorBlock, code_vectors
+from waypost.search.vectors.vector_block import CODED, CodedVectors, VectorBlock, code_vectors
 
 
 class AudienceVersions:
@@ -74,10 +73,10 @@ class AudienceVersions:
             self.bump(VISIBILITIES[number] for number in set(tiers.tolist()))
 
 
-def encode_agents(space: VectorSpace, texts: Sequence[tuple[str, ...]], run_all: RunAll = map) -> list[Vectors]:
+def encode_agents(space: VectorSpace, texts: Sequence[tuple[str, ...]]) -> list[Vectors]:
     """The vectors of each agent: the centre (or the description) first, then each example. Agent by agent: batching
     changes the last digits of a float, which would reveal what else was in the batch, and when it was made."""
-    return list(run_all(partial(_encode_agent, space), texts))
+    return [_encode_agent(space, each) for each in texts]
 
 
 def _encode_agent(space: VectorSpace, texts: tuple[str, ...]) -> Vectors:
@@ -97,9 +96,8 @@ def _with_centre(own: Vectors, *, keeps_examples: bool) -> Vectors:
 
 def build_block(space: VectorSpace, vectors: Sequence[Vectors], rows: Rows, count: int) -> VectorBlock:
     """A block of the vectors of these rows, in a segment of `count` rows."""
-    sizes = [len(each) for each in vectors]
-    places = np.concatenate([np.arange(size, dtype=np.uint16) for size in sizes])
-    return VectorBlock.build(np.concatenate(vectors), np.repeat(rows, sizes), places, count, space.quantizer)
+    coded = code_vectors(np.concatenate(vectors), space.quantizer)
+    return VectorBlock.build(coded, [len(each) for each in vectors], rows, count, space.quantizer)
 
 
 _MAX_PREPARED: Final = 64  # buffered changes that a query indexes itself; of more, those that have its words
@@ -125,8 +123,6 @@ _SMALL: Final = 100_000  # rows
 _FORMAT: Final = f"segments {segment.VERSION}.{document.VERSION}.{analyzer.VERSION}.{vector_block.VERSION}"
 
 YieldControl = Callable[[], bool]
-
-RunAll = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]  # `map`, or that of an executor
 
 
 def never_yield() -> bool:
@@ -169,6 +165,10 @@ class SearchIndex:
         self._versions = AudienceVersions()
 
     # --- Files -----------------------------------------------------------------------------------
+
+    @property
+    def is_persistent(self) -> bool:
+        return self._directory.is_persistent
 
     def open(self) -> int:
         """Open the saved index; return its revision. If it is missing, damaged or of another version, start empty at 0."""
@@ -358,26 +358,19 @@ class SearchIndex:
         return prepare_documents(registrations, with_texts=any(space.is_quick for space in self.spaces.values()))
 
     def _build_readers(self, prepared: Sequence[IndexDocument]) -> list[SegmentReader]:
-        """One segment per tier."""
-        tiers = ([each for each in prepared if each.tier == tier] for tier in range(len(VISIBILITIES)))
-        return [self._build_reader(documents) for documents in tiers if documents]
-
-    def _build_reader(self, prepared: Sequence[IndexDocument]) -> SegmentReader:
-        reader, rows = SegmentReader(build_segment(prepared)), np.arange(len(prepared), dtype=np.uint32)
-        for name, space in self.spaces.items():
-            if space.is_quick and space.embedder.is_ready:
-                vectors = encode_agents(space, [each.texts for each in prepared])
-                reader.add_block(name, build_block(space, vectors, rows, len(rows)))
-        return reader
+        """One segment per tier, with the vectors that are made quickly."""
+        return self._build_tiers(prepared, [name for name in self._ready if self.spaces[name].is_quick])
 
     def build_detached(self, registrations: Sequence[Registration]) -> list[SegmentReader]:
         """Segments of agents that are not in this index, with the vectors of every space that is ready."""
-        prepared, readers = prepare_documents(registrations, with_texts=True), []
+        return self._build_tiers(prepare_documents(registrations, with_texts=True), self._ready)
+
+    def _build_tiers(self, prepared: Sequence[IndexDocument], spaces: Sequence[str]) -> list[SegmentReader]:
+        readers = []
         for tier in range(len(VISIBILITIES)):
-            chosen = [each for each in prepared if each.tier == tier]
-            if chosen:
+            if chosen := [each for each in prepared if each.tier == tier]:
                 reader, rows = SegmentReader(build_segment(chosen)), np.arange(len(chosen), dtype=np.uint32)
-                for name in self._ready:
+                for name in spaces:
                     vectors = encode_agents(self.spaces[name], [each.texts for each in chosen])
                     reader.add_block(name, build_block(self.spaces[name], vectors, rows, len(rows)))
                 readers.append(reader)
@@ -599,15 +592,14 @@ class SearchIndex:
             self._embedding.update(found)
         return [*found]
 
-    def embed(self, registrations: Sequence[Registration], run_all: RunAll = map) -> dict[str, bytes]:
+    def embed(self, registrations: Sequence[Registration]) -> dict[str, bytes]:
         """Make the missing vectors of agents that `lacking` returned. Called in a thread; an agent that changed meanwhile is left
-        for the next time, because its texts may be old. `run_all` may compute several agents at a time. Returns the vectors of
-        each agent for `take_vectors` of another node."""
+        for the next time, because its texts may be old. Returns the vectors of each agent for `take_vectors` of another node."""
         texts = [embedded_texts(registration.record) for registration in registrations]
         made: list[dict[str, CodedVectors]] = [{} for _ in registrations]
         for name in self._ready:
             space = self.spaces[name]
-            for coded, vectors in zip(made, encode_agents(space, texts, run_all), strict=True):
+            for coded, vectors in zip(made, encode_agents(space, texts), strict=True):
                 coded[name] = code_vectors(vectors, space.quantizer)
         ids = [registration.id for registration in registrations]
         self._attach_all(dict(zip(ids, made, strict=True)))
@@ -649,8 +641,11 @@ class SearchIndex:
             ]
         if not wanted or not reader.is_saved:
             return
-        chosen, quantizer = [vectors[at] for at in wanted], self.spaces[name].quantizer
-        block = VectorBlock.of_coded(chosen, rows[wanted].astype(np.uint32), reader.segment.count, quantizer)
+        coded = {part: np.concatenate([vectors[at][part] for at in wanted]) for part in CODED}
+        sizes = [len(vectors[at]["scales"]) for at in wanted]
+        block = VectorBlock.build(
+            coded, sizes, rows[wanted].astype(np.uint32), reader.segment.count, self.spaces[name].quantizer
+        )
         blocks = reader.join_block(name, block)
         with self._lock:
             reader.set_blocks(name, blocks)

@@ -7,35 +7,24 @@ adds what changes: deleted rows, vectors, and the rows that each audience may se
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from waypost.model.principal import VISIBILITIES
-from waypost.search.index.document import IN_NAME, IndexDocument, id_key, scope_key
+from waypost.search.index.document import IndexDocument, id_key, scope_key
 from waypost.search.index.simhash import SIMHASH_WORDS
 from waypost.search.index.storage import SavedSegment, SegmentFile, sorted_unique
 from waypost.search.index.vocabulary import Vocabulary
 from waypost.search.text.analyzer import GRAMS
 from waypost.search.vectors.vector_block import VectorBlock
 
-try:
-    from waypost.search.kernels.inverted_index import InvertedIndex
-except ImportError:
-    from waypost.search.kernels.inverted_index_fallback import InvertedIndex  # type: ignore[assignment]
-
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.uint32]
 Mask = npt.NDArray[np.bool_]
 
-VERSION: Final = 5  # raise it when the arrays change: saved segments are then rebuilt
-
-_IMPACT_UNIT: Final = float(np.float32(1 / 255))
-_GATHER: Final = 4_000  # with fewer admitted rows, each is scored by itself
-_PRUNE_FROM: Final = 20_000  # with fewer postings left, adding them all is quicker than pruning
-_LOOK_UP: Final = 20  # the cost of looking up one row in a term, in postings
+VERSION: Final = 6  # raise it when the arrays change: saved segments are then rebuilt
 
 DROPPED_ROW: Final = np.uint32(0xFFFFFFFF)  # in a renumbering: the row was dropped
 
@@ -47,14 +36,14 @@ _COLUMNS: Final = {
     "deprecated": np.bool_,
     "since": np.float64,
     "updated": np.float64,
-    "said": np.uint16,
+    "name_terms": np.uint16,
     "worth": np.float32,
     "language": np.uint8,
     "fingerprint": np.uint64,
 }
 
 
-class KeyPostings:
+class Postings:
     """Sorted 64-bit keys, and the sorted rows of each key."""
 
     def __init__(self, keys: Array, starts: Array, rows: Rows) -> None:
@@ -62,18 +51,31 @@ class KeyPostings:
         self.starts = starts
         self.rows = rows
 
+    def find(self, keys: Sequence[int]) -> list[int]:
+        """The number of each key, or -1."""
+        wanted = np.array(keys, dtype=np.uint64)
+        if not len(self.keys):
+            return [-1] * len(wanted)
+        at = np.minimum(self.keys.searchsorted(wanted), len(self.keys) - 1)
+        numbers: list[int] = np.where(self.keys[at] == wanted, at, -1).tolist()
+        return numbers
+
+    def span(self, number: int) -> slice:
+        return slice(int(self.starts[number]), int(self.starts[number + 1]))
+
     def rows_of(self, key: int) -> Rows:
         """An unknown key takes as long as a known one, so that timing does not reveal hidden keys."""
         value = np.uint64(key)
         first, last = np.searchsorted(self.keys, value), np.searchsorted(self.keys, value, "right")
         return self.rows[int(self.starts[first]) : int(self.starts[last])]
 
-    def has_key(self, key: int, rows: Rows) -> npt.NDArray[np.bool_]:
-        """Which of the rows have a key, by binary search of the rows in the posting list."""
+    def has_key(self, key: int, rows: Rows) -> Mask:
+        """Which of the rows have a key, by binary search of the rows in the posting list: other holders, such as hidden agents,
+        take next to no time."""
         holders = self.rows_of(key)
         if not len(holders):
             return np.zeros(len(rows), dtype=np.bool_)
-        is_member: npt.NDArray[np.bool_] = holders.take(holders.searchsorted(rows), mode="clip") == rows
+        is_member: Mask = holders.take(holders.searchsorted(rows), mode="clip") == rows
         return is_member
 
 
@@ -83,10 +85,9 @@ class Segment:
     def __init__(self, arrays: dict[str, Array]) -> None:
         self.arrays = arrays
         self.count = len(arrays["tier"])
-        self.terms = KeyPostings(arrays["terms"], arrays["term_starts"], arrays["term_rows"])
-        self.keys = KeyPostings(arrays["keys"], arrays["key_starts"], arrays["key_rows"])
-        self.impacts: npt.NDArray[np.uint8] = arrays["term_impacts"]
-        self.tops: npt.NDArray[np.uint8] = arrays["term_tops"]  # the highest impact of each term
+        self.terms = Postings(arrays["terms"], arrays["term_starts"], arrays["term_rows"])
+        self.keys = Postings(arrays["keys"], arrays["key_starts"], arrays["key_rows"])
+        self.impacts: npt.NDArray[np.uint16] = arrays["term_impacts"]  # plus IN_NAME for a term of the name
         self.mark: npt.NDArray[np.uint64] = arrays["mark"]  # hash of the id: breaks ties the same way in every segment
         self.tier: npt.NDArray[np.uint8] = arrays["tier"]
         self.owner: npt.NDArray[np.uint64] = arrays["owner"]
@@ -113,46 +114,20 @@ class Segment:
             return np.full(len(keys), -1, dtype=np.int64)
         return np.where(hashes[at] == keys, self.arrays["id_rows"][at].astype(np.int64), -1)
 
-    def terms_of(self, row: int) -> Array:
-        """The numbers of the terms of a row."""
-        starts = self.arrays["row_starts"]
-        found: Array = self.arrays["row_terms"][int(starts[row]) : int(starts[row + 1])]
-        return found
-
-    def has_in_name(self, rows: Rows, numbers: Sequence[int]) -> Mask:
-        """Which rows have one of these terms in their name."""
-        if not numbers:
-            return np.zeros(len(rows), dtype=np.bool_)
-        first = self.arrays["row_starts"].take(rows)
-        sizes = self.arrays["row_starts"].take(rows.astype(np.intp) + 1) - first
-        spots = _targets(first, sizes)
-        is_named = np.isin(self.arrays["row_terms"].take(spots), numbers)
-        is_named &= self.arrays["row_impacts"].take(spots) >= IN_NAME
-        owners = np.repeat(np.arange(len(rows)), sizes)
-        return np.bincount(owners[is_named], minlength=len(rows)) > 0
+    def impacts_of(self, number: int, rows: Rows) -> npt.NDArray[np.uint16]:
+        """The impact of a term in each of these rows, or 0."""
+        span = self.terms.span(number)
+        holders = self.terms.rows[span]
+        places = holders.searchsorted(rows)
+        impacts = self.impacts[span].take(places, mode="clip")
+        impacts[holders.take(places, mode="clip") != rows] = 0
+        return impacts
 
     def grams_of(self, rows: Rows) -> tuple[Array, Array]:
         """The grams of these rows, one row after the other, and how many each has."""
         first = self.arrays["gram_starts"].take(rows)
         sizes = self.arrays["gram_starts"].take(rows.astype(np.intp) + 1) - first
         return self.arrays["grams"].take(_targets(first, sizes)), sizes
-
-    @cached_property
-    def containing(self) -> Array:
-        """Document frequencies: [tier, term]."""
-        return self.arrays["containing"]
-
-    @cached_property
-    def postings(self) -> InvertedIndex:
-        """The inverted index, made by the first query: an unused segment is not even read."""
-        return InvertedIndex(
-            self.arrays,
-            said=IN_NAME,
-            unit=_IMPACT_UNIT,
-            gather=_GATHER,
-            prune_from=_PRUNE_FROM,
-            look_up=_LOOK_UP,
-        )
 
 
 def id_keys(ids: Sequence[str]) -> Array:
@@ -167,7 +142,7 @@ def build_segment(documents: Sequence[IndexDocument]) -> Segment:
         "deprecated": [document.is_deprecated for document in documents],
         "since": [document.since for document in documents],
         "updated": [document.updated for document in documents],
-        "said": [min(document.name_terms, 0xFFFF) for document in documents],
+        "name_terms": [min(document.name_terms, 0xFFFF) for document in documents],
         "worth": [document.worth for document in documents],
         "language": [document.language for document in documents],
         "fingerprint": np.array([document.fingerprint for document in documents]).reshape(count, SIMHASH_WORDS),
@@ -186,8 +161,9 @@ def build_segment(documents: Sequence[IndexDocument]) -> Segment:
     arrays |= _ids([document.id for document in documents])
     arrays["words"] = Vocabulary.of(document.vocabulary for document in documents).words
     arrays |= _postings_arrays("key", *_group(keys, np.repeat(np.arange(count, dtype=np.uint32), key_sizes))[:3])
-    rows = np.repeat(np.arange(count, dtype=np.uint32), sizes)
-    arrays |= _terms(terms, rows, impacts, arrays["tier"], sizes)
+    *grouped, order = _group(terms, np.repeat(np.arange(count, dtype=np.uint32), sizes))
+    arrays |= _postings_arrays("term", *grouped)
+    arrays["term_impacts"] = impacts[order]
     return Segment(arrays)
 
 
@@ -226,32 +202,6 @@ def _postings_arrays(name: str, keys: Array, starts: Array, rows: Rows) -> dict[
     return {f"{name}s": keys, f"{name}_starts": starts, f"{name}_rows": rows}
 
 
-def _terms(terms: Array, rows: Rows, impacts: Array, tier: Array, sizes: Array) -> dict[str, Array]:
-    keys, starts, ordered_rows, order = _group(terms, rows)
-    ordered_impacts = impacts[order].astype(np.uint8)
-    numbers = np.repeat(np.arange(len(keys), dtype=np.uint32), np.diff(starts))
-    row_terms = np.empty(len(terms), dtype=np.uint32)
-    row_terms[order] = numbers
-    row_starts = np.zeros(len(sizes) + 1, dtype=np.int64)
-    np.cumsum(sizes, out=row_starts[1:])
-    return {
-        **_postings_arrays("term", keys, starts, ordered_rows),
-        "term_impacts": ordered_impacts,
-        "term_tops": np.maximum.reduceat(ordered_impacts, starts[:-1]) if len(keys) else ordered_impacts,
-        "row_starts": row_starts,
-        "row_terms": row_terms,
-        "row_impacts": impacts,
-        "containing": _containing(tier, ordered_rows, numbers, len(keys)),
-    }
-
-
-def _containing(tier: Array, rows: Rows, numbers: Array, count: int) -> Array:
-    tiers = tier[rows]
-    return np.stack(
-        [np.bincount(numbers[tiers == number], minlength=count).astype(np.int32) for number in range(len(VISIBILITIES))]
-    )
-
-
 # --- Merging ---
 
 
@@ -277,9 +227,10 @@ def merge_segments(segments: Sequence[Segment], live: Sequence[npt.NDArray[np.bo
     arrays |= _grams(
         np.concatenate(grams), np.concatenate([size[alive] for size, alive in zip(sizes, live, strict=True)])
     )
-    keys, starts, rows, _ = _merge_postings([each.keys for each in segments], renumbered, ())
-    arrays |= _postings_arrays("key", keys, starts, rows)
-    arrays |= _merge_terms(segments, live, renumbered, arrays["tier"])
+    arrays |= _merge_postings("key", [each.keys for each in segments], renumbered)
+    arrays |= _merge_postings(
+        "term", [each.terms for each in segments], renumbered, [each.impacts for each in segments]
+    )
     return Segment(arrays), renumbered
 
 
@@ -297,33 +248,34 @@ def _merge_ids(segments: Sequence[Segment], live: Sequence[Array]) -> dict[str, 
 
 
 def _merge_postings(
-    parts: Sequence[KeyPostings], renumbered: Sequence[Rows], values: Sequence[Sequence[Array]]
-) -> tuple[Array, Array, Rows, list[Array]]:
-    """Postings under the union of keys, without dropped rows; and the values of each posting."""
+    name: str, parts: Sequence[Postings], renumbered: Sequence[Rows], impacts: Sequence[Array] = ()
+) -> dict[str, Array]:
+    """Postings under the union of keys, without dropped rows; with the impact of each."""
     kept = [numbers[part.rows] != DROPPED_ROW for part, numbers in zip(parts, renumbered, strict=True)]
     sizes = [_sizes(part, keep) for part, keep in zip(parts, kept, strict=True)]
     known = [part.keys[size > 0] for part, size in zip(parts, sizes, strict=True)]
-    keys = sorted_unique(np.concatenate(known)) if known else np.zeros(0, dtype=np.uint64)
+    keys = sorted_unique(np.concatenate(known))
     totals = np.zeros(len(keys), dtype=np.int64)
     places = [np.searchsorted(keys, each) for each in known]
     for place, size in zip(places, sizes, strict=True):
         totals[place] += size[size > 0]
     starts = np.zeros(len(keys) + 1, dtype=np.int64)
     np.cumsum(totals, out=starts[1:])
-    rows = np.empty(int(starts[-1]), dtype=np.uint32)
-    carried = [np.empty(len(rows), dtype=each[0].dtype) for each in values]
+    arrays = _postings_arrays(name, keys, starts, np.empty(int(starts[-1]), dtype=np.uint32))
+    if impacts:
+        arrays[f"{name}_impacts"] = np.empty(int(starts[-1]), dtype=np.uint16)
     written = starts[:-1].copy()
     for number, (part, keep) in enumerate(zip(parts, kept, strict=True)):
         size = sizes[number][sizes[number] > 0]
         targets = _targets(written[places[number]], size)
-        rows[targets] = renumbered[number][part.rows[keep]]
-        for target, each in zip(carried, values, strict=True):
-            target[targets] = each[number][keep]
+        arrays[f"{name}_rows"][targets] = renumbered[number][part.rows[keep]]
+        if impacts:
+            arrays[f"{name}_impacts"][targets] = impacts[number][keep]
         written[places[number]] += size
-    return keys, starts, rows, carried
+    return arrays
 
 
-def _sizes(part: KeyPostings, keep: Array) -> Array:
+def _sizes(part: Postings, keep: Array) -> Array:
     """How many postings of each key are kept."""
     running = np.zeros(len(keep) + 1, dtype=np.int64)
     np.cumsum(keep, out=running[1:])
@@ -334,35 +286,6 @@ def _targets(starts: Array, sizes: Array) -> Array:
     """start, start + 1 … for each run, concatenated."""
     ends = np.cumsum(sizes)
     return np.repeat(starts - (ends - sizes), sizes) + np.arange(int(ends[-1]) if len(ends) else 0)
-
-
-def _merge_terms(
-    segments: Sequence[Segment], live: Sequence[Array], renumbered: Sequence[Rows], tier: Array
-) -> dict[str, Array]:
-    keys, starts, rows, (impacts,) = _merge_postings(
-        [each.terms for each in segments], renumbered, [[each.impacts for each in segments]]
-    )
-    row_sizes, row_terms, row_impacts = [], [], []
-    for segment, alive in zip(segments, live, strict=True):
-        translated = np.searchsorted(keys, segment.terms.keys).astype(np.uint32)
-        sizes = np.diff(segment.arrays["row_starts"])
-        kept = np.repeat(alive, sizes)
-        row_terms.append(translated[segment.arrays["row_terms"][kept]])
-        row_impacts.append(segment.arrays["row_impacts"][kept])
-        row_sizes.append(sizes[alive])
-    sizes = np.concatenate(row_sizes)
-    row_starts = np.zeros(len(sizes) + 1, dtype=np.int64)
-    np.cumsum(sizes, out=row_starts[1:])
-    numbers = np.repeat(np.arange(len(keys), dtype=np.uint32), np.diff(starts))
-    return {
-        **_postings_arrays("term", keys, starts, rows),
-        "term_impacts": impacts,
-        "term_tops": np.maximum.reduceat(impacts, starts[:-1]) if len(keys) else impacts,
-        "row_starts": row_starts,
-        "row_terms": np.concatenate(row_terms),
-        "row_impacts": np.concatenate(row_impacts),
-        "containing": _containing(tier, rows, numbers, len(keys)),
-    }
 
 
 # --- Readers ---
@@ -382,8 +305,7 @@ class SegmentReader:
         self.dead_file: SegmentFile | None = None
         self.blocks: dict[str, BlockFiles] = {}
         self.dead: Mask = np.zeros(segment.count, dtype=np.bool_)
-        self.docs: list[int] = np.bincount(segment.tier, minlength=len(VISIBILITIES)).tolist()  # of each tier
-        self._containing: npt.NDArray[np.int32] | None = None
+        self.count = segment.count  # of rows that are not deleted
         self.gram_counts: npt.NDArray[np.int32] = segment.arrays["gram_counts"]  # replaced when rows are deleted
         self._visible: dict[frozenset[str] | None, tuple[Mask, int]] = {}
         self._covered: dict[str, Mask] = {}
@@ -394,10 +316,6 @@ class SegmentReader:
     @property
     def is_saved(self) -> bool:
         return self.rows_file is not None
-
-    @property
-    def count(self) -> int:
-        return sum(self.docs)
 
     @property
     def unsaved(self) -> int:
@@ -417,18 +335,13 @@ class SegmentReader:
     # --- Deletion --------------------------------------------------------------------------------
 
     def delete(self, rows: npt.NDArray[Any]) -> None:
-        """Delete rows and subtract their document frequencies at once."""
+        """Delete rows. From now on they count in no document frequency."""
         rows = rows[~self.dead[rows]]
         if not len(rows):
             return
-        if self._containing is None:
-            self._containing = self.segment.containing.copy()
         grams, _ = self.segment.grams_of(rows.astype(np.uint32))
         self.gram_counts = self.gram_counts - np.bincount(grams, minlength=GRAMS).astype(np.int32)
-        for row in rows.tolist():
-            tier = int(self.segment.tier[row])
-            self._containing[tier, self.segment.terms_of(row)] -= 1
-            self.docs[tier] -= 1
+        self.count -= len(rows)
         self.dead[rows] = True
         # New dictionaries: a concurrent thread may still store its result, but into the old ones.
         self._visible, self._is_covered = {}, {}
@@ -436,10 +349,14 @@ class SegmentReader:
 
     # --- Statistics and visibility ---------------------------------------------------------------
 
-    def count_documents(self, terms: Sequence[int], tiers: Sequence[int]) -> tuple[list[int], list[int]]:
-        """The number of each term, or -1, and its document frequency in these tiers."""
-        counts = self.segment.containing if self._containing is None else self._containing
-        return self.segment.postings.count_documents(counts, terms, tiers)
+    def count_documents(self, terms: Sequence[int]) -> tuple[list[int], list[int]]:
+        """The number of each term, or -1, and how many rows have it."""
+        postings, is_whole = self.segment.terms, self.count == self.segment.count
+        numbers = postings.find(terms)
+        spans = [slice(0, 0) if number < 0 else postings.span(number) for number in numbers]
+        if is_whole:
+            return numbers, [span.stop - span.start for span in spans]
+        return numbers, [int(np.count_nonzero(~self.dead[postings.rows[span]])) for span in spans]
 
     def visible(self, audience: frozenset[str] | None) -> tuple[Mask, int]:
         """The rows that an audience may see, and their number. Not a copy: do not change it."""

@@ -4,9 +4,9 @@ A kernel is a `.pyx` (Cython) with a `.pyi` for its types. `hatch_build.py` comp
 compiler is available. Callers import it with a fallback in Python that has the same signature and the same results:
 
     try:
-        from waypost.search.kernels.ivf_index import IvfIndex
+        from waypost.search.kernels.loops import add_impacts
     except ImportError:
-        from waypost.search.kernels.ivf_index_fallback import IvfIndex
+        from waypost.search.kernels.loops_fallback import add_impacts
 
 Tests compare every kernel with its fallback; `scripts/sanitize` runs them under ASan and UBSan. After a change:
 `python hatch_build.py`.
@@ -17,7 +17,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Final
 
-KERNELS: Final = ("inverted_index", "ivf_index")
+KERNELS: Final = ("loops",)
 
 
 def find_missing_kernels() -> list[str]:

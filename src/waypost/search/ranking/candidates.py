@@ -2,68 +2,119 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from waypost.search.index.document import protocol_key, tag_key
-from waypost.search.index.segment import Array, Rows, Segment, SegmentReader
-from waypost.search.index.storage import sorted_unique
-from waypost.search.kernels.inverted_index_fallback import Mask, Measured, Scores, Wishes
-from waypost.search.parsed_query import GRAM_IDF_STEPS, ParsedQuery, SearchFilters, TermWeights
+from waypost.search.index.document import IN_NAME, protocol_key, tag_key
+from waypost.search.index.segment import Array, Mask, Rows, Segment, SegmentReader
+from waypost.search.index.storage import sorted_unique, sorted_unique_counts
+from waypost.search.parsed_query import GRAM_IDF_STEPS, ParsedQuery, SearchFilters, TermWeights, WishedTag
 from waypost.search.text.analyzer import GRAMS
 from waypost.search.vectors import Vectors
-from waypost.search.vectors.vector_block import probe_count
+
+try:
+    from waypost.search.kernels.loops import add_impacts
+except ImportError:
+    from waypost.search.kernels.loops_fallback import add_impacts
 
 F32 = npt.NDArray[np.float32]
+F64 = npt.NDArray[np.float64]
 
-RankedRows = tuple[Rows, Scores, int]
-"""Sorted rows, their scores, and how many of them are deprecated."""
+FEW_ROWS: Final = 1000  # up to this many rows are looked up one by one: hidden rows then take no time
+
+_IMPACT_UNIT: Final = 1 / 255
+
+_WEIGHT_STEPS: Final = (
+    4096.0  # of a term's weight in the choice of candidates: integers add up to the same in any order
+)
+
+
+class SignalHits(NamedTuple):
+    """The hits of one signal in one segment."""
+
+    rows: Rows
+    figures: F64
+
+
+class WordSignals(NamedTuple):
+    """[rows]: the signals of rows by the words of a query; see `Signals`."""
+
+    words: F32
+    coverage: F32
+    name: F32
+    ruled_out: Mask
 
 
 class WeightedTerms:
     """The terms of a query in one segment, with their weights."""
 
-    def __init__(
-        self, segment: Segment, numbers: Sequence[int], weights: Sequence[float], selective: Container[int]
-    ) -> None:
-        """`numbers` are the terms' numbers in this segment (-1: unknown). The terms at the `selective` places select the
-        candidates; the others only add to their scores."""
+    def __init__(self, segment: Segment, numbers: Sequence[int], weights: TermWeights, counted: Sequence[bool]) -> None:
+        """`numbers` are the terms' numbers in this segment (-1: unknown)."""
         self.segment = segment
         self._numbers = numbers
         self._weights = weights
-        self._selective = selective
+        self._counted = counted
 
-    def best(self, mask: Mask, admitted: int, limit: int) -> RankedRows:
+    def best(self, mask: Mask, admitted: int, limit: int) -> SignalHits:
         """The best `limit` admitted rows by the selective terms. `admitted` counts the mask."""
-        postings = self.segment.postings
-        return postings.best_by_terms(self._numbers, self._weights, self._selective, mask, admitted, limit)
+        terms = [
+            (number, max(1, round(self._weights.weights[at] * _WEIGHT_STEPS)))
+            for at, number in enumerate(self._numbers)
+            if number >= 0 and at in self._weights.selective and self._counted[at]
+        ]
+        if admitted <= FEW_ROWS:
+            rows = np.flatnonzero(mask).astype(np.uint32)
+            totals = np.zeros(len(rows), dtype=np.int32)
+            for number, weight in terms:
+                totals += np.int32(weight) * (self.segment.impacts_of(number, rows) & np.uint16(IN_NAME - 1))
+            rows, totals = rows[totals > 0], totals[totals > 0]
+        else:
+            totals = np.zeros(len(mask), dtype=np.int32)
+            for number, weight in terms:
+                span = self.segment.terms.span(number)
+                add_impacts(totals, self.segment.terms.rows[span], self.segment.impacts[span], weight)
+            totals *= mask
+            rows = np.flatnonzero(totals).astype(np.uint32)
+            totals = totals[rows]
+        return take_best(self.segment, rows, totals, limit)
 
-    def measure(self, place: int, rows: Rows, counted: Scores, wishes: Wishes) -> Measured:
-        """`counted` [terms, 1] flags the terms that the query does not rule out."""
-        return self.segment.postings.measure_rows(place, rows, self._numbers, self._weights, counted, wishes)
+    def measure(self, rows: Rows) -> WordSignals:
+        """Sums are float64, so that the number of terms shows in no digit."""
+        words, coverage, named = np.zeros((3, len(rows)))
+        ruled_out = np.zeros(len(rows), dtype=np.bool_)
+        weights = self._weights
+        for number, weight, idf, counted in zip(
+            self._numbers, weights.weights, weights.idf, self._counted, strict=True
+        ):
+            if number < 0:
+                continue
+            impacts = self.segment.impacts_of(number, rows)
+            if counted:
+                words += weight * _IMPACT_UNIT * (impacts & np.uint16(IN_NAME - 1))
+                coverage += idf * (impacts > 0)
+                named += impacts >= IN_NAME
+            else:
+                ruled_out |= impacts >= IN_NAME
+        coverage /= max(sum(weights.idf), 1e-6)
+        named /= np.maximum(self.segment.arrays["name_terms"][rows], 1)
+        return WordSignals(words.astype(np.float32), coverage.astype(np.float32), named.astype(np.float32), ruled_out)
 
-    def ruled_out(self, rows: Rows, counted: Scores) -> Mask:
-        """Which rows have a term in their name that the query rules out."""
-        flags = counted[:, 0].tolist()
-        numbers = [number for number, flag in zip(self._numbers, flags, strict=True) if not flag and number >= 0]
-        return self.segment.has_in_name(rows, numbers)
 
-    def coverage(self, rows: Rows, idf: Sequence[float]) -> F32:
-        """The share of the query's idf in the terms of each row."""
-        terms, found = self.segment.terms, np.zeros(len(rows))
-        for number, weight in zip(self._numbers, idf, strict=True):
-            if number >= 0:
-                holders = terms.rows[int(terms.starts[number]) : int(terms.starts[number + 1])]
-                found += weight * (holders.take(holders.searchsorted(rows), mode="clip") == rows)
-        return (found / max(sum(idf), 1e-6)).astype(np.float32)
+def take_best(segment: Segment, rows: Rows, figures: npt.NDArray[np.int32], limit: int) -> SignalHits:
+    """The best of sorted rows, sorted; ties with the last are broken by mark (the hash of the id)."""
+    if len(rows) > limit:
+        floor = np.partition(figures, len(figures) - limit)[len(figures) - limit]
+        above, level = np.flatnonzero(figures > floor), np.flatnonzero(figures == floor)
+        level = level[np.argsort(segment.mark[rows[level]], kind="stable")[: limit - len(above)]]
+        chosen = np.sort(np.concatenate((above, level)))
+        rows, figures = rows[chosen], figures[chosen]
+    return SignalHits(rows, figures.astype(np.float64))
 
 
 # --- Hard filters: masks that are applied before ranking ---
-
-FEW_ROWS: Final = 1000  # up to this many rows are filtered one by one
 
 
 def apply_filters(reader: SegmentReader, filters: SearchFilters, among: Array | None = None) -> tuple[Mask, int]:
@@ -79,12 +130,14 @@ def apply_filters(reader: SegmentReader, filters: SearchFilters, among: Array | 
     if count <= FEW_ROWS:
         rows = _filter_rows(reader, filters, np.flatnonzero(mask).astype(np.uint32))
         return _mask_of(rows, mask), len(rows)
-    return reader.segment.postings.filter_rows(
-        [*map(tag_key, filters.required)],
-        [*map(protocol_key, filters.protocols)],
-        [*map(tag_key, filters.excluded)],
-        mask,
-    )
+    keys, left = reader.segment.keys, mask.copy()
+    for tag in filters.required:
+        left &= _mask_of(keys.rows_of(tag_key(tag)), mask)
+    if filters.protocols:
+        left &= np.logical_or.reduce([_mask_of(keys.rows_of(protocol_key(each)), mask) for each in filters.protocols])
+    for tag in filters.excluded:
+        left[keys.rows_of(tag_key(tag))] = False
+    return left, int(np.count_nonzero(left))
 
 
 def _filter_rows(reader: SegmentReader, filters: SearchFilters, rows: Rows) -> Rows:
@@ -107,8 +160,6 @@ def _mask_of(rows: Rows, mask: Mask) -> Mask:
 
 
 # --- Signals ---
-
-F64 = npt.NDArray[np.float64]
 
 LEXICAL_CANDIDATES: Final = 120  # by words; PRO-31: no signal measures more than these
 
@@ -179,13 +230,6 @@ def retrieval_depth(query: ParsedQuery, vectors: Mapping[str, Vectors], wanted: 
     )
 
 
-class SignalHits(NamedTuple):
-    """The hits of one signal in one segment."""
-
-    rows: Rows
-    figures: F32
-
-
 class SegmentHits(NamedTuple):
     """The hits of all signals in one segment, in the same order for every segment."""
 
@@ -204,12 +248,11 @@ def find_candidates(
     stand_in: str | None,
     mask: Mask,
     admitted: int,
-    visible: int,
     depth: RetrievalDepth,
 ) -> SegmentHits:
     """The best rows of one segment by words, vectors and tags. `stand_in` is the space for rows that have no vectors in the
-    others yet. `visible` counts what the caller sees in all segments."""
-    near = _by_vectors(reader, vectors, stand_in, mask, visible, depth.near) if vectors else []
+    others yet."""
+    near = _by_vectors(reader, vectors, stand_in, mask, depth.near) if vectors else []
     tagged = _by_tags(reader, query, mask, admitted, depth.words)
     return SegmentHits(reader, *_by_words(reader, words, mask, admitted, depth.words), near, tagged)
 
@@ -225,39 +268,39 @@ def find_again_by_words(
 def _by_words(
     reader: SegmentReader, words: WeightedTerms, mask: Mask, admitted: int, count: int
 ) -> tuple[SignalHits, SignalHits]:
-    rows, figures, deprecated = words.best(mask, admitted, count)
-    in_use = _NO_HITS
-    if 2 * deprecated > len(rows):  # these keep half of their score: search past them
-        used = mask & ~reader.segment.deprecated
-        in_use = SignalHits(*words.best(used, int(np.count_nonzero(used)), count)[:2])
-    return SignalHits(rows, figures), in_use
+    found, deprecated = words.best(mask, admitted, count), reader.segment.deprecated
+    if 2 * np.count_nonzero(deprecated[found.rows]) <= len(found.rows):
+        return found, _NO_HITS
+    used = mask & ~deprecated  # the others keep half of their score: search past them
+    return found, words.best(used, int(np.count_nonzero(used)), count)
 
 
 def _by_vectors(
-    reader: SegmentReader, vectors: Mapping[str, Vectors], stand_in: str | None, mask: Mask, visible: int, count: int
+    reader: SegmentReader, vectors: Mapping[str, Vectors], stand_in: str | None, mask: Mask, count: int
 ) -> list[SignalHits]:
     """In every space; in the stand-in, which comes last, only if no other space has vectors of every row."""
     found, is_enough = [], False
     for space, queries in vectors.items():
-        blocks = () if is_enough and space == stand_in else reader.blocks.get(space, ())
-        parts = [
-            block.nearest(queries[:1], mask, count, probe_count(visible), _SPARE_CANDIDATES) for block, _ in blocks
-        ]
-        found.append(_concatenate_hits([SignalHits(*part) for part in parts]))
+        parts = [_NO_HITS]
+        for block, _ in () if is_enough and space == stand_in else reader.blocks.get(space, ()):
+            rows, figures = block.nearest(queries[0], mask, count)
+            size = count + _SPARE_CANDIDATES
+            parts.append(SignalHits(rows[:size], figures[:size].astype(np.float64)))
+        found.append(SignalHits(*map(np.concatenate, zip(*parts, strict=True))))
         is_enough = is_enough or reader.is_covered(space)
     return found
 
 
-def _concatenate_hits(parts: Sequence[SignalHits]) -> SignalHits:
-    if len(parts) == 1:
-        return parts[0]
-    return SignalHits(*map(np.concatenate, zip(*parts, strict=True))) if parts else _NO_HITS
-
-
 def _by_tags(reader: SegmentReader, query: ParsedQuery, mask: Mask, admitted: int, count: int) -> SignalHits:
     """Rows that the query names exactly or with a preferred tag, those with most of its spellings first."""
-    keys = [query.exact, *(key for wish in query.wishes for key, _ in wish.keys)]
-    return SignalHits(*reader.segment.postings.best_by_keys(keys[:_MAX_KEYS], mask, admitted, count)[:2])
+    keys, postings = [query.exact, *(key for wish in query.wishes for key, _ in wish.keys)], reader.segment.keys
+    if admitted <= FEW_ROWS:
+        own = np.flatnonzero(mask).astype(np.uint32)
+        found = [own[postings.has_key(key, own)] for key in keys[:_MAX_KEYS]]
+    else:
+        found = [holders[mask[holders]] for holders in map(postings.rows_of, keys[:_MAX_KEYS])]
+    rows, times = sorted_unique_counts(np.concatenate(found))
+    return take_best(reader.segment, rows, times.astype(np.int32), count)
 
 
 def select_rows(hits: Sequence[SegmentHits], depth: RetrievalDepth) -> list[Rows]:
@@ -266,8 +309,6 @@ def select_rows(hits: Sequence[SegmentHits], depth: RetrievalDepth) -> list[Rows
     if not hits:
         return []
     lexical, near = depth
-    if len(hits) == 1 and len(hits[0].by_words.rows) <= lexical and _is_by_words_alone(hits[0]):
-        return [hits[0].by_words.rows]
     signals = [
         ([segment_hits.by_words for segment_hits in hits], lexical),
         ([segment_hits.by_words_in_use for segment_hits in hits], lexical),
@@ -294,13 +335,7 @@ def _best_rows(found: Sequence[SignalHits], marks: Sequence[Array], count: int) 
     return [hits.rows[kept] for hits, kept in zip(found, np.split(is_kept, ends), strict=True)]
 
 
-def _is_by_words_alone(segment_hits: SegmentHits) -> bool:
-    """Whether only words have hits, which are sorted and distinct."""
-    others = (segment_hits.by_words_in_use, segment_hits.by_tags, *segment_hits.by_vectors)
-    return not any(len(found.rows) for found in others)
-
-
-_NO_HITS: Final = SignalHits(np.zeros(0, dtype=np.uint32), np.zeros(0, dtype=np.float32))
+_NO_HITS: Final = SignalHits(np.zeros(0, dtype=np.uint32), np.zeros(0, dtype=np.float64))
 
 
 # --- Measuring ---
@@ -315,18 +350,41 @@ def measure_signals(
     vectors: Mapping[str, Vectors],
     rows: Rows,
 ) -> Signals:
-    measured = words.measure(place, rows, query.counted, query.wishes)
-    number, mark, deprecated, worth, updated, language, lexical, name, _, preferred = measured
+    by_word, arrays = words.measure(rows), reader.segment.arrays
     centres, examples, covered = {}, {}, {}
     for space, queries in vectors.items():
         centres[space], examples[space] = _similarities(reader, space, rows, queries)
         covered[space] = reader.covered(space)[rows]
     return Signals(
-        number, rows, mark, deprecated, worth, updated, language,
-        lexical[:, 0], words.coverage(rows, weights.idf), _spelling(reader, rows, query, weights), name[:, 0],
-        words.ruled_out(rows, query.counted), reader.segment.keys.has_key(query.exact, rows), preferred,
-        centres, examples, covered,
-    )  # fmt: skip
+        place=np.full(len(rows), place),
+        rows=rows,
+        mark=arrays["mark"][rows],
+        deprecated=arrays["deprecated"][rows],
+        worth=arrays["worth"][rows],
+        updated=arrays["updated"][rows],
+        language=arrays["language"][rows],
+        words=by_word.words,
+        coverage=by_word.coverage,
+        spelling=_spelling(reader, rows, query, weights),
+        name=by_word.name,
+        ruled_out=by_word.ruled_out,
+        exact=reader.segment.keys.has_key(query.exact, rows),
+        preferred=_preferred(reader.segment, rows, query.wishes),
+        centres=centres,
+        examples=examples,
+        covered=covered,
+    )
+
+
+def _preferred(segment: Segment, rows: Rows, wishes: Sequence[WishedTag]) -> F32:
+    """The mean over the preferred tags of the weight of the best spelling that a row has."""
+    shares = np.zeros(len(rows), dtype=np.float32)
+    for wish in wishes:
+        best = np.zeros(len(rows), dtype=np.float32)
+        for key, weight in wish.keys:
+            np.maximum(best, np.float32(weight), out=best, where=segment.keys.has_key(key, rows))
+        shares += best
+    return shares / np.float32(max(1, len(wishes)))
 
 
 def _spelling(reader: SegmentReader, rows: Rows, query: ParsedQuery, weights: TermWeights) -> F32:
@@ -344,8 +402,6 @@ def _spelling(reader: SegmentReader, rows: Rows, query: ParsedQuery, weights: Te
 def _similarities(reader: SegmentReader, space: str, rows: Rows, queries: Vectors) -> tuple[F32, F32]:
     """The vectors of a row are in one block; the others return zeros for it."""
     blocks = reader.blocks.get(space, ())
-    if len(blocks) == 1:
-        return blocks[0][0].similarities(rows, queries)
     centre, example = np.zeros((2, len(rows), len(queries)), dtype=np.float32)
     for block, _ in blocks:
         some_centre, some_example = block.similarities(rows, queries)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from waypost import limits
-from waypost.search.index.simhash import DuplicateGroups, Hashes, Simhashes
+from waypost.search.index.simhash import Hashes, Simhashes, group_duplicates
 
 
 class DiversityRules(NamedTuple):
@@ -55,13 +55,16 @@ def diversify_rows(
 ) -> list[int] | None:
     """The first `count` places of ranked rows in diversified order; None if the first `limit` are diverse as ranked. Agents
     of `shared` owners (imports, open services) do not count as one owner's."""
-    groups = DuplicateGroups(fingerprints)
+    clusters = group_duplicates(fingerprints)
     are_shared = frozenset(shared.tolist())
     names = [-at if owner in are_shared else owner for at, owner in enumerate(owners.tolist(), 1)]
     most = max(Counter(names[:limit]).values(), default=0)
-    if most <= rules.per_owner and not groups.has_cluster(limit + rules.window, rules.per_cluster + 1):
+    first = limit + rules.window
+    if most <= rules.per_owner and not any(
+        len(members) > rules.per_cluster and members[rules.per_cluster] < first for members in clusters
+    ):
         return None
-    ranked = RankedCandidates(scores.tolist(), groups.of, names, since.tolist())
+    ranked = RankedCandidates(scores.tolist(), clusters.__getitem__, names, since.tolist())
     return [*islice(diversify(ranked, rules), count)]
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from waypost.search.index.segment import Mask, Rows, SegmentReader
 from waypost.search.index.simhash import Simhashes, find_clusters, is_near_any
 from waypost.search.index.storage import sorted_unique
-from waypost.search.ranking.candidates import F32, SegmentHits, SignalHits
+from waypost.search.ranking.candidates import F64, SegmentHits, SignalHits
 
 DEEP_CANDIDATES: Final = 1024  # searched if near duplicates dominate a signal
 _SAMPLE: Final = 64
@@ -94,7 +94,7 @@ def _with_the_best(
     hits: Sequence[SegmentHits], found: Sequence[SignalHits], flags: Sequence[Mask], kept: int
 ) -> Sequence[SignalHits]:
     readers, rows = [segment_hits.reader for segment_hits in hits], [each.rows for each in found]
-    figures: F32 = np.concatenate([each.figures for each in found])
+    figures: F64 = np.concatenate([each.figures for each in found])
     duplicates = np.flatnonzero(np.concatenate(flags))
     some = [each[flag] for each, flag in zip(rows, flags, strict=True)]
     marks = _gather(readers, some, "mark")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waypost.search.index.tag_index import TagSuggester
+from waypost.registry.catalog.tag_index import TagSuggester
 
 TAGS = ("translation", "translator", "invoice", "invoice-processing", "finance", "hr", "weather", "ocr")
 

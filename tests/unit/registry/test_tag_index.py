@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from waypost.search.index.tag_index import TagIndex
+from waypost.registry.catalog.tag_index import TagIndex
 
 PUBLIC = ("public",)
 
