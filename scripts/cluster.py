@@ -61,8 +61,8 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--workers", type=int, default=1, help="processes of each node")
     options = parser.parse_args()
-    # As Ctrl-C: a terminal that is closed must not leave a cluster behind.
-    for ending in (signal.SIGTERM, signal.SIGHUP):
+    # All three are taken, also if they are ignored at the start, as in the background of a script: nothing is left behind.
+    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, signal.default_int_handler)
     folder = Path(tempfile.mkdtemp(prefix="waypost-cluster-"))
     folder.chmod(0o755)  # the server may run as another user

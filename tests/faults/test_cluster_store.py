@@ -24,7 +24,7 @@ from support.postgresql import (
 from waypost.errors import WaypostError
 from waypost.stores.postgresql import replica, schema
 from waypost.stores.postgresql import store as store_module
-from waypost.stores.postgresql.group import GroupTransaction, LoggedGroup
+from waypost.stores.postgresql.group import DecidedGroup, GroupTransaction, LoggedGroup
 from waypost.stores.postgresql.replica import LogRow
 from waypost.stores.postgresql.store import PostgresqlStore
 
@@ -111,8 +111,8 @@ class AnnouncesHeadEarly(PostgresqlStore):
 
 
 class NotesAreNotInTheFeed(GroupTransaction):
-    def apply(self, group: LoggedGroup, base: int) -> None:
-        super().apply(group, base)
+    def apply(self, group: LoggedGroup, base: int, decided: DecidedGroup | None = None) -> None:
+        super().apply(group, base, decided)
         self.noted.clear()
 
 
@@ -123,8 +123,8 @@ _SEQUENCE = (
 
 
 async def _change_function(url: str, *changes: tuple[str, str], before: Sequence[str] = ()) -> None:
-    """Replace parts of `put_group` in this database."""
-    text = schema._PUT_GROUP.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION")
+    """Replace parts of `store_group` in this database."""
+    text = schema._STORE_GROUP.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION")
     for old, new in changes:
         assert old in text
         text = text.replace(old, new)

@@ -13,7 +13,7 @@ from waypost.model.record import record_bytes
 from waypost.model.registration import Registration
 from waypost.registry.catalog.entries import entry_of
 from waypost.registry.ports import CommandResult, CommittedChange, Idempotency, RegistrationChange
-from waypost.registry.publication import representation_etag
+from waypost.registry.publication import shown_etag
 
 
 def commit_change(change: RegistrationChange, revision: int) -> CommittedChange:
@@ -30,6 +30,7 @@ def _event_of(change: RegistrationChange, revision: int) -> Event:
     if subject is None:
         raise ValueError("A change without a registration must name what it removes.")
     hidden = change.replaced if set(change.before or ()) - set(subject.scopes) else None
+    shown = shown_etag(subject)
     return Event(
         revision=revision,
         type=change.type,
@@ -40,18 +41,10 @@ def _event_of(change: RegistrationChange, revision: int) -> Event:
         visibility=subject.visibility,
         invitees=subject.invitees,
         before=change.before,
-        shown=_shown_etag(subject),
-        shown_before=None if hidden is None else _shown_etag(hidden) or hidden.etag,
+        shown=None if shown == subject.etag else shown,
+        shown_before=None if hidden is None else shown_etag(hidden),
         record=(change.document or record_bytes(subject.record)) if change.registration is not None else None,
     )
-
-
-def _shown_etag(registration: Registration) -> str | None:
-    """The entity tag shown to readers, or None if it is that of the content."""
-    ends = registration.expires_at
-    if ends is None and not registration.is_unhealthy:
-        return None
-    return representation_etag(registration.etag, ends, is_unhealthy=registration.is_unhealthy)
 
 
 def to_logged_event(event: Event) -> Event:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -59,6 +63,72 @@ def test_the_manifests_fit_together() -> None:
         each["metadata"] for each in nodes["spec"]["volumeClaimTemplates"]
     ]
     assert mounts == {each["name"] for each in volumes}
+
+
+# --- Helm -----------------------------------------------------------------------------------------
+
+CHART = DEPLOY / "helm"
+
+
+def run_helm(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The program of the package helm-binary, else that of the system."""
+    program = shutil.which("helm", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    assert program is not None, "install helm-binary (the extra `test`)"
+    return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60, check=False)
+
+
+def render(*values: str, release: str = "waypost") -> list[dict[str, Any]]:
+    options = [part for value in values for part in ("--set", value)]
+    done = run_helm("template", release, str(CHART), *options)
+    assert done.returncode == 0, done.stderr
+    return [each for each in yaml.safe_load_all(done.stdout) if each]
+
+
+def strip_names(value: Any) -> Any:
+    """Without what only a chart has: labels of the release, and how the image is pulled."""
+    if isinstance(value, dict):
+        chart_only = ("app.kubernetes.io/instance", "imagePullPolicy", "image")
+        return {name: strip_names(each) for name, each in value.items() if name not in chart_only}
+    return [strip_names(each) for each in value] if isinstance(value, list) else value
+
+
+def test_the_chart_makes_the_manifests_by_default() -> None:
+    assert run_helm("lint", "--strict", str(CHART)).returncode == 0
+    made = {(each["kind"], each["metadata"]["name"]): strip_names(each["spec"]) for each in render()}
+    assert made == {(each["kind"], each["metadata"]["name"]): strip_names(each["spec"]) for each in read_manifests()}
+
+
+@pytest.mark.parametrize("release", [OLDEST, NEWEST])
+def test_the_chart_fits_the_schemas_of_kubernetes(release: str) -> None:
+    values = (
+        "replicas=5",
+        "ingress.enabled=true",
+        "ingress.className=nginx",
+        "ingress.tlsSecretName=waypost-tls",
+        "volume.storageClassName=fast",
+        "settings.RATE_LIMIT_READS=100",
+        "image.pullSecrets={registry}",
+        "nodeSelector.disk=ssd",
+        "podAnnotations.team=agents",
+    )
+    made = render(*(value.replace("READS=100", "READS=100/s") for value in values), release="blue")
+    for manifest in made:
+        kubernetes_validate.validate(manifest, release, strict=True)
+    (nodes,) = (each for each in made if each["kind"] == "StatefulSet")
+    assert nodes["metadata"]["name"] == "blue-waypost"
+    assert nodes["spec"]["replicas"] == 5
+    environment = nodes["spec"]["template"]["spec"]["containers"][0]["env"]
+    assert {"name": "WAYPOST_RATE_LIMIT_READS", "value": "100/s"} in environment
+    (ingress,) = (each for each in made if each["kind"] == "Ingress")
+    assert ingress["spec"]["tls"][0]["secretName"] == "waypost-tls"
+    assert "NetworkPolicy" not in {each["kind"] for each in render("networkPolicy.enabled=false")}
+
+
+@pytest.mark.parametrize("value", ["replica=5", "replicas=0", "baseUrl=agents.example.net", "settings.lower=a"])
+def test_the_chart_refuses_wrong_values(value: str) -> None:
+    done = run_helm("template", "waypost", str(CHART), "--set", value)
+    assert done.returncode != 0
+    assert "values.schema.json" in done.stderr or "schema" in done.stderr
 
 
 def test_the_compose_file_has_three_nodes_a_database_and_a_balancer() -> None:

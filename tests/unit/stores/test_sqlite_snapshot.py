@@ -70,7 +70,9 @@ async def test_entries_of_an_earlier_release_know_their_rows_from_the_first_clea
         connection.execute("DROP TABLE snapshot")
         for agent_id, row in connection.execute("SELECT id, entry FROM entries").fetchall():
             entry, *rest = msgspec.json.decode(row)
-            older = msgspec.json.encode((entry[:-1], *rest))  # its number is the last member
+            older = msgspec.json.encode(
+                (entry[:-2], *rest)
+            )  # without its last members: the number and the stored bytes
             connection.execute(
                 "UPDATE entries SET entry = ?, crc = ? WHERE id = ?", (older, zlib.crc32(older), agent_id)
             )

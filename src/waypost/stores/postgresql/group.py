@@ -29,7 +29,7 @@ from waypost.registry.ports import (
     StoreState,
     Tombstone,
 )
-from waypost.stores.commit import from_logged_event, strip_result, to_logged_event
+from waypost.stores.commit import from_logged_event, strip_result
 from waypost.stores.sqlite import rows
 from waypost.stores.sqlite.database import Failpoint
 from waypost.stores.sqlite.transaction import WriteTransaction
@@ -46,6 +46,15 @@ class StoredRegistration(msgspec.Struct, frozen=True, array_like=True):
     @classmethod
     def of(cls, registration: Registration) -> StoredRegistration:
         return cls(*rows.registration_row(registration))
+
+    @property
+    def row(self) -> tuple[bytes, bytes]:
+        """Its columns in SQLite, where the revision is that of the entry."""
+        return self.data, self.documents
+
+    def read_bare(self, revision: int) -> Registration:
+        """Without the documents."""
+        return msgspec.structs.replace(_registration_decoder.decode(self.data), revision=revision)
 
     def read(self, revision: int) -> Registration:
         value = _registration_decoder.decode(self.data)
@@ -118,10 +127,23 @@ class Move(msgspec.Struct, frozen=True):
         """The result for the caller, who was not answered yet."""
         if not self.by:
             return result
-        registration = result.registration
-        if registration is not None:
-            registration = msgspec.structs.replace(registration, revision=self(registration.revision))
+        registration = self._registration(result.registration)
         return msgspec.structs.replace(result, revision=self(result.revision), registration=registration)
+
+    def change(self, change: CommittedChange) -> CommittedChange:
+        if not self.by:
+            return change
+        event, entry = change.event, change.entry
+        return CommittedChange(
+            event=msgspec.structs.replace(event, revision=self(event.revision)),
+            registration=self._registration(change.registration),
+            entry=None if entry is None else msgspec.structs.replace(entry, revision=self(entry.revision)),
+        )
+
+    def _registration(self, registration: Registration | None) -> Registration | None:
+        if registration is None:
+            return None
+        return msgspec.structs.replace(registration, revision=self(registration.revision))
 
 
 _encode_json = msgspec.json.Encoder().encode
@@ -149,17 +171,33 @@ def key_of(name: str) -> bytes:
     return hashlib.sha256(name.encode()).digest()
 
 
-def _hash_name(kind: str, name: str) -> int:
-    """64 bits: a collision costs one needless retry."""
-    digest = hashlib.blake2b(f"{kind}{name}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, signed=True)
+class _Names:
+    """The hashes of names in a group, each computed once."""
+
+    def __init__(self) -> None:
+        self._hashes: dict[tuple[str, str], int] = {}
+
+    def hash(self, kind: str, name: str) -> int:
+        """64 bits: a collision costs one needless retry."""
+        found = self._hashes.get((kind, name))
+        if found is None:
+            digest = hashlib.blake2b(f"{kind}{name}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+            found = self._hashes[kind, name] = int.from_bytes(digest, signed=True)
+        return found
+
+
+class DecidedGroup(msgspec.Struct, frozen=True):
+    """What a node keeps of a group that it decided, until it is applied: its writes need not be decoded again."""
+
+    source: bytes
+    changes: Mapping[int, CommittedChange]  # by the place of their write, with assumed revisions
 
 
 class _Touched:
     """What a group changed, by name: PostgreSQL gets the state after the whole group, not every step."""
 
     def __init__(self) -> None:
-        self.registrations: dict[str, Registration | None] = {}
+        self.registrations: dict[str, tuple[int, StoredRegistration | None]] = {}  # with the revision
         self.aliases: set[str] = set()
         self.tombstones: dict[str, Tombstone | None] = {}
         self.notes: dict[str, bytes | None] = {}
@@ -179,10 +217,18 @@ class GroupTransaction(WriteTransaction):
         self.base = self.revision
         self.writes: list[LoggedWrite] = []
         self._reads: dict[tuple[str, str], None] = {}
+        self._names = _Names()
         self._touched = _Touched()
+        self._decided: dict[int, CommittedChange] = {}
+        self._start_command()
+
+    def _start_command(self) -> None:
         self._written: tuple[CommittedChange | None, Tombstone | None, Mapping[str, bytes | None]] | None = None
         self._answer: StoredAnswer | None = None
         self._versions: list[tuple[str, RecordVersion]] = []
+        self._is_revived = False  # the command ended a tombstone
+        self._registration: StoredRegistration | None = None  # the rows of the command, which go into the log, too
+        self._event: tuple[int, float, bytes, int, bytes | None] | None = None
 
     def begin(self) -> None:
         super().begin()
@@ -191,8 +237,7 @@ class GroupTransaction(WriteTransaction):
     # --- Record ----------------------------------------------------------------------------------
 
     def execute(self, command: Command) -> CommandResult:
-        self._written = self._answer = None
-        self._versions = []
+        self._start_command()
         for key in command.keys:
             self._reads[_NAME, key] = None
         for name in command.notes:
@@ -211,8 +256,11 @@ class GroupTransaction(WriteTransaction):
         committed, tombstone, notes = self._written or (None, None, {})
         touched = self._touched
         if committed is not None:
-            touched.registrations[committed.event.id] = committed.registration
-            touched.tombstones[committed.event.id] = tombstone
+            self._decided[len(self.writes)] = committed
+            stored = self._stored_registration(committed.registration)
+            touched.registrations[committed.event.id] = (committed.event.revision, stored)
+            if tombstone is not None or self._is_revived:
+                touched.tombstones[committed.event.id] = tombstone
             if committed.registration is None:
                 touched.removed.add(committed.event.id)
                 touched.versions = [each for each in touched.versions if each[0] != committed.event.id]
@@ -220,7 +268,33 @@ class GroupTransaction(WriteTransaction):
         touched.versions += self._versions
         if self._answer is not None:
             touched.answers[self._answer.key] = self._answer
-        self.writes.append(_describe(committed, tombstone, notes, audit, self._answer))
+        self.writes.append(self._describe(committed, tombstone, notes, audit))
+
+    def _stored_registration(self, registration: Registration | None) -> StoredRegistration | None:
+        if registration is None:
+            return None
+        if self._registration is None:  # a renewal, which writes no row of it
+            self._registration = StoredRegistration.of(registration)
+        return self._registration
+
+    def _describe(
+        self,
+        committed: CommittedChange | None,
+        tombstone: Tombstone | None,
+        notes: Mapping[str, bytes | None],
+        audit: tuple[AuditEntry, ...],
+    ) -> LoggedWrite:
+        if committed is None or self._event is None:
+            return LoggedWrite(notes=dict(notes), audit=audit, answer=self._answer)
+        return LoggedWrite(
+            event=self._event[2],
+            record=self._event[4],
+            registration=self._stored_registration(committed.registration),
+            tombstone=None if tombstone is None else _encode_json(tombstone),
+            notes=dict(notes),
+            audit=audit,
+            answer=self._answer,
+        )
 
     def _write(
         self, keys: Sequence[str], held: StoreState, decision: Decision, idempotency: Idempotency | None
@@ -247,6 +321,19 @@ class GroupTransaction(WriteTransaction):
         self._touched.aliases.update(after.aliases)
         if before is not None:
             self._touched.aliases.update(before.aliases)
+
+    def _registration_row(self, registration: Registration) -> tuple[bytes, bytes]:
+        if self._registration is None:
+            self._registration = StoredRegistration.of(registration)
+        return self._registration.row
+
+    def _event_row(self, event: Event) -> tuple[int, float, bytes, int, bytes | None]:
+        self._event = super()._event_row(event)
+        return self._event
+
+    def _bury(self, agent_id: str, tombstone: Tombstone | None, held: StoreState) -> None:
+        super()._bury(agent_id, tombstone, held)
+        self._is_revived = tombstone is None and agent_id in held.tombstones
 
     def _remove(self, before: Registration | None, number: int | None) -> None:
         super()._remove(before, number)
@@ -281,7 +368,7 @@ class GroupTransaction(WriteTransaction):
     # --- Describe --------------------------------------------------------------------------------
 
     def reads(self) -> list[int]:
-        return [_hash_name(kind, name) for kind, name in self._reads]
+        return [self._names.hash(kind, name) for kind, name in self._reads]
 
     def names(self) -> list[int]:
         """All names that the group wrote."""
@@ -289,35 +376,47 @@ class GroupTransaction(WriteTransaction):
         written = {(_NAME, name) for name in (*touched.registrations, *touched.aliases, *touched.tombstones)}
         written.update((_NOTE, name) for name in touched.notes)
         written.update((_ANSWER, name) for name in touched.answers)
-        return [_hash_name(kind, name) for kind, name in written]
+        return [self._names.hash(kind, name) for kind, name in written]
+
+    def decided(self, source: bytes) -> DecidedGroup:
+        return DecidedGroup(source, self._decided)
 
     def payload(self, source: bytes) -> bytes | None:
         return encode(LoggedGroup(self.base, tuple(self.writes), source)) if self.writes else None
 
     def arrays(self) -> list[Any]:
-        """The arguments of `put_group` that are rows: the state of everything touched, after the group."""
+        """The arguments of `store_group` that are rows: the state of everything touched, after the group. None stands for an
+        empty array: it takes no time to encode, and no statement to write."""
         touched = self._touched
-        agents, tombs, notes = touched.registrations, touched.tombstones, touched.notes
-        aliases = sorted(touched.aliases)
-        versions = touched.versions
-        return [
-            [key_of(agent_id) for agent_id in agents],
-            [agent_id.encode() for agent_id in agents],
-            [each.revision if each is not None else 0 for each in agents.values()],
-            [encode(StoredRegistration.of(each)) if each is not None else None for each in agents.values()],
-            [key_of(alias) for alias in aliases],
-            [alias.encode() for alias in aliases],
-            [self._find_alias(alias) for alias in aliases],
-            [key_of(agent_id) for agent_id in tombs],
-            [agent_id.encode() for agent_id in tombs],
-            [each.forget_at if each is not None else 0.0 for each in tombs.values()],
-            [_encode_json(each) if each is not None else None for each in tombs.values()],
-            [key_of(name) for name in notes],
-            [name.encode() for name in notes],
-            [*notes.values()],
-            [key_of(key) for key in touched.answers],
-            [each.forget_at for each in touched.answers.values()],
-            [encode(each) for each in touched.answers.values()],
+        agents = [(agent_id, *found) for agent_id, found in touched.registrations.items() if found[1] is not None]
+        removed = [agent_id for agent_id, (_, found) in touched.registrations.items() if found is None]
+        holders = {alias: self._find_alias(alias) for alias in sorted(touched.aliases)}
+        aliases = [(alias, holder) for alias, holder in holders.items() if holder is not None]
+        tombs = [tomb for tomb in touched.tombstones.values() if tomb is not None]
+        notes = [(name, value) for name, value in touched.notes.items() if value is not None]
+        answers, versions = touched.answers, touched.versions
+        arrays = [
+            [key_of(agent_id) for agent_id, _, _ in agents],
+            [agent_id.encode() for agent_id, _, _ in agents],
+            [revision for _, revision, _ in agents],
+            [encode(stored) for _, _, stored in agents],
+            [key_of(agent_id) for agent_id in removed],
+            [key_of(alias) for alias, _ in aliases],
+            [alias.encode() for alias, _ in aliases],
+            [holder.encode() for _, holder in aliases],
+            [key_of(alias) for alias, holder in holders.items() if holder is None],
+            [key_of(tomb.id) for tomb in tombs],
+            [tomb.id.encode() for tomb in tombs],
+            [tomb.forget_at for tomb in tombs],
+            [_encode_json(tomb) for tomb in tombs],
+            [key_of(agent_id) for agent_id, tomb in touched.tombstones.items() if tomb is None],
+            [key_of(name) for name, _ in notes],
+            [name.encode() for name, _ in notes],
+            [value for _, value in notes],
+            [key_of(name) for name, value in touched.notes.items() if value is None],
+            [key_of(key) for key in answers],
+            [each.forget_at for each in answers.values()],
+            [encode(each) for each in answers.values()],
             [key_of(agent_id) for agent_id in touched.removed],
             [key_of(agent_id) for agent_id, _ in versions],
             [agent_id.encode() for agent_id, _ in versions],
@@ -326,23 +425,27 @@ class GroupTransaction(WriteTransaction):
             limits.HISTORY_VERSIONS,
             [encode(entry) for write in self.writes for entry in write.audit],
         ]
+        return [each or None for each in arrays]
 
-    def _find_alias(self, alias: str) -> bytes | None:
+    def _find_alias(self, alias: str) -> str | None:
         for (agent_id,) in self._run("SELECT id FROM aliases WHERE alias = ?", (alias,)).fetchall():
-            return str(agent_id).encode()
+            return str(agent_id)
         return None
 
     # --- Apply -----------------------------------------------------------------------------------
 
-    def apply(self, group: LoggedGroup, base: int) -> None:
-        """Write a group of the log, which was decided elsewhere or with other revisions."""
+    def apply(self, group: LoggedGroup, base: int, decided: DecidedGroup | None = None) -> None:
+        """Write a group of the log, which was decided elsewhere or with other revisions. `decided`: the one that this node has
+        decided, if it is among those that are applied."""
         move = group.move(base)
-        for write in group.writes:
+        known = decided.changes if decided is not None and decided.source == group.source else {}
+        for place, write in enumerate(group.writes):
             if write.prune is not None:
                 super().prune(**msgspec.structs.asdict(write.prune))
                 continue
             if write.event is not None:
-                self._apply_change(write, move)
+                change = move.change(known[place]) if place in known else _read_change(write, move)
+                self._apply_change(write, change)
             if write.notes:
                 self._put_notes(write.notes)
                 self.noted.update(write.notes)
@@ -351,32 +454,15 @@ class GroupTransaction(WriteTransaction):
                 super()._keep_answer(idempotency, result)
             self.audit.waiting += write.audit
 
-    def _apply_change(self, write: LoggedWrite, move: Move) -> None:
-        event = read_event(write, move)
-        registration = None if write.registration is None else write.registration.read(event.revision)
-        entry = None if registration is None else entry_of(registration)
-        event = from_logged_event(event, registration)
-        committed = CommittedChange(event=event, registration=registration, entry=entry)
+    def _apply_change(self, write: LoggedWrite, change: CommittedChange) -> None:
+        self._start_command()
+        self._registration = write.registration
         tombstone = None if write.tombstone is None else _tombstone_decoder.decode(write.tombstone)
-        self._store_change(committed, tombstone, self._held((event.id,)))
+        self._store_change(change, tombstone, self._held((change.event.id,)))
 
 
-def _describe(
-    committed: CommittedChange | None,
-    tombstone: Tombstone | None,
-    notes: Mapping[str, bytes | None],
-    audit: tuple[AuditEntry, ...],
-    answer: StoredAnswer | None,
-) -> LoggedWrite:
-    if committed is None:
-        return LoggedWrite(notes=dict(notes), audit=audit, answer=answer)
-    event = committed.event
-    return LoggedWrite(
-        event=_encode_json(msgspec.structs.replace(event, record=None)),
-        record=to_logged_event(event).record,
-        registration=None if committed.registration is None else StoredRegistration.of(committed.registration),
-        tombstone=None if tombstone is None else _encode_json(tombstone),
-        notes=dict(notes),
-        audit=audit,
-        answer=answer,
-    )
+def _read_change(write: LoggedWrite, move: Move) -> CommittedChange:
+    event = read_event(write, move)
+    registration = None if write.registration is None else write.registration.read(event.revision)
+    entry = None if registration is None else entry_of(registration)
+    return CommittedChange(event=from_logged_event(event, registration), registration=registration, entry=entry)

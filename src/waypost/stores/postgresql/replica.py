@@ -22,6 +22,7 @@ from waypost.registry.ports import CommittedChange
 from waypost.settings import REPLICA_FOLDER
 from waypost.stores.postgresql.database import LogConnection
 from waypost.stores.postgresql.group import (
+    DecidedGroup,
     GroupTransaction,
     decode_answer,
     decode_audit_entry,
@@ -53,6 +54,12 @@ def show_nothing(table: str, count: int) -> None:
 _LOG_FROM = """SELECT position, first_revision, CASE WHEN position > $1 THEN payload ELSE '' END, checksum,
     extract(epoch FROM clock_timestamp() - committed_at)::double precision FROM waypost.log
     WHERE position >= $1 ORDER BY position LIMIT $2"""
+
+
+# Those of agents that were registered again are gone, even before they are pruned.
+_TOMBSTONES = (
+    "SELECT data FROM waypost.tombstones t WHERE NOT EXISTS (SELECT FROM waypost.agents a WHERE a.key = t.key)"
+)
 
 
 class LogRow(msgspec.Struct, frozen=True, gc=False):
@@ -146,12 +153,14 @@ class Replica:
     def roll_back(self) -> None:
         self.tables.roll_back()
 
-    def apply(self, found: Sequence[LogRow]) -> tuple[list[CommittedChange], dict[str, bytes | None]]:
-        """Apply rows of the log, in one transaction."""
+    def apply(
+        self, found: Sequence[LogRow], decided: DecidedGroup | None = None
+    ) -> tuple[list[CommittedChange], dict[str, bytes | None]]:
+        """Apply rows of the log, in one transaction. `decided`: a group of this node that is among them."""
         self.tables.begin()
         try:
             for row in found:
-                self.tables.apply(decode_group(row.payload), row.first_revision - 1)
+                self.tables.apply(decode_group(row.payload), row.first_revision - 1, decided)
             return self.commit(found[-1].position, found[-1].checksum)
         except BaseException:
             self.roll_back()
@@ -193,22 +202,26 @@ class Replica:
         self.position, self.checksum = head["position"], head["checksum"]
 
     async def _load_agents(self, connection: asyncpg.Connection, progress: Progress) -> None:
-        number = 0
-        async for row in connection.cursor("SELECT revision, data FROM waypost.agents", prefetch=_LOAD_ROWS):
-            number += 1
-            registration = decode_registration(row["data"]).read(row["revision"])
-            entry = rows.entry_row(msgspec.structs.replace(entry_of(registration), number=number), registration)
-            data, documents = rows.registration_row(registration)
-            self._insert("entries", 4, [(registration.id, number, entry, zlib.crc32(entry))])
-            self._insert("registrations", 4, [(number, data, zlib.crc32(data), documents)])
-            if number % _LOAD_ROWS == 0:
-                progress("agents", number)
-        progress("agents", number)
+        """In pages: with a million agents, each statement and each copy counts."""
+        cursor = await connection.cursor("SELECT revision, data FROM waypost.agents")
+        count = 0
+        while page := await cursor.fetch(_LOAD_ROWS):
+            entries, registrations = [], []
+            for number, (revision, encoded) in enumerate(page, count + 1):
+                stored = decode_registration(encoded)
+                registration = stored.read_bare(revision)
+                entry = rows.entry_row(msgspec.structs.replace(entry_of(registration), number=number), registration)
+                entries.append((registration.id, number, entry, zlib.crc32(entry)))
+                registrations.append((number, stored.data, zlib.crc32(stored.data), stored.documents))
+            self._insert("entries", 4, entries)
+            self._insert("registrations", 4, registrations)
+            count += len(page)
+            progress("agents", count)
 
     async def _load_small_tables(self, connection: asyncpg.Connection, progress: Progress) -> None:
         async for row in connection.cursor("SELECT alias, id FROM waypost.aliases", prefetch=_LOAD_ROWS):
             self._insert("aliases", 2, [(row["alias"].decode(), row["id"].decode())])
-        async for row in connection.cursor("SELECT data FROM waypost.tombstones", prefetch=_LOAD_ROWS):
+        async for row in connection.cursor(_TOMBSTONES, prefetch=_LOAD_ROWS):
             self._insert("tombstones", 4, [rows.tombstone_row(decode_tombstone(row["data"]))])
         async for row in connection.cursor("SELECT name, value FROM waypost.notes", prefetch=_LOAD_ROWS):
             self._insert("notes", 3, [rows.note_row(row["name"].decode(), row["value"])])

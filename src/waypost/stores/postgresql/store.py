@@ -1,6 +1,6 @@
 """The store of a node: PostgreSQL orders and stores the writes of all nodes, a local replica answers reads.
 
-    execute   decide on the replica → put_group in PostgreSQL → commit the replica → listeners → answer
+    execute   decide on the replica → store_group in PostgreSQL → commit the replica → listeners → answer
     follow    the log of PostgreSQL, by polling; a notification only makes it poll at once
 
 One task does both, so that the replica has one writer. Another one compares the head of the log with the replica for reads
@@ -10,14 +10,15 @@ that must see what other nodes have acknowledged. While the database is away, re
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import signal
 import sqlite3
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -47,7 +48,7 @@ from waypost.stores.postgresql.database import (
     start_error,
     write_error,
 )
-from waypost.stores.postgresql.group import GroupTransaction, Move
+from waypost.stores.postgresql.group import DecidedGroup, GroupTransaction, Move
 from waypost.stores.postgresql.leases import RENEW_SECONDS, Leases
 from waypost.stores.postgresql.replica import HistoryChanged, LogRow, Replica, fetch_log
 from waypost.stores.postgresql.schema import CHANNEL, LOCK, migrate
@@ -82,6 +83,7 @@ _FACTS = """SELECT current_setting('server_version') AS version, current_setting
     coalesce((SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()), false) AS tls,
     (SELECT count(*) FROM waypost.nodes WHERE seen_at > clock_timestamp() - interval '15 seconds') AS nodes,
     extract(epoch FROM clock_timestamp())::double precision AS time"""
+_STORE_GROUP = f"SELECT * FROM waypost.store_group({', '.join(f'${place}' for place in range(1, 41))})"  # noqa: S608
 _TIME = "SELECT extract(epoch FROM clock_timestamp())::double precision"
 _ALIVE = """WITH dead AS (
         DELETE FROM waypost.nodes WHERE node <> $1 AND (seen_at < clock_timestamp() - interval '1 day' OR
@@ -106,6 +108,16 @@ class _Request(msgspec.Struct, eq=False):
 
 
 _Reply = tuple[_Request, Any, BaseException | None]
+
+
+class _Settled(msgspec.Struct, frozen=True):
+    """A group of this node that is in the database and in the replica, and of which nobody was told yet."""
+
+    changes: list[CommittedChange]
+    replies: Sequence[_Reply]
+    move: Move
+    position: int
+    revision: int
 
 
 def _nothing(_: str) -> None:
@@ -158,7 +170,9 @@ class PostgresqlStore(SqliteReadStore):
         self._advanced = asyncio.Event()  # replaced whenever the replica moves
         self._tasks: list[asyncio.Task[None]] = []
         self._number = 0  # of the last group of this node
+        self._told_position = 0  # of the last row that listeners were told of
         self._revision = 0
+        self._untold: _Settled | None = None
         self._is_open = self._is_closing = False
         self._is_away = self._is_forked = False
         self._confirmed_at = time.monotonic()
@@ -184,6 +198,7 @@ class PostgresqlStore(SqliteReadStore):
             raise
         await asyncio.to_thread(self._open_readers, self._replica.path)
         self._revision = self._replica.tables.revision
+        self._told_position = self._replica.position
         self._confirmed_at = time.monotonic()
         self._is_open = True
         self._tasks = [
@@ -227,6 +242,7 @@ class PostgresqlStore(SqliteReadStore):
         self._is_closing = True
         self._wake.set()
         await asyncio.gather(self._tasks[0], return_exceptions=True)
+        self._tell()
         self._is_open = False
         for task in self._tasks[1:]:
             task.cancel()
@@ -379,7 +395,7 @@ class PostgresqlStore(SqliteReadStore):
         return replies
 
     async def _put(self, group: Sequence[_Request], started_at: float) -> asyncpg.Record:
-        """Call `put_group`. A lost answer is asked for again under the same number, never guessed."""
+        """Call `store_group`. A lost answer is asked for again under the same number, never guessed."""
         arguments = self._arguments(group)
         while True:
             left = self._write_seconds - (time.monotonic() - started_at)
@@ -392,9 +408,15 @@ class PostgresqlStore(SqliteReadStore):
                     raise
                 await asyncio.sleep(RECONNECT_SECONDS)
 
+    @property
+    def _source(self) -> bytes:
+        """Names the last group of this node."""
+        return self.node.bytes + self._number.to_bytes(8)
+
     def _arguments(self, group: Sequence[_Request]) -> list[Any]:
         tables, replica = self._replica.tables, self._replica
         chore, epoch = group[0].fence or (None, None)
+        payload = tables.payload(self._source)
         return [
             self.node,
             self._number,
@@ -404,16 +426,16 @@ class PostgresqlStore(SqliteReadStore):
             tables.reads(),
             tables.names(),
             len(tables.changes),
-            tables.payload(self.node.bytes + self._number.to_bytes(8)),
+            payload,
+            None if payload is None else hashlib.sha256(payload).digest(),
             chore,
             epoch,
             *tables.arrays(),
         ]
 
     async def _call(self, connection: LogConnection, arguments: list[Any]) -> asyncpg.Record:
-        places = ", ".join(f"${place}" for place in range(1, len(arguments) + 1))
         self._failpoint("before_commit")
-        row = await connection.fetchrow(f"SELECT * FROM waypost.put_group({places})", *arguments)  # noqa: S608 - only $1 …
+        row = await connection.fetchrow(_STORE_GROUP, *arguments)
         self._failpoint("after_commit")
         return row
 
@@ -425,13 +447,17 @@ class PostgresqlStore(SqliteReadStore):
             self.stats.writes += len(replies)
             move = Move(tables.base, row["base"] - tables.base)
             if position == replica.position + 1:  # nobody wrote in between: what was decided is what was stored
-                self._deliver(*replica.commit(position, row["checksum_"]))
-            else:
-                replica.roll_back()
-                await self._advance()
+                changes, noted = replica.commit(position, row["checksum_"])
+                self._note(noted)
+                self._tell_later(_Settled(changes, replies, move, position, tables.revision))
+                return True
+            decided = tables.decided(self._source)
+            replica.roll_back()
+            await self._advance(decided=decided)
         elif status == "unchanged":
             tables.connection.execute("COMMIT")
             tables.settle()
+            self._tell()
             move = Move(0, 0)
         else:
             replica.roll_back()
@@ -442,25 +468,57 @@ class PostgresqlStore(SqliteReadStore):
             for request, _, _ in replies:  # fenced: another node does this chore now
                 _answer(request.future, 0, None)
             return True
+        self._reply(replies, move)
+        return True
+
+    def _reply(self, replies: Sequence[_Reply], move: Move) -> None:
         self._failpoint("before_reply")
         for request, result, error in replies:
             _answer(request.future, move.result(result) if isinstance(result, CommandResult) else result, error)
-        return True
+
+    def _tell_later(self, settled: _Settled) -> None:
+        """Let the next group be decided and sent first, so that the database works meanwhile. Its decision depends on the replica
+        and on notes, which are told at once."""
+        self._untold = settled
+        asyncio.get_running_loop().call_soon(self._tell)
+
+    def _tell(self) -> None:
+        """Tell the listeners of the last group of this node, then answer its callers."""
+        settled, self._untold = self._untold, None
+        if settled is not None:
+            self._publish(settled.changes, settled.position, settled.revision)
+            self._reply(settled.replies, settled.move)
 
     def _deliver(self, changes: list[CommittedChange], noted: dict[str, bytes | None]) -> None:
-        """Tell the listeners of a commit, before its callers are answered. A listener that fails costs nobody the answer."""
-        self.end_snapshot()
-        self._revision = self._replica.tables.revision
-        try:
-            if noted and self._noted is not None:
+        """Tell the listeners of rows of the log that were applied."""
+        self._tell()  # what was committed before
+        self._note(noted)
+        self._publish(changes, self._replica.position, self._replica.tables.revision)
+
+    def _note(self, noted: dict[str, bytes | None]) -> None:
+        if noted and self._noted is not None:
+            with self._report_failure():
                 self._noted(noted)
+
+    def _publish(self, changes: list[CommittedChange], position: int, revision: int) -> None:
+        """Tell the listener of changes, before their callers are answered."""
+        self.end_snapshot()
+        self._revision = revision
+        with self._report_failure():
             if changes:
                 self._listener(changes)
+        self._told_position = position
+        advanced, self._advanced = self._advanced, asyncio.Event()
+        advanced.set()
+
+    @contextmanager
+    def _report_failure(self) -> Iterator[None]:
+        """A listener that fails costs nobody the answer."""
+        try:
+            yield
         except Exception as error:  # noqa: BLE001
             context = {"message": "A listener of the store failed.", "exception": error}
             asyncio.get_running_loop().call_exception_handler(context)
-        advanced, self._advanced = self._advanced, asyncio.Event()
-        advanced.set()
 
     # --- Following the log -----------------------------------------------------------------------
 
@@ -470,11 +528,11 @@ class PostgresqlStore(SqliteReadStore):
                 await self._return_to(connection)
             await self._advance(connection)
 
-    async def _advance(self, connection: LogConnection | None = None) -> None:
-        """Apply the log up to its head."""
+    async def _advance(self, connection: LogConnection | None = None, decided: DecidedGroup | None = None) -> None:
+        """Apply the log up to its head. `decided`: the group of this node that was just stored."""
         if connection is None:
             async with self._log.use() as acquired:
-                await self._advance(acquired)
+                await self._advance(acquired, decided)
             return
         if self._is_forked:
             return
@@ -482,7 +540,7 @@ class PostgresqlStore(SqliteReadStore):
             asked_at = time.monotonic()
             found = await self._fetch_log(connection)
             if found:
-                self._deliver(*self._replica.apply(found))
+                self._deliver(*self._replica.apply(found, decided))
                 self.stats.rows += len(found)
                 self.stats.feed_lag_seconds = found[-1].age_seconds
             if len(found) < _FEED_ROWS:  # there were no more
@@ -578,7 +636,7 @@ class PostgresqlStore(SqliteReadStore):
 
     @property
     def position(self) -> int:
-        return self._replica.position
+        return self._told_position
 
     async def confirm_reads(self, position: int = 0) -> float | None:
         """Wait until the replica has every change that any node acknowledged before this call. If the database is away or
@@ -588,7 +646,7 @@ class PostgresqlStore(SqliteReadStore):
     async def estimate_staleness(self, position: int = 0) -> float | None:
         """The same without asking the database, unless the replica has not reached the position: None while it follows the
         log in time."""
-        if position > self._replica.position:
+        if position > self._told_position:
             return await self.confirm_reads()
         age = self.stale_seconds
         return None if age < _BOUND_SECONDS and not self._is_away and not self._is_forked else age
@@ -636,14 +694,14 @@ class PostgresqlStore(SqliteReadStore):
     async def _compare_with_head(self) -> None:
         """On a connection of its own: every read waits for this."""
         async with self._probe.use() as probe:
-            is_behind = await probe.has_row(_LOG_AFTER, self._replica.position)
+            is_behind = await probe.has_row(_LOG_AFTER, self._told_position)
             head = (await probe.fetch(_HEAD))[0][0] if is_behind else None
         if head is not None:
             await self._reach(head)
 
     async def _reach(self, head: int) -> None:
         async with asyncio.timeout(self._statement_seconds):
-            while self._replica.position < head:
+            while self._told_position < head:
                 advanced = self._advanced
                 self._wake.set()
                 await advanced.wait()

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -197,6 +198,18 @@ _QUICK_CHECKED_TABLES = ("entries", "aliases", "tombstones", "answers", "secrets
 MIGRATIONS: tuple[MigrationStep, ...] = (_FIRST, _SECOND)
 
 
+@contextmanager
+def readable_messages() -> Iterator[None]:
+    """Python raises UnicodeDecodeError instead of the error of SQLite, if its message quotes a damaged schema."""
+    try:
+        yield
+    except UnicodeDecodeError:
+        error = sqlite3.DatabaseError("malformed database schema")
+        error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        raise error from None
+
+
+@readable_messages()
 def open_writer(path: Path, *, max_pages: int | None = None) -> sqlite3.Connection:
     """Open the writing connection, used by one thread at a time."""
     connection = sqlite3.connect(
@@ -238,6 +251,7 @@ def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
         )
 
 
+@readable_messages()
 def open_reader(path: Path, *, mapped: bool = False) -> sqlite3.Connection:
     """A read-only connection. Each statement sees the newest commit. `mapped`: for single rows at random."""
     connection = sqlite3.connect(

@@ -140,6 +140,9 @@ class GroupCommitWriter:
         self._submitted += len(works)
         if self._idle.is_set() and works:
             self._idle.clear()
+            self._decided_at = (
+                time.monotonic()
+            )  # the loop was not busy with other work while there was nothing to decide
             self._loop.call_soon(self._decide_some)
         return futures
 

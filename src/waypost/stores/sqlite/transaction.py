@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from waypost import limits
-from waypost.model.events import RecordVersion, replaced_version
+from waypost.model.events import Event, RecordVersion, replaced_version
 from waypost.model.registration import Registration
 from waypost.registry.ports import (
     Command,
@@ -230,7 +230,7 @@ class WriteTransaction:
                 self._keep_version(replaced_version(before, after, event.type), event.id)
         self._bury(event.id, tombstone, held)
         self._failpoint("after_row")
-        self._append(committed)
+        self._append(event)
         self._failpoint("after_event")
         self.revision = event.revision
         self._number = max(self._number, number or 0)
@@ -292,11 +292,14 @@ class WriteTransaction:
                 self._run("INSERT OR IGNORE INTO aliases VALUES (?, ?)", (alias, agent_id))
 
     def _put_registration(self, number: int, registration: Registration) -> None:
-        data, documents = rows.registration_row(registration)
+        data, documents = self._registration_row(registration)
         self.written_bytes += len(data) + len(documents)
         self._run(
             "INSERT OR REPLACE INTO registrations VALUES (?, ?, ?, ?)", (number, data, zlib.crc32(data), documents)
         )
+
+    def _registration_row(self, registration: Registration) -> tuple[bytes, bytes]:
+        return rows.registration_row(registration)
 
     def _remove(self, before: Registration | None, number: int | None) -> None:
         if before is None or number is None:
@@ -329,10 +332,13 @@ class WriteTransaction:
         elif agent_id in held.tombstones:
             self._run("DELETE FROM tombstones WHERE id = ?", (agent_id,))
 
-    def _append(self, committed: CommittedChange) -> None:
-        row = rows.event_row(committed.event)
+    def _append(self, event: Event) -> None:
+        row = self._event_row(event)
         self.written_bytes += 2 * len(row[2]) + len(row[4] or b"")
         self._run("INSERT INTO events VALUES (?, ?, ?, ?, ?)", row)
+
+    def _event_row(self, event: Event) -> tuple[int, float, bytes, int, bytes | None]:
+        return rows.event_row(event)
 
     # --- Idempotency keys, secrets, housekeeping -------------------------------------------------
 
