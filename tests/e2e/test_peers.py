@@ -84,7 +84,8 @@ def test_two_registries_from_the_command_line(tmp_path: Path, capsys: pytest.Cap
         assert (peer["pull"], peer["ask"], peer["reexport"], peer["namespaces"]) == (True, False, False, [])
         assert main(["peers", "pause", "there", *at]) == 0
         assert main(["peers", "show", "there", *at]) == 0
-        assert "paused" in capsys.readouterr().out
+        shown = dict(line.split("\t") for line in capsys.readouterr().out.splitlines())
+        assert (shown["state"], shown["pull"], shown["ask"], "namespaces" in shown) == ("paused", "yes", "no", False)
         assert main(["peers", "resume", "there", *at]) == 0
         assert main(["peers", "sync", "there", *at]) == 0
         assert main(["peers", "remove", "there", *at]) == 0

@@ -1,6 +1,7 @@
 """Parsers of strangers' bytes, fuzzed: the kept inputs, then new ones from coverage-guided mutation.
 
-A normal run tries the same new inputs each time. `--long` looks for others, longer; `scripts/fuzz` does so for hours.
+A normal run tries the same few new inputs each time; CI goes on from them for CI_SECONDS. `--long` looks for others, longer;
+`scripts/fuzz` does so for hours.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import pytest
 
 from fuzz.inventory import CORPUS, ROOT, TARGETS
 
-LONG_SECONDS = 45
+CI_SECONDS, LONG_SECONDS = 30, 45
 EVERY_TARGET = pytest.mark.parametrize("name", TARGETS)
 
 
@@ -35,6 +36,8 @@ def test_fuzzing_finds_nothing(name: str, is_long: bool, tmp_path: Path) -> None
     options = ["-max_len=4096", "-timeout=60"]
     if is_long:
         options += [f"-max_total_time={LONG_SECONDS}"]
+    elif os.environ.get("CI") == "true":
+        options += ["-seed=1", f"-max_total_time={CI_SECONDS}"]
     else:
         options += ["-seed=1", "-runs=2000", "-max_total_time=5"]
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])

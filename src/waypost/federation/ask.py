@@ -24,6 +24,7 @@ from waypost.model.query import Query
 from waypost.model.registration import Registration
 from waypost.registry.registry import Registry
 from waypost.responses.federation import FeedEntry
+from waypost.time_slice import TimeSlice
 
 _TIMED_OUT = "It did not answer in time."
 
@@ -158,8 +159,10 @@ class Asker:
         """What may be shown: one record for each agent, that of its origin first. A record that cannot be read, that policy
         refuses, or that the caller sees here, is left out."""
         chosen: dict[str, Registration] = {}
+        time_slice = TimeSlice(limits.PEER_SLICE_SECONDS)
         for peer, entries in found:
             for entry in entries:
+                await time_slice.step()
                 origin = entry.origin
                 if origin is None or own.url in (origin.service, *origin.via) or self._is_known(entry.id, principal):
                     continue

@@ -7,6 +7,7 @@ complete. The digest is the sum, modulo 2^256, of SHA-256(id NUL etag): it follo
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import secrets
@@ -21,11 +22,12 @@ from waypost.model.federation import Federation, peer_of
 from waypost.model.json import to_single_line
 from waypost.model.principal import ANONYMOUS, PUBLIC
 from waypost.model.record import STATUSES
-from waypost.model.registration import Registration
+from waypost.model.registration import CatalogEntry, Registration
 from waypost.model.times import rfc3339_or_none, to_rfc3339_millis
 from waypost.registry.ports import CommittedChange
 from waypost.registry.registry import Registry
 from waypost.responses.federation import FeedBookmark, FeedDocument, FeedEntry, FeedOrigin, KeyChange
+from waypost.time_slice import TimeSlice
 from waypost.trust.document_signatures import canonicalize
 from waypost.trust.keys.private_key import PrivateKey
 
@@ -146,16 +148,28 @@ class Feed:
         self._may_reexport = may_reexport
         self._name: ServiceName | None = None
         self._public: SetDigest | None = None  # made for the first reader
+        self._public_revision = 0  # of the last change of it
+        self._changed: set[str] = set()  # ids that changed while it is made
+        self._loading = asyncio.Lock()
+        self._forgotten = 0  # how often it was forgotten
         registry.subscribe(self._follow)
 
     async def page(self, cursor: str | None, *, limit: int, wait_seconds: float) -> bytes:
         """One page. At the end of the feed, wait for the next change. Raises InvalidCursor, CursorTooOld."""
         name = await self.service_name()
+        await self._load_public()
         position = await self._parse_cursor(cursor)
-        if position.page is None:
-            await self._registry.changes.wait_beyond(position.revision, wait_seconds)
+        may_wait = position.page is None
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait_seconds
         lines, position, is_cut = await self._read(position, limit, name)
-        lines.append(to_single_line(self._bookmark(name, position, is_cut=is_cut)))
+        # A change that is not shown ends no wait: it would tell of hidden agents.
+        while may_wait and not lines and (left := deadline - loop.time()) > 0:
+            if not await self._registry.changes.wait_beyond(position.revision, left):
+                break
+            lines, position, is_cut = await self._read(position, limit, name)
+        public = await self._load_public()
+        lines.append(to_single_line(self._bookmark(name, position, public, is_cut=is_cut)))
         return b"\n".join(lines) + b"\n"
 
     async def service_name(self) -> ServiceName:
@@ -179,7 +193,9 @@ class Feed:
         by_id = {registration.id: registration for registration in found}
         budget = _Budget()
         lines: list[bytes] = []
+        time_slice = TimeSlice(limits.PEER_SLICE_SECONDS)
         for place, entry in enumerate(page.entries):
+            await time_slice.step()
             registration = by_id.get(entry.id)
             if registration is None or not self._is_shown(registration):
                 continue
@@ -194,25 +210,40 @@ class Feed:
         self, position: _Position, limit: int, name: ServiceName
     ) -> tuple[list[bytes], _Position, bool]:
         """Of several changes of an agent in a page, only the last is sent."""
-        events = (await self._registry.changes.read(position.revision))[:limit]
-        last = {event.id: event.revision for event in events}
-        shown = [
-            (event, kind)
-            for event in events
-            if last[event.id] == event.revision and (kind := event_type_for(event, _EVERYBODY)) is not None
-        ]
+        time_slice = TimeSlice(limits.PEER_SLICE_SECONDS)
+        shown, revision, is_cut = await self._read_shown(position.revision, limit, time_slice)
+        last = {event.id: event.revision for event, _ in shown}
+        shown = [(event, kind) for event, kind in shown if last[event.id] == event.revision]
         registrations = await self._present(shown)
-        revision, budget = position.revision, _Budget()
+        before, budget = position.revision, _Budget()
         lines: list[bytes] = []
-        for event in events:
-            kind = event_type_for(event, _EVERYBODY) if last[event.id] == event.revision else None
-            line = None if kind is None else self._change(event, kind, registrations.get(event.id), name)
+        for event, kind in shown:
+            await time_slice.step()
+            line = self._change(event, kind, registrations.get(event.id), name)
             if line is not None:
                 if not budget.take(len(line)):
-                    return lines, _Position(revision, None, b""), True
+                    return lines, _Position(before, None, b""), True
                 lines.append(line)
-            revision = event.revision
-        return lines, _Position(revision, None, b""), revision < self._registry.changes.revision
+            before = event.revision
+        return lines, _Position(revision, None, b""), is_cut
+
+    async def _read_shown(
+        self, revision: int, limit: int, time_slice: TimeSlice
+    ) -> tuple[list[tuple[Event, EventType]], int, bool]:
+        """Changes that everybody may see, the revision up to which there are no others, and whether there are more. Hidden
+        changes do not count: a page that they fill, or end, would tell how many there are."""
+        shown: list[tuple[Event, EventType]] = []
+        end = self._registry.changes.revision
+        while revision < end:
+            for event in await self._registry.changes.read(revision):
+                await time_slice.step()
+                kind = event_type_for(event, _EVERYBODY)
+                if kind is not None:
+                    if len(shown) == limit:
+                        return shown, revision, True
+                    shown.append((event, kind))
+                revision = event.revision
+        return shown, revision, False
 
     async def _present(self, shown: Sequence[tuple[Event, EventType]]) -> dict[str, Registration]:
         """Renewals need no documents."""
@@ -270,20 +301,49 @@ class Feed:
 
     def _follow(self, change: CommittedChange) -> None:
         if self._public is None:
+            if self._loading.locked():
+                self._changed.add(change.event.id)
             return
         registration = change.registration
+        agent_id = change.event.id
+        before = self._public.get(agent_id)
         if registration is None or not self._is_shown(registration):
-            self._public.remove(change.event.id)
+            self._public.remove(agent_id)
         else:
-            self._public.put(registration.id, registration.etag)
+            self._public.put(agent_id, registration.etag)
+        if self._public.get(agent_id) != before:
+            self._public_revision = change.event.revision
 
-    def _get_public(self) -> SetDigest:
-        if self._public is None:
-            self._public = SetDigest()
-            for entry in self._registry.entries:
-                if entry.visibility == PUBLIC and self._passes_on(entry.owner):
-                    self._public.put(entry.id, entry.etag)
-        return self._public
+    def forget_digest(self) -> None:
+        """Which peers' agents are passed on has changed."""
+        self._public = None
+        self._forgotten += 1
+
+    async def _load_public(self) -> SetDigest:
+        async with self._loading:
+            while self._public is None:
+                forgotten = self._forgotten
+                public = await self._make_public()
+                if forgotten == self._forgotten:
+                    self._public = public
+            return self._public
+
+    async def _make_public(self) -> SetDigest:
+        self._changed.clear()
+        public, entries, time_slice = SetDigest(), self._registry.entries, TimeSlice(limits.PEER_SLICE_SECONDS)
+        for agent_id in entries.ids():
+            self._put_public(public, agent_id, entries.find(agent_id))
+            await time_slice.step()
+        for agent_id in self._changed:
+            self._put_public(public, agent_id, entries.find(agent_id))
+        self._public_revision = self._registry.changes.revision
+        return public
+
+    def _put_public(self, public: SetDigest, agent_id: str, entry: CatalogEntry | None) -> None:
+        if entry is not None and entry.visibility == PUBLIC and self._passes_on(entry.owner):
+            public.put(agent_id, entry.etag)
+        else:
+            public.remove(agent_id)
 
     # --- Cursors and bookmarks -------------------------------------------------------------------
 
@@ -308,10 +368,9 @@ class Feed:
             )
         return position
 
-    def _bookmark(self, name: ServiceName, position: _Position, *, is_cut: bool) -> bytes:
+    def _bookmark(self, name: ServiceName, position: _Position, public: SetDigest, *, is_cut: bool) -> bytes:
         sealed = msgspec.structs.replace(position, nonce=secrets.token_bytes(8))
-        is_complete = not is_cut and position.revision == self._registry.changes.revision
-        public = self._get_public()
+        is_complete = not is_cut and position.revision >= self._public_revision
         key = self._get_key()
         bookmark = FeedBookmark(
             type="bookmark",

@@ -34,6 +34,7 @@ from waypost.registry.mirror_rules import MirroredRecord, peer_principal
 from waypost.registry.ports import Command, CommandResult, Decision, StoreState
 from waypost.registry.registry import Registry
 from waypost.responses.federation import FeedBookmark, FeedEntry, PeerView
+from waypost.time_slice import TimeSlice
 from waypost.trust.keys.public_key import parse_base64_der
 
 log = logging.getLogger("waypost.peers")
@@ -89,7 +90,27 @@ _Copy = MirroredRecord | ParkedRecord | WaypostError | None  # None: nothing to 
 
 class _ReadPage(NamedTuple):
     page: PeerPage
-    copies: Sequence[_Copy]  # of its entries
+    copies: Sequence[_Copy] | None  # of its entries, if they were decoded ahead
+
+
+def _parts_of(page: PeerPage, cursor: str | None) -> Iterator[PeerPage]:
+    """A list that has no pages of its own, in parts that are stored one after the other. The cursor moves with the last: until
+    then, all of it is read again after a crash, and changes nothing that is stored."""
+    size, count = limits.PEER_BATCH, len(page.entries)
+    if page.bookmark is not None or count <= size:
+        yield page
+        return
+    for start in range(0, count, size):
+        is_first, is_last = start == 0, start + size >= count
+        yield msgspec.structs.replace(
+            page,
+            entries=page.entries[start : start + size],
+            starts_over=page.starts_over and is_first,
+            bad=page.bad if is_first else 0,
+            cursor=page.cursor if is_last else cursor,
+            is_last=page.is_last and is_last,
+            ends_snapshot=page.ends_snapshot and is_last,
+        )
 
 
 def _is_without_documents(entry: FeedEntry) -> bool:
@@ -203,6 +224,7 @@ class Puller:
         self._missing: set[str] = set()  # ids that the last complete snapshot lacked
         self._mismatches = 0
         self._rereads = 0  # of everything, because digests did not match, since the last one that did
+        self._lost_cursors = 0  # that the peer did not know, one after the other
         self._progress = _Progress()
         self._have_holders_gone = False  # agents of others are gone: their names may be free
         self._released: dict[str, float] = {}  # ids that may be free for agents of this peer, with the time
@@ -301,6 +323,9 @@ class Puller:
                 continue
             except WaypostError as error:  # of this service, such as a full disk
                 await self._fail(f"Its records cannot be stored: {error.message}")
+            except Exception as error:  # what one peer causes must not end following it, nor go unnoticed
+                log.exception("peer %s", self.name)
+                await self._fail(f"Its records cannot be processed ({type(error).__name__}): the log has the details.")
             else:
                 if not is_more:
                     await self._pause(self._pause_seconds(peer))
@@ -340,10 +365,9 @@ class Puller:
             return
         self._known = SetDigest()
         self._seen, self._missing = None, set()
-        owner = peer_subject(self.name)
-        ids = [entry.id for entry in self._registry.entries if entry.owner == owner]
-        for start in range(0, len(ids), limits.PEER_PAGE):
-            part = ids[start : start + limits.PEER_PAGE]
+        ids = self._registry.entries.ids_owned(peer_subject(self.name))
+        for start in range(0, len(ids), limits.PEER_BATCH):
+            part = ids[start : start + limits.PEER_BATCH]
             for registration in await self._registry.registrations(part, sources=False, cached=False):
                 if registration.federation is not None:
                     self._known.put(registration.id, registration.federation.etag)
@@ -356,22 +380,37 @@ class Puller:
     async def pull_once(self, *, wait_seconds: float) -> bool:
         """Read and store one page. Returns whether more is waiting."""
         await self._load()
-        peer, state = self.peer, self.state
-        read = await self._read(peer, state.cursor, wait_seconds)
+        cursor = self.state.cursor
+        read = await self._read(self.peer, cursor, wait_seconds)
         if read is None:
             self.restart_snapshot()
+            self._lost_cursors += 1
+            if self._lost_cursors > limits.PEER_REREADS:
+                raise PeerProblem("It does not know the cursors that it gives.")
             return True
-        page = read.page
-        self._check_page(state, page)
-        self._progress.check(peer, state.cursor, page)
+        if cursor is not None:
+            self._lost_cursors = 0
+        is_more = False
+        for part in _parts_of(read.page, cursor):
+            is_more = await self._apply(part, read.copies if part is read.page else None)
+            if self.peer.paused:
+                return False
+        self._progress.add(self.peer, read.page)
+        return is_more
+
+    async def _apply(self, page: PeerPage, copies: Sequence[_Copy] | None) -> bool:
+        """Store a page, or a part of a long one. Returns whether more is waiting."""
+        peer, state = self.peer, self.state
         if page.bookmark is not None and peer.key and page.bookmark.key != peer.key:
             peer = msgspec.structs.replace(peer, key=page.bookmark.key)  # its old key introduced it
             await self._peers.change(peer_principal(self.name), peer, "peer-key")
         if page.starts_over:
             self._seen = set()
+        if page.bad and peer.has_feed:
+            self._seen = None  # it lacks agents that only cannot be read
         if not page.is_last and page.cursor != state.cursor:
             self._read_ahead(peer, page.cursor)
-        batch = await self._make_batch(peer, read)
+        batch = await self._make_batch(peer, page, copies or await self._decode_all(peer, page))
         if self._seen is not None:
             self._seen.update(entry.id for entry in page.entries)
         removed: set[str] = set()
@@ -379,7 +418,6 @@ class Puller:
             removed = await self._finish_snapshot(peer, page)
         is_lacking = self._mismatches >= limits.PEER_MISMATCHES  # read once more before anything is removed
         is_doubtful = await self._store(state, page, batch, removed)
-        self._progress.add(peer, page)
         if is_doubtful:
             self.restart_snapshot()
             self._rereads += 1
@@ -390,32 +428,53 @@ class Puller:
         return is_doubtful or not page.is_last
 
     async def _read(self, peer: Peer, cursor: str | None, wait_seconds: float) -> _ReadPage | None:
-        """The page at a cursor, perhaps read ahead while the one before was stored."""
+        """The page at a cursor, perhaps read and decoded ahead while the one before was stored."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None and ahead[0] == cursor:
-            return await ahead[1]
+            read = await ahead[1]
+            if read is not None:
+                self._progress.check(peer, cursor, read.page)
+            return read
         if ahead is not None:
             ahead[1].cancel()
-        return await self._fetch(peer, cursor, wait_seconds)
+        page = await self._fetch(peer, cursor, wait_seconds)
+        if page is None:
+            return None
+        self._progress.check(peer, cursor, page)
+        return _ReadPage(page, None)
 
     def _read_ahead(self, peer: Peer, cursor: str | None) -> None:
         """Read and decode the next page while this one is stored: a commit waits for the disk."""
-        task = asyncio.create_task(self._fetch(peer, cursor, 0), name=f"read ahead of peer {self.name}")
+
+        async def read() -> _ReadPage | None:
+            page = await self._fetch(peer, cursor, 0)
+            return None if page is None else _ReadPage(page, await self._decode_all(peer, page))
+
+        task = asyncio.create_task(read(), name=f"read ahead of peer {self.name}")
         task.add_done_callback(_retrieve)
         self._ahead = (cursor, task)
 
-    async def _fetch(self, peer: Peer, cursor: str | None, wait_seconds: float) -> _ReadPage | None:
-        page = await self._source.read(peer, cursor, wait_seconds=wait_seconds, limit=limits.PEER_PAGE)
+    async def _fetch(self, peer: Peer, cursor: str | None, wait_seconds: float) -> PeerPage | None:
+        """A page that is the peer's. Raises PeerProblem."""
+        page = await self._source.read(peer, cursor, wait_seconds=wait_seconds, limit=limits.PEER_BATCH)
         if page is None:
             return None
         if page.bookmark is not None:
             verify_bookmark(page.bookmark, peer.key)
-        copies = []
-        for place, entry in enumerate(page.entries):
+        known = self.state.service_id
+        if page.service_id == self._own.id:
+            raise PeerProblem("It is this registry itself.")
+        if known and page.service_id != known:
+            raise PeerProblem("Another registry answers at its address: remove the peer and add it again.")
+        return page
+
+    async def _decode_all(self, peer: Peer, page: PeerPage) -> Sequence[_Copy]:
+        copies: list[_Copy] = []
+        time_slice = TimeSlice(limits.PEER_SLICE_SECONDS)
+        for entry in page.entries:
             copies.append(self._decode(peer, entry, page.service_id))
-            if place % limits.PEER_SLICE == limits.PEER_SLICE - 1:
-                await asyncio.sleep(0)
-        return _ReadPage(page, copies)
+            await time_slice.step()
+        return copies
 
     def _decode(self, peer: Peer, entry: FeedEntry, sender_id: str) -> _Copy:
         is_read_again = not peer.has_feed and self._known.get(entry.id) == entry.etag
@@ -426,22 +485,16 @@ class Puller:
         except (ParkedRecord, WaypostError) as refusal:
             return refusal
 
-    def _check_page(self, state: PeerState, page: PeerPage) -> None:
-        if page.service_id == self._own.id:
-            raise PeerProblem("It is this registry itself.")
-        if state.service_id and page.service_id != state.service_id:
-            raise PeerProblem("Another registry answers at its address: remove the peer and add it again.")
-
-    async def _make_batch(self, peer: Peer, read: _ReadPage) -> _Batch:
+    async def _make_batch(self, peer: Peer, page: PeerPage, copies: Sequence[_Copy]) -> _Batch:
         """A command for each change of a page."""
-        batch, entries = _Batch(), read.page.entries
+        batch, entries = _Batch(), page.entries
         new = {entry.id for entry in entries if entry.type not in GONE_TYPES and self._known.get(entry.id) is None}
         if self._known.count + len(new) > peer.max_records:
             await self._stop_peer(peer, f"It has more than {peer.max_records} records: it is paused.")
-        for place, (entry, copy) in enumerate(zip(entries, read.copies, strict=True)):
+        time_slice = TimeSlice(limits.PEER_SLICE_SECONDS)
+        for entry, copy in zip(entries, copies, strict=True):
             self._add_entry(entry, copy, batch)
-            if place % limits.PEER_SLICE == limits.PEER_SLICE - 1:
-                await asyncio.sleep(0)
+            await time_slice.step()
         return batch
 
     async def _stop_peer(self, peer: Peer, reason: str) -> NoReturn:
@@ -469,14 +522,25 @@ class Puller:
             rule = mirror_rules.renew_mirrored(entry.id, self.name, entry.etag, expires_at, now=now)
             batch.add(entry, Command(keys=(entry.id,), decide=rule))
         elif isinstance(copy, MirroredRecord):
-            try:
-                batch.add(entry, self._registry.mirror_command(copy))
-            except WaypostError as refusal:
-                batch.park(entry, refusal_reason(refusal))
+            self._add_copy(entry, copy, batch)
         elif copy is not None:
             batch.park(entry, refusal_reason(copy))
         elif (parked := self._peers.parked(self.name).get(entry.id)) is not None:
             batch.park(entry, parked[1])  # it is known, and was not taken
+
+    def _add_copy(self, entry: FeedEntry, copy: MirroredRecord, batch: _Batch) -> None:
+        if self._is_alias(entry.id):
+            is_held = self._registry.entries.find_named(entry.id) is not None
+            if is_held and self._known.get(entry.id) == entry.etag:
+                batch.park(entry, mirror_rules.ALIAS)
+                return
+            # It has changed, so it may be an agent of its own by now. If it is not, it becomes an alias again.
+            rule = mirror_rules.remove_alias(entry.id, now=self._registry.clock.now())
+            batch.add(entry, Command(keys=(entry.id,), decide=rule))
+        try:
+            batch.add(entry, self._registry.mirror_command(copy))
+        except WaypostError as refusal:
+            batch.park(entry, refusal_reason(refusal))
 
     async def _store(self, state: PeerState, page: PeerPage, batch: _Batch, removed: set[str]) -> bool:
         """Store the records of a page and the cursor after it in one commit. Returns whether everything must be read again."""
@@ -491,8 +555,7 @@ class Puller:
         if self._mismatches >= limits.PEER_MISMATCHES:  # a snapshot lacks records
             mismatches = self._mismatches
         is_doubtful = mismatches >= limits.PEER_MISMATCHES
-        is_new_reading = page.starts_over or (state.current_at is not None and state.last_contact == state.current_at)
-        unreadable = page.bad if is_new_reading else state.unreadable + page.bad
+        unreadable = page.bad if self._is_new_reading(state, page, is_complete) else state.unreadable + page.bad
         new_state = PeerState(
             cursor=None if is_doubtful else page.cursor,
             last_contact=now,
@@ -540,6 +603,12 @@ class Puller:
         _raise_our_own(await self._registry.execute_all(commands))
         await self._peers.park(peer, gone.id, etag, mirror_rules.ALIAS)
 
+    def _is_new_reading(self, state: PeerState, page: PeerPage, is_complete: bool) -> bool:
+        """Whether what could not be read before no longer counts."""
+        if page.bookmark is not None:  # changes go on for ever: it counts until the digest is matched again
+            return page.starts_over or is_complete
+        return page.starts_over or (state.current_at is not None and state.last_contact == state.current_at)
+
     def _doubt_of(self, state: PeerState, unreadable: int) -> str:
         """What is wrong although pages are read."""
         if self._rereads > 1:
@@ -564,7 +633,11 @@ class Puller:
     async def _finish_snapshot(self, peer: Peer, page: PeerPage) -> set[str]:
         """Remove what two complete snapshots lack, unless it is suspiciously much. Returns the ids."""
         seen, self._seen = self._seen or set(), None
-        lacking = {agent_id for agent_id in self._known.ids() if agent_id not in seen}
+        lacking, time_slice = set[str](), TimeSlice(limits.PEER_SLICE_SECONDS)
+        for agent_id in list(self._known.ids()):
+            if agent_id not in seen:
+                lacking.add(agent_id)
+            await time_slice.step()
         gone, self._missing = lacking & self._missing, lacking
         if not gone:
             if lacking:
@@ -581,17 +654,22 @@ class Puller:
 
     async def _remove(self, ids: Sequence[str], reason: str) -> None:
         now = self._registry.clock.now()
-        for start in range(0, len(ids), limits.PEER_PAGE):
-            part = ids[start : start + limits.PEER_PAGE]
-            rules = [mirror_rules.withdraw_mirrored(each, self.name, 0, reason, now=now) for each in part]
+        for start in range(0, len(ids), limits.PEER_BATCH):
+            part = ids[start : start + limits.PEER_BATCH]
+            rules = [
+                mirror_rules.remove_alias(each, now=now)
+                if self._is_alias(each)
+                else mirror_rules.withdraw_mirrored(each, self.name, 0, reason, now=now)
+                for each in part
+            ]
             commands = [Command(keys=(each,), decide=rule) for each, rule in zip(part, rules, strict=True)]
             _raise_our_own(await self._registry.execute_all(commands))
 
     async def remove_all(self) -> int:
-        """Take all records of the peer out of the registry."""
-        owner = peer_subject(self.name)
-        ids = [entry.id for entry in self._registry.entries if entry.owner == owner]
-        await self._remove(ids, "peer removed")
+        """Take all records of the peer out of the registry, and the names that they gave to others. Returns how many records."""
+        ids = self._registry.entries.ids_owned(peer_subject(self.name))
+        aliases = [name for name in self._peers.parked(self.name) if self._is_alias(name)]
+        await self._remove((*ids, *aliases), "peer removed")
         return len(ids)
 
     # --- For operators ---------------------------------------------------------------------------

@@ -57,6 +57,7 @@ class PeerService:
         self._may_do = may_do
         self._wanted = {request.name or request.default_name(): request for request in wanted}
         self._own: ServiceName | None = None
+        self._reexported = frozenset[str]()  # peers whose agents are passed on
         self._pulls = False
         self._ended: list[asyncio.Task[None]] = []  # that end by themselves
         registry.subscribe(self._on_commit)
@@ -85,6 +86,10 @@ class PeerService:
     def _reconcile(self) -> None:
         """Follow the peers that are stored, whichever node added or removed them."""
         peers = {peer.name: peer for peer in self.store.peers()}
+        reexported = frozenset(peer.name for peer in peers.values() if peer.reexport)
+        if reexported != self._reexported:
+            self._reexported = reexported
+            self.feed.forget_digest()
         for name in [name for name in self._pullers if name not in peers]:
             self._pullers.pop(name)
             task = self._tasks.pop(name, None)
@@ -209,7 +214,7 @@ class PeerService:
         try:
             async with asyncio.timeout(limits.PEER_PREVIEW_SECONDS if peer.pull else 0):
                 while not preview.is_complete and preview.count <= peer.max_records:
-                    page = await source.read(peer, cursor, wait_seconds=0, limit=limits.PEER_PAGE)
+                    page = await source.read(peer, cursor, wait_seconds=0, limit=limits.PEER_BATCH)
                     if page is None or (page.cursor == cursor and not page.is_last):
                         break
                     for entry in page.entries:

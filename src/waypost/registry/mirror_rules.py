@@ -69,6 +69,8 @@ def mirror(copy: MirroredRecord, *, now: float, announce_id: str) -> Rule:
 
 def _check_authority(copy: MirroredRecord, current: Registration, *, is_other_id: bool) -> None:
     federation, held = copy.federation, current.federation
+    if is_other_id and copy.id in current.peer_aliases:
+        return
     if held is None or peer_of(current.owner) is None:
         raise OwnerConflict(
             "This id belongs to a local owner.", path="$.id", hint="A peer replaces no local agent.", details=_LOCAL
@@ -102,12 +104,15 @@ def _add_alias(name: str, current: Registration, state: StoreState, now: float) 
     is_taken = any(name in (each.id, *each.aliases) for each in state.registrations.values())
     if is_taken or len(current.aliases) >= limits.ALIASES:
         return Decision(outcome=ALIAS, registration=current)
-    return Decision(outcome=ALIAS, change=_renamed(current, (*current.aliases, name), now))
+    renamed = msgspec.structs.replace(
+        current, aliases=(*current.aliases, name), peer_aliases=(*current.peer_aliases, name)
+    )
+    return Decision(outcome=ALIAS, change=_renaming(current, renamed, now))
 
 
-def _renamed(current: Registration, aliases: tuple[str, ...], now: float) -> RegistrationChange:
+def _renaming(current: Registration, renamed: Registration, now: float) -> RegistrationChange:
     document = record_bytes(current.record)
-    registration = msgspec.structs.replace(current, aliases=aliases, changed_at=now)
+    registration = msgspec.structs.replace(renamed, changed_at=now)
     registration = msgspec.structs.replace(registration, etag=content_etag(registration, document))
     return RegistrationChange(
         type="updated", at=now, registration=registration, before=current.scopes, replaced=current, document=document
@@ -156,16 +161,23 @@ def add_alias(name: str, agent_id: str, peer: str, *, now: float) -> Rule:
 
 
 def remove_alias(name: str, *, now: float) -> Rule:
-    """The id is gone at its origin: it is no longer a name of the copy that stands for it."""
+    """The id is gone at its origin, or another agent now: it is no longer a name of the record that stands for it. A name that
+    a local owner gave stays."""
 
     def decide(state: StoreState) -> Decision:
         current = next((each for each in state.registrations.values() if name in each.aliases), None)
-        if current is None or peer_of(current.owner) is None:
+        if current is None or (peer_of(current.owner) is None and name not in current.peer_aliases):
             return Decision(outcome="already")
-        aliases = tuple(each for each in current.aliases if each != name)
-        return Decision(outcome="updated", change=_renamed(current, aliases, now))
+        renamed = msgspec.structs.replace(
+            current, aliases=_without(current.aliases, name), peer_aliases=_without(current.peer_aliases, name)
+        )
+        return Decision(outcome="updated", change=_renaming(current, renamed, now))
 
     return decide
+
+
+def _without(names: tuple[str, ...], name: str) -> tuple[str, ...]:
+    return tuple(each for each in names if each != name)
 
 
 def _is_superseded(copy: MirroredRecord, current: Registration) -> bool:
@@ -224,6 +236,7 @@ def _store(
         renewed_at=now,
         lease_expires_at=copy.expires_at,
         aliases=aliases,
+        peer_aliases=() if current is None else tuple(name for name in current.peer_aliases if name in aliases),
         sources=sources,
         announce_id=announce_id if current is None else current.announce_id,
         federation=copy.federation,

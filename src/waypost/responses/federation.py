@@ -6,6 +6,7 @@ from typing import Annotated
 
 import msgspec
 
+from waypost import limits
 from waypost.model.federation import Federation
 from waypost.model.times import to_rfc3339
 from waypost.responses.base import Answer, Count, Part, Timestamp, described, one_of
@@ -40,18 +41,25 @@ def federation_view(federation: Federation) -> FederationView:
 
 
 # --- The feed -------------------------------------------------------------------------------------
+#
+# Peers send it, too, so everything that is kept of it has a bound.
+
+_Id = Annotated[str, msgspec.Meta(max_length=limits.ID_CHARS)]
+_Url = Annotated[str, msgspec.Meta(max_length=limits.FETCH_URL_CHARS)]
+_Time = Annotated[str, msgspec.Meta(max_length=limits.FEED_TIME_CHARS)]
+_Whole = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 
 class FeedOrigin(Part, frozen=True, kw_only=True):
     """Where and when an agent was registered. `path` has the ids of the services in `via`."""
 
-    service: str
-    service_id: str
-    id: str
-    revision: int
-    updated_at: str | None = None
-    via: tuple[str, ...] = ()
-    path: tuple[str, ...] = ()
+    service: _Url
+    service_id: _Id
+    id: _Id
+    revision: _Whole
+    updated_at: _Time | None = None
+    via: Annotated[tuple[_Url, ...], msgspec.Meta(max_length=limits.FEED_VIA)] = ()
+    path: Annotated[tuple[_Id, ...], msgspec.Meta(max_length=limits.FEED_VIA)] = ()
 
 
 class FeedDocument(Part, frozen=True, kw_only=True):
@@ -60,16 +68,16 @@ class FeedDocument(Part, frozen=True, kw_only=True):
     dialect: str
     document: str
     digest: Annotated[str, described("SHA-256 of the document, in hex")]
-    url: str | None = None
+    url: _Url | None = None
 
 
 class FeedEntry(Part, frozen=True, kw_only=True):
     """One change. The last two types have no documents: the agent is gone."""
 
     type: Annotated[str, one_of(*FEED_CHANGES)]
-    id: str
+    id: _Id
     at: Timestamp
-    etag: str
+    etag: Annotated[str, msgspec.Meta(max_length=limits.FEED_ETAG_CHARS)]
     origin: FeedOrigin | None = None
     status: str | None = None
     expires_at: Timestamp | None = None
@@ -93,12 +101,12 @@ class FeedBookmark(Part, frozen=True, kw_only=True):
     """The last line of a page: where to go on. With a `digest` it states which agents a reader of all lines has."""
 
     type: Annotated[str, one_of("bookmark")]
-    cursor: str
+    cursor: Annotated[str, msgspec.Meta(max_length=limits.FEED_CURSOR_CHARS)]
     at: Timestamp
-    service: str
-    service_id: str
+    service: _Url
+    service_id: _Id
     snapshot: Annotated[bool, described("more pages of all agents follow")] = False
-    count: Annotated[int, described("public agents of the service")]
+    count: Annotated[_Whole, described("public agents of the service")]
     digest: Annotated[str, described("of the ids and entity tags of all of them")] | None = None
     key: Annotated[str, described("the public key of the service, DER in base64")] = ""
     replaced: Annotated[tuple[KeyChange, ...], described("keys that were replaced recently")] = ()

@@ -3,6 +3,7 @@ left out or a problem of that peer."""
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 
 from waypost.federation.kinds.a2a import parse_card_list
@@ -13,11 +14,12 @@ from waypost.federation.pull import verify_bookmark
 
 PEER = Peer(name="there", url="https://there.example", kind="waypost", added_at=0.0, added_by="admin")
 LIMIT = 10
+RUNNER = asyncio.Runner()
 
 
 def fuzz(data: bytes) -> None:
     with suppress(PeerProblem):
-        page = parse_feed(data, is_first=True)
+        page = RUNNER.run(parse_feed(data, is_first=True))
         assert page.cursor
         assert page.bookmark is not None
         verify_bookmark(page.bookmark, "")

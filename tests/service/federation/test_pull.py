@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
 import pytest
 
 from service.federation.test_ask import Network
 from support.fake_dns_server import dns_server
-from support.peer_sites import WaypostSite, card
+from support.peer_sites import PeerSite, WaypostSite, card, catalog_entry
 from support.service import NOW, Bench, profile, service
 from support.signing import key_of
 from waypost import limits
@@ -27,8 +29,9 @@ from waypost.model.federation import Federation
 from waypost.model.principal import Principal
 from waypost.protocols.codec import DecodeContext
 from waypost.protocols.dialects import decode_document
+from waypost.registry.jobs.periodic import cancel_all
 from waypost.registry.mirror_rules import MirroredRecord, peer_principal
-from waypost.registry.ports import Command, FetchPurpose, FetchResponse
+from waypost.registry.ports import Command, CommittedChange, FetchPurpose, FetchResponse
 from waypost.registry.publication import Publication
 from waypost.trust.document_signatures import sign_profile
 
@@ -44,6 +47,7 @@ class InProcess:
         self.tamper: Tamper = lambda lines: lines
         self.status: int | None = None
         self.body: bytes | None = None
+        self.headers: dict[str, str] = {}  # with `status`
         self.requests: list[str] = []
 
     def check(self, url: str, purpose: FetchPurpose) -> None: ...
@@ -61,7 +65,7 @@ class InProcess:
         if "/api/v1/feed" not in url:
             return FetchResponse(url=url, status=404, headers={})
         if self.status is not None or self.body is not None:
-            return FetchResponse(url=url, status=self.status or 200, headers={}, body=self.body or b"")
+            return FetchResponse(url=url, status=self.status or 200, headers=self.headers, body=self.body or b"")
         path = "/" + url.split("/", 3)[3]
         response = await self.other.anonymous().request(method, path, headers=dict(headers))
         lines = [json.loads(line) for line in response.content.splitlines()] if response.status_code == 200 else []
@@ -99,9 +103,11 @@ class Pair:
 
 
 @asynccontextmanager
-async def pair(tmp_path: Path, *, resolver: str | None = None, **request: Any) -> AsyncIterator[Pair]:
-    """`resolver` is that of `here`."""
-    settings = {} if resolver is None else {"resolver": resolver}
+async def pair(
+    tmp_path: Path, *, resolver: str | None = None, settings: dict[str, Any] | None = None, **request: Any
+) -> AsyncIterator[Pair]:
+    """`resolver` and `settings` are those of `here`."""
+    settings = (settings or {}) | ({} if resolver is None else {"resolver": resolver})
     async with service(tmp_path / "there", anonymous_read=True, base_url="http://there.example") as there:
         sender = InProcess(there)
         async with service(tmp_path / "here", base_url="http://here.example", sender=sender, **settings) as here:
@@ -133,6 +139,22 @@ async def test_a_copy_has_its_origin_and_its_exact_bytes(tmp_path: Path) -> None
         found = (await both.here.admin().post("/profile/v1/discover", json={"query": "adds"})).json()
         assert found["candidates"][0]["federation"]["origin_service"] == "http://there.example"
         assert both.puller.view().complete
+
+
+async def test_the_documents_of_a_peer_are_bounded_in_bytes(tmp_path: Path) -> None:
+    async with pair(tmp_path, settings={"stored_bytes_per_peer": 60_000, "stored_bytes_per_owner": 30_000}) as both:
+        for number in range(5):
+            await both.put(f"urn:ex:{number}", x_notes="x" * 20_000)
+        await both.pull()
+        assert len(await both.ids()) == 2  # the third would have more than 60,000 bytes with its other members
+        view = both.puller.view()
+        assert view.parked_reasons == {"stored_bytes": 3}
+        assert view.complete  # what was not taken holds up nothing
+        await both.put("urn:ex:1", x_notes="small")
+        await both.put("urn:ex:4", x_notes="small, too")
+        await both.pull()
+        assert len(await both.ids()) == 3
+        await both.put("urn:ex:local", bench=both.here, x_notes="x" * 20_000)  # by its own quota
 
 
 async def test_changes_and_withdrawals_follow(tmp_path: Path) -> None:
@@ -530,6 +552,67 @@ async def test_bookmarks_tell_nothing_of_hidden_changes(tmp_path: Path) -> None:
         assert (third["count"], third["digest"]) == (first["count"], first["digest"])
 
 
+async def test_a_hidden_change_ends_no_wait_for_the_feed(tmp_path: Path) -> None:
+    """V1, V2: when something hidden changed, and how often, is not told by when the feed answers."""
+    async with service(tmp_path, anonymous_read=True) as bench:
+        feed, alice = bench.application.peers.feed, bench.as_("alice")
+        start = json.loads(await feed.page(None, limit=10, wait_seconds=0))["cursor"]
+        waiting = asyncio.ensure_future(feed.page(start, limit=10, wait_seconds=60))
+        for version in "12345":
+            await put_hidden(bench, "urn:ex:hidden", version=version)
+            await let_others_run()
+            assert not waiting.done()
+        await alice.post("/api/v1/agents", json=profile("urn:ex:shown"))
+        *changes, _ = [json.loads(line) for line in (await waiting).splitlines()]
+        assert [change["id"] for change in changes] == ["urn:ex:shown"]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 10])
+async def test_hidden_changes_fill_no_page_of_the_feed(tmp_path: Path, limit: int) -> None:
+    """V1: the pages of a feed with and without hidden changes are equal."""
+    read = []
+    for number in (0, 2, limits.WATCH_BATCH):
+        async with service(tmp_path / str(number), anonymous_read=True) as bench:
+            feed, alice = bench.application.peers.feed, bench.as_("alice")
+            cursor, pages = json.loads(await feed.page(None, limit=10, wait_seconds=0))["cursor"], []
+            for name in ("urn:ex:a", "urn:ex:b", "urn:ex:c"):
+                for version in range(number):
+                    await put_hidden(bench, f"urn:ex:hidden-{name[-1]}", version=str(version))
+                await alice.post("/api/v1/agents", json=profile(name))
+            await put_hidden(bench, "urn:ex:hidden")
+            for _ in range(4):
+                *changes, mark = [
+                    json.loads(line) for line in (await feed.page(cursor, limit=limit, wait_seconds=0)).splitlines()
+                ]
+                cursor = mark["cursor"]
+                pages.append(([change["id"] for change in changes], mark["count"], mark.get("digest")))
+            read.append(pages)
+    assert read[0] == read[1] == read[2]
+    assert [each for ids, _, _ in read[0] for each in ids] == ["urn:ex:a", "urn:ex:b", "urn:ex:c"]
+
+
+async def test_an_agent_that_was_hidden_and_then_changed_is_withdrawn_at_peers(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        await both.put("urn:ex:a")
+        await both.pull()
+        assert await both.ids() == {"urn:ex:a"}
+        await put_hidden(both.there, "urn:ex:a", version="2")
+        await put_hidden(both.there, "urn:ex:a", version="3")
+        await both.pull()
+        assert await both.ids() == set()
+
+
+async def put_hidden(bench: Bench, agent_id: str, **members: str) -> None:
+    hidden = {"Waypost-Visibility": "private"}
+    answer = await bench.as_("alice").post("/api/v1/agents", json=profile(agent_id, **members), headers=hidden)
+    assert answer.is_success, answer.text
+
+
+async def let_others_run() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
 async def test_no_credential_can_be_a_peer(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         body = {"sub": "urn:waypost:peer:there", "scopes": ["discover:write"]}
@@ -849,20 +932,257 @@ async def test_a_bound_key_and_an_endpoint_make_one_agent(
         assert [entry.id for entry in here.registry.entries] == [ids[1]]  # its own registry still has it
 
 
-async def test_a_proven_copy_of_a_local_agent_is_a_name_of_it(tmp_path: Path) -> None:
-    key = key_of(number=1)
+@asynccontextmanager
+async def twins(tmp_path: Path, **members: Any) -> AsyncIterator[Pair]:
+    """`urn:ex:ours`, which is local, and `urn:ex:theirs` of the peer are one agent, by a key that is bound to both ids."""
     async with pair(tmp_path) as both:
-        for bench, agent_id in ((both.here, "urn:ex:ours"), (both.there, "urn:ex:theirs")):
-            pinned = {"agent_id": agent_id, "public_key": key.public.pem()}
+        for agent_id in ("urn:ex:ours", "urn:ex:theirs"):
+            pinned = {"agent_id": agent_id, "public_key": key_of(number=1).public.pem()}
             assert (await both.here.admin().post("/api/v1/keys", json=pinned)).is_success
-            document = sign_profile(profile(agent_id, name="Same"), key)
-            assert (await bench.as_("owner").post("/api/v1/agents", json=document)).is_success
+        await put_twin(both.here, "urn:ex:ours", **members)
+        await put_twin(both.there, "urn:ex:theirs")
         await both.pull()
         assert await both.ids() == {"urn:ex:ours"}
         assert (await both.get("urn:ex:theirs"))["id"] == "urn:ex:ours"
+        assert both.puller.view().parked_reasons == {"alias": 1}
+        yield both
+
+
+async def put_twin(bench: Bench, agent_id: str, **members: Any) -> None:
+    document = sign_profile(profile(agent_id, **{"name": "Same", **members}), key_of(number=1))
+    response = await bench.as_("owner").post("/api/v1/agents", json=document)
+    assert response.is_success, response.text
+
+
+async def find_status(both: Pair, agent_id: str) -> int:
+    return (await both.here.admin().get(f"/api/v1/agents/{agent_id}")).status_code
+
+
+async def test_a_proven_copy_of_a_local_agent_is_a_name_of_it(tmp_path: Path) -> None:
+    async with twins(tmp_path) as both:
         assert "federation" not in await both.get("urn:ex:ours")
         trail = (await both.here.admin().get("/api/v1/audit?action=alias")).json()["entries"]
         assert [(entry["object"], entry["subject"]) for entry in trail] == [("urn:ex:ours", "urn:waypost:peer:there")]
         assert (await both.there.admin().delete("/api/v1/agents/urn:ex:theirs")).is_success
         await both.pull()
         assert await both.ids() == {"urn:ex:ours"}
+        assert await find_status(both, "urn:ex:theirs") == 404  # the name goes with the copy
+        assert both.puller.view().parked == 0
+        await put_twin(both.there, "urn:ex:theirs", description="It is back.")
+        await both.pull()
+        assert (await both.get("urn:ex:theirs"))["id"] == "urn:ex:ours"
+
+
+async def test_a_snapshot_that_is_read_again_keeps_the_name(tmp_path: Path) -> None:
+    async with twins(tmp_path) as both:
+        revision = both.here.registry.changes.revision
+        both.puller.restart_snapshot()
+        await both.pull()
+        assert both.puller.view().parked_reasons == {"alias": 1}
+        assert both.here.registry.changes.revision == revision  # nothing changed
+        await put_twin(both.here, "urn:ex:ours", description="Changed by its owner.")
+        assert (await both.get("urn:ex:theirs"))["id"] == "urn:ex:ours"
+        assert (await both.there.admin().delete("/api/v1/agents/urn:ex:theirs")).is_success
+        await both.pull()
+        assert await find_status(both, "urn:ex:theirs") == 404
+
+
+async def test_a_copy_that_is_no_longer_the_same_agent_stands_for_itself(tmp_path: Path) -> None:
+    async with twins(tmp_path) as both:
+        await put_twin(both.there, "urn:ex:theirs", description="Still the same.")
+        await both.pull()
+        assert (await both.get("urn:ex:theirs"))["id"] == "urn:ex:ours"
+        await put_twin(both.there, "urn:ex:theirs", name="Another one")
+        await both.pull()
+        assert await both.ids() == {"urn:ex:ours", "urn:ex:theirs"}
+        assert (await both.get("urn:ex:theirs"))["name"] == "Another one"
+        assert (both.puller.view().parked, both.puller.is_complete) == (0, True)
+
+
+async def test_a_name_that_its_owner_gave_stays_when_the_copy_goes(tmp_path: Path) -> None:
+    async with twins(tmp_path) as both:
+        document = json.dumps(sign_profile(profile("urn:ex:ours", name="Same"), key_of(number=1))).encode()
+        publication = Publication(
+            dialect="profile",
+            document=document,
+            decoded=decode_document(document, "profile", DecodeContext(now=NOW))[2],
+            principal=Principal(subject="owner"),
+            via="http",
+        )
+        named = msgspec.structs.replace(publication.decoded, aliases=("urn:ex:theirs",))
+        await both.here.registry.publish(msgspec.structs.replace(publication, decoded=named))
+        assert (await both.there.admin().delete("/api/v1/agents/urn:ex:theirs")).is_success
+        await both.pull()
+        assert (await both.get("urn:ex:theirs"))["id"] == "urn:ex:ours"
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+async def test_names_go_with_the_peer_that_gave_them(tmp_path: Path, is_kept: bool) -> None:
+    async with twins(tmp_path) as both:
+        await both.put("urn:ex:other")
+        await both.pull()
+        assert await both.peers.remove(ADMIN, "there", keep=is_kept) == (0 if is_kept else 1)
+        assert await both.ids() == ({"urn:ex:ours", "urn:ex:other"} if is_kept else {"urn:ex:ours"})
+        assert await find_status(both, "urn:ex:theirs") == (200 if is_kept else 404)
+
+
+async def test_a_name_goes_when_two_snapshots_lack_the_copy(tmp_path: Path) -> None:
+    async with twins(tmp_path) as both:
+        both.sender.tamper = lambda lines: [
+            line for line in lines if line["id" if "id" in line else "type"] != "urn:ex:theirs"
+        ]
+        for _ in range(8):
+            both.puller.restart_snapshot()
+            with suppress(PeerProblem):
+                await both.pull(1)
+        assert await find_status(both, "urn:ex:theirs") == 404
+        assert await both.ids() == {"urn:ex:ours"}
+
+
+def change_origins(**members: Any) -> Tamper:
+    """Replace members of the origin of every agent in a page."""
+
+    def tamper(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{**line, "origin": {**line["origin"], **members}} if "origin" in line else line for line in lines]
+
+    return tamper
+
+
+@pytest.mark.parametrize(
+    "members",
+    [{"revision": 1 << 64}, {"revision": -1}, {"service": "x" * 5000}, {"via": ["x"] * 50}, {"updated_at": "x" * 100}],
+    ids=["a huge revision", "a negative revision", "a long service", "a long way", "a long time"],
+)
+async def test_an_origin_without_bounds_is_unreadable_and_removes_nothing(
+    tmp_path: Path, members: dict[str, Any]
+) -> None:
+    async with pair(tmp_path) as both:
+        await both.put("urn:ex:a")
+        await both.pull()
+        both.sender.tamper = change_origins(**members)
+        await both.put("urn:ex:b")
+        for _ in range(12):
+            with suppress(PeerProblem):
+                await both.pull(1)
+        assert await both.ids() == {"urn:ex:a"}
+        assert both.puller.view().parked_reasons["unreadable"] >= 1
+        assert not both.puller.is_complete
+        both.sender.tamper = lambda lines: lines
+        await both.pull()
+        assert await both.ids() == {"urn:ex:a", "urn:ex:b"}
+        assert both.puller.is_complete
+
+
+async def test_another_registry_at_the_address_is_named_and_removes_nothing(tmp_path: Path) -> None:
+    """It does not know the cursor, so it is asked from the beginning, and then its key tells."""
+    async with pair(tmp_path / "1") as both, service(tmp_path / "2", anonymous_read=True) as other:
+        await both.put("urn:ex:a")
+        await both.pull()
+        both.sender.other = other
+        with pytest.raises(PeerProblem, match="key has changed"):
+            await both.pull()
+        assert await both.ids() == {"urn:ex:a"}
+
+
+@pytest.mark.parametrize("status", [400, 410])
+async def test_a_peer_that_does_not_know_its_own_cursors_is_left_alone(tmp_path: Path, status: int) -> None:
+    async with pair(tmp_path) as both:
+        await both.put("urn:ex:a")
+        send = both.sender.send
+
+        async def forget(url: str, purpose: FetchPurpose, **members: Any) -> FetchResponse:
+            response = await send(url, purpose, **members)
+            return FetchResponse(url=url, status=status, headers={}) if "from=" in url else response
+
+        both.sender.send = forget  # type: ignore[method-assign]
+        with pytest.raises(PeerProblem, match="does not know the cursors"):
+            await both.pull(20)
+        assert await both.ids() == {"urn:ex:a"}
+
+
+async def test_a_page_of_too_many_lines_is_not_read(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        both.sender.body = b"{}\n" * 2_000_000
+        with pytest.raises(PeerProblem, match="more than 2000 lines"):
+            await both.pull(1)
+
+
+async def test_a_redirect_is_named_and_not_followed(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        both.sender.status, both.sender.headers = 302, {"location": "https://elsewhere.example/"}
+        with pytest.raises(PeerProblem, match=r"redirects to 'https://elsewhere\.example/'"):
+            await both.pull(1)
+        assert all(url.startswith("http://there.example/") for url in both.sender.requests)
+
+
+async def test_an_error_that_nobody_expected_is_named_and_does_not_end_the_pull(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        await both.put("urn:ex:a")
+
+        def fail(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            raise ArithmeticError
+
+        both.sender.tamper = fail
+        task = asyncio.create_task(both.puller.run())
+        try:
+            async with asyncio.timeout(20):
+                while both.puller.view().error is None:
+                    await asyncio.sleep(0)
+                assert "ArithmeticError" in (both.puller.view().error or "")
+                both.sender.tamper = lambda lines: lines
+                while not both.puller.is_complete:
+                    both.puller.wake()
+                    await asyncio.sleep(0)
+        finally:
+            await cancel_all([task])
+        assert both.puller.view().error is None
+
+
+async def test_a_list_without_pages_is_stored_in_parts(tmp_path: Path) -> None:
+    """Its cursor moves with the last part; a pause ends it between two."""
+    count = 2 * limits.PEER_BATCH + 10
+    catalog = {"specVersion": "1.0", "entries": [catalog_entry(f"a{number}") for number in range(count)]}
+    site = PeerSite()
+    site.answer = lambda path, query, headers: (  # type: ignore[method-assign]
+        (200, {"etag": '"1"'}, catalog) if path == "/ai-catalog.json" else (404, {}, b"")
+    )
+    async with service(tmp_path, base_url="http://here.example", sender=site) as here:
+        peers = here.application.peers
+        await peers.add(ADMIN, PeerRequest(url=f"{site.url}/ai-catalog.json", name="list", pull=False))
+        puller, sizes = peers._pullers["list"], []
+
+        def pause(committed: CommittedChange) -> None:
+            if len(here.registry.entries) == limits.PEER_BATCH:
+                sizes.append(puller.state.cursor)
+                peers.store._peers["list"] = msgspec.structs.replace(puller.peer, paused=True)
+
+        here.registry.subscribe(pause)
+        await puller.pull_once(wait_seconds=0)
+        assert (len(here.registry.entries), puller.state.cursor, sizes) == (limits.PEER_BATCH, None, [None])
+        peers.store._peers["list"] = msgspec.structs.replace(puller.peer, paused=False)
+        revision = here.registry.changes.revision
+        await puller.pull_once(wait_seconds=0)
+        assert len(here.registry.entries) == count
+        assert (
+            here.registry.changes.revision - revision == count - limits.PEER_BATCH
+        )  # the first part is not told again
+        assert puller.state.cursor is not None
+        assert puller.is_complete
+
+
+async def test_the_digest_follows_what_is_passed_on(tmp_path: Path) -> None:
+    """A peer whose agents are passed on later, as by the settings: readers of the feed can still prove that they have all."""
+    async with pair(tmp_path, visibility="public") as both:
+        await both.put("urn:ex:a")
+        await both.pull()
+        peers = both.here.application.peers
+
+        async def count() -> tuple[int, int]:
+            lines = (await both.here.admin().get("/api/v1/feed?wait=0")).content.splitlines()
+            return len(lines) - 1, json.loads(lines[-1])["count"]
+
+        assert await count() == (0, 0)
+        for is_on in (True, False):
+            peer = msgspec.structs.replace(peers.store.get("there"), reexport=is_on)
+            await peers.store.change(ADMIN, peer, "peer-change")
+            assert await count() == (int(is_on), int(is_on))

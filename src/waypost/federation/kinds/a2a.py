@@ -17,7 +17,7 @@ import msgspec
 from waypost import limits
 from waypost.errors import WaypostError
 from waypost.federation.kinds.catalog import find_address
-from waypost.federation.kinds.documents import document_entry
+from waypost.federation.kinds.documents import document_entry, split_json
 from waypost.federation.kinds.port import UNREADABLE, PeerMissing, PeerPage, PeerProblem, PeerRefusal
 from waypost.federation.kinds.requests import PeerRequests
 from waypost.federation.peers import Peer
@@ -63,7 +63,7 @@ class A2aCards:
         for url in (known,) if known else [peer.url + path for path in _LIST_PATHS] if is_site else (peer.url,):
             try:
                 response = await self._requests.crawl(peer, url)
-                return response, parse_card_list(response.body)
+                return response, await split_json(parse_card_list, response.body)
             except PeerRefusal:
                 raise
             except PeerMissing:

@@ -5,6 +5,7 @@ A registry that lists its agents is read by that list (ARD-31), beside its catal
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from html.parser import HTMLParser
@@ -24,7 +25,7 @@ from waypost.federation.kinds.catalog import (
     is_catalog,
     parse_catalog_cursor,
 )
-from waypost.federation.kinds.documents import document_entry
+from waypost.federation.kinds.documents import document_entry, split_json
 from waypost.federation.kinds.port import UNREADABLE, PeerMissing, PeerPage, PeerProblem, PeerRefusal, Question
 from waypost.federation.kinds.requests import PeerRequests
 from waypost.federation.peers import Peer
@@ -82,7 +83,7 @@ class ArdRegistry:
         async for found in self._ways(peer):
             for url in found:
                 try:
-                    if is_catalog((await self._requests.crawl(peer, url)).body):
+                    if await split_json(is_catalog, (await self._requests.crawl(peer, url)).body):
                         return tuple(found)
                 except PeerRefusal:
                     raise
@@ -95,10 +96,10 @@ class ArdRegistry:
     async def _ways(self, peer: Peer) -> AsyncIterator[list[str]]:
         page = await self._find_page(peer)
         if page is not None:
-            if is_catalog(page.body):
+            if await split_json(is_catalog, page.body):
                 yield [peer.url]
             yield _addresses(page.url, _linked(page.headers.get("link", "")))
-            yield _addresses(page.url, _linked_in_html(page))
+            yield _addresses(page.url, await asyncio.to_thread(_linked_in_html, page))
         origin = "{0.scheme}://{0.netloc}".format(urlsplit(peer.url))
         robots = await self._find_text(peer, f"{origin}/robots.txt")
         yield _addresses(origin, iter(_AGENTMAP.findall(robots)))
@@ -165,12 +166,16 @@ async def ask_registry(
     body = {"query": query, "federation": "none", "pageSize": min(question.limit, limits.ARD_PAGE_MAX)}
     response = await requests.ask(peer, f"{base}/search", msgspec.json.encode(body), question.path)
     try:
-        results = msgspec.json.decode(response.body, type=dict[str, msgspec.Raw])["results"]
-        documents = [bytes(each) for each in msgspec.json.decode(results, type=list[msgspec.Raw])]
+        documents = await split_json(_split_results, response.body)
     except (KeyError, *UNREADABLE):
         raise PeerProblem("Its answer to a question has no results.") from None
     found = (_result_entry(peer, each, now) for each in documents[: question.limit])
     return [entry for entry in found if entry is not None]
+
+
+def _split_results(body: bytes) -> list[bytes]:
+    results = msgspec.json.decode(body, type=dict[str, msgspec.Raw])["results"]
+    return [bytes(each) for each in msgspec.json.decode(results, type=list[msgspec.Raw])]
 
 
 def _filter_of(question: Question) -> dict[str, list[str]]:

@@ -7,7 +7,6 @@ makes a reading incomplete, and an incomplete reading removes nothing.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import quote, urldefrag, urljoin, urlsplit
@@ -16,7 +15,7 @@ import msgspec
 
 from waypost import limits
 from waypost.errors import WaypostError
-from waypost.federation.kinds.documents import document_entry
+from waypost.federation.kinds.documents import document_entry, split_json
 from waypost.federation.kinds.port import UNREADABLE, PeerMissing, PeerPage, PeerProblem, PeerRefusal
 from waypost.federation.kinds.requests import NOT_MODIFIED, PeerRequests
 from waypost.federation.peers import Peer
@@ -24,6 +23,7 @@ from waypost.model.versions import compare_versions
 from waypost.protocols.dialects import unpack_documents
 from waypost.registry.ports import Clock, FetchResponse, OutboundSender
 from waypost.responses.federation import FeedEntry
+from waypost.time_slice import TimeSlice
 
 CATALOG_PATH: Final = "/.well-known/ai-catalog.json"
 _CATALOG_TYPES: Final = ("application/ai-catalog+json", "application/ai-catalog")
@@ -107,7 +107,7 @@ class CatalogCrawler:
     async def has_list(self, peer: Peer, base: str) -> bool:
         """Whether a registry lists its agents (ARD-31)."""
         try:
-            parse_list((await self._requests.crawl(peer, list_url(base))).body)
+            await split_json(parse_list, (await self._requests.crawl(peer, list_url(base))).body)
         except PeerRefusal:
             raise
         except PeerProblem:
@@ -173,7 +173,7 @@ class _Crawl:
         while True:
             url = list_url(base, token)
             response = await self._get(url)
-            items, token = parse_list(response.body)
+            items, token = await split_json(parse_list, response.body)
             self.validators[url] = _validator(response)
             await self._walk(items, response.url, limits.PEER_CATALOG_DEPTH)
             if not token:
@@ -209,12 +209,12 @@ class _Crawl:
         self._catalogs += 1
         response = await self._get(url)
         self.validators[url] = _validator(response)
-        await self._walk(_unpack(response.body, url), response.url, depth)
+        await self._walk(await _unpack(response.body, url), response.url, depth)
 
     async def _walk(self, documents: Sequence[bytes], base: str, depth: int) -> None:
-        for place, document in enumerate(documents):
-            if place % limits.PEER_SLICE == limits.PEER_SLICE - 1:
-                await asyncio.sleep(0)
+        time_slice = TimeSlice(limits.PEER_SLICE_SECONDS)
+        for document in documents:
+            await time_slice.step()
             try:
                 entry = msgspec.json.decode(document, type=CatalogItem)
             except UNREADABLE:
@@ -231,7 +231,7 @@ class _Crawl:
             return
         if bytes(entry.data) != b"null":
             try:
-                await self._walk(_unpack(bytes(entry.data), base), base, depth)
+                await self._walk(await _unpack(bytes(entry.data), base), base, depth)
             except PeerProblem:
                 self.bad += 1
             return
@@ -307,14 +307,18 @@ def parse_list(body: bytes) -> tuple[list[bytes], str]:
     return items, token or ""
 
 
-def _unpack(body: bytes, url: str) -> list[bytes]:
+async def _unpack(body: bytes, url: str) -> list[bytes]:
     try:
-        documents = unpack_documents(body) if is_catalog(body) else None
+        documents = await split_json(_unpack_catalog, body)
     except (WaypostError, *UNREADABLE):
         documents = None
     if documents is None:
         raise PeerProblem(f"{url} is not an AI Catalog.")
     return documents
+
+
+def _unpack_catalog(body: bytes) -> list[bytes] | None:
+    return unpack_documents(body) if is_catalog(body) else None
 
 
 def is_catalog(body: bytes) -> bool:

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+from collections.abc import Callable
+from typing import TypeVar
 
+from waypost import limits
 from waypost.federation.peers import Peer
 from waypost.model.times import find_instant, to_rfc3339_millis
 from waypost.protocols.codec import DecodeContext
 from waypost.protocols.dialects import decode_document
 from waypost.responses.federation import FeedDocument, FeedEntry, FeedOrigin
+
+T = TypeVar("T")
+
+
+async def split_json(split: Callable[[bytes], T], body: bytes) -> T:
+    """Take a list of documents apart; a long one in a thread, so that other work runs meanwhile."""
+    if len(body) <= limits.PEER_UNSLICED_BYTES:
+        return split(body)
+    return await asyncio.to_thread(split, body)
 
 
 def document_entry(

@@ -7,12 +7,14 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from waypost import limits
 from waypost.errors import WaypostError
 from waypost.federation.kinds.documents import document_entry
 from waypost.federation.kinds.port import UNREADABLE, PeerPage, PeerProblem
 from waypost.federation.peers import Peer
 from waypost.registry.ports import Clock
 from waypost.responses.federation import FeedEntry
+from waypost.time_slice import TimeSlice
 
 
 class OrganisationDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,8 +44,9 @@ class DomainIndex:
         if found.problem:
             raise PeerProblem(f"Its DNS has no usable index of agents: {found.problem}")
         entries: dict[str, FeedEntry] = {}
-        bad, now = found.unresolved, self._clock.now()
+        bad, now, time_slice = found.unresolved, self._clock.now(), TimeSlice(limits.PEER_SLICE_SECONDS)
         for each in found.documents:
+            await time_slice.step()
             try:
                 entry = document_entry(peer, each.document, each.dialect, now, url=each.url)
             except (WaypostError, *UNREADABLE):

@@ -9,13 +9,14 @@ import msgspec
 
 from waypost import limits
 from waypost.errors import WaypostError
-from waypost.federation.kinds.documents import document_entry
+from waypost.federation.kinds.documents import document_entry, split_json
 from waypost.federation.kinds.port import UNREADABLE, PeerPage, PeerProblem
 from waypost.federation.kinds.requests import PeerRequests
 from waypost.federation.peers import Peer
 from waypost.model.times import find_instant, to_rfc3339
 from waypost.registry.ports import Clock, OutboundSender
 from waypost.responses.federation import FeedEntry
+from waypost.time_slice import TimeSlice
 
 _MCP_PATHS: Final = ("/v0.1/servers", "/v0/servers")
 _MCP_OFFICIAL: Final = "io.modelcontextprotocol.registry/official"
@@ -50,9 +51,10 @@ class McpRegistry:
         for name, value in (("cursor", position.cursor), ("updated_since", position.since)):
             query += f"&{name}={quote(value, safe='')}" if value else ""
         response = await self._requests.get(peer, f"{peer.url}{position.path}?{query}")
-        servers, following = _read_servers(response.body)
-        entries, bad = [], 0
+        servers, following = await split_json(_read_servers, response.body)
+        entries, bad, time_slice = [], 0, TimeSlice(limits.PEER_SLICE_SECONDS)
         for server in servers:
+            await time_slice.step()
             try:
                 entry = _mcp_entry(peer, server, self._clock.now())
             except (WaypostError, *UNREADABLE):
@@ -103,7 +105,9 @@ def _read_servers(body: bytes) -> tuple[list[bytes], str]:
     except (KeyError, *UNREADABLE):
         raise PeerProblem("Its answer is not a list of MCP servers.") from None
     following = metadata.get("nextCursor") or metadata.get("next_cursor") or ""
-    return [bytes(each) for each in servers], following if isinstance(following, str) else ""
+    if not isinstance(following, str) or len(following) > limits.FEED_CURSOR_CHARS:
+        raise PeerProblem("The cursor of its next page is no text, or too long.")
+    return [bytes(each) for each in servers], following
 
 
 def _mcp_entry(peer: Peer, server: bytes, now: float) -> FeedEntry | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import urljoin, urlsplit
 
@@ -14,6 +14,7 @@ from waypost.registry.ports import FetchPurpose, FetchResponse, OutboundSender
 
 NOT_MODIFIED: Final = 304
 GONE: Final = 410
+BAD_REQUEST: Final = 400
 _REFUSED: Final = (401, 403)
 _ABSENT: Final = (404, 410, 501)  # the last one: an optional operation that a registry does not have
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
@@ -25,9 +26,14 @@ class PeerRequests:
     def __init__(self, sender: OutboundSender) -> None:
         self._sender = sender
 
-    async def get(self, peer: Peer, url: str, headers: Mapping[str, str] | None = None) -> FetchResponse:
+    async def get(
+        self, peer: Peer, url: str, headers: Mapping[str, str] | None = None, *, expected: Sequence[int] = ()
+    ) -> FetchResponse:
+        """`expected` are statuses that the caller understands."""
         response = await self._send(peer, url, "feed", "GET", b"", dict(headers or {}))
-        if not response.is_success and response.status not in (NOT_MODIFIED, GONE):
+        if response.status in _REDIRECTS:
+            raise PeerProblem(f"It redirects to {response.headers.get('location', '')[:200]!r}: add that address.")
+        if not response.is_success and response.status not in (NOT_MODIFIED, GONE, *expected):
             raise PeerProblem(f"It answered with status {response.status}.")
         return response
 

@@ -9,13 +9,16 @@ from urllib.parse import quote
 
 import msgspec
 
+from waypost import limits
 from waypost.federation.kinds.ard import ask_registry
+from waypost.federation.kinds.documents import split_json
 from waypost.federation.kinds.port import UNREADABLE, PeerPage, PeerProblem, Question
-from waypost.federation.kinds.requests import GONE, PeerRequests
+from waypost.federation.kinds.requests import BAD_REQUEST, GONE, PeerRequests
 from waypost.federation.peers import Peer
 from waypost.model.times import find_instant, to_rfc3339_millis
 from waypost.registry.ports import Clock, OutboundSender
 from waypost.responses.federation import FeedBookmark, FeedDocument, FeedEntry, FeedOrigin
+from waypost.time_slice import TimeSlice
 
 _DISCOVER_PATH: Final = "/profile/v1/discover"
 _ARD_PATH: Final = "/ard"
@@ -39,10 +42,11 @@ class WaypostRegistry:
 
     async def read(self, peer: Peer, cursor: str | None, *, wait_seconds: float, limit: int) -> PeerPage | None:
         query = f"wait={wait_seconds:g}&limit={limit}" + (f"&from={quote(cursor)}" if cursor else "")
-        response = await self._requests.get(peer, f"{peer.url}/api/v1/feed?{query}")
-        if response.status == GONE:
+        refused = () if cursor is None else (BAD_REQUEST,)  # another registry is there now, or its keys were lost
+        response = await self._requests.get(peer, f"{peer.url}/api/v1/feed?{query}", expected=refused)
+        if response.status in (GONE, *refused):
             return None
-        return parse_feed(response.body, is_first=cursor is None)
+        return await parse_feed(response.body, is_first=cursor is None)
 
     async def ask(self, peer: Peer, question: Question) -> Sequence[FeedEntry]:
         if question.filter is not None:
@@ -59,10 +63,13 @@ class WaypostRegistry:
         }
         sent = msgspec.json.encode({name: value for name, value in body.items() if value})
         response = await self._requests.ask(peer, peer.url + _DISCOVER_PATH, sent, question.path)
-        return parse_candidates(peer, response.body, question.limit, self._clock.now())
+        now = self._clock.now()
+        return await split_json(lambda body: parse_candidates(peer, body, question.limit, now), response.body)
 
 
-def parse_feed(body: bytes, *, is_first: bool) -> PeerPage:
+async def parse_feed(body: bytes, *, is_first: bool) -> PeerPage:
+    if body.count(b"\n") > limits.PEER_PAGE_MAX + 1:
+        raise PeerProblem(f"It sends more than {limits.PEER_PAGE_MAX} lines at a time.")
     lines = [line for line in body.split(b"\n") if line.strip()]
     if not lines:
         raise PeerProblem("It answered without a bookmark.")
@@ -72,8 +79,9 @@ def parse_feed(body: bytes, *, is_first: bool) -> PeerPage:
         raise PeerProblem("The last line of its answer is not a bookmark.") from None
     if bookmark.type != "bookmark" or not bookmark.cursor:
         raise PeerProblem("The last line of its answer is not a bookmark.")
-    entries, bad = [], 0
+    entries, bad, time_slice = [], 0, TimeSlice(limits.PEER_SLICE_SECONDS)
     for line in lines[:-1]:
+        await time_slice.step()
         try:
             entries.append(_entry_decoder.decode(line))
         except UNREADABLE:

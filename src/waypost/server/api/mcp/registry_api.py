@@ -40,6 +40,7 @@ _PROTOCOLS: Final = ("mcp", "mcp-package")
 _VERSIONS: Final = ("v0.1", "v0")
 _AUDIENCE: Final = frozenset((PUBLIC,))
 _PAGE_DEFAULT, _PAGE_MAX = 30, 100
+_LIST_PURPOSE: Final = "mcp servers"  # of cursors
 _ALL: Final = 2**31
 _ENTRY_SCHEMA: Final[JsonObject] = {
     "type": "object",
@@ -216,9 +217,10 @@ class McpRegistryApi:
             since=since,
             shows_deleted=_read_flag(request, "include_deleted", default=since is not None),
         )
-        cursor = request.param("cursor") or None
-        deleted = await self._deleted.names_after(cursor) if filters.shows_deleted else ()
-        return self._select(merge(self._index.names_after(cursor), deleted), filters)
+        cursor = request.param("cursor")
+        last = self._registry.cursors.open(_LIST_PURPOSE, cursor).decode() if cursor else None
+        deleted = await self._deleted.names_after(last) if filters.shows_deleted else ()
+        return self._select(merge(self._index.names_after(last), deleted), filters)
 
     def _select(self, names: Iterable[str], filters: _ListFilter) -> Iterator[CatalogEntry | DeletedServer]:
         for name, _ in groupby(names):
@@ -235,7 +237,8 @@ class McpRegistryApi:
         shown = list(takewhile(lambda entry: budget.take(len(dump_json(entry))), entries[:limit]))
         metadata: dict[str, Any] = {"count": len(shown)}
         if len(shown) < len(entries):
-            metadata["nextCursor"] = shown[-1]["server"]["name"]
+            name: str = shown[-1]["server"]["name"]
+            metadata["nextCursor"] = self._registry.cursors.seal(_LIST_PURPOSE, name.encode())
         body = dump_json({"servers": shown, "metadata": metadata})
         return list_response(request, body, self._registry.entries.last_modified(_AUDIENCE))
 
