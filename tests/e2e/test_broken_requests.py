@@ -51,6 +51,33 @@ def test_the_service_as_a_whole_names_its_methods(server: RunningServer) -> None
     assert answer.headers["allow"].split(", ") == ["delete", "get", "head", "post", "put", "options"]
 
 
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ("FROB /api/v1/agents HTTP/1.1", 501),
+        ("BREW /nowhere HTTP/1.0", 501),
+        ("get /healthz HTTP/1.1", 501),  # methods are case-sensitive
+        ("DESCRIBE /healthz HTTP/1.1", 501),  # of RTSP
+        ("PROPFIND /healthz HTTP/1.1", 405),
+        ("FR(OB /healthz HTTP/1.1", 400),
+        ("GET: /healthz HTTP/1.1", 400),
+        ("FROB  /healthz HTTP/1.1", 400),
+        ("FROB /healthz HTTP/1.1 ", 400),
+        ("FROB /healthz", 400),
+        ("PRI * HTTP/2.0", 400),
+    ],
+)
+def test_an_unknown_method_is_told_from_a_malformed_one(server: RunningServer, line: str, status: int) -> None:
+    with RawConnection(server.url) as connection:
+        connection.send_until_refused(f"{line}\r\nHost: x\r\n\r\n".encode(), 1)
+        answer = connection.answer()
+    assert answer.status == status
+    complete(answer.problem)
+    if status == 501:
+        assert (answer.problem["path"], answer.problem["title"]) == ("method", "Method not implemented")
+    alive(server)
+
+
 def test_an_encoded_body_is_refused_and_the_connection_ends(server: RunningServer) -> None:
     encoded = head(server, "POST /api/v1/agents", "Content-Encoding: br", "Content-Length: 9") + b"GET / HTT"
     with RawConnection(server.url) as connection:
@@ -75,10 +102,11 @@ def test_an_encoded_body_is_refused_and_the_connection_ends(server: RunningServe
         pytest.param(b"GET /healthz HTTP/1.1\r\n\r\n", 400, id="no host"),
         pytest.param(b"GET /healthz HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400, id="two hosts"),
         pytest.param(b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 16_400 + b"\r\n\r\n", 431, id="long header"),
-        pytest.param(b"GET /" + b"a" * 16_400 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 431, id="long path"),
+        pytest.param(b"GET /" + b"a" * 16_400 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 414, id="long path"),
         pytest.param(b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 200_000, 431, id="header without end"),
         pytest.param(b"GET /healthz?" + b"a" * 16_400 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 414, id="long query"),
         pytest.param(b"GET /healthz?" + b"a" * 200_000, 414, id="query without end"),
+        pytest.param(b"GET /" + b"a" * 200_000, 414, id="path without end"),
     ],
 )
 def test_bytes_that_are_no_request_are_refused(server: RunningServer, sent: bytes, status: int) -> None:

@@ -227,6 +227,36 @@ async def test_a_stop_signal_loses_no_request_and_closes_websockets(tmp_path: Pa
         stop_server(server)
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_request_that_is_not_done_when_the_service_ends_is_told_so(tmp_path: Path, workers: int) -> None:
+    """Never 500 or a reset, whichever process has the request, and whichever reads its body."""
+    server = start_server("--workers", str(workers), folder=tmp_path)
+    try:
+        with contextlib.ExitStack() as stack:
+            connections = [stack.enter_context(RawConnection(server.url)) for _ in range(16)]
+            for number, connection in enumerate(connections):  # so many never end up in one process
+                path = ("/api/v1/agents", "/api/v1/agents:batch", "/rtfs", "/profile/v1/discover")[number % 4]
+                head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.admin_token}\r\n"
+                head += "Content-Type: application/json\r\n"
+                accept = "Accept: text/html\r\n" if number == 0 else ""
+                connection.send(f"{head}{accept}Content-Length: 1000\r\n\r\n{{".encode())
+            with RawConnection(server.url) as last:  # earlier requests are being handled now
+                last.send(READY)
+                last.read_until(b"ready")
+            server.process.send_signal(signal.SIGTERM)
+            answers = [connection.answer() for connection in connections]
+        assert [answer.status for answer in answers] == [503] * 16
+        for answer in answers:
+            assert int(answer.headers["retry-after"]) > 0
+            assert answer.headers["connection"] == "close"
+        assert answers[0].headers["content-type"].startswith("text/html")
+        assert "stopping" in answers[1].problem["message"]
+        assert server.process.wait(20) == 0
+        assert "Traceback" not in server.log.read_text()
+    finally:
+        stop_server(server)
+
+
 def test_the_second_stop_signal_ends_the_service_at_once(tmp_path: Path) -> None:
     server = start_server(folder=tmp_path)
     try:

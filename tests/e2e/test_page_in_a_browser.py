@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 import httpx2
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from support.browser import IMAGES, PATIENCE_MS, PHONE, Window, chromium, window
 from support.server import RunningServer, running_server
 from support.vectors import load_own_vectors, naughty_strings
 from waypost.model.names import slug
+from waypost.server.web.templating import since_element
 
 BREAKOUT: list[str] = load_own_vectors("html_breakout")["strings"]
 TRANSLATOR = "https://agents.example.com/id/invoice-translator"
@@ -146,13 +148,41 @@ def test_an_agent_has_a_sheet_and_its_snippets_can_be_copied(reader: Window, ser
     expect(page.locator("#record pre")).to_contain_text("supportedInterfaces")
 
 
+def test_a_remote_mcp_server_has_links_that_add_it_to_three_hosts(reader: Window, server: RunningServer) -> None:
+    agent = "org.example.maps/wayfinder"
+    page = reader.open(f"/a/{slug(agent)}")
+    links = page.locator(".pane:visible .deep-links a")
+    expect(links).to_have_text(["Add to Claude", "Add to Cursor", "Add to VS Code"])
+    filled = parse_qs(urlsplit(links.first.get_attribute("href") or "").query)
+    record = httpx2.get(f"{server.url}/api/v1/agents/{slug(agent)}", timeout=60).json()
+    assert filled["connectorName"] == [record["name"]]
+    assert filled["connectorUrl"] == [record["bindings"][0]["endpoint"]]
+    page.locator(".tabs label", has_text="npx").click()
+    expect(links).to_have_text(["Add to Cursor", "Add to VS Code"])
+
+
+def test_the_page_says_for_how_long_something_has_lasted(reader: Window) -> None:
+    """The element that health has, as the template makes it, in a page of the service."""
+    began = f'</h1><p id="lasting">healthy {since_element(time.time() - 7300)}</p>'
+
+    def with_health(route: Route) -> None:
+        response = route.fetch()
+        route.fulfill(response=response, body=response.text().replace("</h1>", began, 1))
+
+    reader.page.route("**/a/**", with_health)
+    page = reader.open(f"/a/{quote(TRANSLATOR, safe='')}")
+    expect(page.locator("#lasting")).to_have_text("healthy for 2 hours")
+    expect(page.locator("#lasting time")).to_have_attribute("title", re.compile("^since .* UTC$"))
+
+
 def test_everything_can_be_read_without_a_script(browser: Browser, server: RunningServer) -> None:
     with window(browser, server.url, java_script_enabled=False) as opened:
         page = opened.open("/")
+        expect(page.locator(".feed li").first).to_be_visible()
         page.locator("#q").fill("translate an invoice")
         page.get_by_role("button", name="Search").click()
         expect(page.locator("#found .hit h3").first).to_have_text("Invoice Translator")
-        expect(page.locator(".feed li")).not_to_have_count(0)
+        expect(page.locator(".feed")).to_be_hidden()  # the results of a search stand alone
         page.locator("#found .hit .reasons summary").first.click()
         expect(page.locator("#found .hit blockquote").first).to_be_visible()
         page.locator("#found .hit h3 a").first.click()
@@ -197,6 +227,12 @@ LOOKS: dict[str, dict[str, Any]] = {
     "dark": {"color_scheme": "dark"},
     "phone": {"viewport": PHONE, "is_mobile": True, "has_touch": True},
 }
+# Buttons to copy that are on top of the first line of their code.
+COVERED_CODE = """[...document.querySelectorAll(".code-block")].filter(block => {
+    const button = block.querySelector(".copy").getBoundingClientRect();
+    const line = block.querySelector("code").getClientRects()[0];
+    return button.height && line && button.bottom > line.top + 1 && button.left < line.right;
+}).map(block => block.innerText.slice(0, 60))"""
 PICTURES = ("catalog", "search", "agent", "register", "phone", "dark", "use", "stats", "reference")
 
 
@@ -224,6 +260,8 @@ def test_every_page_is_accessible_in_every_look_and_makes_no_error(look: tuple[s
     assert page.evaluate("document.documentElement.scrollWidth") <= page.evaluate("window.innerWidth")
     lines = page.locator("td .state-word").evaluate_all("words => words.map(word => word.getClientRects().length)")
     assert set(lines) <= {1}, "a word is broken"
+    if name == "phone":
+        assert page.evaluate(COVERED_CODE) == [], "a button covers code"
     shade = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, shade[4:-1].split(","))) < 150) == (name == "dark")
     assert [each for each in opened.complaints if "404" not in each or path != "/a/none"] == []

@@ -276,7 +276,7 @@ class UseSection(HTMLParser):
         elif tag == "pre":
             self.snippets.append(Shown(self.interfaces[-1], named.get("class") or "", ""))
             self._open = "pre"
-        elif tag == "a" and str(named.get("href")).startswith(("cursor:", "vscode:")):
+        elif tag == "a" and str(named.get("href")).startswith(("cursor:", "vscode:", "https://claude.ai/")):
             self.links.append(str(named["href"]))
 
     def handle_endtag(self, tag: str) -> None:
@@ -396,7 +396,7 @@ class Runner:
 
     def _expand(self, value: str) -> str:
         for name, secret in SECRETS.items():
-            value = value.replace(f"${{{name}}}", secret)
+            value = value.replace(f"${{{name}}}", secret).replace(f"${{env:{name}}}", secret)
         assert "${" not in value
         return value
 
@@ -426,6 +426,7 @@ def test_every_snippet_of_every_sample_succeeds(registered: Registered, runner: 
         assert not _is_rpc_error(told), (snippet, told)
         if snippet.interface.startswith("A2A"):
             assert "echo: " in told, (snippet, told)
+    assert not any("claude.ai" in link for link in section.links), "Claude cannot reach this machine"
     for link in section.links:
         config = _config_of(link.replace("%7Btenant%7D", TENANT))
         config = json.loads(json.dumps(config).replace("{tenant}", TENANT))
@@ -448,6 +449,92 @@ def _config_of(link: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(base64.b64decode(parse_qs(parts.query)["config"][0]))
         return found
     return {key: value for key, value in json.loads(unquote(parts.query)).items() if key != "name"}
+
+
+# --- Links to MCP hosts ---------------------------------------------------------------------------
+
+
+def mcp_interface(url: str, name: str = "Weather", **residue: Any) -> AgentInterface:
+    binding = Binding(protocol="mcp", endpoint=url, extra={"org.waypost.mcp": residue})
+    record = AgentRecord(id="com.example/weather", name=name, description="x", bindings=(binding,))
+    return make_interfaces(SnippetContext(record=record, base_url="http://127.0.0.1:8440"))[0]
+
+
+def claude_links(interface: AgentInterface) -> list[str]:
+    return [link.href for link in interface.links if link.title == "Add to Claude"]
+
+
+@pytest.mark.parametrize("kind", ["streamable-http", "sse"])
+@pytest.mark.parametrize(
+    ("name", "url"),
+    [
+        ("Weather", "https://weather.example.com/mcp"),
+        ("com.example/weather", "https://weather.example.com:8443/mcp?key=a&b=c%20d#part"),
+        ("Wetter & Straße + 100 % = 天气?", "https://weather.example.com/ä/mcp?x=y&connectorUrl=https://evil.example/"),
+        ("a&modal=other#", "https://8.8.8.8/mcp"),
+    ],
+)
+def test_the_link_to_claude_fills_in_the_name_and_the_address(kind: str, name: str, url: str) -> None:
+    (link,) = claude_links(mcp_interface(url, name, type=kind))
+    parts = urlsplit(link)
+    assert link.isascii()
+    assert (parts.scheme, parts.netloc, parts.path, parts.fragment) == (
+        "https",
+        "claude.ai",
+        "/customize/connectors",
+        "",
+    )
+    assert parse_qs(parts.query, strict_parsing=True) == {
+        "modal": ["add-custom-connector"],
+        "connectorName": [name],
+        "connectorUrl": [url],
+    }
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://weather.example.com/mcp",
+        "https://localhost/mcp",
+        "https://127.0.0.1:8443/mcp",
+        "https://[::1]/mcp",
+        "https://10.1.2.3/mcp",
+        "https://192.168.0.4/mcp",
+        "https://169.254.1.1/mcp",
+        "https://[fd00::1]/mcp",
+        "https://intranet/mcp",
+        "https://printer.local/mcp",
+        "https://weather.corp.internal./mcp",
+        "https://{tenant}.example.com/mcp",
+        "https://[broken/mcp",
+    ],
+)
+def test_no_link_leads_claude_to_an_address_that_it_cannot_reach(url: str) -> None:
+    interface = mcp_interface(url)
+    assert claude_links(interface) == []
+    assert [link.title for link in interface.links] == ["Add to Cursor", "Add to VS Code"]
+    assert "custom connector" not in interface.snippets[0].note
+
+
+def test_no_link_to_claude_if_the_server_needs_a_header() -> None:
+    """Claude's dialog has no field for headers."""
+    interface = mcp_interface("https://weather.example.com/mcp", headers=[{"name": "X-Key", "isRequired": True}])
+    assert claude_links(interface) == []
+    for link in interface.links:
+        assert _config_of(link.href)["headers"] == {"X-Key": "${env:X_KEY}"}, link.title
+    assert json.loads(interface.snippets[0].code)["mcpServers"]["weather"]["headers"] == {"X-Key": "${X_KEY}"}
+
+
+def test_packages_have_no_link_to_claude() -> None:
+    binding = Binding(
+        protocol="mcp-package",
+        endpoint="pkg:npm/weather@1.0.0",
+        extra={"org.waypost.mcp": {"environmentVariables": [{"name": "KEY", "isRequired": True}]}},
+    )
+    record = AgentRecord(id="a", name="Weather", description="x", bindings=(binding,))
+    (own, _) = make_interfaces(SnippetContext(record=record, base_url="http://127.0.0.1:8440"))
+    assert claude_links(own) == []
+    assert own.snippets[-1].code == 'claude mcp add --env "KEY=$KEY" --transport stdio weather -- npx -y weather@1.0.0'
 
 
 # --- Text of strangers ----------------------------------------------------------------------------
@@ -475,7 +562,7 @@ def hostile_interfaces(protocol: str, endpoint: str = HOSTILE) -> list[AgentInte
 def test_no_text_of_the_publisher_leaves_its_quotes(protocol: str) -> None:
     for interface in hostile_interfaces(protocol):
         for link in interface.links:
-            assert re.fullmatch(r"(cursor://|vscode:)[\w./?=&%~-]+", link.href)
+            assert re.fullmatch(r"(cursor://|vscode:|https://claude\.ai/)[\w./?=&%~-]+", link.href)
         for snippet in interface.snippets:
             if snippet.language == "python":
                 tree = ast.parse(snippet.code)

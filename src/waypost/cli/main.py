@@ -11,7 +11,7 @@ import sys
 from difflib import get_close_matches
 from errno import ENOSPC
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 import click
 
@@ -222,10 +222,17 @@ def _discard_stdout() -> int:
     return 0
 
 
+def _open_null() -> TextIO:
+    return os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
+
+
 def run() -> None:
     """Run the command line of this process and exit: the entry point in `pyproject.toml`."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    # None if the caller closed them: `waypost get ID >&-`.
+    sys.stdout = sys.stdout or _open_null()
+    sys.stderr = sys.stderr or _open_null()
     sys.exit(main())
 
 

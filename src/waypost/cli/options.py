@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 
 import click
 
-from waypost.errors import InvalidParameter
+from waypost.errors import ConfigurationError, InvalidParameter
 from waypost.settings import CLIENT_SETTINGS, RENAMED_SETTINGS, SERVICE_SETTINGS, Setting, load_settings
-from waypost.settings.setting import URL_MARK
+from waypost.settings.locations import parse_server
+from waypost.settings.setting import URL_MARK, check_value
 from waypost.trust.jwt import parse_duration
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -178,7 +179,25 @@ def _option(setting: Setting, kind_of_option: type[click.Option]) -> Callable[[F
         shown_as = f"[{'|'.join(shown_choices)}]"
     elif setting.choices:
         kind = click.Choice(tuple(setting.choices))
-    return click.option(setting.flag, setting.name, cls=kind_of_option, type=kind, metavar=shown_as, help=text)
+    callback = _usage_check(setting) if kind_of_option is SharedOption else None
+    return click.option(
+        setting.flag, setting.name, cls=kind_of_option, type=kind, metavar=shown_as, help=text, callback=callback
+    )
+
+
+def _usage_check(setting: Setting) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """A value on the command line that cannot be used is an error of usage; in the settings it is one of configuration."""
+
+    def check(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+        if value is None:
+            return None
+        try:
+            value = check_value(setting, value, setting.flag)
+            return parse_server(value) if setting.name == "server" else value
+        except ConfigurationError as error:
+            raise click.BadParameter(f"{error.message} {error.hint or ''}".rstrip(), context, parameter) from None
+
+    return check
 
 
 def _renamed_option(old: str, new: str) -> Callable[[Function], Function]:

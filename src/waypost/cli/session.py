@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import click
 import httpx2
@@ -15,10 +16,15 @@ from waypost import limits
 from waypost.cli.options import merge_options, shared_options
 from waypost.cli.output import Printer, join_alternatives
 from waypost.client.sync.client import SyncClient
-from waypost.errors import Forbidden, NotFound, Unauthorized, WaypostError
+from waypost.errors import Forbidden, NotFound, Unauthorized, Unavailable, WaypostError
 from waypost.settings import ConnectionSettings, Settings, load_connection_settings, load_settings
 
 Result = TypeVar("Result")
+
+_TOKEN_HINT = (
+    "Pass --token or set WAYPOST_TOKEN. On the machine of the service, --data DIR or WAYPOST_DATA names its data folder, "
+    "which has the admin token."
+)
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,6 +85,29 @@ def use_agent(client: SyncClient, name: str, operation: Callable[[str], Result])
         return operation(agent_id)
 
 
+def find_agent_uri(session: Session, agent: str) -> str:
+    """The Agent URI of an Agent URI, a domain, or the id or short id of an agent in the registry."""
+    if agent.startswith("agent:"):
+        return agent
+    try:
+        with session.client() as client:
+            found = use_agent(client, agent, lambda name: client.document(name, "adp")).body["identity"]
+            if found["id"] != f"agent:{urlsplit(session.connection().base_url).hostname}":
+                return str(found["id"])
+            raise Unavailable(
+                f"{agent} has no domain, and so no Agent URI.",
+                path="agent",
+                hint="Give it one with `waypost host DOMAIN AGENT`, or use the Agent URI of the service.",
+            )
+    except NotFound:
+        if "." not in agent and agent != "localhost":
+            raise
+    except WaypostError:
+        if "/" in agent or ":" in agent:
+            raise
+    return f"agent:{agent}"
+
+
 def _suggest_by_search(client: SyncClient, name: str, error: NotFound) -> NotFound:
     """The service suggests ids that are written alike; if there are none, suggest agents that fit the name as a query."""
     if error.details.get("suggestions"):
@@ -101,6 +130,12 @@ def with_session(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def command(context: click.Context, /, **given: Any) -> Any:
         shared = {name: given.pop(name) for name in Session.__struct_fields__}
-        return function(Session(**merge_options(context, shared)), **given)
+        session = Session(**merge_options(context, shared))
+        try:
+            return function(session, **given)
+        except Unauthorized as error:
+            if session.connection().token is None:
+                error.hint = _TOKEN_HINT
+            raise
 
     return shared_options(command)

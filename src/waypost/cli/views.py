@@ -83,7 +83,7 @@ def _card_facts(agent: Agent) -> Iterator[tuple[str, str]]:
         "updated_at",
         "expires_at",
     )
-    others = [name for name in agent if name not in shown]
+    others = [name for name in agent if name not in shown and not name.startswith("org.waypost.")]
     if others:
         yield "also", ", ".join(others) + "  (-o json shows all)"
 

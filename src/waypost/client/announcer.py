@@ -244,6 +244,10 @@ class Announcer:
         )
         self._tasks: list[asyncio.Task[None]] = []
 
+    def __repr__(self) -> str:
+        told = ", ".join(f"{state.transport} {state.state}" for state in self.states.values())
+        return f"<Announcer {self.agent_id!r} {told or 'no transport'}>"
+
     @classmethod
     def load(
         cls,

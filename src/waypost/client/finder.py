@@ -85,6 +85,10 @@ class Finder:
         self._found: dict[str, FoundAgent] = {}
         self._open: list[Transport] = []
 
+    def __repr__(self) -> str:
+        told = ", ".join(transport.name for transport in self._transports)
+        return f"<Finder {told or 'no transport'}: {len(self._found)} found>"
+
     async def __aenter__(self) -> Self:
         await self.open()
         return self

@@ -74,15 +74,11 @@ _SENT = "sent"  # details[_SENT]: the service may have processed the request alt
 _UNCLEAR_STATUSES = (500, 502, 504)  # the service may have processed the request
 
 # Several errors may share status and code; their titles differ.
-_BY_TITLE = {
-    (codes.http, kind.code, codes.title): kind for kind, codes in ERROR_CODES.items() if kind is not ConfigurationError
-}
-_BY_CODE: dict[tuple[int, str], type[WaypostError]] = {}
-_BY_STATUS: dict[int, type[WaypostError]] = {}
-for _kind, _codes in ERROR_CODES.items():
-    if _kind is not ConfigurationError:
-        _BY_CODE.setdefault((_codes.http, _kind.code), _kind)
-        _BY_STATUS.setdefault(_codes.http, _kind)
+_SERVICE_ERRORS = [(kind, codes) for kind, codes in ERROR_CODES.items() if kind is not ConfigurationError]
+_BY_TITLE = {(codes.http, kind.code, codes.title): kind for kind, codes in _SERVICE_ERRORS}
+# The first of several counts, so it is written last.
+_BY_CODE = {(codes.http, kind.code): kind for kind, codes in reversed(_SERVICE_ERRORS)}
+_BY_STATUS = {codes.http: kind for kind, codes in reversed(_SERVICE_ERRORS)}
 
 
 class LineDecoder:

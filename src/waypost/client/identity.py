@@ -84,7 +84,7 @@ def write_key(path: Path, key: PrivateKey) -> None:
         key: The key.
     """
     try:
-        create_private(path, key.pem())
+        create_private(path, key.key_file())
     except FileExistsError:
         raise ConfigurationError(
             f"{path} exists already.", path=str(path), hint="`waypost keys rotate` replaces it; --out names another."

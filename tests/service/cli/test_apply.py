@@ -72,6 +72,8 @@ def test_a_dry_run_prints_the_differences(shell: Shell) -> None:
     shell.write("agents/one.json", document("one", description="Was changed."))
     (shell.folder / "agents/two.json").unlink()
     fill(shell, "three")
+    kept = shell("apply", "agents", "--dry-run")
+    assert "1 agent of an earlier apply is not in agents: --prune withdraws it." in kept.err
     ran = shell("apply", "agents", "--dry-run", "--prune")
     assert ran.code == 0
     assert "~ update     https://agents.example.net/one" in ran.out

@@ -171,11 +171,72 @@ def test_a_number_is_called_a_number(shell: Shell) -> None:
     assert "'many' is not a valid whole number" in json.loads(ran.err.splitlines()[-1])["error"]["message"]
 
 
-def test_a_missing_extra_is_named(shell: Shell) -> None:
-    """zeroconf is in the environment of the tests: a module that cannot be imported stands in its way."""
-    shell.write("hidden/zeroconf.py", b"raise ImportError('not installed')\n")
+NOT_JSON = {
+    "a byte order mark": (b'\xef\xbb\xbf{"id": "x"}', "starts with a byte order mark", "without a byte order mark"),
+    "UTF-16": ('\ufeff{"id": "x"}'.encode("utf-16-le"), "encoded as UTF-16", "Save it as UTF-8"),
+    "YAML": (b"id: greeter\nname: Greeter\n", "Not JSON", "This looks like YAML"),
+    "YAML with a marker": (b"---\n- id: greeter\n", "Not JSON", "This looks like YAML"),
+    "a page": (b"<!doctype html><title>x</title>", "Not JSON", "This is a page"),
+    "nothing": (b"", "The document is empty", "Send a JSON document"),
+    "a program": (b"\x7fELF\x02\x01\xff\xfe\x80", "Byte 6 is not valid UTF-8", "Encode the document as UTF-8"),
+    "half of it": (b'{"id": "x",', "at line 1, column 12", "json.tool"),
+}
+
+
+@pytest.mark.parametrize("name", NOT_JSON)
+def test_what_is_not_json_is_named_and_validate_says_the_same(shell: Shell, name: str) -> None:
+    content, message, hint = NOT_JSON[name]
+    file = shell.write("agent.json", content)
+    refused, checked = shell("register", file), shell("validate", file)
+    assert (refused.code, checked.code) == (1, 1)
+    for told in (refused.err, checked.out):
+        assert message in told
+        assert hint in told
+
+
+def test_a_folder_is_no_document_and_its_commands_are_named(shell: Shell) -> None:
+    shell.write("cards/agent.json", GREETER)
+    ran = shell("register", "cards")
+    assert ran.code == 1
+    assert "cards is a folder" in ran.err
+    assert "waypost import cards" in ran.err
+    assert shell("import", "cards").code == 0
+
+
+def test_nothing_on_standard_input_is_not_valid(shell: Shell) -> None:
+    ran = shell("validate", "-", stdin=b"")
+    assert ran.code == 1
+    assert "The document is empty" in ran.out
+
+
+def test_without_a_token_the_command_says_how_to_give_one(shell: Shell) -> None:
+    ran = shell("list", WAYPOST_DATA=str(shell.folder / "nowhere"))
+    assert ran.code == 77
+    assert "--token" in ran.err
+    assert "WAYPOST_TOKEN" in ran.err
+    assert "--data DIR" in ran.err
+    assert "--data DIR" not in shell("list", WAYPOST_TOKEN="a.b.c").err, "a token that is wrong is not a missing one"
+
+
+@pytest.mark.parametrize("stream", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_closed_stream_is_no_traceback(shell: Shell, stream: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "waypost", "announce", shell.write("agent.json", GREETER), "--mdns"],
+        ["bash", "-c", f'"$0" -m waypost list {stream}', sys.executable],
+        cwd=shell.folder,
+        env=shell.environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr.count("Traceback")) == (0, 0), done.stderr
+
+
+def without_zeroconf(shell: Shell, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command as if the extra `lan` were not installed."""
+    shell.write("hidden/sitecustomize.py", b"import sys\nsys.modules['zeroconf'] = None\n")
+    return subprocess.run(
+        [sys.executable, "-m", "waypost", *words],
         cwd=shell.folder,
         env={**shell.environment, "PYTHONPATH": os.pathsep.join((str(shell.folder / "hidden"), *sys.path))},
         capture_output=True,
@@ -183,6 +244,15 @@ def test_a_missing_extra_is_named(shell: Shell) -> None:
         timeout=120,
         check=False,
     )
+
+
+def test_browse_says_that_it_is_without_mdns(shell: Shell) -> None:
+    assert "Without mDNS" in without_zeroconf(shell, "browse", "--timeout", "0.1").stderr
+    assert "Without mDNS" not in without_zeroconf(shell, "browse", "--udp", "--timeout", "0.1").stderr
+
+
+def test_a_missing_extra_is_named(shell: Shell) -> None:
+    done = without_zeroconf(shell, "announce", shell.write("agent.json", GREETER), "--mdns")
     assert done.returncode == 78, done.stderr
     assert "mDNS needs the package zeroconf." in done.stderr
     assert "waypost[lan]" in done.stderr

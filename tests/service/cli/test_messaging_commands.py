@@ -45,6 +45,21 @@ def test_a_task_that_fails_is_an_exit_code(shell: Shell) -> None:
     assert shell("task", "send", "echo", "--callback", "https://10.0.0.1/").code == 77
 
 
+def test_a_task_is_for_the_agent_that_its_short_name_means(shell: Shell, agent: dict[str, Any]) -> None:
+    shell("register", shell.write("agent.json", agent))
+    short = agent["id"].rsplit("/", 1)[-1]
+    sent = shell("task", "send", short, "translate", '{"text": "Bonjour"}')
+    assert sent.code == 0, sent.err
+    taken = shell("task", "take", agent["name"].upper(), "-o", "json")
+    assert [task["taskId"] for task in taken.json] == [sent.out.strip()]
+    assert (taken.json[0]["task"], taken.json[0]["input"]) == ("translate", {"text": "Bonjour"})
+    assert shell("task", "list", "--agent", short, "-o", "json").json[0]["taskId"] == sent.out.strip()
+    assert "No agent is registered as 'nosuch-agent'." in shell("task", "list", "--agent", "nosuch-agent").err
+    unknown = shell("task", "send", "nosuch-agent", "translate", "{}")
+    assert unknown.code == 1
+    assert "No agent is registered as 'nosuch-agent'." in unknown.err
+
+
 def test_an_agent_signs_instead_of_showing_a_token(shell: Shell) -> None:
     agent, key = "agent:signing.example.com", key_of(number=31)
     shell.write("public.pem", key.public.pem().encode())
@@ -100,6 +115,21 @@ def test_a_swarm_is_joined_listed_messaged_and_left(shell: Shell, bob: list[str]
     assert "half is done" in shell("swarm", "messages", swarm).out
     assert shell("swarm", "leave", swarm, "agent:bob.example.com", *bob).code == 0
     assert shell("swarm", "members", swarm, *bob).code == 1
+
+
+def test_a_swarm_has_the_members_and_the_host_that_short_names_mean(shell: Shell, agent: dict[str, Any]) -> None:
+    shell("register", shell.write("agent.json", {**agent, "id": "agent:swarming.example.com"}))
+    name = agent["name"].upper()
+    joined = shell("swarm", "join", name, "short-names", "--host", name, "-o", "json")
+    assert joined.code == 0, joined.err
+    assert [member["agent"] for member in joined.json["members"]] == ["agent:swarming.example.com"]
+    swarm = joined.json["swarmId"]
+    assert "agent:swarming.example.com" in shell("swarm", "members", swarm).out.splitlines()[0]
+    assert shell("swarm", "broadcast", swarm, name, "half is done").code == 0
+    assert shell("swarm", "leave", swarm, "swarming.example.com").code == 0
+    for command in (("join", "nosuch-agent", "short-names"), ("leave", swarm, "nosuch-agent")):
+        unknown = shell("swarm", *command)
+        assert (unknown.code, "No agent is registered as 'nosuch-agent'." in unknown.err) == (1, True)
 
 
 def test_a_subject_is_invited_to_a_private_agent(

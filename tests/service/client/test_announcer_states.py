@@ -45,6 +45,8 @@ async def test_states_are_known_when_the_block_begins(server: RunningServer, tmp
         async with Client(server.url, server.admin_token) as wp:
             assert (await wp.get(announcer.agent_id)).name == "Echo"
     assert announcer.states["http"].state == "withdrawn"
+    assert repr(announcer) == f"<Announcer {announcer.agent_id!r} http withdrawn>"
+    assert repr(Finder([transport])) == "<Finder http: 0 found>"
 
 
 async def test_a_failure_is_known_when_the_block_begins(tmp_path: Path) -> None:

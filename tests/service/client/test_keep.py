@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from support.server import RunningServer, clean_environment, running_server
+from support.server import RunningServer, clean_environment, running_server, start_server, stop_server
 from waypost import Client, SyncClient
 from waypost.client.keep import KeptAgent
 from waypost.errors import NotFound, OwnerConflict
@@ -51,6 +51,33 @@ async def test_an_agent_is_kept_during_the_block(server: RunningServer) -> None:
             assert (await wp.get(agent.id)).name == "kept"
         with pytest.raises(NotFound):
             await wp.get(agent.id)
+
+
+async def test_an_agent_is_kept_over_a_restart_that_loses_it(tmp_path: Path) -> None:
+    """Renewals fail while the service is away; then the agent is registered again, though the service knows nothing of it."""
+    first = start_server("--store", "memory", "--no-health-checks", folder=tmp_path)
+    changes: asyncio.Queue[KeptAgent] = asyncio.Queue()
+    async with (
+        asyncio.timeout(4 * PATIENCE_SECONDS),
+        Client(first.url, first.admin_token) as wp,
+        wp.keep(document("restarted"), ttl_seconds=SHORTEST_LEASE, on_change=changes.put_nowait) as agent,
+    ):
+        stop_server(first)
+        while (await changes.get()).error is None:
+            pass
+        assert (agent.is_lost, repr(agent).split()[-1]) == (False, "failing>")
+        port = first.url.rsplit(":", 1)[1]
+        again = start_server(
+            "--store", "memory", "--no-health-checks", "--port", port, folder=tmp_path, data=first.data
+        )
+        try:
+            while (await changes.get()).error is not None:
+                pass
+            assert agent.receipt.outcome == "created"
+            assert (await wp.get(agent.id)).name == "restarted"
+        finally:
+            stop_server(again)
+    # Leaving the block while the service is away raises nothing: the lease ends by itself.
 
 
 async def test_an_error_in_the_block_withdraws_the_agent(server: RunningServer) -> None:

@@ -69,7 +69,12 @@ class RegisterPage:
     async def look(self, entered: RegistrationForm, visitor: WebUser) -> ImportResult:
         """Recognise the input; with `save`, register it if it is still what was reviewed."""
         if bool(entered.document.strip()) == bool(entered.address):
-            raise InvalidParameter("Enter a document or an address.", path="document", hint="Enter only one of them.")
+            is_both = bool(entered.address)
+            message = (
+                "Enter either a document or an address, not both." if is_both else "Enter a document or an address."
+            )
+            hint = "Empty one of the two fields." if is_both else "The examples below show what a document looks like."
+            raise InvalidParameter(message, path="document", hint=hint)
         if entered.save and entered.digest is None:
             raise PreconditionFailed("What is saved must be previewed first.", path="digest", hint="Press Preview.")
         wanted = ImportRequest(

@@ -214,7 +214,7 @@ class WebPages:
         found = await self._catalog.find(form, visitor)
         if call.request.param(_PART_PARAMETER) == "found":
             return page_response(call, render("_found.html", found=found, visitor=visitor).encode(), visitor)
-        changed = self._registry.entries.last_modified(audience(visitor.reader)) or 0.0
+        changed = self._registry.entries.last_modified(audience(visitor.reader))
         return page_response(
             call,
             render_page(self._home_page(form, found, visitor)),

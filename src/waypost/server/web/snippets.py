@@ -7,12 +7,13 @@ be true (gRPC needs the agent's own stubs), there is none.
 from __future__ import annotations
 
 import base64
+import ipaddress
 import json
 import re
 import shlex
 from collections.abc import Callable, Iterator
 from typing import Any, Final
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote, urlencode, urlsplit
 
 import msgspec
 
@@ -37,6 +38,8 @@ _IMAGE: Final = re.compile(
     r"[a-z0-9][a-z0-9.-]*(?::\d+)?(?:/[a-z0-9][a-z0-9._-]*)*(?::[\w.-]+)?(?:@sha256:[0-9a-f]{64})?\Z"
 )
 _VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,80}\Z")
+# Names that only a local network resolves: RFC 6761, RFC 6762, RFC 8375, and .internal, which ICANN reserved.
+_LOCAL_SUFFIXES: Final = (".localhost", ".local", ".internal", ".home.arpa", ".lan")
 _REVIEW: Final = "This runs a program of its publisher on your machine. Review it first."
 
 
@@ -48,7 +51,7 @@ class Snippet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeepLink(msgspec.Struct, frozen=True, kw_only=True):
-    """A link that makes a program on the visitor's machine add an MCP server."""
+    """A link that makes an MCP host of the visitor add a server."""
 
     title: str
     href: str
@@ -238,34 +241,74 @@ def _mcp_interface(binding: Binding, context: SnippetContext) -> AgentInterface:
     residue: Any = binding.extra.get(_MCP_RESIDUE)
     residue = residue if isinstance(residue, dict) else {}
     kind = "sse" if residue.get("type") == "sse" else "http"
-    headers = {name: f"${{{_variable_of(name)}}}" for name in _required_names(residue.get("headers"), _HEADER_NAME)}
-    server = {"type": kind, "url": binding.endpoint, **({"headers": headers} if headers else {})}
+    headers = _required_names(residue.get("headers"), _HEADER_NAME)
+    server = _remote_server(binding.endpoint, kind, headers, "${%s}")
     name = context.server_name
+    is_plain = not headers and "{" not in binding.endpoint
+    is_for_claude = is_plain and _is_on_the_internet(binding.endpoint)
     snippets = [
         Snippet(
-            title="MCP host", language="json", code=_json({"mcpServers": {name: server}}), note=_host_note(residue)
+            title="MCP host",
+            language="json",
+            code=_json({"mcpServers": {name: server}}),
+            note=_host_note(residue, is_for_claude),
         ),
         Snippet(title="Claude Code", language="shell", code=_claude_command(name, kind, binding.endpoint, headers)),
     ]
-    if kind == "http" and not headers and "{" not in binding.endpoint:
+    if kind == "http" and is_plain:
         snippets.append(_mcp_sdk(binding))
-    return _named(binding, f"MCP{' (SSE)' if kind == 'sse' else ''}", *snippets, links=_deep_links(name, server))
+    links = _editor_links(name, _remote_server(binding.endpoint, kind, headers, "${env:%s}"))
+    if is_for_claude:
+        links.insert(0, _claude_link(context.record.name or context.record.id, binding.endpoint))
+    return _named(binding, f"MCP{' (SSE)' if kind == 'sse' else ''}", *snippets, links=links)
 
 
-def _host_note(residue: JsonObject) -> str:
+def _remote_server(url: str, kind: str, headers: list[str], reference: str) -> JsonObject:
+    """The configuration of a remote server. `reference` is how the host refers to a variable of the environment."""
+    values = {header: reference % _variable_of(header) for header in headers}
+    return {"type": kind, "url": url, **({"headers": values} if values else {})}
+
+
+def _host_note(residue: JsonObject, is_for_claude: bool) -> str:
     variables = residue.get("variables")
     # Claude Desktop reads only local servers from its file, and removes entries with a URL.
-    told = "For Cursor, Claude Code and other hosts that connect over HTTP. Claude Desktop: Settings, Connectors."
+    told = "For hosts that connect over HTTP, such as Claude Code and Cursor."
+    if is_for_claude:
+        told += " Claude on the web, desktop and phone takes the address as a custom connector."
     if isinstance(variables, dict) and variables:
         told += f" Replace {', '.join(f'{{{name}}}' for name in variables if _VARIABLE_NAME.match(name))} in the URL."
     if residue.get("headers"):
-        told += " Set the secrets in the environment, or write them in."
+        told += " Set the secrets in the environment (Cursor and VS Code read them as `${env:NAME}`), or write them in."
     return told
 
 
-def _claude_command(name: str, kind: str, url: str, headers: dict[str, str]) -> str:
+def _is_on_the_internet(url: str) -> bool:
+    """Claude connects from the servers of its vendor, over https only."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    host = (parts.hostname or "").rstrip(".")
+    if parts.scheme != "https":
+        return False
+    try:
+        return ipaddress.ip_address(host).is_global
+    except ValueError:
+        return "." in host and not host.endswith(_LOCAL_SUFFIXES)
+
+
+def _claude_link(name: str, url: str) -> DeepLink:
+    """Claude's dialog for a custom connector, with name and address filled in."""
+    filled = {"modal": "add-custom-connector", "connectorName": name, "connectorUrl": url}
+    return DeepLink(
+        title="Add to Claude",
+        href=f"https://claude.ai/customize/connectors?{urlencode(filled, quote_via=quote, safe='')}",
+    )
+
+
+def _claude_command(name: str, kind: str, url: str, headers: list[str]) -> str:
     lines = [f"claude mcp add --transport {kind} {name} {shlex.quote(url)}"]
-    lines += [f'  --header "{header}: {value}"' for header, value in headers.items()]
+    lines += [f'  --header "{header}: ${{{_variable_of(header)}}}"' for header in headers]
     return " \\\n".join(lines)
 
 
@@ -287,7 +330,7 @@ asyncio.run(main())
     return Snippet(title="Python, MCP SDK", language="python", code=code, note="`pip install 'mcp>=2'`")
 
 
-def _deep_links(name: str, server: JsonObject) -> list[DeepLink]:
+def _editor_links(name: str, server: JsonObject) -> list[DeepLink]:
     config = base64.b64encode(json.dumps(server).encode()).decode()
     code = quote(json.dumps({"name": name, **server}), safe="")
     return [
@@ -311,13 +354,17 @@ def _package_interface(binding: Binding, context: SnippetContext) -> AgentInterf
     variables = _required_names(residue.get("environmentVariables"), _VARIABLE_NAME)
     if command[0] == "docker":
         command = [*command[:-1], *(part for name in variables for part in ("-e", name)), command[-1]]
-    name, env = context.server_name, {variable: f"${{{variable}}}" for variable in variables}
-    server = {"command": command[0], "args": command[1:], **({"env": env} if env else {})}
+    name = context.server_name
     shown = [f"export {variable}=…" for variable in variables]
     return _named(
         binding,
         command[0],
-        Snippet(title="MCP host", language="json", code=_json({"mcpServers": {name: server}}), note=_REVIEW),
+        Snippet(
+            title="MCP host",
+            language="json",
+            code=_json({"mcpServers": {name: _local_server(command, variables, "${%s}")}}),
+            note=_REVIEW,
+        ),
         Snippet(
             title="Run it",
             language="shell",
@@ -325,13 +372,19 @@ def _package_interface(binding: Binding, context: SnippetContext) -> AgentInterf
             note="It speaks MCP over stdio.",
         ),
         Snippet(title="Claude Code", language="shell", code=_claude_package_command(name, variables, command)),
-        links=_deep_links(name, server),
+        links=_editor_links(name, _local_server(command, variables, "${env:%s}")),
     )
 
 
+def _local_server(command: list[str], variables: list[str], reference: str) -> JsonObject:
+    env = {variable: reference % variable for variable in variables}
+    return {"command": command[0], "args": command[1:], **({"env": env} if env else {})}
+
+
 def _claude_package_command(name: str, variables: list[str], command: list[str]) -> str:
-    env = "".join(f' --env "{variable}=${variable}"' for variable in variables)
-    return f"claude mcp add {name}{env} -- {shlex.join(command)}"
+    # --env takes any number of values: another option has to stand between it and the name.
+    env = "".join(f'--env "{variable}=${variable}" ' for variable in variables)
+    return f"claude mcp add {env}--transport stdio {name} -- {shlex.join(command)}"
 
 
 def _package_command(purl: str, residue: JsonObject) -> list[str] | None:

@@ -66,6 +66,12 @@ def time_element(at: float | str) -> Markup:
     return Markup('<time datetime="{}">{} UTC</time>').format(text, text[:16].replace("T", " "))
 
 
+def since_element(at: float) -> Markup:
+    """How long something has lasted: since when; a script says for how long."""
+    text = to_rfc3339(at)
+    return Markup('<time datetime="{}" data-since>since {} UTC</time>').format(text, text[:16].replace("T", " "))
+
+
 def is_link(url: str) -> bool:
     """Whether a publisher's address may become a link: only http(s) and mailto."""
     return url.lower().startswith(_LINK_SCHEMES) and url.isprintable()
@@ -92,6 +98,7 @@ def _make_environment() -> Environment:
         "code_spans": code_spans,
         "json_block": json_block,
         "time": time_element,
+        "since": since_element,
         "count_of": count_of,
     }
     environment.tests |= {"link": is_link}

@@ -106,7 +106,11 @@ def apply(session: Session, path: Path, prune: bool, dry_run: bool, visibility: 
             state.save()
     _show(printer, changes, dry_run=dry_run)
     if stale and not prune:
-        printer.note(f"{count_noun(len(stale), 'agent')} of an earlier apply not in {path}: --prune withdraws them.")
+        is_one = len(stale) == 1
+        printer.note(
+            f"{count_noun(len(stale), 'agent')} of an earlier apply {'is' if is_one else 'are'} not in {path}: "
+            f"--prune withdraws {'it' if is_one else 'them'}."
+        )
     failed = [change for change in changes if change.outcome == "failed"]
     if failed and not printer.is_human and failed[0].error is not None:
         report_error(failed[0].error, failed[0].source)

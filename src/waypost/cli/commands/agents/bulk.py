@@ -40,6 +40,7 @@ from waypost.errors import (
     Unavailable,
     WaypostError,
 )
+from waypost.model.json import parse_json
 from waypost.protocols.dialects import unpack_documents
 from waypost.protocols.rtfs.sexpr import is_sexpr_text
 from waypost.responses.agents import Receipt
@@ -188,7 +189,7 @@ def _split_json(origin: str, content: bytes) -> Iterator[ImportDocument]:
         if len(lines) > 1 and all(line.lstrip().startswith(b"{") for line in lines):
             yield from _split_lines(origin, content.split(b"\n"))
         else:
-            yield ImportDocument(origin=origin, error=MalformedJson(f"Not JSON: {error}.", hint=_JSON_HINT))
+            yield ImportDocument(origin=origin, error=_find_json_error(content, error))
         return
     except InvalidDocument as error:
         yield ImportDocument(origin=origin, error=error)
@@ -198,6 +199,15 @@ def _split_json(origin: str, content: bytes) -> Iterator[ImportDocument]:
         return
     for index, item in enumerate(packed):
         yield _check_size(f"{origin}[{index}]", item)
+
+
+def _find_json_error(content: bytes, error: msgspec.DecodeError) -> WaypostError:
+    """The error that the service would report for this document."""
+    try:
+        parse_json(content, max_bytes=limits.BATCH_BYTES, any_length=True)
+    except WaypostError as reported:
+        return reported
+    return MalformedJson(f"Not JSON: {error}.", path="$", hint=_JSON_HINT)
 
 
 def _check_size(origin: str, content: bytes) -> ImportDocument:

@@ -11,13 +11,13 @@ import click
 import msgspec
 
 from waypost import limits
-from waypost.cli.commands.messaging.chat import find_agent_uri, make_live_agent
+from waypost.cli.commands.messaging.chat import make_live_agent
 from waypost.cli.commands.network.resolve import LookupOptions
 from waypost.cli.completion import complete_agent
 from waypost.cli.local_fetch import ALL_NETWORKS
 from waypost.cli.options import example
 from waypost.cli.output import sanitize_lines
-from waypost.cli.session import Session, use_agent, with_session
+from waypost.cli.session import Session, find_agent_uri, use_agent, with_session
 from waypost.client.binding_policy import BindingPolicy
 from waypost.client.calls import AgentAnswer
 from waypost.client.sync.client import SyncClient

@@ -31,7 +31,15 @@ from waypost.client.keep import KeptAgent
 from waypost.client.requests import WriteOptions
 from waypost.client.sync.client import SyncClient
 from waypost.domains.target import is_domain
-from waypost.errors import AddressDenied, FetchFailed, Unauthorized, Unavailable, WaypostError, error_codes
+from waypost.errors import (
+    AddressDenied,
+    FetchFailed,
+    InvalidRequest,
+    Unauthorized,
+    Unavailable,
+    WaypostError,
+    error_codes,
+)
 from waypost.model.verdict import TrustSummary
 from waypost.protocols.codec import DecodeContext
 from waypost.protocols.dialects import decode_document
@@ -239,6 +247,12 @@ def _register(
         return
     if options.dry_run:
         raise click.UsageError("--dry-run is for URLs and domains. `waypost validate FILE` checks a file.")
+    if name != "-" and Path(name).is_dir():
+        raise InvalidRequest(
+            f"{name} is a folder.",
+            path=name,
+            hint=f"`waypost import {name}` registers the documents in it, `waypost apply {name}` also keeps them up to date.",
+        )
     yield _send(client, sys.stdin.buffer.read() if name == "-" else Path(name), write_options)
 
 

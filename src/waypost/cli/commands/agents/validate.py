@@ -66,12 +66,12 @@ def _read(
     for source in sources:
         url = find_loopback_url(source) or (source if "://" in source else None)
         if url is None:
-            for item in read_sources((source,)):
-                yield item.origin, item.error or item.content, None
+            documents = [(item.origin, item.error or item.content, None) for item in read_sources((source,))]
+            yield from documents or [("stdin", b"", None)]
             continue
-        found_at, documents = fetch_locally(url, session.settings(), dialect)
-        for number, document in enumerate(documents):
-            yield found_at if len(documents) == 1 else f"{found_at}[{number}]", document, found_at
+        found_at, fetched = fetch_locally(url, session.settings(), dialect)
+        for number, document in enumerate(fetched):
+            yield found_at if len(fetched) == 1 else f"{found_at}[{number}]", document, found_at
 
 
 def _validate(content: bytes | WaypostError, dialect: str | None, url: str | None) -> ValidationReport:

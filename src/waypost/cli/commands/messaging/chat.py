@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import click
 from rich.text import Text
@@ -18,12 +17,12 @@ from waypost.cli.commands.network.resolve import LookupOptions, lookup_options, 
 from waypost.cli.completion import complete_agent
 from waypost.cli.options import example
 from waypost.cli.output import Printer, sanitize_lines, without_none
-from waypost.cli.session import Session, use_agent, with_session
+from waypost.cli.session import Session, find_agent_uri, with_session
 from waypost.client.chat import ChatMessage
 from waypost.client.contacts import DomainContacts
 from waypost.client.identity import key_only_agent, load_chat_key, read_key
 from waypost.client.peer_connection import PeerConnectionEvent
-from waypost.errors import NotFound, Timeout, Unavailable, WaypostError
+from waypost.errors import Timeout
 from waypost.live import LiveAgent
 from waypost.model.verdict import Verdict
 from waypost.net.address_policy import AddressPolicy
@@ -210,29 +209,6 @@ def _value(message: ChatMessage) -> dict[str, object]:
             "verified": message.verified,
         }
     )
-
-
-def find_agent_uri(session: Session, agent: str) -> str:
-    """The Agent URI of an Agent URI, a domain, or the id of an agent in the registry."""
-    if agent.startswith("agent:"):
-        return agent
-    try:
-        with session.client() as client:
-            found = use_agent(client, agent, lambda name: client.document(name, "adp")).body["identity"]
-            if found["id"] != f"agent:{urlsplit(session.connection().base_url).hostname}":
-                return str(found["id"])
-            raise Unavailable(
-                f"{agent} has no domain, so it cannot be reached by chat.",
-                path="agent",
-                hint="Give it one with `waypost host DOMAIN AGENT`, or use the Agent URI of the service.",
-            )
-    except NotFound:
-        if "." not in agent and agent != "localhost":
-            raise
-    except WaypostError:
-        if "/" in agent or ":" in agent:
-            raise
-    return f"agent:{agent}"
 
 
 def _address_check(allowed: Iterable[str]) -> Callable[[str, int], None]:

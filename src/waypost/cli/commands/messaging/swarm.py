@@ -12,8 +12,8 @@ import msgspec
 from waypost.cli.completion import complete_agent
 from waypost.cli.options import example, signer_options
 from waypost.cli.output import Printer, count_noun, sanitize
-from waypost.cli.session import Session, with_session
-from waypost.responses.messaging import SwarmMemberView, SwarmMessage, SwarmView
+from waypost.cli.session import Session, find_agent_uri, use_agent, with_session
+from waypost.responses.messaging import SwarmMembership, SwarmMemberView, SwarmMessage, SwarmView
 
 
 @click.group(epilog=example("waypost swarm join agent:bob.example.com collaborative-analysis"))
@@ -46,8 +46,13 @@ def join(
 ) -> None:
     """Add AGENT to the swarm of TASK."""
     printer = session.printer()
+    member = find_agent_uri(session, agent)
     with session.client(signer) as client:
-        swarm = client.join_swarm(agent, task, role, host=host, callback=callback)
+
+        def join_of(host: str | None) -> SwarmMembership:
+            return client.join_swarm(member, task, role, host=host, callback=callback)
+
+        swarm = join_of(None) if host is None else use_agent(client, host, join_of)
     if not printer.is_human:
         printer.value(msgspec.to_builtins(swarm))
         return
@@ -62,8 +67,9 @@ def join(
 @with_session
 def leave(session: Session, signer: httpx2.Auth | None, swarm: str, agent: str) -> None:
     """Remove AGENT from a SWARM."""
+    member = find_agent_uri(session, agent)
     with session.client(signer) as client:
-        _show(session.printer(), client.leave_swarm(swarm, agent))
+        _show(session.printer(), client.leave_swarm(swarm, member))
 
 
 @swarm_group.command("list", epilog=example("waypost swarm list"))
@@ -105,8 +111,9 @@ def broadcast(
     session: Session, signer: httpx2.Auth | None, swarm: str, agent: str, content: str, content_type: str
 ) -> None:
     """Send a message to all members of a SWARM, as the member AGENT."""
+    member = find_agent_uri(session, agent)
     with session.client(signer) as client:
-        _show_messages(session.printer(), (client.broadcast(swarm, agent, content, content_type),))
+        _show_messages(session.printer(), (client.broadcast(swarm, member, content, content_type),))
 
 
 @swarm_group.command("messages", epilog=example("waypost swarm messages SWARM --after 12"))

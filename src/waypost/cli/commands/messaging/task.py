@@ -14,11 +14,12 @@ from rich.text import Text
 from waypost.cli.completion import complete_agent
 from waypost.cli.options import example, parse_duration_option, signer_options, signer_or_hosted_options
 from waypost.cli.output import Printer, sanitize, without_none
-from waypost.cli.session import Session, with_session
+from waypost.cli.session import Session, use_agent, with_session
 from waypost.domains.target import is_domain
 from waypost.model.json import dump_json, parse_json
-from waypost.responses.messaging import LeasedTask, TaskStatus
+from waypost.responses.messaging import AcceptedTask, LeasedTask, TaskStatus
 
+_TASKS_OF_SERVICE = ("discover", "echo")
 _STYLES = {"succeeded": "green", "failed": "red", "cancelled": "yellow", "running": "cyan"}
 
 
@@ -63,22 +64,28 @@ def send(
 ) -> int:
     """Send an AGENT a TASK with an INPUT as JSON: literal, @FILE, or - for stdin.
 
-    A first argument with a colon is an AGENT, if another one follows. Without an agent the service does it: discover, echo.
+    The first of three arguments is an AGENT, and so is one with a colon, if another one follows. Without an agent the service
+    does it: discover, echo.
 
     With --wait, the exit code is 1 if the task failed.
     """
     printer = session.printer()
     agent, task, text = _split_arguments(words, agent)
+    value = _input(text)
     with session.client(signer) as client:
-        sent = client.send_task(
-            task,
-            _input(text),
-            agent=agent,
-            callback=callback,
-            ttl_seconds=ttl,
-            idempotency_key=once,
-            as_agent=hosted,
-        )
+
+        def send_to(agent: str | None) -> AcceptedTask:
+            return client.send_task(
+                task,
+                value,
+                agent=agent,
+                callback=callback,
+                ttl_seconds=ttl,
+                idempotency_key=once,
+                as_agent=hosted,
+            )
+
+        sent = send_to(None) if agent is None else use_agent(client, agent, send_to)
         if wait is None:
             _show_sent(printer, sent.task_id, msgspec.to_builtins(sent))
             return 0
@@ -115,7 +122,11 @@ def list_tasks(session: Session, agent: str | None, status: str | None) -> None:
     """List your unfinished tasks."""
     printer = session.printer()
     with session.client() as client:
-        found = client.list_tasks(agent=agent, status=status)
+
+        def list_of(agent: str | None) -> tuple[TaskStatus, ...]:
+            return client.list_tasks(agent=agent, status=status)
+
+        found = list_of(None) if agent is None else use_agent(client, agent, list_of)
     if not printer.is_human:
         printer.values(map(_value, found))
         return
@@ -137,7 +148,11 @@ def take(session: Session, agent: str, limit: int, lease: int | None, wait: int 
     """Take queued tasks of your AGENT, to work on them."""
     printer = session.printer()
     with session.client() as client:
-        taken = client.take_tasks(agent, limit=limit, lease_seconds=lease, wait_seconds=wait or 0)
+        taken = use_agent(
+            client,
+            agent,
+            lambda agent_id: client.take_tasks(agent_id, limit=limit, lease_seconds=lease, wait_seconds=wait or 0),
+        )
     if not printer.is_human:
         printer.values(_leased_value(work) for work in taken)
         return
@@ -172,8 +187,9 @@ def _split_arguments(words: tuple[str, ...], agent: str | None) -> tuple[str | N
     """Return agent, task and input."""
     if agent is None and len(words) > 1 and ":" in words[0] and words[1][:1] not in ("{", "[", '"', "@"):
         agent, words = words[0], words[1:]
-    elif agent is None and len(words) == 3 and "." in words[0] and is_domain(words[0]):
-        agent, words = f"agent:{words[0]}", words[1:]
+    elif agent is None and len(words) == 3 and words[0] not in _TASKS_OF_SERVICE:
+        is_named_by_domain = "." in words[0] and is_domain(words[0])
+        agent, words = f"agent:{words[0]}" if is_named_by_domain else words[0], words[1:]
     if len(words) > 2:
         raise click.UsageError("Expected [AGENT] TASK [INPUT]; quote arguments that contain spaces.")
     return agent, words[0], words[1] if len(words) == 2 else None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, Final
 
 import click
 import msgspec
@@ -14,6 +16,8 @@ from waypost.cli.session import Session, with_session
 from waypost.errors import InvalidParameter
 from waypost.model.principal import VISIBILITIES
 from waypost.responses.federation import PEER_KINDS, PeerView
+
+_NOTHING: Final[tuple[object, ...]] = (None, "", (), [], {})  # members that a person need not see
 
 
 @click.group()
@@ -206,4 +210,12 @@ def _print_peer(session: Session, peer: PeerView) -> None:
     if not printer.is_human:
         printer.value(document)
         return
-    printer.rows((name, sanitize(str(value))) for name, value in document.items() if value not in (None, "", [], {}))
+    printer.rows((name, sanitize(_describe(value))) for name, value in document.items() if value not in _NOTHING)
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{count} {name}" for name, count in sorted(value.items()))
+    return ", ".join(map(str, value)) if isinstance(value, Sequence) and not isinstance(value, str) else str(value)

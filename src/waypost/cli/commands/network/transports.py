@@ -56,9 +56,13 @@ class TransportOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def note_interfaces(printer: Printer, options: TransportOptions, transports: list[Transport]) -> None:
-    """Say which interfaces mDNS uses if the user named none."""
-    if not options.interface and any(transport.name == "mdns" for transport in transports):
-        printer.note(f"mDNS on {', '.join(find_multicast_interfaces())}")
+    """Say which interfaces mDNS uses if the user named none, and that it is missing if the user named no transport."""
+    if any(transport.name == "mdns" for transport in transports):
+        if not options.interface:
+            printer.note(f"mDNS on {', '.join(find_multicast_interfaces())}")
+    elif options.mdns is None and not options.is_named and not TRANSPORTS["mdns"].is_installed:
+        used = ", ".join(transport.name for transport in transports)
+        printer.note(f"Without mDNS, which needs `pip install 'waypost[lan]'`: {used} only.")
 
 
 class TransportFactory(msgspec.Struct, frozen=True, kw_only=True):

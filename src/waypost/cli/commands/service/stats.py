@@ -28,6 +28,9 @@ def _rows(figures: Stats) -> Iterator[tuple[str, str]]:
     yield "agents", str(figures.agents)
     yield from ((f"  {status}", str(count)) for status, count in figures.by_status.items())
     yield from ((f"  {visibility}", str(count)) for visibility, count in figures.by_visibility.items())
+    if figures.own is not None:
+        yield "own agents", _of(figures.own.agents, figures.own.agents_limit)
+        yield "own documents", f"{_of(figures.own.stored_bytes, figures.own.stored_bytes_limit)} bytes"
     if figures.revision is not None:
         yield "revision", str(figures.revision)
     if figures.indexing_pending is not None:
@@ -40,3 +43,7 @@ def _rows(figures: Stats) -> Iterator[tuple[str, str]]:
         own = " (this one)" if node.this else ""
         about = f"{state}, version {node.version}, revision {node.revision}, {node.lag_seconds:.1f} s behind"
         yield f"node {node.name}{own}", about
+
+
+def _of(count: int, limit: int | None) -> str:
+    return str(count) if limit is None else f"{count} of {limit}"

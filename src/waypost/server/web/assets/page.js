@@ -16,12 +16,16 @@
   const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
   const UNITS = [["year", 31557600], ["month", 2629800], ["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
 
+  const lasting = (count, unit) =>
+    "for " + new Intl.NumberFormat("en", { style: "unit", unit, unitDisplay: "long" }).format(Math.max(count, 0));
+
   function showRelativeTimes(within = document) {
     for (const element of within.querySelectorAll("time[datetime]")) {
       const seconds = (Date.parse(element.dateTime) - Date.now()) / 1000;
       const [unit, size] = UNITS.find(([, size]) => Math.abs(seconds) >= size) || UNITS.at(-1);
       if (!element.title) element.title = element.textContent;
-      element.textContent = relative.format(Math.round(seconds / size), unit);
+      const count = Math.round(seconds / size);
+      element.textContent = element.hasAttribute("data-since") ? lasting(-count, unit) : relative.format(count, unit);
     }
   }
 
