@@ -43,10 +43,13 @@ class LruCache(Generic[K, V]):
             _, (_, dropped) = self._items.popitem(last=False)
             self._size -= dropped
 
-    def drop(self, key: K) -> None:
+    def drop(self, key: K) -> bool:
+        """Returns whether there was a value."""
         item = self._items.pop(key, None)
-        if item is not None:
-            self._size -= item[1]
+        if item is None:
+            return False
+        self._size -= item[1]
+        return True
 
     def clear(self) -> None:
         self._items.clear()

@@ -18,13 +18,14 @@
     │   ├── UnsupportedFilter     a hard filter that cannot be applied
     │   ├── TooLarge              more bytes than `limits` allows
     │   │   └── TooComplex        more members, items or depth than `limits` allows
-    │   ├── UriTooLong            the query string is longer than `limits` allows
+    │   ├── UriTooLong            the path or the query string is longer than `limits` allows
     │   ├── HeadTooLarge          the request line and the headers are longer than `limits` allows
     │   ├── TooSlow               the request did not arrive within the time that `limits` allows
     │   │   └── HandshakeTimeout  a session was not opened within the time that `limits` allows
     │   ├── UnsupportedMediaType  the Content-Type of the body is not supported
     │   ├── NotAcceptable         no representation matches the Accept header
     │   ├── MethodNotAllowed      the path exists, the method does not
+    │   ├── MethodNotImplemented  a method that this service has at no path
     │   ├── Misdirected           the Host header names another service
     │   └── UpgradeRequired       the path is a WebSocket (version 13)
     ├── Unauthorized              no credential, or an invalid one
@@ -35,6 +36,7 @@
     │   ├── MissingScope          the token lacks a scope
     │   ├── NotOwner              the record belongs to another subject
     │   ├── NotAllowed            no rule of the allow-list admits the agent
+    │   ├── OverQuota             the owner has as much as it may have: waiting does not help
     │   └── Revoked               the key, the certificate or the id was revoked
     ├── NotFound                  the caller can see nothing with this name
     ├── Conflict                  the write conflicts with the stored state
@@ -51,7 +53,7 @@
     ├── Gone                      it existed, but is no longer available
     │   └── CursorTooOld          the change log no longer reaches back to the cursor
     ├── RateLimited               too many requests from one caller
-    │   └── QuotaExceeded         too many records of one owner
+    │   └── QuotaExceeded         too much of one owner or sender for now
     ├── Unavailable               try again later
     │   ├── StoreUnavailable      the store cannot be written or read now
     │   │   └── DamagedStore      stored data is damaged
@@ -208,6 +210,10 @@ class MethodNotAllowed(InvalidRequest):
     pass
 
 
+class MethodNotImplemented(InvalidRequest):
+    pass
+
+
 class Misdirected(InvalidRequest):
     pass
 
@@ -257,6 +263,10 @@ class NotOwner(Forbidden):
 
 
 class NotAllowed(Forbidden):
+    pass
+
+
+class OverQuota(Forbidden):
     pass
 
 
@@ -399,7 +409,7 @@ ERROR_CODES: dict[type[WaypostError], ErrorCodes] = {
     ),
     TooLarge: ErrorCodes(413, -32600, "ErrTooLarge", 1009, 1, "PAYLOAD_TOO_LARGE", "Too large"),
     TooComplex: ErrorCodes(400, -32600, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Too complex"),
-    UriTooLong: ErrorCodes(414, -32600, "ErrTooLarge", 1009, 1, "INVALID_ARGUMENT", "Query string too long"),
+    UriTooLong: ErrorCodes(414, -32600, "ErrTooLarge", 1009, 1, "INVALID_ARGUMENT", "URI too long"),
     HeadTooLarge: ErrorCodes(431, -32600, "ErrTooLarge", 1009, 1, "INVALID_ARGUMENT", "Headers too large"),
     TooSlow: ErrorCodes(408, -32600, "ErrMalformedPayload", 4400, 75, "INVALID_ARGUMENT", "Too slow"),
     HandshakeTimeout: ErrorCodes(
@@ -412,6 +422,9 @@ ERROR_CODES: dict[type[WaypostError], ErrorCodes] = {
     MethodNotAllowed: ErrorCodes(
         405, -32601, "ErrMalformedPayload", 4400, 1, "METHOD_NOT_ALLOWED", "Method not allowed"
     ),
+    MethodNotImplemented: ErrorCodes(
+        501, -32601, "ErrMalformedPayload", 4400, 1, "METHOD_NOT_ALLOWED", "Method not implemented"
+    ),
     Misdirected: ErrorCodes(421, -32600, "ErrForbidden", 4403, 1, "INVALID_ARGUMENT", "Misdirected"),
     UpgradeRequired: ErrorCodes(426, -32600, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Upgrade required"),
     Unauthorized: ErrorCodes(401, -32008, "ErrAuth", 4401, 77, "UNAUTHENTICATED", "Unauthorized"),
@@ -422,6 +435,7 @@ ERROR_CODES: dict[type[WaypostError], ErrorCodes] = {
     MissingScope: ErrorCodes(403, -32003, "ErrForbidden", 4403, 77, "PERMISSION_DENIED", "Missing scope"),
     NotOwner: ErrorCodes(403, -32003, "ErrForbidden", 4403, 77, "PERMISSION_DENIED", "Not the owner"),
     NotAllowed: ErrorCodes(403, -32003, "ErrForbidden", 4403, 77, "PERMISSION_DENIED", "Not on the allow-list"),
+    OverQuota: ErrorCodes(403, -32010, "ErrForbidden", 4403, 77, "PERMISSION_DENIED", "Over quota"),
     Revoked: ErrorCodes(403, -32003, "ErrForbidden", 4403, 77, "PERMISSION_DENIED", "Revoked"),
     NotFound: ErrorCodes(404, -32002, "ErrNotFound", 4404, 1, "NOT_FOUND", "Not found"),
     Conflict: ErrorCodes(409, -32007, "ErrDuplicateID", 4409, 1, "INVALID_ARGUMENT", "Conflict"),

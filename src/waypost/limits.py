@@ -226,8 +226,9 @@ SERVER_INDEX_SHARE: Final = 20  # it then takes one twentieth of the time at mos
 WORK_SLICE_SECONDS: Final = 0.003  # long work on the event loop yields to other requests this often
 THREAD_SWITCH_SECONDS: Final = 0.0001  # with the default of 5 ms a busy event loop starves the commit thread
 WRITE_QUEUE: Final = 10_000  # commands waiting for the writer; further ones get 503 with Retry-After
-# The default thresholds would traverse the whole catalog several times a second under load; records have no cycles.
-COLLECTOR_THRESHOLDS: Final = (20_000, 20, 50)
+# The default thresholds would traverse the whole catalog several times a second under load; records have no cycles. An object
+# is traversed once in each generation, so small ones cost no more: they make many pauses below 1 ms of a few of 40 ms and more.
+COLLECTOR_THRESHOLDS: Final = (2000, 5, 2000)
 
 # --- Caches (entries) ----------------------------------------------------------------------------
 RECORD_CACHE: Final = 4096
@@ -307,6 +308,7 @@ DIVERSITY_WINDOW: Final = 10  # consecutive results within which near duplicates
 
 # --- Doctor --------------------------------------------------------------------------------------
 DOCTOR_CERTIFICATE_DAYS: Final = 14  # before a certificate expires: time to get another one
+DOCTOR_QUOTA_SHARE: Final = 0.9  # of its stored bytes: an owner that uses more is named
 DOCTOR_DISK_WARNING_BYTES: Final = 1024 * MIB
 DOCTOR_DISK_DANGER_BYTES: Final = 100 * MIB  # a commit and its log need some space
 DOCTOR_EARLIEST: Final = 1_735_689_600.0  # 2025-01-01: an earlier clock was never set
@@ -338,6 +340,7 @@ API_KEYS: Final = 10_000  # held in memory
 API_KEY_TTL_MAX_SECONDS: Final = 100 * 365 * 86_400  # a time that every date type can represent
 API_KEY_NOTE_CHARS: Final = 200
 AGENTS_PER_OWNER: Final = 1000  # more than a team runs; larger imports are done by an admin
+STORED_BYTES_PER_OWNER: Final = AGENTS_PER_OWNER * DOCUMENT_BYTES  # each of the largest size
 HOURLY_BYTES_PER_OWNER: Final = 128 * MIB  # of new and changed records: AGENTS_PER_OWNER large ones, and some changes
 INVITEES: Final = 100  # subjects that may read one private agent: each adds an audience token
 SUBJECT_CHARS: Final = 256
@@ -674,7 +677,9 @@ PEER_RECORDS_MAX: Final = 10_000_000
 PEER_NAMESPACES: Final = 64
 PEER_PAGE: Final = 1000  # records in a page of the feed
 PEER_PAGE_MAX: Final = 2000
-PEER_SLICE: Final = 32  # records that are decoded before other work runs
+PEER_BATCH: Final = 250  # that are asked for and stored at a time: other work waits about 5 ms for a commit
+PEER_SLICE_SECONDS: Final = 0.0005  # reading and decoding records before other work runs: searches take milliseconds
+PEER_UNSLICED_BYTES: Final = 64 * KIB  # of JSON that is split on the event loop: a tenth of a millisecond
 PEER_PAGES: Final = (
     50_000  # of one reading, which then has no end: half a minute of empty pages, or 5 million MCP servers
 )
@@ -702,6 +707,7 @@ PEER_SAVE_SECONDS: Final = 60.0  # between two writes of an unchanged state
 PEER_BACKOFF_SECONDS: Final = 1.0
 PEER_BACKOFF_MAX_SECONDS: Final = 60.0
 PEER_HOPS: Final = 3  # services between an origin and this one
+PEER_STORED_BYTES: Final = 4096 * MIB  # of the documents of one peer: PEER_RECORDS of 40 KiB
 PEER_PARKED: Final = 10_000  # records of one peer that are not taken, with their reasons
 PEER_MISMATCHES: Final = 3  # digests that do not match, one after the other, before everything is read again
 PEER_BRAKE_RECORDS: Final = 50  # more missing at once than this, and than a share, stop a pull
@@ -725,6 +731,10 @@ ASK_BYTES: Final = 2 * MIB  # of one answer
 ASK_CANDIDATES: Final = 20  # of one peer: each of them is read, judged and ranked here
 ASK_CONCURRENCY: Final = 32  # searches that ask at the same time
 ASK_FAILURES: Final = 3  # one after the other, before a peer is not asked for a while
+FEED_TIME_CHARS: Final = 64
+FEED_ETAG_CHARS: Final = 128
+FEED_CURSOR_CHARS: Final = 1024  # it must fit into a URL
+FEED_VIA: Final = 16  # services that an agent came through: more than are taken, to say why
 FEED_READERS: Final = 64  # requests that wait at the feed at the same time
 
 # --- Conformance checks of other services ----------------------------------------------------------

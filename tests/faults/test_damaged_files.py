@@ -22,9 +22,11 @@ from support.service import NOW, Bench, profile, service
 from waypost.app import Application, build
 from waypost.app.integrity import IntegrityReport, check_data_folder
 from waypost.cli.main import main
+from waypost.client.identity import write_key
 from waypost.errors import WaypostError
 from waypost.net.clock import ManualClock
 from waypost.settings import Settings
+from waypost.trust.keys.private_key import new_private_key
 
 AGENTS = 60
 QUICK, ALL = 18, 100
@@ -229,3 +231,77 @@ def test_zeroed_pages_are_named_by_their_table_and_end_the_start(
     assert "waypost.sqlite3" in refused.stderr
     assert "waypost check" in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "admin.token",
+        "keys/token.pem",
+        "keys/identity.pem",
+        "keys/cursor.key",
+        "keys/own.pem",
+        "keys/hosted/a.example.pem",
+    ],
+)
+def test_the_check_sees_a_flipped_bit_in_a_secret(folders: Folders, tmp_path: Path, name: str) -> None:
+    """Any text is a valid token and any 32 bytes are a valid key, so each file has something to compare them with."""
+    folder = tmp_path / "data"
+    shutil.copytree(folders.clean, folder)
+    write_key(folder / "keys" / "own.pem", new_private_key("ed25519", bytes(range(32))))
+    shutil.copy(folder / "keys" / "own.pem", _parent(folder / "keys" / "hosted" / "a.example.pem"))
+    assert check_data_folder(folder).ok
+    intact = (folder / name).read_bytes()
+    choice = random.Random(3)
+    for _ in range(40):
+        content = bytearray(intact)
+        content[choice.randrange(len(content.rstrip()))] ^= 1 << choice.randrange(7)
+        (folder / name).write_bytes(content)
+        (problem,) = check_data_folder(folder).problems
+        assert problem.file == name, content
+        assert problem.hint
+
+
+def _parent(path: Path) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    return path
+
+
+def test_the_check_sees_another_secret_than_the_one_that_the_service_used_last(
+    folders: Folders, tmp_path: Path
+) -> None:
+    """Files of an earlier release have no checksum, and an operator may choose the token."""
+    folder = tmp_path / "data"
+    shutil.copytree(folders.clean, folder)
+    (folder / "admin.token").write_text(f"wp_{'x' * 43}\n")
+    bare = new_private_key("ed25519", bytes(range(32))).pem()
+    (folder / "keys" / "identity.pem").write_bytes(bare)
+    report = check_data_folder(folder)
+    assert {problem.file for problem in report.problems} == {"admin.token", "keys/identity.pem"}
+    assert all("used last" in problem.message for problem in report.problems)
+    application, refused = asyncio.run(_start_and_stop(folder))
+    assert (application, refused) == (True, None)
+    assert check_data_folder(folder).ok  # they were replaced on purpose
+
+
+async def _start_and_stop(folder: Path) -> tuple[bool, WaypostError | None]:
+    application, refused = await _start(folder)
+    if application is not None:
+        await application.stop()
+    return application is not None, refused
+
+
+def test_damage_in_the_schema_is_named(folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """SQLite quotes the damaged text in its message, which is no valid text then."""
+    for number, name in enumerate(("waypost.sqlite3", "meeting.db")):
+        folder = tmp_path / str(number)
+        shutil.copytree(folders.clean, folder)
+        content = bytearray((folder / name).read_bytes())
+        content[content.index(b"CREATE TABLE") + 7] ^= 0x80
+        (folder / name).write_bytes(content)
+        assert main(["check", "--data", str(folder)]) == 1
+        assert f"{name}, whole file" in capsys.readouterr().out
+        application, refused = asyncio.run(_start_and_stop(folder))
+        assert not application
+        assert refused is not None
+        assert "waypost check" in (refused.hint or "")

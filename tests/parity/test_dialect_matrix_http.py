@@ -196,3 +196,37 @@ async def test_losses_are_reported_in_a_header_of_bounded_length(tmp_path: Path)
         shown, told = json.loads(header), await told_losses(bench, "many", "announce")
         assert len(header) <= 4 * limits.KIB
         assert shown == told[: len(shown)]
+
+
+@pytest.mark.req("ANN-34", "RTFS-10")
+async def test_a_record_at_its_limits_is_valid_in_every_dialect_and_breaks_no_list(tmp_path: Path) -> None:
+    tags = [f"tag-{number}" for number in range(limits.TAGS)]
+    largest = profile(
+        "largest",
+        name="n" * limits.NAME_CHARS,
+        description="d" * limits.DESCRIPTION_CHARS,
+        tags=tags,
+        examples=[{"text": f"Example {number}.", "tags": tags[:8]} for number in range(limits.EXAMPLES)],
+        bindings=[
+            {"protocol": "https", "endpoint": f"https://a{number}.example/".ljust(limits.ENDPOINT_CHARS, "x")}
+            for number in range(limits.BINDINGS)
+        ],
+    )
+    many_tags = profile("many-tags", tags=tags)
+    async with matrix(tmp_path) as (_, client):
+        schemas = await validators(client)
+        for document in (largest, many_tags):
+            await registered(client, dump_json(document), "profile")
+            for dialect in READ_IN:
+                assert_valid(schemas[dialect], (await read(client, document["id"], dialect)).json())
+        # Nothing is lost that fits: the tags beyond the members of a dialect are carried beside them.
+        for dialect in ("rtfs", "announce"):
+            answer = await read(client, "many-tags", dialect)
+            assert json.loads(answer.headers["waypost-losses"]) == []
+            _, _, decoded = decode_document(answer.content, dialect, DecodeContext(now=NOW))
+            assert list(decoded.record.tags) == tags
+        af_list = "/.well-known/agentframework/v1/agents?view=full"
+        for path in ("/agents", "/profile/v1/agents", "/ard/agents", af_list, "/.well-known/ai-catalog.json"):
+            listed = await client.get(path)
+            assert listed.status_code == 200, listed.text
+            assert "tag-63" in listed.text

@@ -122,7 +122,7 @@ class TaskMachine(RuleBasedStateMachine):
             self.run(self.tasks.settle(timer))
 
     @invariant()
-    def what_lies_around_tasks_fits(self) -> None:
+    def indexes_and_timers_match_the_tasks(self) -> None:
         now = self.clock.now()
         held = [self.run(self.tasks.get(each)) for each in self.ids]
         assert all(self.ended[task.id].status == task.status for task in held if task.is_done)

@@ -385,6 +385,8 @@ def _make_options(settings: Settings, relay_url: str) -> RegistryOptions:
         audit_keep=settings.audit_keep,
         confusable_names=settings.confusable_names,
         agents_per_owner=settings.agents_per_owner,
+        stored_bytes_per_owner=settings.stored_bytes_per_owner,
+        stored_bytes_per_peer=settings.stored_bytes_per_peer,
         hourly_bytes_per_owner=settings.hourly_bytes_per_owner,
         announcements=AnnouncementOptions(
             trust_mode=settings.trust_mode,

@@ -7,21 +7,34 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from waypost.app.core import INDEX_FOLDER, MODELS_FOLDER
-from waypost.app.service_keys import CURSOR_KEY, IDENTITY_KEY, TOKEN_KEY, parse_admin_token, parse_cursor_key
+from waypost.app.service_keys import (
+    ADMIN_TOKEN,
+    CURSOR_KEY,
+    IDENTITY_KEY,
+    TOKEN_KEY,
+    admin_token_id,
+    has_check,
+    parse_admin_token,
+    parse_cursor_key,
+)
 from waypost.errors import ConfigurationError, WaypostError
+from waypost.registry.audit_trail import SERVICE_KEYS_NOTE
 from waypost.search.index.storage import DamagedFile, SegmentDirectory, SegmentFile, read_arrays
 from waypost.settings import ADMIN_TOKEN_FILE, DATABASES
-from waypost.stores.sqlite.integrity import AgentSummary, DamageReport, check_database, summarize
+from waypost.stores.sqlite import rows
+from waypost.stores.sqlite.integrity import AgentSummary, DamageReport, check_database, open_for_check, summarize
 from waypost.trust.encodings import encode_base64url
 from waypost.trust.jwt import load_token_key
 from waypost.trust.keys.private_key import load_private_key
+from waypost.trust.keys.public_key import from_native
 
 _REBUILT = "Start the service: it makes the index again from the records. Nothing is lost."
 _RECOMPUTED = "Start the service: it computes the file again. Nothing is lost."
@@ -29,6 +42,12 @@ _KEY_HINT = (
     "Restore the file from a backup. Without one, remove it: the next start makes a new key, and what the old key signed is "
     "no longer accepted."
 )
+_OTHER_SECRET = "it is not the one that the service used last"
+_TOKEN_HINT = (
+    "If you replaced it, start the service, which then uses it. Else restore the file from a backup, or remove it: the next "
+    "start makes a new token."
+)
+_JSON_FOLDERS = ("announced", "checkpoints", "dns")
 _ATTEMPTS = 5  # a running service replaces index files at any time
 
 
@@ -58,8 +77,9 @@ def check_data_folder(data: Path) -> IntegrityReport:
     for name in DATABASES:
         _record(files, problems, data, name, check_database(data / name) if (data / name).exists() else [])
     summary = _summarize(data / DATABASES[0])
-    _record(files, problems, data, ADMIN_TOKEN_FILE, _check_file(data, ADMIN_TOKEN_FILE, parse_admin_token))
-    for check in (_check_keys, _check_capabilities, _check_models):
+    known = _read_key_ids(data / DATABASES[0])
+    _record(files, problems, data, ADMIN_TOKEN_FILE, _check_admin_token(data, known))
+    for check in (partial(_check_keys, known=known), _check_capabilities, _check_json, _check_models):
         for name, found in check(data):
             _record(files, problems, data, name, found)
     for name, found in _check_index(data, summary):
@@ -104,14 +124,62 @@ def _check_file(data: Path, name: str, check: Callable[[bytes], object], hint: s
     return []
 
 
-def _check_keys(data: Path) -> FileProblems:
+def _read_key_ids(database: Path) -> dict[str, str]:
+    """The ids of the keys that the service used last, which it notes for the audit trail."""
+    try:
+        with closing(open_for_check(database)) as connection:
+            row = connection.execute(
+                "SELECT name, value, crc FROM notes WHERE name = ?", (SERVICE_KEYS_NOTE,)
+            ).fetchone()
+        return {} if row is None else msgspec.json.decode(rows.read_note(*row), type=dict[str, str])
+    except (sqlite3.Error, OSError, WaypostError, msgspec.MsgspecError):
+        return {}  # damage of the database is reported for itself
+
+
+def _check_admin_token(data: Path, known: Mapping[str, str]) -> list[DamageReport]:
+    def check(content: bytes) -> None:
+        parse_admin_token(content)
+        if not has_check(content) and known.get(ADMIN_TOKEN, admin_token_id(content)) != admin_token_id(content):
+            raise ValueError(_OTHER_SECRET)
+
+    return _check_file(data, ADMIN_TOKEN_FILE, check, _TOKEN_HINT)
+
+
+def _check_keys(data: Path, known: Mapping[str, str]) -> FileProblems:
     for path in sorted((data / "keys").rglob("*.pem")):
         name = path.relative_to(data).as_posix()
-        is_own = path.name.split(".")[0] in (TOKEN_KEY, IDENTITY_KEY) and path.parent.name != "hosted"
-        yield name, _check_file(data, name, load_token_key if is_own else partial(load_private_key, path=name))
+        purpose, is_current = path.name.split(".")[0], path.parent == data / "keys"
+        if purpose not in (TOKEN_KEY, IDENTITY_KEY) or path.parent.name == "hosted":
+            yield name, _check_file(data, name, _check_key)
+        else:
+            yield (
+                name,
+                _check_file(data, name, partial(_check_own_key, key_id=known.get(purpose) if is_current else None)),
+            )
     for path in sorted((data / "keys").rglob(f"{CURSOR_KEY}*.key")):
         name = path.relative_to(data).as_posix()
         yield name, _check_file(data, name, parse_cursor_key)
+
+
+def _check_key(content: bytes) -> None:
+    """The key of an agent, by `waypost keys new`, or of a hosted domain. One from elsewhere has no fingerprint."""
+    key = load_private_key(content)
+    if key.public.key_id.encode() in content and content != key.key_file():
+        raise ValueError("the text in front of the key is damaged")
+
+
+def _check_own_key(content: bytes, key_id: str | None) -> None:
+    """A key of an earlier release has no fingerprint in its file; then the id that the service noted tells."""
+    key = load_token_key(content)
+    if content.startswith(b"-----") and key_id is not None and from_native(key.public_key()).key_id != key_id:
+        raise ValueError(_OTHER_SECRET)
+
+
+def _check_json(data: Path) -> FileProblems:
+    """What commands remember: announced agents, published zones, known checkpoints."""
+    for path in sorted(path for folder in _JSON_FOLDERS for path in (data / folder).rglob("*.json")):
+        name = path.relative_to(data).as_posix()
+        yield name, _check_file(data, name, msgspec.json.decode, "Restore the file from a backup, or remove it.")
 
 
 def _check_capabilities(data: Path) -> FileProblems:

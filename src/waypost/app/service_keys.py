@@ -41,6 +41,12 @@ TOKEN_KEY, IDENTITY_KEY, CURSOR_KEY = "token", "identity", "cursor"
 _KEYS_FOLDER, _RETIRED_FOLDER = "keys", "keys/retired"
 _RETIRED_NAME = re.compile(r"[a-z]+\.(\d{1,12})\.(?:pem|key)\Z")
 _MIN_TOKEN_CHARS = 32  # a shorter one could be guessed
+_TOKEN_PREFIX, _TOKEN_CHARS, _CHECK_CHARS = (
+    "wp_",
+    43,
+    8,
+)  # of a token that this service made: prefix, 32 random bytes, check
+ADMIN_TOKEN = "admin-token"  # its name among the ids of the keys
 
 K = TypeVar("K")
 _Stamps = tuple[object, ...]
@@ -162,6 +168,7 @@ class ServiceKeys:
     """All keys of a service."""
 
     def __init__(self, data: Path, watch_keep_seconds: float = limits.WATCH_KEEP_SECONDS) -> None:
+        self._admin_token = data / ADMIN_TOKEN_FILE
         make_ed25519 = lambda: jwt.new_token_key_pem(secrets.token_bytes(32))  # noqa: E731
         self.token = KeyRing(data, TOKEN_KEY, suffix="pem", parse=jwt.load_token_key, make=make_ed25519)
         self.identity = KeyRing(data, IDENTITY_KEY, suffix="pem", parse=jwt.load_token_key, make=make_ed25519)
@@ -182,9 +189,12 @@ class ServiceKeys:
         return self._describe(name, now)
 
     def key_ids(self) -> dict[str, str]:
-        """The ids of the keys that exist; of the cursor key, which is secret, a part of its hash."""
+        """The ids of the keys that exist; of the cursor key and the admin token, which are secret, a part of their hash."""
         rings = [ring for name in self._overlaps if (ring := self._ring(name)).path.exists()]
-        return {ring.name: _id_of(ring.current()) for ring in rings}
+        ids = {ring.name: _id_of(ring.current()) for ring in rings}
+        if self._admin_token.exists():
+            ids[ADMIN_TOKEN] = admin_token_id(self._admin_token.read_bytes())
+        return ids
 
     def _ring(self, name: str) -> KeyRing[Ed25519PrivateKey] | KeyRing[bytes]:
         return {TOKEN_KEY: self.token, IDENTITY_KEY: self.identity, CURSOR_KEY: self.cursor}[name]  # type: ignore[return-value]
@@ -238,8 +248,10 @@ def read_admin_token(data: Path) -> str:
 
 
 def parse_admin_token(content: bytes) -> str:
+    """The token of the file, which may be one that an operator chose. One that this service made ends in a part of its hash:
+    any text is a valid token, so damage would go unnoticed."""
     token = content.decode("ascii", "replace").strip()
-    if len(token) < _MIN_TOKEN_CHARS or not token.isascii() or not token.isprintable():
+    if len(token) < _MIN_TOKEN_CHARS or not token.isascii() or not token.isprintable() or not _is_intact(token):
         raise ConfigurationError(
             f"{ADMIN_TOKEN_FILE} in the data folder is too short to be safe, or damaged.",
             path="data",
@@ -248,8 +260,29 @@ def parse_admin_token(content: bytes) -> str:
     return token
 
 
+def _is_intact(token: str) -> bool:
+    """Two marks tell a token of ours from others, so that damage of one of them is noticed, too."""
+    start = len(_TOKEN_PREFIX) + _TOKEN_CHARS
+    is_ours = len(token) == start + 1 + _CHECK_CHARS and (token.startswith(_TOKEN_PREFIX) or token[start] == "_")
+    return not is_ours or token == _with_check(token[:start])
+
+
+def has_check(content: bytes) -> bool:
+    """Whether an admin token has the part that detects damage."""
+    token = content.decode("ascii", "replace").strip()
+    return token == _with_check(token[: len(_TOKEN_PREFIX) + _TOKEN_CHARS])
+
+
+def admin_token_id(content: bytes) -> str:
+    return _id_of(content.strip())
+
+
+def _with_check(token: str) -> str:
+    return f"{token}_{hashlib.sha256(token.encode()).hexdigest()[:_CHECK_CHARS]}"
+
+
 def _new_admin_token() -> bytes:
-    return f"wp_{secrets.token_urlsafe(32)}\n".encode()
+    return f"{_with_check(_TOKEN_PREFIX + secrets.token_urlsafe(32))}\n".encode()
 
 
 def _read_or_make(path: Path, make: Callable[[], bytes]) -> bytes:

@@ -22,6 +22,7 @@ from waypost.errors import MalformedJson, TooComplex, TooLarge
 JsonObject: TypeAlias = dict[str, Any]
 
 _SURROGATE_ESCAPE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+_YAML_START: Final = re.compile(r"\s*(?:---|[A-Za-z_$][\w.-]*:(?:\s|\Z)|- )")
 _INTEGER_CHARS: Final = len(str(limits.JSON_INTEGER_MAX))  # a shorter integer is never too large
 _ESCAPE: Final = re.compile(rb"\\.", re.DOTALL)
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"{}[]"))
@@ -106,8 +107,12 @@ def parse_json(
             path="$",
             hint="Send a smaller one.",
         )
-    if data[:3] == b"\xef\xbb\xbf":
-        raise MalformedJson("The document starts with a byte order mark.", path="$", hint="Send plain UTF-8.")
+    if data.startswith(b"\xef\xbb\xbf"):
+        raise MalformedJson(
+            "The document starts with a byte order mark.", path="$", hint="Save it as UTF-8 without a byte order mark."
+        )
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise MalformedJson("The document is encoded as UTF-16.", path="$", hint="Save it as UTF-8.")
     if not data.strip():
         raise MalformedJson("The document is empty.", path="$", hint="Send a JSON document.")
     try:
@@ -130,7 +135,7 @@ def parse_json(
         raise MalformedJson(
             f"Not JSON: {error.msg} at line {error.lineno}, column {error.colno}.",
             path="$",
-            hint="Send one JSON document; a checker such as `python -m json.tool` shows the place.",
+            hint=_hint_for(text),
         ) from None
     except MalformedJson as error:
         error.path = _path_of_wrong_number(text)
@@ -142,6 +147,15 @@ def parse_json(
     if b"\\" in data and _SURROGATE_ESCAPE.search(data):
         _check_surrogates(value)
     return value
+
+
+def _hint_for(text: str) -> str:
+    """What to do about a text that is not JSON."""
+    if text.lstrip().startswith("<"):
+        return "This is a page or an XML document. Send the JSON document of the agent, or its address."
+    if _YAML_START.match(text):
+        return "This looks like YAML. Convert it to JSON: only JSON is read."
+    return "Send one JSON document; a checker such as `python -m json.tool` shows the place."
 
 
 def parse_number(text: str) -> int | float:

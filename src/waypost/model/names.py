@@ -18,7 +18,8 @@ _PATH_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,127}\Z")
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 _AUTHORITY = re.compile(r"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|(?P<name>[0-9A-Za-z._-]{1,254}))(?::[0-9]{0,5})?\Z")
 _SLUG = re.compile(r"[uh]-")
-_UUID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\Z")
+_URN = "urn:uuid:"
+_UUID = re.compile(r"([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{12})\Z")
 _AUTHORITY_END = re.compile(r"[/\\?#]")
 # A URL whose host needs no normalization: its scheme, its host and the rest.
 _PLAIN_URL = re.compile(r"([a-z][a-z0-9+.-]*://)([a-z0-9_-]+(?:\.[a-z0-9_-]+)*)((?:[/\\?#].*)?)\Z", re.DOTALL)
@@ -121,13 +122,27 @@ def domain_of(agent_id: str) -> str | None:
     return None if named is None else named[1]
 
 
+def find_uuid(text: str) -> str | None:
+    """Return a UUID in the form of RFC 9562 (lower case, with hyphens); None if the text is none.
+
+    Parsers of UUIDs also read capitals, no hyphens, braces and a leading `urn:uuid:`: all of these are one UUID.
+    """
+    folded = text.lower().removeprefix(_URN)
+    if folded[:1] == "{" and folded[-1:] == "}":
+        folded = folded[1:-1]
+    found = _UUID.match(folded)
+    return None if found is None else "-".join(found.groups())
+
+
 @lru_cache(limits.NAMED_DOMAIN_CACHE)
 def canonical_id(agent_id: str) -> str:
-    """Return the form in which ids are compared. `X` and `urn:uuid:X` are one id, and so are the spellings of a domain."""
-    if ":" not in agent_id:
-        return f"urn:uuid:{agent_id.lower()}" if _UUID.match(agent_id) else agent_id
-    if agent_id[:9].lower() == "urn:uuid:":
-        return agent_id.lower()
+    """Return the form in which ids are compared. `X` and `urn:uuid:X` are one id, and so are the spellings of a UUID and of a
+    domain."""
+    if ":" not in agent_id or agent_id[:9].lower() == _URN:
+        uuid = find_uuid(agent_id)
+        if uuid is not None:
+            return _URN + uuid
+        return agent_id.lower() if ":" in agent_id else agent_id
     named = _split_named_domain(agent_id)
     return agent_id if named is None else "".join(named)
 
@@ -140,9 +155,21 @@ def is_same_id(one: str, other: str) -> bool:
 def equivalent_ids(agent_id: str) -> tuple[str, ...]:
     """Return the other common spellings of an id: the canonical one, and a UUID without its prefix."""
     canonical = canonical_id(agent_id)
-    if canonical.startswith("urn:uuid:"):
+    if canonical.startswith(_URN):
         return tuple(name for name in (canonical, canonical[9:]) if name != agent_id)
     return () if canonical == agent_id else (canonical,)
+
+
+@lru_cache(limits.NAMED_DOMAIN_CACHE)
+def stored_spellings(agent_id: str) -> tuple[str, ...]:
+    """Return the other spellings under which an agent may be stored: earlier releases took a UUID without hyphens for
+    another id."""
+    others = equivalent_ids(agent_id)
+    uuid = find_uuid(others[0]) if others else None
+    if uuid is None:
+        return others
+    digits = uuid.replace("-", "")
+    return (*others, *(name for name in (_URN + digits, digits) if name != agent_id))
 
 
 @lru_cache(limits.NAMED_DOMAIN_CACHE)

@@ -92,7 +92,8 @@ def require_scope(principal: Principal, scope: str, *, anonymous_ok: bool = Fals
     raise MissingScope(
         f"The token of {principal.subject!r} lacks the scope {scope}.",
         path="Authorization",
-        hint=f"Mint one with --scope {scope}.",
+        hint=f"Mint one with `waypost token mint --sub NAME --scope {scope}`.",
+        details={"scope": scope},
     )
 
 

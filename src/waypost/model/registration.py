@@ -81,6 +81,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     ttl_seconds: int | None = None
     lease_expires_at: float | None = None
     aliases: tuple[str, ...] = ()
+    peer_aliases: tuple[str, ...] = ()  # those that copies of peers gave it: they go with the copies
     invitees: tuple[str, ...] = ()
     sources: tuple[SourceDocument, ...] = ()  # newest first
     announce_id: str | None = None  # a stable UUIDv4 for records that were not announced
@@ -129,6 +130,11 @@ def memory_of(registration: Registration) -> int:
     """Estimate the bytes of memory of a registration with its documents."""
     parts = registration.record, registration.aliases, registration.invitees, verdicts_of(registration)
     return memory_size(parts) + sum(len(source.document) + _SOURCE_BYTES for source in registration.sources)
+
+
+def stored_bytes_of(registration: Registration) -> int:
+    """Return the bytes of its documents as received, which count against the quota of its owner."""
+    return sum(len(source.document) for source in registration.sources)
 
 
 def verdicts_of(registration: Registration) -> tuple[Verdict, ...]:
@@ -209,6 +215,7 @@ class CatalogEntry(msgspec.Struct, frozen=True, gc=False, array_like=True):
         None  # for constraints (`model.facts`, trust, health); None: stored before they existed
     )
     number: int = 0  # row number in its store; 0: unknown
+    stored_bytes: int | None = None  # of its documents; None: stored before they were counted
 
     @property
     def trust(self) -> TrustState:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Protocol
@@ -17,14 +18,16 @@ from waypost.errors import (
     InvalidDocument,
     InvalidKey,
     KeyConflict,
+    OverQuota,
     QuotaExceeded,
     Replayed,
     Revoked,
     WaypostError,
 )
+from waypost.model.federation import peer_of
 from waypost.model.json import JsonObject, parse_object
 from waypost.model.principal import LAN_VIA, Principal
-from waypost.model.registration import Registration
+from waypost.model.registration import Registration, stored_bytes_of
 from waypost.model.times import find_instant
 from waypost.protocols.announce.messages import parse_minor
 from waypost.rate_limit import RateLimiter
@@ -304,7 +307,7 @@ class OwnerQuota:
     def _check(self, owner: str, reserved: set[str]) -> None:
         uncommitted = sum(not self._catalog.is_alive(agent_id) for agent_id in reserved)
         if self._catalog.count_of_owner(owner) + uncommitted >= self._limit:
-            raise QuotaExceeded(
+            raise OverQuota(
                 f"An owner may have {self._limit} agents here.",
                 path="owner",
                 hint="Withdraw some, or ask the operator for a higher agents_per_owner.",
@@ -312,6 +315,79 @@ class OwnerQuota:
 
 
 _RECORD_CHANGES = ("registered", "updated")  # the events that carry a record
+
+
+class StoredBytesQuota:
+    """How many bytes the documents of one owner's agents may have, and those of one peer's records; 0 is no limit, and admins
+    have none. A write that makes no record larger always passes.
+
+    The catalog counts what is committed. Writes that share a commit are decided one after the other before it, so those of the
+    open transaction are counted here, by the revisions that they expect. Nodes of a cluster count a write of another node once
+    they have it."""
+
+    def __init__(
+        self, catalog: Catalog, clock: Clock, committed: Callable[[], int], *, per_owner: int, per_peer: int
+    ) -> None:
+        """`committed` returns the last revision that the catalog has."""
+        self._catalog = catalog
+        self._clock = clock
+        self._committed = committed
+        self._per_owner = per_owner
+        self._per_peer = per_peer
+        self._open: deque[tuple[int, str, int]] = deque()  # expected revision, owner, growth; in the order of revisions
+        self._open_growth: Counter[str] = Counter()  # by owner
+
+    def limit(self, principal: Principal, decide: Rule) -> Rule:
+        """The rule, but it refuses a record that would make the documents of its owner too large."""
+
+        def decide_within_quota(state: StoreState) -> Decision:
+            decision = decide(state)
+            change = decision.change
+            after = None if change is None else change.registration
+            if change is None or after is None or change.type not in _RECORD_CHANGES:
+                return decision
+            self._forget_closed(state.revision)
+            growth = stored_bytes_of(after) - self._size_before(after, state)
+            if growth > 0 and not principal.is_admin:
+                self._check(after.owner, growth)
+            self._open.append((state.revision + 1, after.owner, growth))
+            self._open_growth[after.owner] += growth
+            return decision
+
+        return decide_within_quota if self._per_owner or self._per_peer else decide
+
+    def _size_before(self, after: Registration, state: StoreState) -> int:
+        """What the owner is counted for already. An expired agent, which the store may still have, is not."""
+        before = state.registrations.get(after.id)
+        is_counted = before is not None and before.owner == after.owner and not before.has_expired(self._clock.now())
+        return stored_bytes_of(before) if before is not None and is_counted else 0
+
+    def _forget_closed(self, revision: int) -> None:
+        """Forget writes that are committed by now, and those beyond the revision of the transaction, which were lost."""
+        committed = self._committed()
+        while self._open and self._open[0][0] <= committed:
+            self._forget(*self._open.popleft())
+        while self._open and self._open[-1][0] > revision:
+            self._forget(*self._open.pop())
+
+    def _forget(self, _: int, owner: str, growth: int) -> None:
+        self._open_growth[owner] -= growth
+        if not self._open_growth[owner]:
+            del self._open_growth[owner]
+
+    def _check(self, owner: str, growth: int) -> None:
+        is_peer = peer_of(owner) is not None
+        most = self._per_peer if is_peer else self._per_owner
+        stored = self._catalog.stored_bytes_of_owner(owner) + self._open_growth[owner]
+        if not most or stored + growth <= most:
+            return
+        setting = "stored_bytes_per_peer" if is_peer else "stored_bytes_per_owner"
+        raise OverQuota(
+            f"The documents of one owner may have {most} bytes here; they have {stored}, and this one adds {growth}.",
+            path="owner",
+            hint=f"Withdraw agents, send smaller documents, or ask the operator for a higher {setting}.",
+            details={"reason": "stored_bytes"},
+        )
 
 
 class ByteQuota:
@@ -415,12 +491,14 @@ class AdmissionControl:
         options: AnnouncementOptions,
         certificates: CertificateChecker,
         resolve: Callable[[str], str | None],
+        clock: Clock,
     ) -> None:
         """`resolve` returns the canonical id of an id or an alias."""
         self._trust = trust
         self._resolve = resolve
         self._options = options
         self._certificates = certificates
+        self._clock = clock
 
     @property
     def pinned(self) -> Collection[str] | None:
@@ -428,7 +506,7 @@ class AdmissionControl:
         return self._trust.pinned
 
     def rule(
-        self, publication: Publication, publish: Callable[[Publication], Rule], now: float, latest: float
+        self, publication: Publication, publish: Callable[[Publication], Rule], now: float
     ) -> tuple[tuple[str, ...], Rule]:
         """The notes that the rule must see, and the rule of the write."""
         if publication.dialect != "announce":
@@ -442,7 +520,7 @@ class AdmissionControl:
             legacy=self._options.legacy_canon,
             certificates=self._certificates,
             now=now,
-            latest=latest,
+            latest=self._clock.latest(),
         )
         return admission.notes, admission.decide(publish)
 

@@ -46,7 +46,7 @@ from waypost.trust.transparency_log import (
 
 _ORIGIN = "audit-origin"  # a secret of the store by its place alone: it is public
 _PUBLISHED = "audit-published"
-_SERVICE_KEYS = "service-keys"  # a note: the ids of the service's own keys that the trail knows
+SERVICE_KEYS_NOTE = "service-keys"  # a note: the ids of the service's own keys that the trail knows
 
 _OUTCOMES = {"register": "created", "update": "updated", "confirm": "updated", "hold": "held"}
 
@@ -81,7 +81,7 @@ def audit_service_keys(key_ids: Mapping[str, str], *, now: float, rotation: Audi
     folder can rotate keys without the API. `rotation` is the entry of a rotation whose author is known."""
 
     def decide(state: StoreState) -> Decision:
-        data = state.notes.get(_SERVICE_KEYS)
+        data = state.notes.get(SERVICE_KEYS_NOTE)
         known = {} if data is None else msgspec.json.decode(data, type=dict[str, str])
         entries = [] if rotation is None else [rotation]
         for name, key_id in key_ids.items():
@@ -99,10 +99,10 @@ def audit_service_keys(key_ids: Mapping[str, str], *, now: float, rotation: Audi
                     )
                 )
         after = {**known, **key_ids}
-        notes: dict[str, bytes | None] = {} if after == known else {_SERVICE_KEYS: msgspec.json.encode(after)}
+        notes: dict[str, bytes | None] = {} if after == known else {SERVICE_KEYS_NOTE: msgspec.json.encode(after)}
         return Decision(outcome="recorded" if entries else "unchanged", notes=notes, audit=tuple(entries))
 
-    return Command(keys=(), notes=(_SERVICE_KEYS,), decide=decide)
+    return Command(keys=(), notes=(SERVICE_KEYS_NOTE,), decide=decide)
 
 
 def audit_publication(publication: Publication, action: str, agent_id: str, etag: str, now: float) -> AuditEntry:

@@ -228,15 +228,18 @@ class ChangeLog:
 
     async def read(self, after: int) -> Sequence[Event]:
         """The next events after a revision, in order; none at the end of the log."""
-        events = await self._read(after) if after < self.revision else ()
-        if events and events[0].revision != after + 1:
+        if after >= self.revision:
+            return ()
+        events = await self._read(after)
+        if not events or events[0].revision != after + 1:
             raise _too_old()
         return events
 
-    async def wait_beyond(self, revision: int, seconds: float) -> None:
-        """Wait until there is an event after a revision, at most this long."""
+    async def wait_beyond(self, revision: int, seconds: float) -> bool:
+        """Wait until there is an event after a revision, at most this long. Returns whether there is one."""
         if revision >= self.revision and not self._closed:
             await _wait(self._signal, seconds)
+        return revision < self.revision
 
     async def _read(self, after: int) -> Sequence[Event]:
         if self._recent and self._recent[0].revision <= after + 1:

@@ -82,6 +82,7 @@ class RuntimeFacts(msgspec.Struct, frozen=True, kw_only=True):
     pending: int = 0  # changes
     asserted_domains: int = 0  # agents whose id names a domain that nothing proves
     asserted_examples: tuple[str, ...] = ()  # ids of some of them
+    full_owners: tuple[str, ...] = ()  # owners that have used up nearly all of their stored bytes
     database: DatabaseFacts | None = None  # of a cluster
     peers: tuple[PeerFacts, ...] = ()
 
@@ -295,6 +296,15 @@ def _quotas(deployment: Deployment) -> Iterator[DoctorFinding]:
     else:
         message = "agents_per_owner is 0: one owner may fill the registry."
         yield _finding("quotas", severity, message, "agents_per_owner", "Set how many agents an owner may have.")
+    if not deployment.settings.stored_bytes_per_owner:
+        message = "stored_bytes_per_owner is 0: one owner may fill the disk with documents."
+        yield _finding("quotas", severity, message, "stored_bytes_per_owner", "Set how much an owner may store.")
+    for owner in deployment.running.full_owners if deployment.running else ():
+        message = (
+            f"The documents of {owner} use more than {limits.DOCTOR_QUOTA_SHARE:.0%} of the bytes that they may have."
+        )
+        hint = "Raise it, or ask for smaller documents: beyond it new and larger ones are refused."
+        yield _finding("quotas", "warning", message, "stored_bytes_per_owner", hint)
     if not deployment.settings.hourly_bytes_per_owner:
         message = "hourly_bytes_per_owner is 0: one owner may fill the disk with changes."
         yield _finding("quotas", severity, message, "hourly_bytes_per_owner", "Set how much an owner may change.")

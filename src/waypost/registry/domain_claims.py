@@ -17,7 +17,16 @@ from typing import Protocol
 import msgspec
 
 from waypost import limits
-from waypost.errors import AddressDenied, Conflict, FetchFailed, InvalidParameter, NotFound, ProofMissing, QuotaExceeded
+from waypost.errors import (
+    AddressDenied,
+    Conflict,
+    FetchFailed,
+    InvalidParameter,
+    NotFound,
+    OverQuota,
+    ProofMissing,
+    QuotaExceeded,
+)
 from waypost.model.principal import Principal
 from waypost.registry.audit_trail import audit_entry_by
 from waypost.registry.domain_proofs import proof_notes, recheck_domain_proof
@@ -258,7 +267,7 @@ class DomainClaims:
     def _check_quota(self, subject: str, domain: str) -> None:
         claims = [claim for claim in self._registry.proofs.claims() if claim.subject == subject]
         if len(claims) >= limits.PROOF_DOMAINS and all(claim.domain != domain for claim in claims):
-            raise QuotaExceeded(
+            raise OverQuota(
                 f"You claim {len(claims)} domains; the limit is {limits.PROOF_DOMAINS}.",
                 path="$.domain",
                 hint="Remove claims that you do not need.",

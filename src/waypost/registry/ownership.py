@@ -22,7 +22,7 @@ from waypost import limits
 from waypost.errors import OwnerConflict
 from waypost.model.federation import peer_of
 from waypost.model.json import parse_object
-from waypost.model.names import canonical_id, domain_of, equivalent_ids
+from waypost.model.names import canonical_id, domain_of, stored_spellings
 from waypost.model.principal import LAN_SUBJECT
 from waypost.model.registration import Registration, SourceDocument, verdicts_of
 from waypost.model.resolution import VERIFIED_LEVELS
@@ -66,9 +66,9 @@ def names_of(publication: Publication) -> tuple[str, ...]:
 def with_spellings(names: Iterable[str]) -> tuple[str, ...]:
     """The names, and other spellings of them that are the same id."""
     names = tuple(names)
-    if not any(map(equivalent_ids, names)):  # nearly always
+    if not any(map(stored_spellings, names)):  # nearly always
         return names
-    return tuple(dict.fromkeys(each for name in names for each in (name, *equivalent_ids(name))))
+    return tuple(dict.fromkeys(each for name in names for each in (name, *stored_spellings(name))))
 
 
 def ownership_notes(names: Iterable[str], pinned: Collection[str] | None = None) -> tuple[str, ...]:
@@ -90,7 +90,7 @@ def key_notes(agent_id: str) -> tuple[str, ...]:
     """The notes that may hold keys of this agent: that of its id in any spelling, and that of the domain of its id."""
     domain = domain_of(agent_id)
     own = find_agent_id(agent_id)
-    names = (own,) if own is not None else (agent_id, canonical_id(agent_id))
+    names = (own, *stored_spellings(own)) if own is not None else (agent_id, canonical_id(agent_id))
     return tuple(dict.fromkeys(map(pin_note_key, names if domain is None else (*names, domain))))
 
 

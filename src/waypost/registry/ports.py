@@ -6,8 +6,8 @@ nothing. A command returns when its record, its revision and its event are durab
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, Protocol
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Final, Literal, Protocol
 
 import msgspec
 
@@ -398,6 +398,11 @@ class QueryRanker(Protocol):
 class Ranker(Protocol):
     """A search index that is updated while it is queried. A query makes no call to the store and waits for no write."""
 
+    @property
+    def is_persistent(self) -> bool:
+        """Whether the index is saved, so that a later start need not build it."""
+        ...
+
     def open(self) -> int:
         """Open the saved index; returns the revision that it reflects, 0 if there is none."""
         ...
@@ -457,11 +462,9 @@ class Ranker(Protocol):
         """Ids of agents without vectors. Callers with another `start` get others, if there are many."""
         ...
 
-    def embed(
-        self, registrations: Sequence[Registration], run_all: Callable[..., Iterable[Any]] = map
-    ) -> Mapping[str, bytes]:
-        """Compute the vectors of these agents; return them for `take_vectors` of other nodes. Called in a thread. `run_all` is
-        used like `map`."""
+    def embed(self, registrations: Sequence[Registration]) -> Mapping[str, bytes]:
+        """Compute the vectors of these agents; return them for `take_vectors` of other nodes. Called in a thread, for
+        different agents in several threads at a time."""
         ...
 
     def take_vectors(self, registrations: Sequence[Registration], packed: Mapping[str, bytes]) -> set[str]:

@@ -193,5 +193,10 @@ def representation_etag(
     return f"{etag}{lease}{health}{'.' + representation if representation else ''}"
 
 
+def shown_etag(registration: Registration) -> str:
+    """The entity tag of the agent as readers see it, in the profile."""
+    return representation_etag(registration.etag, registration.expires_at, is_unhealthy=registration.is_unhealthy)
+
+
 def content_etag_part(tag: str) -> str:
     return tag.split(".", 1)[0]

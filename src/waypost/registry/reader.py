@@ -145,11 +145,10 @@ class RegistryReader:
         missing = [agent_id for agent_id, registration in found.items() if registration is None]
         cache = self._records if sources else self._bare_records
         for agent_id, fresh in (await self._store.fetch(missing, sources=sources)).items() if missing else ():
-            newest = self._find_cached(agent_id, sources=sources)  # a commit may have come while the store was reading
-            if newest is None or newest.revision < fresh.revision:
+            found[agent_id] = fresh
+            entry = self._catalog.find(agent_id)
+            if entry is not None and entry.revision <= fresh.revision:  # no commit came while the store was reading
                 cache.put(agent_id, fresh)
-                newest = fresh
-            found[agent_id] = newest
         return [registration for agent_id in ids if (registration := found[agent_id]) is not None]
 
     def _find_cached(self, agent_id: str, *, sources: bool) -> Registration | None:

@@ -32,9 +32,10 @@ from waypost.registry.admission import (
     CertificateChecker,
     OwnerQuota,
     SelfSignedCertificates,
+    StoredBytesQuota,
     check_name,
 )
-from waypost.registry.catalog.entries import backfill_facts
+from waypost.registry.catalog.entries import complete_entries
 from waypost.registry.catalog.view import CatalogView
 from waypost.registry.change_log import ChangeLog, CursorKeys, Cursors
 from waypost.registry.credentials.api_keys import ApiKeyStore
@@ -52,7 +53,7 @@ from waypost.registry.state import RegistryState
 from waypost.registry.trust_store import RegistryTrustStore
 from waypost.registry.verification import RegistryVerifier
 from waypost.registry.writer import PendingChanges, PublicationCheck, RegistryWriter
-from waypost.responses.service import Stats
+from waypost.responses.service import OwnUsage, Stats
 
 _PREPARE_SECONDS = 0.5
 _PREPARE_PAUSE_SECONDS = 0.001
@@ -66,6 +67,8 @@ class RegistryOptions(msgspec.Struct, frozen=True, kw_only=True):
     watch_keep_bytes: int = limits.WATCH_KEEP_BYTES
     audit_keep: int = limits.AUDIT_KEEP
     agents_per_owner: int = 0  # no limit
+    stored_bytes_per_owner: int = 0  # no limit
+    stored_bytes_per_peer: int = 0  # no limit
     hourly_bytes_per_owner: int = 0  # no limit
     announcements: AnnouncementOptions = AnnouncementOptions()
     confusable_names: str = "mark"  # or refuse
@@ -96,6 +99,7 @@ class Registry:
         `may_do` says whether this node is to do a chore of the whole cluster; `vectors` are those of its nodes."""
         timings = timings or Timings()
         options = options or RegistryOptions()
+        self._options = options
         self.clock = clock
         self._store = store
         self._index = LiveIndex(make_ranker)
@@ -190,9 +194,16 @@ class Registry:
             self.clock,
             self._catalog,
             self._index,
-            AdmissionControl(self.trust, options.announcements, certificates, self._catalog.resolve),
+            AdmissionControl(self.trust, options.announcements, certificates, self._catalog.resolve, self.clock),
             self.proofs,
             OwnerQuota(self._catalog, options.agents_per_owner),
+            StoredBytesQuota(
+                self._catalog,
+                self.clock,
+                lambda: self.changes.revision,
+                per_owner=options.stored_bytes_per_owner,
+                per_peer=options.stored_bytes_per_peer,
+            ),
             changed,
             default_visibility=options.default_visibility,
             relay_url=options.relay_url,
@@ -269,7 +280,7 @@ class Registry:
     async def prepare(self) -> None:
         while self._catalog.prepare():  # noqa: ASYNC110 - the pause lets requests run, it polls nothing
             await asyncio.sleep(_PREPARE_PAUSE_SECONDS)
-        await backfill_facts(self._catalog, self._store)
+        await complete_entries(self._catalog, self._store)
 
     async def stop(self) -> None:
         self.ready = False
@@ -313,6 +324,18 @@ class Registry:
     def stats(self, principal: Principal) -> Stats:
         """Counts over what the caller sees. The revision is for admins: its gaps would reveal hidden records."""
         stats = self._stats(principal)
+        if principal.subject is not None:
+            stats = msgspec.structs.replace(
+                stats, own=self._own_usage(principal.subject, has_limits=not principal.is_admin)
+            )
         if not principal.is_admin:
             return stats
         return msgspec.structs.replace(stats, indexing_pending=self._index.pending, revision=self.changes.revision)
+
+    def _own_usage(self, owner: str, *, has_limits: bool) -> OwnUsage:
+        return OwnUsage(
+            agents=self._catalog.count_of_owner(owner),
+            agents_limit=self._options.agents_per_owner or None if has_limits else None,
+            stored_bytes=self._catalog.stored_bytes_of_owner(owner),
+            stored_bytes_limit=self._options.stored_bytes_per_owner or None if has_limits else None,
+        )

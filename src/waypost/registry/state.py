@@ -17,7 +17,6 @@ from waypost.registry.jobs.indexer import LiveIndex
 from waypost.registry.ports import CommittedChange, Store
 
 Observer = Callable[[CommittedChange], None]
-_BULK_CHANGES = 64  # of one commit: more are a bulk load, whose records would push those that are read out of the cache
 _RECENT_REMOVALS = 1000  # events that are searched for removals at the start
 
 
@@ -65,9 +64,8 @@ class RegistryState:
 
     def apply(self, changes: Iterable[CommittedChange], events: Sequence[Event]) -> None:
         """`events` are all events of the log; `changes` may leave out those that a later one of the same agent covers."""
-        is_bulk = len(events) > _BULK_CHANGES
         for committed in changes:
-            self._apply(committed, is_bulk=is_bulk)
+            self._apply(committed)
         self.changes.append(events)
         self.announce()
 
@@ -80,17 +78,14 @@ class RegistryState:
         if self._announce is not None:
             self._announce(self.changes.revision)
 
-    def _apply(self, committed: CommittedChange, *, is_bulk: bool) -> None:
+    def _apply(self, committed: CommittedChange) -> None:
         event, registration = committed.event, committed.registration
-        self.bare_records.drop(event.id)
+        was_read, was_read_bare = self.records.drop(event.id), self.bare_records.drop(event.id)
         if registration is None:
-            self.records.drop(event.id)
             self.catalog.remove(event.id, event.at)
             self._index.remove(event.id, event.revision)
         else:
-            if is_bulk:
-                self.records.drop(event.id)
-            else:
+            if was_read or was_read_bare:  # another one would take the place of a record that is read
                 self.records.put(event.id, registration)
             entry = committed.entry or entry_of(registration)
             if event.type == "renewed" and self.catalog.is_alive(event.id):

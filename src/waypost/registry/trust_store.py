@@ -14,6 +14,7 @@ import msgspec
 
 from waypost import limits
 from waypost.errors import InvalidParameter, KeyConflict, NotFound, Revoked
+from waypost.model.names import canonical_id, stored_spellings
 from waypost.model.principal import Principal
 from waypost.model.registration import Registration, keys_of
 from waypost.model.times import to_rfc3339
@@ -135,6 +136,8 @@ class RegistryTrustStore:
 
     def _apply_revocation(self, name: str) -> None:
         kind, _, value = name.partition(":")
+        if kind == "agent":
+            value = revocation_subject(value)  # earlier releases stored other spellings
         if kind in self._revoked and value not in self._revoked[kind]:
             self._revoked[kind].add(value)
             for listener in self._listeners:
@@ -304,7 +307,8 @@ class RegistryTrustStore:
                 noted, write_rules.withdraw_revoked(principal, current, "revoked", now=revocation.revoked_at)
             )
 
-        command = Command(keys=(record_id, agent_id), notes=(revocation.note,), decide=decide)
+        keys = dict.fromkeys((record_id, *stored_spellings(record_id), agent_id, *stored_spellings(agent_id)))
+        command = Command(keys=tuple(keys), notes=(revocation.note,), decide=decide)
         answer = await self._store.execute(command)
         outcome = "revoked" if answer.outcome != "already" else "already"
         return RevocationResult(revocation=revocation, outcome=outcome, withdrawn=tuple(withdrawn))
@@ -408,7 +412,8 @@ def _merge_decisions(noted: Decision, decision: Decision) -> Decision:
 
 
 def _is_named(current: Registration, record_id: str, agent_id: str) -> bool:
-    return current.id == record_id or not {record_id, agent_id}.isdisjoint(current.aliases)
+    names = {canonical_id(record_id), canonical_id(agent_id)}
+    return not names.isdisjoint(map(canonical_id, (current.id, *current.aliases)))
 
 
 def announced_record_id(agent_id: str) -> str:
@@ -425,8 +430,8 @@ def revoked_key_note(key_id: str) -> str:
 
 
 def revocation_subject(name: str) -> str:
-    """The name under which an agent is revoked: a UUID in lower case, or the id itself."""
-    return find_agent_id(name) or name
+    """The name under which an agent is revoked, whatever the spelling of its id: a UUID, or the canonical id."""
+    return find_agent_id(name) or canonical_id(name)
 
 
 def is_signed_by(registration: Registration, key_id: str) -> bool:

@@ -315,10 +315,11 @@ def _update(
     previous = current.source(publication.dialect)
     visibility = _visibility(publication, current.visibility)
     aliases = _aliases(current.id, (*current.aliases, *decoded.aliases), decoded.record.id, decoded.source_id)
+    peer_aliases = tuple(name for name in current.peer_aliases if name not in names_of(publication))
     is_unchanged = (
         previous is not None
         and visibility == current.visibility
-        and aliases == current.aliases
+        and (aliases, peer_aliases) == (current.aliases, current.peer_aliases)
         and not _have_verdicts_changed(publication, previous)
         and not adopts
     )
@@ -345,6 +346,7 @@ def _update(
         ttl_seconds=ttl,
         lease_expires_at=None if ttl is None else float(int(now) + ttl),
         aliases=aliases,
+        peer_aliases=peer_aliases,
         sources=(make_source(publication, now), *others),
         hosted=current.hosted or _hosted(publication),
     )

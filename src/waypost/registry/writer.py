@@ -22,7 +22,14 @@ from waypost.protocols.codec import DecodeContext, Decoded
 from waypost.protocols.dialects import decode_document
 from waypost.rate_limit import RateLimiter
 from waypost.registry import mirror_rules, write_rules
-from waypost.registry.admission import AdmissionControl, ByteQuota, OwnerQuota, pending_warning, publication_warnings
+from waypost.registry.admission import (
+    AdmissionControl,
+    ByteQuota,
+    OwnerQuota,
+    StoredBytesQuota,
+    pending_warning,
+    publication_warnings,
+)
 from waypost.registry.audit_trail import audit_entry_by
 from waypost.registry.catalog.catalog import NO_ENTRY, Catalog
 from waypost.registry.domain_proofs import DomainProofs
@@ -46,7 +53,7 @@ from waypost.registry.publication import (
     PublicationReceipt,
     load_pending,
     pending_note_name,
-    representation_etag,
+    shown_etag,
 )
 from waypost.registry.reader import RegistryReader
 
@@ -65,6 +72,7 @@ class RegistryWriter:
         admission: AdmissionControl,
         proofs: DomainProofs,
         quota: OwnerQuota,
+        stored_bytes: StoredBytesQuota,
         byte_quota: ByteQuota,
         *,
         default_visibility: str,
@@ -79,6 +87,7 @@ class RegistryWriter:
         self._admission = admission
         self._proofs = proofs
         self._quota = quota
+        self._stored_bytes = stored_bytes
         self._byte_quota = byte_quota
         self._default_visibility = default_visibility
         self._relay_url = relay_url
@@ -157,8 +166,8 @@ class RegistryWriter:
     ) -> Command:
         """A command whose rule gets the publication with its verdicts. `owner` is that of the agent, if it exists."""
         proof_notes, proven = self._proofs.rule(publication, owner, rule, now)
-        admission_notes, decide = self._admission.rule(publication, proven, now, self._clock.latest())
-        decide = self._byte_quota.limit(publication.principal, decide)
+        admission_notes, decide = self._admission.rule(publication, proven, now)
+        decide = self._stored_bytes.limit(publication.principal, self._byte_quota.limit(publication.principal, decide))
         return Command(keys=keys, notes=tuple(dict.fromkeys((*notes, *proof_notes, *admission_notes))), decide=decide)
 
     async def _execute_owned(self, publication: Publication, command: Command) -> CommandResult:
@@ -194,7 +203,9 @@ class RegistryWriter:
     def mirror_command(self, copy: mirror_rules.MirroredRecord) -> Command:
         """The command that stores the copy of a record that a peer sent. Raises if admission refuses it."""
         self._index.publications += 1
-        return self._mirror_command(copy)
+        command = self._mirror_command(copy)
+        principal = mirror_rules.peer_principal(copy.federation.peer)
+        return msgspec.structs.replace(command, decide=self._stored_bytes.limit(principal, command.decide))
 
     async def judge(self, copy: mirror_rules.MirroredRecord) -> Registration:
         """The registration that `mirror` would store, with its verdicts, without storing it. Raises what `mirror` would raise,
@@ -349,7 +360,7 @@ class RegistryWriter:
             id=registration.id,
             dialect=dialect,
             outcome=result.outcome,
-            etag=_shown_etag(registration),
+            etag=shown_etag(registration),
             aliases=registration.aliases,
             losses=decoded.losses if decoded else (),
             warnings=tuple(warnings),
@@ -360,12 +371,8 @@ class RegistryWriter:
         )
 
 
-def _shown_etag(registration: Registration) -> str:
-    return representation_etag(registration.etag, registration.expires_at, is_unhealthy=registration.is_unhealthy)
-
-
 def _make_brief_receipt(registration: Registration, dialect: str, outcome: str) -> PublicationReceipt:
-    return PublicationReceipt(id=registration.id, dialect=dialect, outcome=outcome, etag=_shown_etag(registration))
+    return PublicationReceipt(id=registration.id, dialect=dialect, outcome=outcome, etag=shown_etag(registration))
 
 
 def _refusal_entry(publication: Publication, now: float) -> AuditEntry:

@@ -37,6 +37,15 @@ class NodeStats(Part, frozen=True, kw_only=True):
 NodeList = Callable[[], tuple[NodeStats, ...]]
 
 
+class OwnUsage(Answer, frozen=True, kw_only=True):
+    """What the caller has here, and how much it may have."""
+
+    agents: int
+    agents_limit: Annotated[int, described("absent: none")] | None = None
+    stored_bytes: Annotated[int, described("of the documents of its agents")]
+    stored_bytes_limit: Annotated[int, described("absent: none")] | None = None
+
+
 class Stats(Answer, frozen=True, kw_only=True):
     """Counts of the agents that the caller may see; for an admin, the state of the service too.
 
@@ -47,6 +56,7 @@ class Stats(Answer, frozen=True, kw_only=True):
     agents: int
     by_status: dict[str, int]
     by_visibility: dict[str, int]
+    own: Annotated[OwnUsage, described("of a caller with a credential")] | None = None
     indexing_pending: Annotated[int, described("changes that the search index does not contain yet")] | None = None
     revision: int | None = None
     workers: tuple[WorkerStats, ...] | None = None

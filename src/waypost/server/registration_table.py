@@ -1,4 +1,4 @@
-"""In-memory tables over all registrations, and time slices for long work on the event loop."""
+"""In-memory tables over all registrations."""
 
 from __future__ import annotations
 
@@ -6,25 +6,10 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from waypost import limits
 from waypost.model.registration import Registration
 from waypost.registry.ports import CommittedChange
 from waypost.registry.registry import Registry
-
-
-class TimeSlice:
-    """`await time_slice.step()` between the steps of long work lets other requests run every few milliseconds."""
-
-    __slots__ = ("_loop", "_until")
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._until = self._loop.time() + limits.WORK_SLICE_SECONDS
-
-    async def step(self) -> None:
-        if self._loop.time() >= self._until:
-            await asyncio.sleep(0)
-            self._until = self._loop.time() + limits.WORK_SLICE_SECONDS
+from waypost.time_slice import TimeSlice
 
 
 class RegistrationTable(ABC):

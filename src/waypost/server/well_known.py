@@ -337,7 +337,7 @@ class WellKnownApi:
         content_type = str(media_type).encode()
         etag = strong_etag(body, content_type)
         # The catalog contains the service itself, which is older than any agent.
-        changed_at = max(self.service.changed_at, self._registry.entries.last_modified(_AUDIENCE) or 0.0)
+        changed_at = max(self.service.changed_at, self._registry.entries.last_modified(_AUDIENCE))
         is_public = agent is None or agent.visibility == PUBLIC
         return _response(call, body, content_type, etag, changed_at, [(b"vary", b"Host, Accept")], is_public=is_public)
 

@@ -299,6 +299,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     agents_per_owner: Annotated[
         int, Row("The number of agents that one owner may have; 0 is no limit. Admins have none.", minimum=0)
     ] = limits.AGENTS_PER_OWNER
+    stored_bytes_per_owner: Annotated[
+        int,
+        Row(
+            "Bytes of the documents of one owner's agents, as they were received; 0 is no limit. Admins have none.",
+            minimum=0,
+        ),
+    ] = limits.STORED_BYTES_PER_OWNER
+    stored_bytes_per_peer: Annotated[
+        int, Row("The same, of the records that one peer sends; 0 is no limit.", minimum=0)
+    ] = limits.PEER_STORED_BYTES
     hourly_bytes_per_owner: Annotated[
         int,
         Row(

@@ -20,9 +20,6 @@ import msgspec
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
     load_pem_private_key,
 )
 
@@ -36,6 +33,7 @@ from waypost.model.times import to_rfc3339
 from waypost.trust.encodings import encode_base64url
 from waypost.trust.jose import InvalidJws, JoseKey, Jws, jose_key, verify_compact, verify_jws
 from waypost.trust.keys import ed25519
+from waypost.trust.keys.private_key import FINGERPRINT_LABEL, new_private_key
 from waypost.trust.keys.public_key import from_native
 
 TOKEN_ALGORITHM: Final = "EdDSA"
@@ -51,7 +49,6 @@ _ID_TOKEN_CLAIMS: Final = (
 _RIGHTS_CLAIMS: Final = ("scope", "scp", "permissions", "roles", "groups")
 _SPACED_CLAIMS: Final = ("scope", "scp")  # whose values are separated by spaces, if the claim is a text (RFC 8693 §4.2)
 _JTI_CHARS: Final = 64
-_FINGERPRINT_LABEL: Final = "Public key: "
 _SHARED_SECRET_ALGORITHM: Final = "HS256"
 _TTL: Final = re.compile(r"(\d{1,7})(s|m|h|d)?\Z")
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, None: 1}
@@ -183,11 +180,8 @@ def _parse_claims(payload: bytes) -> JsonObject:
 
 
 def new_token_key_pem(seed: bytes) -> bytes:
-    """Make an Ed25519 key from 32 random bytes, as PKCS #8 PEM. The fingerprint in front of it (explanatory text, RFC 7468)
-    detects damage: any 32 bytes are a valid key."""
-    key = Ed25519PrivateKey.from_private_bytes(seed)
-    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    return f"{_FINGERPRINT_LABEL}{from_native(key.public_key()).key_id}\n".encode() + pem
+    """Make an Ed25519 key from 32 random bytes, as a PEM with its fingerprint."""
+    return new_private_key("ed25519", seed).key_file()
 
 
 def load_token_key(pem: bytes) -> Ed25519PrivateKey:
@@ -200,7 +194,7 @@ def load_token_key(pem: bytes) -> Ed25519PrivateKey:
         raise ValueError("the token key must be Ed25519")
     text = pem.decode("ascii")
     if not text.startswith("-----") and not text.startswith(
-        f"{_FINGERPRINT_LABEL}{from_native(key.public_key()).key_id}\n"
+        f"{FINGERPRINT_LABEL}{from_native(key.public_key()).key_id}\n"
     ):
         raise ValueError("the key does not match the fingerprint in front of it")
     return key

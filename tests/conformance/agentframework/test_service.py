@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from support.agent_framework import AGENTS, BASE
-from support.service import profile, service
+from support.service import NOW, profile, service
 from waypost.server.auth.authenticator import ADMIN
+from waypost.server.http.conditional_requests import format_http_date
 
 ODD = "https://h.example/problems/schema.json"
 ENCODED = f"{AGENTS}/https%3A%2F%2Fh.example%2Fproblems%2Fschema.json"
@@ -37,6 +38,25 @@ async def test_paths_without_agents_are_open(tmp_path: Path) -> None:
         assert (await client.options(AGENTS)).status_code == 204
         assert (await client.get("/v1/agents?q=x")).headers["location"] == f"{AGENTS}?q=x"
         assert (await client.get("/.well-known/agentframework/v3/agents")).json()["supported_versions"] == ["v1"]
+
+
+@pytest.mark.req("AF-33", "AF-35")
+async def test_a_list_without_agents_is_dated_by_the_start(tmp_path: Path) -> None:
+    lists = (AGENTS, "/profile/v1/agents", "/api/v1/agents", "/agents", "/ard/agents", "/v0.1/servers")
+    async with service(tmp_path) as bench:
+        reader = bench.as_("reader", "discover:read")
+        bench.clock.advance(100)
+        await bench.admin().post("/api/v1/agents", json=profile("hidden"), headers={"Waypost-Visibility": "private"})
+        bench.clock.advance(100)
+        for path in (*lists, BASE, "/.well-known/agentframework", f"{BASE}/schema.json"):
+            first = await reader.get(path)
+            assert first.headers["last-modified"] == format_http_date(NOW).decode(), path
+            again = await reader.get(path, headers={"If-Modified-Since": first.headers["last-modified"]})
+            assert (again.status_code, again.content) == (304, b""), path
+        await bench.admin().post("/api/v1/agents", json=profile("shown"))
+        for path in lists:
+            dated = (await reader.get(path)).headers["last-modified"]
+            assert dated == format_http_date(NOW + 200).decode(), path
 
 
 @pytest.mark.req("AF-51")

@@ -378,6 +378,22 @@ async def test_a_name_confusable_with_a_verified_agent_is_flagged_and_ranked_low
 
 
 @pytest.mark.req("PRO-57")
+async def test_a_confusable_name_is_ranked_lower_only_while_the_other_agent_is_verified(tmp_path: Path) -> None:
+    """R5."""
+    async with service(tmp_path) as bench:
+        await bind(bench)
+        await register(bench, sign_profile(profile(name="PayPal Support"), KEY))
+        await bench.as_("mallory").post("/api/v1/agents", json=profile("urn:x:imposter", name="Paypa1 Support"))
+        flagged = (await discover(bench, diversity=False))["candidates"][-1]
+        assert "confusable_name" in flagged["flags"]
+        assert (await bench.as_("alice").delete(f"/api/v1/agents/{SEGMENT}")).status_code == 204
+        (left,) = (await discover(bench))["candidates"]
+    assert left["id"] == "urn:x:imposter"
+    assert "confusable_name" not in left.get("flags", [])
+    assert left["score_components"]["policy"] == 0
+
+
+@pytest.mark.req("PRO-57")
 async def test_such_a_name_is_refused_where_the_operator_asks_for_it(tmp_path: Path) -> None:
     """R5."""
     async with service(tmp_path, confusable_names="refuse") as bench:

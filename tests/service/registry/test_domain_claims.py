@@ -17,7 +17,7 @@ from support.ports import free_port
 from support.records import CODECS
 from support.service import Bench, profile, service
 from waypost import limits
-from waypost.errors import ProofMissing, QuotaExceeded
+from waypost.errors import OverQuota, ProofMissing
 from waypost.model.json import dump_json, parse_object
 from waypost.model.principal import Principal
 from waypost.model.registration import trust_of
@@ -210,7 +210,7 @@ async def test_the_number_of_domain_claims_per_subject_is_limited(bench: Bench, 
     for number in range(limits.PROOF_DOMAINS):
         await domains.prove(ALICE, f"d{number}.example.com", "dns")
     await domains.prove(ALICE, "d0.example.com", "dns")
-    with pytest.raises(QuotaExceeded):
+    with pytest.raises(OverQuota):
         await domains.prove(ALICE, "more.example.com", "dns")
 
 

@@ -21,6 +21,8 @@ from support.ports import free_port
 from support.server import running_server
 from support.service import Bench, profile, service
 from support.signing import key_of
+from support.store_commands import make_registration
+from support.store_commands import put as put_registration
 from support.transports import eventually
 from support.websocket_clients import socket_service
 from waypost.app import mint_locally
@@ -41,6 +43,7 @@ from waypost.trust.domain_claims import claims_key, parent_domains
 
 DOMAIN = "bank.example.com"
 UUID = "3cde1b52-1fc2-4f7b-8d8c-5e3e6f5c9c1d"
+DIGITS = UUID.replace("-", "")
 IDS = (f"agent:{DOMAIN}", f"https://{DOMAIN}/agents/teller", f"urn:air:{DOMAIN}:teller", f"urn:uuid:{UUID}", "teller")
 SPELLINGS = {
     f"agent:{DOMAIN}": (
@@ -52,7 +55,16 @@ SPELLINGS = {
     ),
     f"https://{DOMAIN}/a": (f"https://{DOMAIN}:443/a", f"https://u@{DOMAIN}/a", "HTTPS://Bank.Example.com/a"),
     f"urn:air:{DOMAIN}:a": ("URN:AIR:bank.example.com:a", "urn:air:BANK.EXAMPLE.COM:a"),
-    f"urn:uuid:{UUID}": (UUID, UUID.upper(), f"URN:UUID:{UUID}"),
+    f"urn:uuid:{UUID}": (
+        UUID,
+        UUID.upper(),
+        f"URN:UUID:{UUID}",
+        f"urn:uuid:{DIGITS}",
+        f"urn:uuid:{DIGITS.upper()}",
+        DIGITS,
+        f"{{{UUID.upper()}}}",
+        f"urn:uuid:{{{UUID}}}",
+    ),
 }
 SOURCE = Path(waypost.__file__).parent
 KEY, OTHER = key_of(number=1), key_of(number=2)
@@ -473,7 +485,16 @@ async def test_an_alias_opens_no_way_to_a_bound_agent(bench: Bench) -> None:
 
 # --- Spellings of a UUID --------------------------------------------------------------------------
 
-SPELLED = (UUID, UUID.upper(), f"urn:uuid:{UUID}", f"urn:uuid:{UUID.upper()}", f"URN:UUID:{UUID.upper()}")
+SPELLED = (
+    UUID,
+    UUID.upper(),
+    f"urn:uuid:{UUID}",
+    f"urn:uuid:{DIGITS}",
+    f"urn:uuid:{UUID.upper()}",
+    f"URN:UUID:{UUID.upper()}",
+    DIGITS.upper(),
+    f"{{{UUID}}}",
+)
 
 
 async def read_everywhere(client: httpx2.AsyncClient, spelling: str) -> dict[str, Any]:
@@ -675,6 +696,51 @@ async def test_a_copied_proof_of_a_name_leads_nobody_astray(bench: Bench) -> Non
 
     assert (await mallory.post("/api/v1/agents", json=document("evil.example"))).status_code == 409
     assert (await alice.post("/api/v1/agents", json=document(DOMAIN))).status_code == 201
+
+
+@pytest.mark.parametrize("stored", [f"urn:uuid:{DIGITS}", DIGITS])
+async def test_a_uuid_that_an_earlier_release_stored_without_hyphens_stays_that_of_its_owner(
+    tmp_path: Path, stored: str
+) -> None:
+    """That release took it for another id than the one with hyphens, so the record has no other name."""
+    async with service(tmp_path, store="sqlite") as bench:
+        await bench.application.store.execute(put_registration(make_registration(stored, owner="alice")))
+    async with service(tmp_path, store="sqlite") as bench:
+        alice, mallory = bench.as_("alice"), bench.as_("mallory")
+        for spelling in (*SPELLED, stored):
+            assert (await alice.get(f"/api/v1/agents/{quote(spelling, safe='')}")).status_code == 200
+            assert (await mallory.post("/api/v1/agents", json=profile(spelling))).status_code == 409
+            updated = await alice.post("/api/v1/agents", json=profile(spelling))
+            assert (updated.status_code, updated.json()["id"]) == (200, stored)
+        assert (await alice.delete(f"/api/v1/agents/{UUID}")).status_code == 204
+        assert (await alice.get(f"/api/v1/agents/{quote(stored, safe='')}")).status_code == 404
+
+
+async def test_two_records_of_one_uuid_of_an_earlier_release_stay_apart(tmp_path: Path) -> None:
+    async with service(tmp_path, store="sqlite") as bench:
+        for agent_id, subject in ((UUID, "alice"), (f"urn:uuid:{DIGITS}", "bob")):
+            held = make_registration(agent_id, owner=subject, text=f"Of {subject}.")
+            await bench.application.store.execute(put_registration(held))
+    async with service(tmp_path, store="sqlite") as bench:
+        alice, bob = bench.as_("alice"), bench.as_("bob")
+        assert (await alice.post("/api/v1/agents", json=profile(UUID))).status_code == 200
+        assert (await bob.post("/api/v1/agents", json=profile(f"urn:uuid:{DIGITS}"))).status_code == 200
+        assert (await bob.delete(f"/api/v1/agents/urn%3Auuid%3A{DIGITS}")).status_code == 204
+        assert (await alice.get(f"/api/v1/agents/{DIGITS}")).json()["id"] == UUID
+
+
+@pytest.mark.parametrize(
+    ("revoked", "spelling"), [(agent_id, each) for agent_id, others in SPELLINGS.items() for each in others]
+)
+async def test_a_revoked_agent_does_not_come_back_in_another_spelling(
+    bench: Bench, revoked: str, spelling: str
+) -> None:
+    alice, admin = bench.as_("alice"), bench.admin()
+    assert (await alice.post("/api/v1/agents", json=profile(spelling))).status_code == 201
+    answer = await admin.post("/api/v1/keys:revoke", json={"agent_id": revoked, "reason": "key lost"})
+    assert answer.json()["withdrawn"] == [spelling]
+    for each in (revoked, spelling, *SPELLINGS[revoked]):
+        assert (await alice.post("/api/v1/agents", json=profile(each))).status_code == 403, each
 
 
 # --- Over time ------------------------------------------------------------------------------------

@@ -95,6 +95,7 @@ async def test_a_misdirected_browser_gets_a_page_that_names_the_setting(tmp_path
         assert answer.status_code == 421
         assert "allowed_hosts" in answer.text
         assert "<nav" not in answer.text, "its links would lead to the same wrong name"
+        assert 'href="/"' not in answer.text
 
 
 async def test_a_failure_of_the_service_is_a_page_too() -> None:

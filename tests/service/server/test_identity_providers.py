@@ -336,3 +336,39 @@ async def test_every_401_names_the_metadata(tmp_path: Path) -> None:
                 (challenge,) = answer.headers.get_list("www-authenticate")
                 assert challenge.startswith(f'Bearer resource_metadata="{url}"')
                 assert ('error="invalid_token"' in challenge) is is_given
+
+
+async def test_every_403_for_a_missing_scope_names_the_scope_and_the_metadata(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        url = f"{bench.application.base_url}/.well-known/oauth-protected-resource"
+        reader, writer = bench.as_("ria", "discover:read"), bench.as_("wim", "discover:write")
+        answers = {
+            "discover:write": [
+                await reader.post("/api/v1/agents", json={}),
+                await reader.put("/profile/v1/agents/x", json={}),
+                await reader.delete("/agents/x"),
+            ],
+            "discover:read": [
+                await writer.get("/api/v1/agents"),
+                await writer.get("/.well-known/agentframework/v1/agents"),
+                await writer.get("/agents"),
+                await writer.post("/ard/search", json={"query": {"text": "x"}}),
+                await writer.get("/api/v1/agents", headers={"Accept": "text/html"}),
+            ],
+            "admin": [await reader.get("/api/v1/audit")],
+        }
+        for scope, refused in answers.items():
+            for answer in refused:
+                assert answer.status_code == 403, answer.request.url
+                (challenge,) = answer.headers.get_list("www-authenticate")
+                assert challenge.startswith(f'Bearer resource_metadata="{url}"')
+                assert challenge.endswith(f', error="insufficient_scope", scope="{scope}"')
+
+
+async def test_a_403_for_another_reason_names_no_scope(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        writer = bench.as_("wim", "discover:read", "discover:write")
+        assert (await bench.admin().post("/api/v1/agents", json=profile("hers"))).status_code == 201
+        answer = await writer.delete("/api/v1/agents/hers")
+        assert answer.status_code == 403
+        assert "www-authenticate" not in answer.headers

@@ -108,6 +108,20 @@ async def test_pages_follow_each_other_while_servers_come_and_go(tmp_path: Path)
         assert seen == [f"com.example/{name}" for name in ("s0", "s1", "s2", "s3", "s3a", "s4", "s5", "s6")]
 
 
+@pytest.mark.parametrize("path", ["/v0.1/servers", "/v0/servers"])
+async def test_a_cursor_that_was_never_issued_is_refused(tmp_path: Path, path: str) -> None:
+    async with service(tmp_path) as bench:
+        await register(bench, server("com.example/a"))
+        await register(bench, server("com.example/b"))
+        anyone = bench.anonymous()
+        agents = (await bench.admin().get("/api/v1/agents?limit=1")).json()
+        for cursor in ("bogus", "com.example/a", "x" * 5000, agents["next_cursor"]):
+            answer = await anyone.get(path, params={"cursor": cursor})
+            assert (answer.status_code, answer.json()["path"]) == (400, "cursor")
+            assert answer.json()["error"]
+        assert (await anyone.get(path, params={"cursor": ""})).status_code == 200
+
+
 async def test_lists_are_searched_by_name_time_and_version(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await register(bench, server("com.example/weather", title="Forecast"))
@@ -166,7 +180,9 @@ async def test_a_withdrawn_server_is_shown_as_deleted(tmp_path: Path) -> None:
             official = entry["_meta"][OFFICIAL]
             assert (official["status"], official["updatedAt"]) == ("deleted", f"{to_rfc3339(NOW + 60)[:-1]}.000Z")
             Draft202012Validator(CODECS["mcp"].schema()).validate(entry["server"])
-        assert await names(anyone, "?include_deleted=true&limit=1&cursor=com.example/a") == ["com.example/b"]
+        page = (await anyone.get("/v0.1/servers?include_deleted=true&limit=1")).json()
+        cursor = page["metadata"]["nextCursor"]
+        assert await names(anyone, f"?include_deleted=true&limit=1&cursor={cursor}") == ["com.example/b"]
         assert await names(anyone, "?include_deleted=true&search=/B") == ["com.example/b"]
         await register(bench, server("com.example/b", "1.3.0"))
         assert await names(anyone, f"?updated_since={to_rfc3339(NOW + 60)}") == ["com.example/b", "com.example/c"]

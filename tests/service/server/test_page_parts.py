@@ -289,7 +289,15 @@ async def test_document_errors_are_shown_beside_the_form(tmp_path: Path) -> None
         for document, told in (("{", "JSON"), ('{"a": 1}', "dialect"), ("", "document or an address")):
             answer = await client.post("/register", data={"form": form, "document": document, "do": "look"})
             assert 400 <= answer.status_code < 500
-            assert told in answer.text.split('role="alert"', 1)[1][:600]
+            note = answer.text.split('role="alert"', 1)[1][:600]
+            assert told in note
+            assert "At <code>" not in note, "it names no place inside the document"
+        answer = await client.post(
+            "/register", data={"form": form, "document": '{"name": "x", "skills": []}', "do": "look"}
+        )
+        assert "<code>supportedInterfaces</code>" in answer.text.split('role="alert"', 1)[1][:600]
+        both = {"form": form, "document": "{}", "address": "https://agents.example.net", "do": "look"}
+        assert "not both" in (await client.post("/register", data=both)).text
         foreign = profile("urn:x:taken")
         await bench.as_("bob").post("/api/v1/agents", json=foreign)
         answer = await client.post("/register", data={"form": form, "document": json.dumps(foreign), "do": "look"})

@@ -230,6 +230,8 @@ async def test_a_bearer_token_changes_nothing_on_the_pages(tmp_path: Path) -> No
         )
         assert (await bench.admin().get("/")).text == (await visitor(bench).get("/")).text
         assert (await bench.admin().get("/a/in")).status_code == 404
+        for path in ("/peers", "/reference", "/changes/stream"):
+            assert (await bench.admin().get(path)).status_code == 401, path
 
 
 async def test_under_the_domain_of_an_agent_there_is_nothing_of_the_service(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import httpx2
 import pytest
 
 from support.service import Bench, profile, service
+from waypost.protocols.dialects import DIALECTS
 
 PATHS = (
     "/api/v1/agents",
@@ -172,3 +173,38 @@ async def test_an_open_service_ignores_foreign_credentials(tmp_path: Path, crede
         assert (await anybody.post("/api/v1/agents", json=profile("a"))).status_code == 201
         assert (await anybody.get("/.well-known/agentframework/v1/agents/a")).status_code == 200
         assert (await bench.anonymous().delete("/api/v1/agents/a")).status_code == 204
+
+
+async def test_the_address_of_an_owner_is_left_out_by_agent_framework_for_anonymous_callers_alone(
+    tmp_path: Path,
+) -> None:
+    """SECURITY.md says so: what a public document says is public."""
+    agent = {
+        "id": "annotator",
+        "name": "Image Annotator",
+        "version": "1.0.0",
+        "description": "Annotates images with labels.",
+        "tags": ["vision"],
+        "owner": {"name": "Vision Team", "email": "vision@example.com"},
+        "endpoints": [{"method": "POST", "path": "/v1/message:send", "description": "Send a message"}],
+    }
+    framework = "/.well-known/agentframework/v1/agents"
+    withheld = (f"{framework}/annotator", f"{framework}?include=owner", f"{framework}?view=full")
+    shown = (
+        *(f"/api/v1/agents/annotator?as={name}" for name in DIALECTS if name != "a2a"),  # it has no endpoint for a card
+        "/profile/v1/agents/annotator",
+        "/api/v1/agents:export",
+        "/api/v1/feed?wait=0",
+        "/.well-known/ai-catalog.json",
+        "/a/annotator",
+    )
+    async with service(tmp_path, anonymous_read=True) as bench:
+        assert (await bench.as_("alice").post("/api/v1/agents", json=agent)).status_code == 201
+        anonymous, reader = bench.anonymous(), bench.as_("bob")
+        for path in withheld:
+            assert "vision@example.com" not in (await anonymous.get(path)).text, path
+            assert "vision@example.com" in (await reader.get(path)).text, path
+        found = (await anonymous.get(f"{framework}?q=vision@example.com")).json()
+        assert found["agents"] == [], "a search does not tell, either"
+        for path in shown:
+            assert "vision@example.com" in (await anonymous.get(path)).text, path

@@ -140,6 +140,8 @@ def test_settings_that_cannot_be_used_end_with_78(lonely_shell: Shell) -> None:
     ran = lonely_shell("list", WAYPOST_TIMEOUTS="3")
     assert ran.code == 78
     assert "WAYPOST_TIMEOUT" in ran.err
+    assert lonely_shell("list", WAYPOST_SERVER="x y").code == 78
+    assert lonely_shell("list", WAYPOST_TIMEOUT="-1").code == 78
     assert lonely_shell("serve", "--open", "--host", "0.0.0.0").code == 78
     assert lonely_shell("serve", "--config", "missing.toml").code == 78
     assert lonely_shell("serve", "--store", "redis").code == 78
@@ -214,7 +216,8 @@ def test_commands_are_shown_in_groups_and_shared_options_described_once(lonely_s
         (("get", "-ojson"), 64, "invalid_request"),
         (("nonsense", "-o", "json"), 64, "invalid_request"),
         (("list", "--limit", "many", "-o", "json"), 64, "invalid_request"),
-        (("list", "--server", "x y", "-o", "json"), 78, "configuration"),
+        (("list", "--server", "x y", "-o", "json"), 64, "invalid_request"),
+        (("-o", "json", "--timeout", "-1", "list"), 64, "invalid_request"),
         (("register", "none.json", "-o", "json"), 1, "invalid_request"),
     ],
 )

@@ -69,6 +69,11 @@ def test_another_domain_is_another_domain(agent_id: str, domain: str | None) -> 
     [
         (UUID, f"urn:uuid:{UUID}"),
         (UUID.upper(), f"URN:UUID:{UUID}"),
+        (UUID.replace("-", ""), UUID),
+        (f"urn:uuid:{UUID.replace('-', '')}", f"urn:uuid:{UUID}"),
+        (f"urn:uuid:{UUID.replace('-', '').upper()}", UUID),
+        (f"{{{UUID.upper()}}}", f"urn:uuid:{{{UUID}}}"),
+        (f"{{{UUID}}}", UUID),
         ("agent:BANK.example.", "agent:bank.example"),
         ("https://Bank.example:443/a", "https://bank.example/a"),
         ("URN:AIR:Bank.example:a", "urn:air:bank.example:a"),
@@ -88,6 +93,9 @@ def test_spellings_of_one_id_are_equal(one: str, other: str) -> None:
         ("did:web:bank.example%3A8443", "did:web:bank.example"),
         ("urn:air:bank.example:a", "urn:air:bank.example:A"),
         ("teller", "Teller"),
+        (UUID.replace("-", "")[1:], UUID[1:]),
+        (f"{{{UUID}", UUID),
+        (f"urn:uuid:urn:uuid:{UUID}", UUID),
         ("agent:bank.example", "agent:b\u0430nk.example"),
     ],
 )

@@ -84,6 +84,7 @@ def test_an_open_service_is_reported() -> None:
         (("warning", "announcements", "legacy_signatures"), {"legacy_signatures": True}),
         (("warning", "rate limits", "rate_limit_writes"), {**HARDENED, "rate_limit_writes": 0}),
         (("warning", "quotas", "agents_per_owner"), {**HARDENED, "agents_per_owner": 0}),
+        (("warning", "quotas", "stored_bytes_per_owner"), {**HARDENED, "stored_bytes_per_owner": 0}),
         (("warning", "quotas", "hourly_bytes_per_owner"), {**HARDENED, "hourly_bytes_per_owner": 0}),
         (("danger", "outgoing requests", "allow_cidrs"), {"allow_cidrs": ("0.0.0.0/0",)}),
         (("warning", "outgoing requests", "allow_cidrs"), {"allow_cidrs": ("10.0.0.0/8",)}),

@@ -357,6 +357,7 @@ class Service:
     def become_idle(self) -> None:
         while self._waiting:
             self.admission.start(*self._waiting.pop())
+        self.admission.end_round()
 
     async def connect(self) -> Client:
         return Client(*await asyncio.open_connection(*self.address))

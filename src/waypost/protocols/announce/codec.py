@@ -380,14 +380,15 @@ def _to_tags(capabilities: dict[str, str]) -> tuple[str, ...]:
 
 
 def _write_capabilities(record: AgentRecord, original: Any) -> JsonObject:
-    """Return the original capabilities while they match the record's tags, else one for each tag."""
+    """Return the original capabilities while they match the record's tags, else one for each tag, as many as are allowed."""
     if isinstance(original, dict):
         with suppress(InvalidDocument):  # anyone can write a residue into a profile document
             if _to_tags(read_capabilities({"capabilities": original}, "$")) == record.tags:
                 return original
     versions = (record.constraints or {}).get("capabilities")
     known = versions if isinstance(versions, dict) else {}
-    return {tag: known[tag] if isinstance(known.get(tag), str) else "" for tag in record.tags if _is_name(tag)}
+    names = [tag for tag in record.tags if _is_name(tag)][:_CAPABILITIES]
+    return {name: known[name] if isinstance(known.get(name), str) else "" for name in names}
 
 
 # --- Transport <-> binding ------------------------------------------------------------------------

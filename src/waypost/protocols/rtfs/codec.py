@@ -297,7 +297,7 @@ def _write(record: AgentRecord) -> JsonObject:
     card["capabilities"] = _write_capabilities(record)
     card["communication"] = _write_communication(record)
     if record.tags:
-        card["discovery_tags"] = list(record.tags)
+        card["discovery_tags"] = list(record.tags[: limits.RTFS_TAGS])
     return card
 
 

@@ -120,7 +120,7 @@ def _load_key_file(path: Path) -> PrivateKey | None:
 def _create_key_file(path: Path) -> None:
     """Atomically, and never over a file that another process created meanwhile."""
     try:
-        create_atomic(path, new_private_key(_KEY_TYPE, secrets.token_bytes(SEED_BYTES[_KEY_TYPE])).pem())
+        create_atomic(path, new_private_key(_KEY_TYPE, secrets.token_bytes(SEED_BYTES[_KEY_TYPE])).key_file())
     except OSError as error:
         raise ConfigurationError(
             f"Cannot write the key {path.name}: {error.strerror}.",

@@ -68,7 +68,8 @@ def priority_of(method: bytes, target: bytes) -> Priority:
         return Priority.SEARCH
     if method not in _READ_METHODS:
         return Priority.WRITE
-    return Priority.SEARCH if any(name in query for name in _SEARCH_PARAMETERS) else Priority.READ
+    is_search = query and any(name in query for name in _SEARCH_PARAMETERS)
+    return Priority.SEARCH if is_search else Priority.READ
 
 
 class AdmissionController:

@@ -47,7 +47,7 @@ from waypost.server.http.content_coding import (
 )
 from waypost.server.http.content_negotiation import prefers_html
 from waypost.server.http.metrics import Metrics
-from waypost.server.http.problems import internal_error, problem_instance, problem_response
+from waypost.server.http.problems import BARE_CHALLENGE, internal_error, problem_instance, problem_response
 from waypost.server.http.request_log import CLIENT_CLOSED_REQUEST, RequestLog, SessionSend, new_request_id
 from waypost.server.http.routing import RequestContext, Route, RouteMatch, Router
 
@@ -61,6 +61,7 @@ _CLOSE = (b"connection", b"close")
 
 _REQUEST_TIMEOUT = 408
 _UNAUTHORIZED = 401
+_FORBIDDEN = 403
 _VARY = (b"vary", b"Authorization, Accept")
 
 _MCP = "mcp"  # its specification demands these checks of every server, with or without authentication
@@ -197,8 +198,8 @@ class HttpApp:
             await compress_response(request, response)
         response.headers.append((b"x-request-id", request_id.encode()))
         response.headers.append(_NOSNIFF)
-        if response.status == _UNAUTHORIZED:
-            self._add_challenge(request, response.headers)
+        if response.status in (_UNAUTHORIZED, _FORBIDDEN):
+            self._complete_challenge(request, response)
         if request.has_unread_body:
             response.headers.append(_CLOSE)
             if response.status != _REQUEST_TIMEOUT:
@@ -254,8 +255,16 @@ class HttpApp:
             return api.error_response(request, error, request_id)
         return problem_response(error, instance=problem_instance(request), correlation_id=request_id)
 
-    def _add_challenge(self, request: Request, headers: Headers) -> None:
-        """RFC 9728 §5.1; `error` tells a client that its credential is invalid, not missing (RFC 6750 §3.1)."""
+    def _complete_challenge(self, request: Request, response: AnyResponse) -> None:
+        """Name the metadata (RFC 9728 §5.1) in every 401, and in a 403 that names a missing scope. `error` tells a client
+        that its credential is invalid, not missing (RFC 6750 §3.1)."""
+        headers = response.headers
+        if response.status == _FORBIDDEN:
+            headers[:] = [
+                (name, value.replace(BARE_CHALLENGE, self._challenge) if name == b"www-authenticate" else value)
+                for name, value in headers
+            ]
+            return
         headers[:] = [pair for pair in headers if pair[0] != b"www-authenticate"]
         is_given = request.header(b"authorization") is not None
         headers.append(
@@ -276,15 +285,16 @@ class HttpApp:
     async def _call_route(self, found: RouteMatch, request: Request, request_id: str) -> AnyResponse:
         route = found.route
         if route.open:
-            self._limit_rate(request, ANONYMOUS, None if route.operation == "health" else SCOPE_READ)
+            self._admit(request, ANONYMOUS, None if route.operation == "health" else SCOPE_READ)
             principal = ANONYMOUS
         elif route.signed and _is_signed(request):
-            self._limit_rate(request, ANONYMOUS, SCOPE_WRITE)
-            principal = self._with_address(request, ANONYMOUS)
+            principal = self._admit(request, ANONYMOUS, SCOPE_WRITE)
         else:
             principal = await self._authorize(request, route.scope or OPERATIONS[route.operation].scope)
         if route.handler is None:
-            raise NotFound("Nothing is served at this path.", path="path", hint="See /docs for what is.")
+            raise NotFound(
+                "Nothing is served at this path.", path="path", hint="The API reference at /docs lists the paths."
+            )
         response = await route.handler(RequestContext(request, principal, request_id, found.id, found.values))
         if not route.open:
             _mark_private(response.headers)
@@ -293,32 +303,26 @@ class HttpApp:
 
     async def _call_api(self, api: MountedApi, request: Request, request_id: str) -> AnyResponse:
         if api.is_public(request):
-            self._limit_rate(request, ANONYMOUS, SCOPE_READ)
-            principal = self._with_address(request, ANONYMOUS)
+            principal = self._admit(request, ANONYMOUS, SCOPE_READ)
         else:
             principal = await self._authorize(request, api.required_scope(request))
         return await api.handle(request, principal, request_id)
 
     async def _authorize(self, request: Request, scope: str | None) -> Principal:
         """The principal, within its rate limit and with the scope."""
-        principal = await self._authenticator.authenticate(request)
-        self._limit_rate(request, principal, scope)
+        principal = self._admit(request, await self._authenticator.authenticate(request), scope)
         if scope is not None:
             require_scope(principal, scope, anonymous_ok=self._anonymous_read and scope == SCOPE_READ)
-        return self._with_address(request, principal)
+        return principal
 
-    def _with_address(self, request: Request, principal: Principal) -> Principal:
-        """With the caller's address, which the audit trail records, for requests that may write."""
-        if request.method in _SAFE_METHODS:
-            return principal
-        return msgspec.structs.replace(principal, address=self._origin.client_address(request.scope))
-
-    def _limit_rate(self, request: Request, principal: Principal, scope: str | None) -> None:
-        """An API that checks scopes itself also limits rates itself."""
-        if self._rates is None or scope is None:
-            return
-        take = self._rates.read if scope == SCOPE_READ else self._rates.write
-        take(principal, self._origin.client_address(request.scope))
+    def _admit(self, request: Request, principal: Principal, scope: str | None) -> Principal:
+        """The principal within its rate limit, with the caller's address if the request may write: the audit trail records it.
+        An API that checks scopes itself (None) also limits rates itself."""
+        address = self._origin.client_address(request.scope)
+        if self._rates is not None and scope is not None:
+            take = self._rates.read if scope == SCOPE_READ else self._rates.write
+            take(principal, address)
+        return principal if request.method in _SAFE_METHODS else msgspec.structs.replace(principal, address=address)
 
     def _check_site(self, request: Request, api: MountedApi | None) -> None:
         """Without authentication, and for MCP, a web page in the user's browser must not act for the user (E3)."""

@@ -58,11 +58,28 @@ class BodyMemory:
 class Request:
     """One HTTP request. Headers and query are parsed on first use."""
 
-    __slots__ = ("_headers", "_query", "_started_at", "bodies", "has_unread_body", "receive", "scope", "state")
+    __slots__ = (
+        "_headers",
+        "_query",
+        "_started_at",
+        "bodies",
+        "has_unread_body",
+        "method",
+        "path",
+        "query_string",
+        "raw_path",
+        "receive",
+        "scope",
+        "state",
+    )
 
     def __init__(self, scope: Scope, receive: Receive, bodies: BodyMemory | None = None) -> None:
         self.scope = scope
         self.receive = receive
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.raw_path: bytes = scope.get("raw_path") or self.path.encode()  # as it was sent, with its escapes
+        self.query_string: bytes = scope.get("query_string", b"")
         self.bodies = bodies or BodyMemory()  # shared by the requests of an application
         self.state: dict[str, str] = {}  # results that handlers keep for the rest of the request
         self.has_unread_body = False  # reading was given up, so the connection cannot be reused
@@ -76,23 +93,6 @@ class Request:
     def set_subject(self, subject: str | None) -> None:
         """Record the authenticated subject for the request log."""
         self.scope.setdefault(SUBJECT_SCOPE_KEY, {})["subject"] = subject
-
-    @property
-    def method(self) -> str:
-        return self.scope["method"]  # type: ignore[no-any-return]
-
-    @property
-    def path(self) -> str:
-        return self.scope["path"]  # type: ignore[no-any-return]
-
-    @property
-    def raw_path(self) -> bytes:
-        """The path as it was sent, with its escapes."""
-        return self.scope.get("raw_path") or self.path.encode()
-
-    @property
-    def root_path(self) -> str:
-        return self.scope.get("root_path", "")  # type: ignore[no-any-return]
 
     def header(self, name: bytes, default: str | None = None) -> str | None:
         """A header by its lower-case name. Repeated ones are joined by a comma (RFC 9110 §5.2)."""
@@ -111,10 +111,6 @@ class Request:
         return parse_authority(self.header(b"host", "") or "") or ""
 
     @property
-    def query_string(self) -> bytes:
-        return self.scope.get("query_string", b"")  # type: ignore[no-any-return]
-
-    @property
     def query(self) -> list[tuple[str, str]]:
         """Query parameters in order. Broken escapes, invalid UTF-8 and control characters are refused."""
         if self._query is None:
@@ -123,6 +119,8 @@ class Request:
 
     def param(self, name: str, default: str | None = None) -> str | None:
         """A query parameter that may occur once."""
+        if not self.query_string:
+            return default
         values = [value for key, value in self.query if key == name]
         if len(values) > 1:
             raise InvalidParameter(

@@ -8,12 +8,21 @@ from urllib.parse import quote
 
 import msgspec
 
-from waypost.errors import InternalError, InvalidParameter, MethodNotAllowed, UpgradeRequired, WaypostError, error_codes
+from waypost.errors import (
+    InternalError,
+    InvalidParameter,
+    MethodNotAllowed,
+    MissingScope,
+    UpgradeRequired,
+    WaypostError,
+    error_codes,
+)
 from waypost.model.json import dump_json
 from waypost.responses.service import Problem
 from waypost.server.http.asgi import PROBLEM, Headers, Request, Response
 
 _RETRY_AFTER_DEFAULT = {429: 5, 503: 5, 507: 30}
+BARE_CHALLENGE = b'Bearer realm="waypost"'  # the application adds the address of its metadata
 _PROBLEM_TYPES = "/.well-known/agentframework/v1/problems/"
 
 
@@ -55,7 +64,10 @@ def problem_headers(error: WaypostError) -> Headers:
     if retry_after is not None:
         headers.append((b"retry-after", str(retry_after).encode()))
     if codes.http == 401:
-        headers.append((b"www-authenticate", b'Bearer realm="waypost"'))
+        headers.append((b"www-authenticate", BARE_CHALLENGE))
+    if isinstance(error, MissingScope) and "scope" in error.details:  # RFC 6750 §3.1
+        parameters = f', error="insufficient_scope", scope="{error.details["scope"]}"'
+        headers.append((b"www-authenticate", BARE_CHALLENGE + parameters.encode()))
     if isinstance(error, UpgradeRequired):
         headers += [(b"upgrade", b"websocket"), (b"sec-websocket-version", b"13")]
     if isinstance(error, MethodNotAllowed) and "allow" in error.details:

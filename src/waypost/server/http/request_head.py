@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from waypost import limits
-from waypost.errors import HeadTooLarge, InvalidRequest, UriTooLong, WaypostError
+from waypost.errors import HeadTooLarge, InvalidRequest, MethodNotImplemented, UriTooLong, WaypostError
 
 Header = tuple[bytes, bytes]  # the name in lower case
 
@@ -19,6 +19,18 @@ _VERSIONS = ("1.0", "1.1")
 # RFC 9110 §7.2 without the characters that no host on the Internet has: a comma would join two hosts to one.
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~-]*)(?::[0-9]{0,5})?")
 _ABSOLUTE_TARGET = re.compile(rb"https?://([^/?#]+)/[^#]*", re.IGNORECASE)
+_REQUEST_LINE = re.compile(rb"(?:\r?\n)*([!#$%&'*+\-.^_`|~0-9A-Za-z]{1,64}) [!-~]+ HTTP/1\.[01]\r?\n")
+_METHODS = (
+    b"CONNECT",
+    b"DELETE",
+    b"GET",
+    b"HEAD",
+    b"OPTIONS",
+    b"PATCH",
+    b"POST",
+    b"PUT",
+    b"TRACE",
+)  # of RFC 9110 and 5789
 _UPGRADE_OPTIONS = (b"upgrade", b"http2-settings")
 
 
@@ -41,6 +53,18 @@ def find_head_error(method: bytes, target: bytes, version: str, headers: Sequenc
         _find_host_error(hosts, version)
         or _find_target_error(method, target, hosts)
         or _find_framing_error(version, codings)
+    )
+
+
+def find_method_error(data: bytes) -> WaypostError | None:
+    """The error of data that the parser refused, if it begins with the line of a request with an unknown method."""
+    line = _REQUEST_LINE.match(data)
+    if line is None or line[1] in _METHODS:
+        return None
+    return MethodNotImplemented(
+        f"This service does not know the method {line[1].decode()}.",
+        path="method",
+        hint="OPTIONS at the same path lists its methods.",
     )
 
 
@@ -83,10 +107,14 @@ def _find_framing_error(version: str, codings: Sequence[bytes]) -> WaypostError 
 
 
 def head_too_large(target: bytes) -> WaypostError:
-    """Names what is too long: a query string has a bound and an error of its own (AF-42)."""
+    """Names what is too long: a query string has a bound and an error of its own (AF-42), and so has a path."""
     if len(target.partition(b"?")[2]) > limits.QUERY_STRING_BYTES:
         return UriTooLong(
             f"The query string has more than {limits.QUERY_STRING_BYTES} bytes.", path="request", hint="Shorten it."
+        )
+    if len(target) > limits.QUERY_STRING_BYTES:
+        return UriTooLong(
+            f"The path has more than {limits.QUERY_STRING_BYTES} bytes.", path="request", hint="Shorten it."
         )
     return HeadTooLarge(
         f"The request line and the headers have more than {limits.HEADER_BYTES} bytes.",

@@ -134,7 +134,9 @@ class Router:
                     route = _choose({route.method: route for route in routes}, method)
                     values = tuple(decode_segment(part) for wanted, part in pairs if wanted[:1] == b"{")
                     return RouteMatch(route, values)
-        raise NotFound("Nothing is served at this path.", path="path", hint="See /docs for what is.")
+        raise NotFound(
+            "Nothing is served at this path.", path="path", hint="The API reference at /docs lists the paths."
+        )
 
     def allowed(self, raw_path: bytes) -> list[str]:
         """The methods of a path, for OPTIONS."""
@@ -142,7 +144,9 @@ class Router:
             self.match("", raw_path)
         except MethodNotAllowed as error:
             return list(error.details["allow"])
-        raise NotFound("Nothing is served at this path.", path="path", hint="See /docs for what is.")
+        raise NotFound(
+            "Nothing is served at this path.", path="path", hint="The API reference at /docs lists the paths."
+        )
 
 
 def _choose(methods: dict[str, Route], method: str) -> Route:

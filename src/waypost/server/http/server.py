@@ -152,6 +152,7 @@ class HttpServer(uvicorn.Server):
         self._on_close = on_close
         self._signals = signals
         self._inner = inner
+        self._inner_http = None if inner is None else HttpConfig(inner[0], admission=self._http.admission)
         self._stopping_since = stopping_since
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -159,9 +160,8 @@ class HttpServer(uvicorn.Server):
         if self.started:
             for listening in sockets or []:
                 self._listen(self._http, listening, self._tls)
-            if self._inner is not None:
-                app, listening = self._inner
-                self._listen(HttpConfig(app, admission=self._http.admission), listening)
+            if self._inner is not None and self._inner_http is not None:
+                self._listen(self._inner_http, self._inner[1])
             self._on_start()
 
     def _listen(self, config: HttpConfig, listening: socket.socket, tls: TlsContext | None = None) -> None:
@@ -187,6 +187,8 @@ class HttpServer(uvicorn.Server):
             self.force_exit = True
             return
         self._http.is_draining = True
+        if self._inner_http is not None:
+            self._inner_http.is_draining = True
         self._on_exit()
         super().handle_exit(sig, frame)
 

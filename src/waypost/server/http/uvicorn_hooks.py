@@ -38,6 +38,7 @@ from waypost.server.http.content_negotiation import prefers_html
 from waypost.server.http.problems import problem_headers, problem_json, problem_page
 from waypost.server.http.request_head import (
     find_head_error,
+    find_method_error,
     has_body,
     has_short_body,
     head_too_large,
@@ -121,6 +122,14 @@ def _too_many_pipelined() -> Unavailable:
     )
 
 
+def _stopping() -> Unavailable:
+    return Unavailable(
+        "The service is stopping, and the request was not done in time; a write may have succeeded.",
+        hint="Send it again in a moment.",
+        retry_after=jittered(limits.RETRY_SECONDS),
+    )
+
+
 def _content_length(message: Message) -> int:
     for name, value in message.get("headers", ()):
         if name == b"content-length":
@@ -164,28 +173,32 @@ class _ResponseSender:
     """The ASGI `send` of one request. It answers 503 instead of a long answer while other clients leave too many of theirs
     unread."""
 
-    __slots__ = ("_is_head", "_is_refused", "_protocol", "_send")
+    __slots__ = ("_is_head", "_is_refused", "_protocol", "_send", "has_started")
 
     def __init__(self, protocol: HttpProtocol, scope: Scope, send: Send) -> None:
         self._protocol = protocol
         self._send = send
         self._is_head = scope["method"] == "HEAD"
         self._is_refused = False
+        self.has_started = False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
+            self.has_started = True
             size = _content_length(message)
             if size > limits.BUFFERED_BYTES and not self._protocol.has_room(size):
                 self._is_refused = True
-                await self._send_refusal()
+                await self.send_error(_too_many_unread())
                 return
             message = self._protocol.begin_response(message, 0 if self._is_head else size)
         elif self._is_refused:
             return
         await self._send(message)
 
-    async def _send_refusal(self) -> None:
-        status, headers, body = _error_parts(_too_many_unread())
+    async def send_error(self, error: WaypostError, *, is_page: bool = False) -> None:
+        """The error as the whole response. It ends the connection."""
+        self.has_started = True
+        status, headers, body = _error_parts(error, is_page=is_page)
         start = {"type": "http.response.start", "status": status, "headers": [*headers, (b"connection", b"close")]}
         await self._send(self._protocol.begin_response(start, 0))
         await self._send({"type": "http.response.body", "body": body})
@@ -275,10 +288,12 @@ class HttpProtocol(HttpToolsProtocol):
             self._cancel_deadline()
         self._has_progress = False
         self._cancel_idle_timeout()
+        is_start = not self._in_head and not self._in_body
         try:
             self._parse(data)
         except httptools.HttpParserError:  # also if a callback raised
-            self._refuse(self._error)
+            is_first_line = is_start and not self._has_progress
+            self._refuse((find_method_error(data) if is_first_line else None) or self._error)
         if self._ignores_input or self._has_ended():
             return
         self._overhead_bytes = 0 if self._has_progress else self._overhead_bytes + len(data)
@@ -468,7 +483,21 @@ class HttpProtocol(HttpToolsProtocol):
             self.loop.call_soon(admission.end_round)
         if self._tls is not None:
             scope["extensions"] = {"tls": self._tls}
-        await self._application(scope, receive, sender)
+        try:
+            await self._application(scope, receive, sender)
+        except asyncio.CancelledError:
+            if not self.config.is_draining:
+                raise
+            await self._end_undone(scope, sender)
+
+    async def _end_undone(self, scope: Scope, sender: _ResponseSender) -> None:
+        """The time to stop is over, and uvicorn has cancelled the request. A response that has begun is cut off: its client
+        notices by its length."""
+        if not sender.has_started:
+            await sender.send_error(_stopping(), is_page=_is_browser(scope["headers"]))
+        elif self._cycles:
+            self._cycles[0].disconnected = True
+            self.transport.close()
 
     def begin_response(self, message: Message, size: int) -> Message:
         """The start of a response with the headers of its connection. `size` bytes follow at once; 0: perhaps nothing.

@@ -10,6 +10,7 @@ import msgspec
 
 from waypost import limits
 from waypost.errors import InvalidParameter
+from waypost.model.names import find_uuid
 
 # An allow-list rule is an agent id, a key, a name in a certificate, or `*` (announce.md P-12). Names and capabilities are
 # self-asserted, so there are no rules for them. An empty list admits no agent; `admission.py` decides what follows.
@@ -26,9 +27,9 @@ _FORMS = "A rule is an agent_id, key:sha256:<64 hex digits>, san:<suffix> or *."
 
 
 def find_agent_id(text: str) -> str | None:
-    """Return the UUID in lower case, without a leading `urn:uuid:`; None if the text is not a UUID."""
-    folded = text.strip().lower().removeprefix("urn:uuid:")
-    return folded if _UUID.match(folded) else None
+    """Return the UUID in the form of RFC 9562; None if the text is not a UUID of a known version."""
+    found = find_uuid(text.strip())
+    return found if found is not None and _UUID.match(found) else None
 
 
 def parse_rule(text: str, path: str = "rule") -> str:

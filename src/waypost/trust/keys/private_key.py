@@ -29,6 +29,7 @@ SEED_BYTES: Final = {
     "ed25519": 32,
     "p-256": 48,
 }  # P-256: 128 bits more than the order, so that all scalars are as likely
+FINGERPRINT_LABEL: Final = "Public key: "  # in front of the PEM
 _RSA_BITS: Final = 3072
 _PSS: Final = padding.PSS(padding.MGF1(SHA256()), 32)
 _PSS_LONGEST_SALT: Final = padding.PSS(padding.MGF1(SHA256()), padding.PSS.MAX_LENGTH)
@@ -86,6 +87,11 @@ class PrivateKey:
         """Return unencrypted PKCS #8: only its owner may read the file it is written to."""
         return self.native.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
+    def key_file(self) -> bytes:
+        """Return the PEM with the fingerprint of its public key in front (explanatory text, RFC 7468). It detects damage: any
+        32 bytes are a valid Ed25519 key."""
+        return f"{FINGERPRINT_LABEL}{self.public.key_id}\n".encode() + self.pem()
+
     def _sign_ecdsa(self, native: ec.EllipticCurvePrivateKey, data: bytes) -> tuple[int, int]:
         order = _ORDERS[self.public.kind]
         r, s = decode_dss_signature(native.sign(data, ec.ECDSA(_DIGESTS[self.public.kind])))
@@ -107,13 +113,21 @@ def new_private_key(kind: str = "ed25519", random: bytes = b"") -> PrivateKey:
 
 
 def load_private_key(pem: bytes, path: str = "key") -> PrivateKey:
-    """Load a key from an unencrypted PEM."""
+    """Load a key from an unencrypted PEM. A fingerprint in front of it must be that of the key."""
     try:
-        return from_native_private(load_pem_private_key(pem, None), path)
+        key = from_native_private(load_pem_private_key(pem, None), path)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         raise InvalidKey(
             "This is not a private key in PEM without a password.", path=path, hint="Make one with `waypost keys new`."
         ) from None
+    label = FINGERPRINT_LABEL.encode()
+    if pem.startswith(label) and not pem.startswith(label + f"{key.public.key_id}\n".encode()):
+        raise InvalidKey(
+            "The file is damaged: the key does not match the fingerprint in front of it.",
+            path=path,
+            hint="Restore it from a backup.",
+        )
+    return key
 
 
 def from_native_private(native: object, path: str = "key") -> PrivateKey:

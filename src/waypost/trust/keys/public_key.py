@@ -25,6 +25,7 @@ from waypost.trust.keys import algorithms, ed25519
 
 KEY_ID: Final = re.compile(r"sha256:[0-9a-f]{64}\Z")
 _ACCEPTED: Final = "Use Ed25519, ECDSA on P-256, P-384 or P-521, or RSA of 2048 to 8192 bits with the exponent 65537."
+_PRIVATE_PEM: Final = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 _PEM: Final = re.compile(r"\s*-----BEGIN ([A-Z0-9 ]{1,40})-----\s([A-Za-z0-9+/=\s]*)-----END \1-----\s*\Z")
 _CURVES: Final = {"secp256r1": "p-256", "secp384r1": "p-384", "secp521r1": "p-521"}
 _JWK_CURVES: Final[dict[str, tuple[str, ec.EllipticCurve]]] = {
@@ -114,13 +115,13 @@ def read_pem(text: str, path: str = "public_key") -> tuple[str, bytes]:
     """Return the label and the bytes of exactly one PEM block."""
     if len(text) > limits.KEY_BYTES:
         raise _rejected(f"The key has {len(text)} characters; at most {limits.KEY_BYTES} are allowed.", path)
-    found = _PEM.match(text)
-    if not found:
-        raise _rejected("This is not one PEM block.", path, "Send -----BEGIN PUBLIC KEY----- … with nothing around it.")
-    if "PRIVATE" in found[1]:
+    if _PRIVATE_PEM.search(text):  # also behind explanatory text, as `waypost keys new` writes it
         raise _rejected(
             "This is a private key.", path, "Keep it, and send the public key; make a new pair if it leaked."
         )
+    found = _PEM.match(text)
+    if not found:
+        raise _rejected("This is not one PEM block.", path, "Send -----BEGIN PUBLIC KEY----- … with nothing around it.")
     return found[1], _decoded("".join(found[2].split()), path)
 
 

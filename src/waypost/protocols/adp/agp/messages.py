@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
@@ -46,8 +47,7 @@ _MAX_CHARS: Final = {
     "type": limits.AGP_NAME_CHARS,
     "timestamp": limits.AGP_NAME_CHARS,
 }
-_VALID_AGENTS: set[str] = set()  # cache of valid Agent URIs
-_VALID_AGENTS_MAX = 4096
+_AGENTS_CACHED = 4096
 _AGENT = re.compile(r"agent:[a-z0-9]([a-z0-9.:\[\]-]*[a-z0-9\]])?\Z")  # a domain; an IP address in development
 
 
@@ -118,9 +118,8 @@ def read_message(document: JsonObject) -> AgpMessage:
             hint="Write JSON as a string: the signature covers it.",
         )
     signed = signing_input(message_id, sender, to, kind, timestamp, text or "")  # rejects control characters (P-3 a)
-    if sender not in _VALID_AGENTS or to not in _VALID_AGENTS:
-        _check_agent(sender, "$.from")
-        _check_agent(to, "$.to")
+    _check_agent(sender, "$.from")
+    _check_agent(to, "$.to")
     if kind not in _TYPES:
         raise UnsupportedType(f"{kind[:32]!r} is not a message type.", path="$.type", hint=f"Use {', '.join(_TYPES)}.")
     if not isinstance(signature, str):
@@ -296,12 +295,10 @@ def _text(document: JsonObject, name: str) -> str:
     return value
 
 
+@lru_cache(_AGENTS_CACHED)
 def _check_agent(agent: str, path: str) -> None:
-    """Check an Agent URI, with a cache: the same few agents recur."""
+    """Check an Agent URI. The same few agents recur; an error is not cached."""
     parse_agent(agent, path)
-    if len(_VALID_AGENTS) >= _VALID_AGENTS_MAX:
-        _VALID_AGENTS.clear()
-    _VALID_AGENTS.add(agent)
 
 
 def _unsigned(body: JsonObject, name: str) -> str | None:

@@ -128,6 +128,7 @@ class AfHandler:
         self._directory = directory
         self._options = options or AfOptions()
         self._now = now
+        self._started_at = now()  # when documents that depend on the release and the settings alone changed last
         self._cors = CorsPolicy(self._options.allowed_origins)
         self._origin = self._options.base_url.rstrip("/")
 
@@ -281,17 +282,20 @@ class AfHandler:
             for name, path in (("agents", "agents"), ("schema", "schema.json"))
         }
         document: JsonObject = {"links": links} if route.page == "version" else {"versions": [VERSION], "links": links}
-        return AfRepresentation(dump_json(document), negotiate_media_type(request), links=self._links(route, request))
+        media_type = negotiate_media_type(request)
+        return AfRepresentation(dump_json(document), media_type, self._started_at, self._links(route, request))
 
     def _schema(self, route: AfRoute, request: Request) -> AfRepresentation:
         schema = responses_schema(self._origin + with_root_path(request.scope, f"{BASE}/schema.json"))
-        return AfRepresentation(dump_json(schema), _SCHEMA_MEDIA_TYPE, links=self._canonical_links(route, request))
+        links = self._canonical_links(route, request)
+        return AfRepresentation(dump_json(schema), _SCHEMA_MEDIA_TYPE, self._started_at, links)
 
     def _problem(self, route: AfRoute, request: Request) -> AfRepresentation:
         text = problem_page(decode_segment(route.segment))
         if text is None:
             raise NotFound("There is no problem type with this name.")
-        return AfRepresentation(text, b"text/plain; charset=utf-8", links=self._canonical_links(route, request))
+        links = self._canonical_links(route, request)
+        return AfRepresentation(text, b"text/plain; charset=utf-8", self._started_at, links)
 
     def _limit_rate(self, request: Request, principal: Principal) -> None:
         if self._options.limiter is not None:
@@ -403,7 +407,9 @@ class AgentFrameworkApi:
         else:
             response = await self._handler.handle(request, principal, request_id)
         if response is None:
-            raise NotFound("Nothing is served at this path.", path="path", hint="See /docs for what is.")
+            raise NotFound(
+                "Nothing is served at this path.", path="path", hint="The API reference at /docs lists the paths."
+            )
         return response
 
     def error_response(self, request: Request, error: WaypostError, request_id: str) -> AnyResponse:

@@ -167,7 +167,7 @@ class Discovery:
             await self._serve(request, send)
 
     def _warn_of_root_path(self, request: Request) -> None:
-        root = request.root_path.rstrip("/")
+        root = request.scope.get("root_path", "").rstrip("/")
         if root and root not in self._warned and len(self._warned) < 16:
             self._warned.add(root)
             log.warning(

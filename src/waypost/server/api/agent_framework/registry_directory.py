@@ -230,7 +230,9 @@ class RegistryDirectory:
             if cached is not None and cached.etag == entry.etag and cached.changed_at == entry.changed_at:
                 agents[entry.id] = cached.agent
         missing = [entry.id for entry in entries if entry.id not in agents]
-        for registration in await self._registry.registrations(missing, sources=full) if missing else ():
+        # Renderings are cached here, so that lists do not push the records of other requests out of their cache.
+        found = await self._registry.registrations(missing, sources=full, cached=False) if missing else ()
+        for registration in found:
             agents[registration.id] = agent = self._render_full(registration) if full else _render_summary(registration)
             cache.put(registration.id, _CachedAgent(registration.etag, registration.changed_at, agent))
         return [agents[entry.id] for entry in entries if entry.id in agents]

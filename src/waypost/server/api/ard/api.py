@@ -243,9 +243,8 @@ class ArdApi:
         body = dump_json(response)
         etag = strong_etag(body + (token or "").encode(), _JSON)
         last_modified = self._registry.entries.last_modified(audience(principal))
-        headers = [(b"etag", etag.encode()), _VARY, _SHARED if principal.is_anonymous else _PRIVATE]
-        if last_modified is not None:
-            headers.append((b"last-modified", format_http_date(last_modified)))
+        cache_control = _SHARED if principal.is_anonymous else _PRIVATE
+        headers = [(b"etag", etag.encode()), (b"last-modified", format_http_date(last_modified)), _VARY, cache_control]
         if is_not_modified(request, etag, last_modified):
             return not_modified_response(request, headers, body)
         if len(matches) > end:

@@ -25,8 +25,9 @@ from waypost.model.times import find_instant
 from waypost.protocols.ard.codec import CATALOG_STATUSES, catalog_entry, encode_without_residue, find_urn
 from waypost.protocols.ard.query import ArdFilter, FacetRequest, FilterClause, values_at
 from waypost.registry.registry import Registry
-from waypost.server.registration_table import RegistrationTable, TimeSlice
+from waypost.server.registration_table import RegistrationTable
 from waypost.server.renderer import ArdEntryWriter, Renderer
+from waypost.time_slice import TimeSlice
 
 INDEXED_MEMBERS: Final = frozenset(
     ("identifier", "displayName", "type", "publisher", "tags", "capabilities", "version", "updatedAt")

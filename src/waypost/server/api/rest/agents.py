@@ -357,19 +357,30 @@ class AgentsApi:
     # --- Batches and exports ---------------------------------------------------------------------
 
     async def batch(self, call: RequestContext) -> AnyResponse:
-        """Decide lines while they arrive; answer when all have arrived, in their order. Lines that are answered at greater
-        length than they are sent must not take the memory: then the last answer says where to go on."""
+        """Decide lines while they arrive; answer when all have arrived, in their order. The next lines are decoded while the disk
+        writes the last ones. Lines that are answered at greater length than they are sent must not take the memory: then the
+        last answer says where to go on."""
         visibility, ttl_seconds = read_visibility(call.request), read_ttl(call.request)
         body = bytearray()
         chunk: list[bytes | WaypostError] = []
-        async for line in split_lines(call.request.chunks(limits.BATCH_BYTES)):
-            if len(body) > limits.BATCH_ANSWER_BYTES:
-                chunk = [_BATCH_CUT]
-                break
-            chunk.append(line)
-            if len(chunk) == _BATCH_CHUNK:
-                body += _encode_lines(await self._register_lines(call, chunk, visibility, ttl_seconds))
-                chunk.clear()
+        ahead: asyncio.Task[list[BatchLine]] | None = None  # registers the chunk before
+        try:
+            async for line in split_lines(call.request.chunks(limits.BATCH_BYTES)):
+                if len(body) > limits.BATCH_ANSWER_BYTES:
+                    chunk = [_BATCH_CUT]
+                    break
+                chunk.append(line)
+                if len(chunk) == _BATCH_CHUNK:
+                    before, ahead = (
+                        ahead,
+                        asyncio.create_task(self._register_lines(call, chunk, visibility, ttl_seconds)),
+                    )
+                    chunk = []
+                    body += b"" if before is None else _encode_lines(await before)
+            body += b"" if ahead is None else _encode_lines(await ahead)
+        finally:
+            if ahead is not None:
+                ahead.cancel()  # if the body is refused or the client leaves
         body += _encode_lines(await self._register_lines(call, chunk, visibility, ttl_seconds))
         response = Response(200, headers=[(b"content-type", _NDJSON)])  # also of an empty batch
         response.body = bytes(body)

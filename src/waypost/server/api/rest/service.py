@@ -9,6 +9,7 @@ import secrets
 import stat
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -18,6 +19,8 @@ from cryptography import x509
 from waypost import limits
 from waypost.errors import InvalidParameter, NotFound, Unavailable, WaypostError
 from waypost.files import find_exposed
+from waypost.model.credentials import RESERVED_SUBJECTS
+from waypost.model.federation import peer_of
 from waypost.model.names import domain_of
 from waypost.model.principal import SCOPES, audience
 from waypost.model.registration import parse_ttl
@@ -343,9 +346,17 @@ class DoctorApi:
             failed=registry.entries.count_trust("failed"),
             verified=registry.entries.count_trust("verified"),
             pending=await registry.count_pending(),
+            full_owners=self._full_owners(),
             asserted_domains=len(asserted),
             asserted_examples=tuple(asserted[: limits.DOCTOR_EXAMPLES]),
         )
+
+    def _full_owners(self) -> tuple[str, ...]:
+        """Peers and the admin token have no such quota."""
+        most = self._settings.stored_bytes_per_owner
+        found = self._registry.entries.owners_above(most * limits.DOCTOR_QUOTA_SHARE) if most else []
+        owners = (owner for owner in found if peer_of(owner) is None and owner not in RESERVED_SUBJECTS)
+        return tuple(islice(owners, limits.DOCTOR_EXAMPLES))
 
     async def _find_asserted_domains(self) -> list[str]:
         """The ids that name a domain which nothing proves. Other requests run in between: there may be a million ids."""

@@ -26,8 +26,9 @@ from waypost.protocols.rtfs.criteria import CapabilityPattern, DiscoverCriteria,
 from waypost.registry.find.empty_results import suggestion_warnings
 from waypost.registry.registry import Registry
 from waypost.server.http.request_params import AnswerBudget
-from waypost.server.registration_table import RegistrationTable, TimeSlice
+from waypost.server.registration_table import RegistrationTable
 from waypost.server.renderer import registered_card
+from waypost.time_slice import TimeSlice
 
 _FETCH_SIZE = 50
 _CACHE_BELOW = 1000  # with more candidates, reads bypass the record cache: they would only evict its content
