@@ -242,6 +242,19 @@ def test_a_path_for_a_url_is_of_the_host_that_served_the_card() -> None:
         assert caught.value.path == path
 
 
+def test_endpoints_without_a_host_are_no_interfaces() -> None:
+    path, url = Binding(protocol="https", endpoint="/v1/"), Binding(protocol="https", endpoint="https://h.example/v1/")
+    record = AgentRecord(id="urn:example:registry", name="Registry", description="Finds agents.", bindings=(path,))
+    written = A2A.encode(record, ENCODE)
+    assert written.document["supportedInterfaces"] == []
+    assert [(loss.path, "no host" in loss.reason) for loss in written.losses] == [("$.bindings", True)]
+    both = replace(record, bindings=(path, url))
+    written = A2A.encode(both, ENCODE)
+    assert [item["url"] for item in written.document["supportedInterfaces"]] == ["https://h.example/v1/"]
+    assert written.losses == ()
+    assert decode(written.document).bindings == both.bindings
+
+
 def test_the_form_of_1_0_has_no_capability_of_0_3() -> None:
     for received in (A2A_0_3, card_with(capabilities={"stateTransitionHistory": False, "streaming": True})):
         written = A2A.encode(decode(received), ENCODE).document

@@ -98,6 +98,7 @@ _GROUPS = (
 )
 _INTERFACE_LISTS = ("supportedInterfaces", "supported_interfaces", "additionalInterfaces", "additional_interfaces")
 _NO_BINDING = "An A2A card needs an interface; the record has no binding."
+_NO_HOST = "An A2A interface needs an absolute URL; the endpoints of the record have no host."
 
 
 class A2ACodec(Codec):
@@ -129,9 +130,12 @@ class A2ACodec(Codec):
 
     def encode(self, record: AgentRecord, context: EncodeContext) -> Encoded:
         residue = residue_of(record, self.name, "capabilities")
-        card = split_flows(restore_wording(_write(record), residue, record, _GROUPS, _read_written))
-        if not record.bindings:
-            return Encoded(document=card, losses=(MappingLoss("$.bindings", _NO_BINDING),))
+        bindings = tuple(binding for binding in record.bindings if not binding.endpoint.startswith("/"))
+        written = _write(replace(record, bindings=bindings))
+        card = split_flows(restore_wording(written, residue, record, _GROUPS, _read_written))
+        if not bindings:
+            reason = _NO_HOST if record.bindings else _NO_BINDING
+            return Encoded(document=card, losses=(MappingLoss("$.bindings", reason),))
         carried = make_remainder(record, _with_residue(read_card(card), card))
         return Encoded(document=_with_carried(card, carried) if carried else card)
 
