@@ -45,7 +45,7 @@ def alive(server: RunningServer) -> None:
 
 def test_the_service_as_a_whole_names_its_methods(server: RunningServer) -> None:
     with RawConnection(server.url) as connection:
-        connection.send_until_refused(b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", 1)
+        connection.send_until_refused(b"OPTIONS * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 1)
         answer = connection.answer()
     assert answer.status == 204
     assert answer.headers["allow"].split(", ") == ["delete", "get", "head", "post", "put", "options"]
@@ -69,7 +69,7 @@ def test_the_service_as_a_whole_names_its_methods(server: RunningServer) -> None
 )
 def test_an_unknown_method_is_told_from_a_malformed_one(server: RunningServer, line: str, status: int) -> None:
     with RawConnection(server.url) as connection:
-        connection.send_until_refused(f"{line}\r\nHost: x\r\n\r\n".encode(), 1)
+        connection.send_until_refused(f"{line}\r\nHost: x\r\nConnection: close\r\n\r\n".encode(), 1)
         answer = connection.answer()
     assert answer.status == status
     complete(answer.problem)
