@@ -35,7 +35,6 @@ ENDPOINT_CHARS: Final = 2048
 VERSION_CHARS: Final = 255  # the bound of the MCP registry
 METADATA_BYTES: Final = 4 * KIB  # announce.md §1, publisher metadata of the MCP registry
 ALIASES: Final = 32
-CATALOG_ENTRIES: Final = 50_000  # imported from one AI catalog (ard.md P-5)
 
 # --- RTFS cards (rtfs.md P-5, P-18) --------------------------------------------------------------
 RTFS_TEXT_BYTES: Final = MIB

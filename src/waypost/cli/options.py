@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 
 import click
 
+from waypost.cli.completion import complete_facet
 from waypost.errors import ConfigurationError, InvalidParameter
+from waypost.model.principal import SCOPES
 from waypost.settings import CLIENT_SETTINGS, RENAMED_SETTINGS, SERVICE_SETTINGS, Setting, load_settings
 from waypost.settings.locations import parse_server
 from waypost.settings.setting import URL_MARK, check_value
@@ -244,6 +246,49 @@ def parse_duration_option(text: str) -> int:
         return parse_duration(text)
     except InvalidParameter as error:
         raise click.BadParameter(str(error)) from None
+
+
+def scopes_option(text: str) -> Callable[[Function], Function]:
+    """`--scope`, which a credential needs at least once."""
+    return click.option("--scope", "scopes", multiple=True, required=True, type=click.Choice(SCOPES), help=text)
+
+
+def tag_option(command: Function) -> Function:
+    return click.option(
+        "-t",
+        "--tag",
+        "tags",
+        multiple=True,
+        metavar="TAG",
+        shell_complete=complete_facet("tag"),
+        help="Only agents with this tag. Repeatable.",
+    )(command)
+
+
+def filter_options(command: Function) -> Function:
+    """The filters of commands that list or count agents."""
+    options = (
+        tag_option,
+        click.option(
+            "-p",
+            "--protocol",
+            metavar="NAME",
+            shell_complete=complete_facet("protocol"),
+            help="Only agents that speak this protocol.",
+        ),
+        click.option(
+            "--status",
+            metavar="STATUS",
+            shell_complete=complete_facet("status"),
+            help="active, inactive, suspended, deprecated or testing.",
+        ),
+        click.option(
+            "--owner", metavar="SUBJECT", shell_complete=complete_facet("owner"), help="Only agents of this owner."
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
 def signer_options(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -85,6 +85,32 @@ def key_fingerprint(key: str) -> str:
         return ""
 
 
+def peer_view(
+    peer: Peer, reasons: Counter[str], *, state: str, records: int, error: str | None, is_complete: bool
+) -> PeerView:
+    """A peer as operators see it before the first contact: its policy and counts. `reasons`: why records were not taken."""
+    return PeerView(
+        name=peer.name,
+        url=peer.url,
+        kind=peer.kind,
+        state=state,
+        last_contact=None,
+        lag_seconds=None,
+        records=records,
+        error=error,
+        pull=peer.pull,
+        ask=peer.ask,
+        reexport=peer.reexport,
+        visibility=peer.visibility,
+        namespaces=peer.namespaces,
+        every_seconds=peer.every_seconds,
+        key=key_fingerprint(peer.key),
+        parked=reasons.total(),
+        parked_reasons=dict(reasons),
+        complete=is_complete,
+    )
+
+
 _Copy = MirroredRecord | ParkedRecord | WaypostError | None  # None: nothing to store
 
 
@@ -681,25 +707,17 @@ class Puller:
         if state.unreadable:
             reasons["unreadable"] = state.unreadable
         lag = None if state.current_at is None else max(0.0, round(now - state.current_at, 1))
-        return PeerView(
-            name=peer.name,
-            url=peer.url,
-            kind=peer.kind,
-            state=self._state_name(peer),
+        return msgspec.structs.replace(
+            peer_view(
+                peer,
+                reasons,
+                state=self._state_name(peer),
+                records=self._registry.entries.count_owned(peer_subject(peer.name)),
+                error=state.error or None,
+                is_complete=self.is_complete,
+            ),
             last_contact=rfc3339_or_none(state.last_contact),
             lag_seconds=lag,
-            records=self._registry.entries.count_owned(peer_subject(peer.name)),
-            error=state.error or None,
-            pull=peer.pull,
-            ask=peer.ask,
-            reexport=peer.reexport,
-            visibility=peer.visibility,
-            namespaces=peer.namespaces,
-            every_seconds=peer.every_seconds,
-            key=key_fingerprint(peer.key),
-            parked=reasons.total(),
-            parked_reasons=dict(reasons),
-            complete=self.is_complete,
             added_at=rfc3339_or_none(peer.added_at),
             breaker=breaker.state(now),
             ask_error=breaker.error or None,

@@ -19,7 +19,7 @@ from waypost.federation.feed import Feed, ServiceName
 from waypost.federation.kinds.port import PeerPage, PeerProblem, PeerRefusal
 from waypost.federation.kinds.table import DomainLookup, make_kinds
 from waypost.federation.peers import Peer, PeerRequest, PeerStore
-from waypost.federation.pull import GONE_TYPES, Puller, key_fingerprint, refusal_reason, verify_bookmark
+from waypost.federation.pull import GONE_TYPES, Puller, key_fingerprint, peer_view, refusal_reason, verify_bookmark
 from waypost.model.federation import peer_of
 from waypost.model.principal import Principal
 from waypost.registry.doctor import PeerFacts
@@ -345,24 +345,12 @@ class _Preview:
         taken = [agent_id for agent_id, refusal in self._refusals.items() if not refusal]
         reasons = Counter(refusal for refusal in self._refusals.values() if refusal)
         stated = first.count if first.count is not None and not self.is_complete else 0
-        return PeerView(
-            name=peer.name,
-            url=peer.url,
-            kind=peer.kind,
+        view = peer_view(
+            peer,
+            reasons,
             state="new",
-            last_contact=None,
-            lag_seconds=None,
             records=max(len(taken), stated - reasons.total()),
             error=error,
-            pull=peer.pull,
-            ask=peer.ask,
-            reexport=peer.reexport,
-            visibility=peer.visibility,
-            namespaces=peer.namespaces,
-            every_seconds=peer.every_seconds,
-            key=key_fingerprint(peer.key),
-            parked=reasons.total(),
-            parked_reasons=dict(reasons),
-            complete=self.is_complete,
-            sample=tuple(taken[: limits.PEER_SAMPLE]),
+            is_complete=self.is_complete,
         )
+        return msgspec.structs.replace(view, sample=tuple(taken[: limits.PEER_SAMPLE]))

@@ -34,6 +34,10 @@ CALL_SCHEMA: JsonObject = {
         "id": {"type": ["string", "number", "null"]},
     },
 }
+NULLABLE_CALL_SCHEMA: JsonObject = {
+    **CALL_SCHEMA,
+    "properties": {**CALL_SCHEMA["properties"], "params": {"type": ["object", "null"]}},
+}
 REPLY_SCHEMA: JsonObject = {"type": ["object", "array"]}
 
 

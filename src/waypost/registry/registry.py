@@ -128,7 +128,17 @@ class Registry:
         self._role = role
         self._jobs = PeriodicJobs(role.jobs)
 
-        # The facade: what the parts do, under one name.
+        self._expose(writer, reader, finder, verifier, pending)
+
+    def _expose(
+        self,
+        writer: RegistryWriter,
+        reader: RegistryReader,
+        finder: RegistryFinder,
+        verifier: RegistryVerifier,
+        pending: PendingChanges,
+    ) -> None:
+        """Make the methods of the parts methods of the registry, without a call that only forwards."""
         self.decode = writer.decode
         self.publish = writer.publish
         self.renew = writer.renew

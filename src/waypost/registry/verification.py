@@ -201,10 +201,6 @@ class Reverification(msgspec.Struct, frozen=True, kw_only=True):
     now: Registration
     at: float
 
-    @property
-    def is_changed(self) -> bool:
-        return _verdict_states(self.stored) != _verdict_states(self.now)
-
 
 class RegistryVerifier:
     """Checks documents again. Verdicts are made when a document is published; without this, a key that is bound later would

@@ -111,6 +111,9 @@ class WellKnownApi:
         return self._service.registration
 
     def routes(self) -> list[Route]:
+        return [*self._adp_routes(), *self._card_routes()]
+
+    def _adp_routes(self) -> list[Route]:
         return [
             Route(
                 method="GET",
@@ -163,6 +166,10 @@ class WellKnownApi:
                 answers={200: ProtectedResource},
                 open=True,
             ),
+        ]
+
+    def _card_routes(self) -> list[Route]:
+        return [
             Route(
                 method="GET",
                 path="/.well-known/agent-card.json",

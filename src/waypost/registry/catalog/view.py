@@ -76,10 +76,6 @@ class CatalogView:
         """Agents of a subject, regardless of who may see them."""
         return len(self._current().select(None, statuses=STATUSES, owner=owner))
 
-    def stored_bytes_of(self, owner: str) -> int:
-        """The bytes of the documents of its agents."""
-        return self._current().stored_bytes_of_owner(owner)
-
     def owners_above(self, stored_bytes: float) -> list[str]:
         """The owners whose documents have more bytes, those with the most first."""
         return self._current().owners_above(stored_bytes)

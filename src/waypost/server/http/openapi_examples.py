@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any, Final
 
 _AGENT: Final = "agent:alice.example.com"
-_INVOICES: Final = "https://agents.example.com/id/invoice-translator"
 _MINUTE: Final = 60
 
 REQUEST_EXAMPLES: Final[dict[str, Any]] = {

@@ -10,7 +10,7 @@ import msgspec
 from click.core import ParameterSource
 
 from waypost.cli.completion import complete_facet
-from waypost.cli.options import WholeNumber, example, split_values
+from waypost.cli.options import WholeNumber, example, filter_options, split_values, tag_option
 from waypost.cli.output import Printer, count_noun, sanitize
 from waypost.cli.session import Session, with_session
 from waypost.cli.views import show_candidate, show_facets
@@ -42,29 +42,7 @@ from waypost.responses.search import Candidate, SearchResult
 @click.option(
     "--by", "names", multiple=True, type=click.Choice(FACETS), help="Count by this. Repeatable.  [default: all]"
 )
-@click.option(
-    "-t",
-    "--tag",
-    "tags",
-    multiple=True,
-    metavar="TAG",
-    shell_complete=complete_facet("tag"),
-    help="Only agents with this tag. Repeatable.",
-)
-@click.option(
-    "-p",
-    "--protocol",
-    metavar="NAME",
-    shell_complete=complete_facet("protocol"),
-    help="Only agents that speak this protocol.",
-)
-@click.option(
-    "--status",
-    metavar="STATUS",
-    shell_complete=complete_facet("status"),
-    help="active, inactive, suspended, deprecated or testing.",
-)
-@click.option("--owner", metavar="SUBJECT", shell_complete=complete_facet("owner"), help="Only agents of this owner.")
+@filter_options
 @with_session
 def facets(
     session: Session,
@@ -97,15 +75,7 @@ def facets(
     )
 )
 @click.argument("words", nargs=-1, required=True, metavar="TEXT...")
-@click.option(
-    "-t",
-    "--tag",
-    "tags",
-    multiple=True,
-    metavar="TAG",
-    shell_complete=complete_facet("tag"),
-    help="Only agents with this tag. Repeatable.",
-)
+@tag_option
 @click.option(
     "--prefer",
     multiple=True,

@@ -10,8 +10,8 @@ import click
 from rich.table import Column
 from rich.text import Text
 
-from waypost.cli.completion import complete_agent, complete_dialect, complete_facet
-from waypost.cli.options import WholeNumber, example, split_values
+from waypost.cli.completion import complete_agent, complete_dialect
+from waypost.cli.options import WholeNumber, example, filter_options, split_values
 from waypost.cli.output import Printer, sanitize
 from waypost.cli.session import Session, use_agent, with_session
 from waypost.cli.views import MATCH_STYLES, agent_card, show_diff, show_health, show_history, trust_word
@@ -125,29 +125,7 @@ Cells: TypeAlias = tuple[str, str, str, str, str]  # id, name, protocols, tags, 
 @click.command(
     epilog=example("waypost list", "waypost list --tag finance --protocol https", "waypost list -o jsonl | jq -r .id")
 )
-@click.option(
-    "-t",
-    "--tag",
-    "tags",
-    multiple=True,
-    metavar="TAG",
-    shell_complete=complete_facet("tag"),
-    help="Only agents with this tag. Repeatable.",
-)
-@click.option(
-    "-p",
-    "--protocol",
-    metavar="NAME",
-    shell_complete=complete_facet("protocol"),
-    help="Only agents that speak this protocol.",
-)
-@click.option(
-    "--status",
-    metavar="STATUS",
-    shell_complete=complete_facet("status"),
-    help="active, inactive, suspended, deprecated or testing.",
-)
-@click.option("--owner", metavar="SUBJECT", shell_complete=complete_facet("owner"), help="Only agents of this owner.")
+@filter_options
 @click.option("-n", "--limit", type=WholeNumber(min=1), help="The maximum number.  [default: all; 100 on a terminal]")
 @with_session
 def list_agents(

@@ -5,10 +5,9 @@ from __future__ import annotations
 import click
 import msgspec
 
-from waypost.cli.options import example, parse_duration_option
+from waypost.cli.options import example, parse_duration_option, scopes_option
 from waypost.cli.output import sanitize
 from waypost.cli.session import Session, with_session
-from waypost.model.principal import SCOPES
 
 
 @click.group()
@@ -24,14 +23,7 @@ def apikeys() -> None:
     ),
 )
 @click.option("--sub", required=True, metavar="NAME", help="The subject of the key: the owner of what it registers.")
-@click.option(
-    "--scope",
-    "scopes",
-    multiple=True,
-    required=True,
-    type=click.Choice(SCOPES),
-    help="A scope of the key. Repeatable.",
-)
+@scopes_option("A scope of the key. Repeatable.")
 @click.option(
     "--ttl", type=parse_duration_option, metavar="DURATION", help="How long it is valid.  [default: until revoked]"
 )

@@ -7,11 +7,10 @@ import time
 
 import click
 
-from waypost.cli.options import example, parse_duration_option
+from waypost.cli.options import example, parse_duration_option, scopes_option
 from waypost.cli.output import without_none
 from waypost.cli.session import Session, with_session
 from waypost.errors import ConfigurationError
-from waypost.model.principal import SCOPES
 from waypost.model.times import to_rfc3339
 from waypost.responses.service import MintedToken
 from waypost.settings import TOKEN_KEY_FILE, Settings
@@ -31,14 +30,7 @@ def token() -> None:
     ),
 )
 @click.option("--sub", required=True, metavar="NAME", help="The subject of the token.")
-@click.option(
-    "--scope",
-    "scopes",
-    multiple=True,
-    required=True,
-    type=click.Choice(SCOPES),
-    help="A scope of the token. Repeatable.",
-)
+@scopes_option("A scope of the token. Repeatable.")
 @click.option(
     "--ttl",
     type=parse_duration_option,

@@ -23,8 +23,8 @@ from waypost.protocols.a2a.messages import (
     tasks_result,
 )
 from waypost.protocols.jsonrpc import (
-    CALL_SCHEMA,
     NULL_ID,
+    NULLABLE_CALL_SCHEMA,
     REPLY_SCHEMA,
     RpcCall,
     RpcRejection,
@@ -116,18 +116,13 @@ def _response(body: bytes, status: int = 200) -> Response:
     return Response(status, body, headers=[_NO_STORE])
 
 
-_MESSAGE_SCHEMA: Final[JsonObject] = {
-    **CALL_SCHEMA,
-    "properties": {**CALL_SCHEMA["properties"], "params": {"type": ["object", "null"]}},
-}
-
 A2A_ROUTES: Final = [
     Route(
         method="POST",
         path=A2A_PATH,
         operation="find",
         summary="The service as an A2A agent (JSON-RPC, 1.0): a text message is a search of the public agents",
-        body=BodySpec(schema=_MESSAGE_SCHEMA),
+        body=BodySpec(schema=NULLABLE_CALL_SCHEMA),
         answers={
             200: BodySpec(schema=REPLY_SCHEMA),
             202: BodySpec(description="notification accepted"),

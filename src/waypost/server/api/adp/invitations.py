@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -32,6 +31,7 @@ from waypost.registry.ports import OutboundSender as Outgoing
 from waypost.registry.registry import Registry
 from waypost.responses.messaging import InvitationList, InvitationView, RedeemedInvitation
 from waypost.server.api.adp.requesters import owned_agent
+from waypost.server.api.adp.schemas import TEXT, TIME, Schema, object_schema
 from waypost.server.auth.authenticator import Authenticator
 from waypost.server.hosted_agents.documents import WELL_KNOWN_PATH, HostedDocuments
 from waypost.server.hosted_agents.keys import HostedKeys
@@ -46,36 +46,23 @@ from waypost.server.http.request_params import (
 from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
 from waypost.server.renderer import parse_rendered
 
-Schema = dict[str, Any]
-
-_TEXT: Schema = {"type": "string"}
-
-_TIME: Schema = {"type": "string", "format": "date-time"}
-
-_INTEGER: Schema = {"type": "integer"}
-
-
-def _object(required: list[str], **properties: Schema) -> Schema:
-    return {"type": "object", "required": required, "properties": properties}
-
-
-_INVITATION_DOCUMENT = _object(
+_INVITATION_DOCUMENT = object_schema(
     ["protocol", "invite"],
-    protocol=_TEXT,
-    invite=_object(
+    protocol=TEXT,
+    invite=object_schema(
         ["code", "agent", "wellKnown", "pubkey", "expires"],
-        code=_TEXT,
-        agent=_TEXT,
-        wellKnown=_TEXT,
-        pubkey=_TEXT,
-        expires=_TIME,
-        signature=_TEXT,
+        code=TEXT,
+        agent=TEXT,
+        wellKnown=TEXT,
+        pubkey=TEXT,
+        expires=TIME,
+        signature=TEXT,
     ),
 )
 
-INVITE_SCHEMA = _object(
+INVITE_SCHEMA = object_schema(
     ["agent"],
-    agent=_TEXT,
+    agent=TEXT,
     uses={"type": "integer", "minimum": 1, "maximum": limits.INVITATION_USES, "default": 1},
     ttl_seconds={
         "type": "integer",
@@ -87,7 +74,7 @@ INVITE_SCHEMA = _object(
 
 REDEEM_SCHEMA: Schema = {
     "type": "object",
-    "properties": {"code": _TEXT, "invitation": _INVITATION_DOCUMENT},
+    "properties": {"code": TEXT, "invitation": _INVITATION_DOCUMENT},
     "anyOf": [{"required": ["code"]}, {"required": ["invitation"]}, _INVITATION_DOCUMENT],
 }
 

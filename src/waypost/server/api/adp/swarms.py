@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from waypost import limits
 from waypost.errors import InvalidDocument
 from waypost.messaging.request_signatures import parse_agent_uri
@@ -12,40 +10,29 @@ from waypost.model.json import JsonObject, parse_object
 from waypost.registry.ports import OutboundSender as Outgoing
 from waypost.responses.messaging import SwarmList, SwarmMembership, SwarmMessage, SwarmMessageList, SwarmView
 from waypost.server.api.adp.requesters import Requester, Requesters, check_callback
+from waypost.server.api.adp.schemas import AGENT_URI, TEXT, Schema, object_schema
 from waypost.server.http.asgi import AnyResponse, json_response
 from waypost.server.http.request_params import limit_parameter, read_integer, read_limit
 from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
 
-Schema = dict[str, Any]
-
-_TEXT: Schema = {"type": "string"}
-
-_TIME: Schema = {"type": "string", "format": "date-time"}
-
-_URI: Schema = {"type": "string", "description": "an Agent URI, like agent:alice.example.com"}
-
 _ROLE: Schema = {"type": "string", "maxLength": limits.SWARM_ROLE_CHARS, "default": "participant"}
 
 
-def _object(required: list[str], **properties: Schema) -> Schema:
-    return {"type": "object", "required": required, "properties": properties}
-
-
-JOIN_SCHEMA = _object(
+JOIN_SCHEMA = object_schema(
     ["agent", "task"],
-    agent=_URI,
+    agent=AGENT_URI,
     task={"type": "string", "maxLength": limits.TASK_NAME_CHARS},
     role=_ROLE,
     callback={"type": "string", "format": "uri", "description": "https; broadcasts are posted there, signed"},
 )
 
-LEAVE_SCHEMA = _object(["agent"], agent=_URI)
+LEAVE_SCHEMA = object_schema(["agent"], agent=AGENT_URI)
 
-BROADCAST_SCHEMA = _object(
+BROADCAST_SCHEMA = object_schema(
     ["agent", "content"],
-    agent=_URI,
+    agent=AGENT_URI,
     content={"type": "string", "description": f"at most {limits.SWARM_MESSAGE_BYTES} bytes"},
-    contentType=_TEXT,
+    contentType=TEXT,
 )
 
 

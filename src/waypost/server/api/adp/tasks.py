@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from waypost import limits
 from waypost.errors import Conflict, InvalidDocument, InvalidParameter, InvalidRequest, Unauthorized
@@ -36,28 +35,14 @@ from waypost.model.principal import ANONYMOUS, SCOPE_READ, Principal, require_sc
 from waypost.registry.ports import OutboundSender as Outgoing
 from waypost.responses.messaging import TASK_STATUSES, AcceptedTask, LeasedTaskList, TaskList, TaskStatus
 from waypost.server.api.adp.requesters import Requester, Requesters, agent_uri, check_callback
+from waypost.server.api.adp.schemas import TEXT, TIME, object_schema
 from waypost.server.http.asgi import AnyResponse, Response, json_response
 from waypost.server.http.conditional_requests import format_http_date, is_not_modified, strong_etag
 from waypost.server.http.content_coding import not_modified_response
 from waypost.server.http.request_params import limit_parameter, parse_integer, read_limit
 from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
 
-Schema = dict[str, Any]
-
-_TEXT: Schema = {"type": "string"}
-
-_TIME: Schema = {"type": "string", "format": "date-time"}
-
-_AGENT_URI: Schema = {"type": "string", "description": "an Agent URI, like agent:alice.example.com"}
-
-_INTEGER: Schema = {"type": "integer"}
-
-
-def _object(required: list[str], **properties: Schema) -> Schema:
-    return {"type": "object", "required": required, "properties": properties}
-
-
-TASK_SCHEMA = _object(
+TASK_SCHEMA = object_schema(
     ["task"],
     task={"type": "string", "minLength": 1, "maxLength": limits.TASK_NAME_CHARS},
     input={},
@@ -70,9 +55,9 @@ TASK_SCHEMA = _object(
     },
 )
 
-TAKE_SCHEMA = _object(
+TAKE_SCHEMA = object_schema(
     ["agent"],
-    agent=_TEXT,
+    agent=TEXT,
     limit={"type": "integer", "minimum": 1, "maximum": limits.TASKS_PER_TAKE, "default": 1},
     lease_seconds={
         "type": "integer",
@@ -83,22 +68,22 @@ TAKE_SCHEMA = _object(
     wait_seconds={"type": "integer", "minimum": 0, "maximum": limits.TASK_WAIT_SECONDS, "default": 0},
 )
 
-REPORT_SCHEMA = _object(
+REPORT_SCHEMA = object_schema(
     ["lease", "status"],
-    lease=_TEXT,
+    lease=TEXT,
     status={"enum": ["running", "succeeded", "failed", "cancelled"]},
     result={},
-    error=_object([], code=_TEXT, message=_TEXT),
-    lease_seconds=_INTEGER,
+    error=object_schema([], code=TEXT, message=TEXT),
+    lease_seconds={"type": "integer"},
 )
 
-WEBHOOK_SCHEMA = _object(
+WEBHOOK_SCHEMA = object_schema(
     ["taskId", "status"],
-    taskId=_TEXT,
+    taskId=TEXT,
     status={"enum": list(TASK_STATUSES)},
     result={},
-    error=_object([], code=_TEXT, message=_TEXT),
-    updated=_TIME,
+    error=object_schema([], code=TEXT, message=TEXT),
+    updated=TIME,
 )
 
 

@@ -18,8 +18,8 @@ from waypost.model.query import MATCHES
 from waypost.protocols.ard.query import FEDERATION
 from waypost.protocols.dialects import DIALECTS
 from waypost.protocols.jsonrpc import (
-    CALL_SCHEMA,
     NULL_ID,
+    NULLABLE_CALL_SCHEMA,
     REPLY_SCHEMA,
     RpcCall,
     RpcRejection,
@@ -485,18 +485,13 @@ def _parse_string(arguments: JsonObject, name: str) -> str:
 
 # --- Routes, for the API description -------------------------------------------------------------
 
-_MESSAGE_SCHEMA: Final[JsonObject] = {
-    **CALL_SCHEMA,
-    "properties": {**CALL_SCHEMA["properties"], "params": {"type": ["object", "null"]}},
-}
-
 MCP_ROUTES: Final = [
     Route(
         method="POST",
         path="/mcp",
         operation="find",
         summary="MCP over streamable HTTP: tools find_agents, get_agent, register_agent, ard_search",
-        body=BodySpec(schema=_MESSAGE_SCHEMA),
+        body=BodySpec(schema=NULLABLE_CALL_SCHEMA),
         answers={
             200: BodySpec(schema=REPLY_SCHEMA),
             202: BodySpec(description="notification accepted"),
