@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -15,6 +16,13 @@ from support.peer_sites import WaypostSite
 from support.service import profile
 
 CHUNK = b"x" * 65536
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def server_bind(self) -> None:
+        TCPServer.server_bind(self)  # the one in between asks the DNS for a name, for seconds in a network namespace
 
 
 class PeerServer:
@@ -39,8 +47,7 @@ class PeerServer:
 
             def log_message(self, format: str, *args: Any) -> None: ...  # noqa: A002 - the name in the library
 
-        self._server = ThreadingHTTPServer((host, 0), Handler)
-        self._server.daemon_threads = True
+        self._server = _Server((host, 0), Handler)
         self.url = f"http://{host}:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 

@@ -249,6 +249,10 @@ class PeerStore:
     def state(self, name: str) -> PeerState:
         return self._states.get(name, PeerState())
 
+    def others_with(self, service_id: str, name: str) -> list[Peer]:
+        """The peers besides `name` that gave this id as that of their service."""
+        return [peer for peer in self.peers() if peer.name != name and self.state(peer.name).service_id == service_id]
+
     def breaker(self, name: str) -> Breaker:
         return self._breakers.get(name, Breaker())
 

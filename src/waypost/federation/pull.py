@@ -78,6 +78,17 @@ def is_introduced(bookmark: FeedBookmark, pinned: str) -> bool:
     return False
 
 
+def check_identity(peers: PeerStore, name: str, page: PeerPage) -> None:
+    """The id of a service is its own word. Raises PeerProblem if it is that of another peer and the key is not, because the
+    agents of both would replace each other. Kinds without keys are known by their addresses."""
+    bookmark = page.bookmark
+    if bookmark is None:
+        return
+    for other in peers.others_with(page.service_id, name):
+        if bookmark.key != other.key and not is_introduced(bookmark, other.key):
+            raise PeerProblem(f"It claims to be the registry of the peer {other.name}, with another key.")
+
+
 def key_fingerprint(key: str) -> str:
     try:
         return parse_base64_der(key).key_id
@@ -492,6 +503,7 @@ class Puller:
             raise PeerProblem("It is this registry itself.")
         if known and page.service_id != known:
             raise PeerProblem("Another registry answers at its address: remove the peer and add it again.")
+        check_identity(self._peers, self.name, page)
         return page
 
     async def _decode_all(self, peer: Peer, page: PeerPage) -> Sequence[_Copy]:

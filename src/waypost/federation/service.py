@@ -19,7 +19,15 @@ from waypost.federation.feed import Feed, ServiceName
 from waypost.federation.kinds.port import PeerPage, PeerProblem, PeerRefusal
 from waypost.federation.kinds.table import DomainLookup, make_kinds
 from waypost.federation.peers import Peer, PeerRequest, PeerStore
-from waypost.federation.pull import GONE_TYPES, Puller, key_fingerprint, peer_view, refusal_reason, verify_bookmark
+from waypost.federation.pull import (
+    GONE_TYPES,
+    Puller,
+    check_identity,
+    key_fingerprint,
+    peer_view,
+    refusal_reason,
+    verify_bookmark,
+)
 from waypost.model.federation import peer_of
 from waypost.model.principal import Principal
 from waypost.registry.doctor import PeerFacts
@@ -290,6 +298,7 @@ class PeerService:
             verify_bookmark(page.bookmark, "")
         if page.service_id == (await self.feed.service_name()).id:
             raise PeerProblem("It is this registry itself.")
+        check_identity(self.store, peer.name, page)
         return page
 
     async def remove(self, principal: Principal, name: str, *, keep: bool = False) -> int:

@@ -79,11 +79,13 @@ def _check_authority(copy: MirroredRecord, current: Registration, *, is_other_id
         if _is_same_agent(copy, current):
             return
         raise OwnerConflict("Another agent has a name of this one.", path="$.id", details=_OTHER_COPY)
-    if _is_superseded(copy, current):
-        raise _stale()
     if federation.service_id == held.service_id:
+        if federation.is_direct and not held.is_direct:
+            return  # whatever a peer on the way claimed to be the revision
         if federation.peer != held.peer and held.is_direct and not federation.is_direct:
             raise OwnerConflict("The origin of this agent is a peer itself.", path="$.id", details=_OTHER_COPY)
+        if _is_superseded(copy, current):
+            raise _stale()
         return
     verdicts = [verdict for publication in copy.publications for verdict in publication.verdicts]
     if _authority(federation, verdicts) <= _authority(held, verdicts_of(current)):
@@ -181,14 +183,13 @@ def _without(names: tuple[str, ...], name: str) -> tuple[str, ...]:
 
 
 def _is_superseded(copy: MirroredRecord, current: Registration) -> bool:
-    """Whether the held copy is newer. Of several versions that an MCP registry lists, the times do not tell which is current,
-    unless it called one the latest and now another."""
-    if current.federation is not None and copy.federation.service_id == current.federation.service_id:
-        for publication in copy.publications:
-            release = publication.decoded.release
-            held = find_other_release(publication.decoded, current.source(publication.dialect))
-            if release is not None and held is not None and not (release.is_latest and held.is_latest):
-                return release.is_superseded_by(held)
+    """Whether the held copy of the same origin is newer. Of several versions that an MCP registry lists, the times do not tell
+    which is current, unless it called one the latest and now another."""
+    for publication in copy.publications:
+        release = publication.decoded.release
+        held = find_other_release(publication.decoded, current.source(publication.dialect))
+        if release is not None and held is not None and not (release.is_latest and held.is_latest):
+            return release.is_superseded_by(held)
     return current.federation is not None and copy.federation.is_older_than(current.federation)
 
 
@@ -210,10 +211,11 @@ def _stale() -> StaleMetadata:
 
 
 def _check_tombstone(federation: Federation, state: StoreState) -> None:
-    """A withdrawn agent does not come back on a slower path."""
+    """A withdrawn agent does not come back on a slower path, nor with a revision that a peer on the way claims."""
     tombstone = find_tombstone(federation.origin_id, state)
-    is_same_origin = tombstone is not None and tombstone.origin == federation.service_id
-    if tombstone is not None and is_same_origin and federation.revision <= tombstone.origin_revision:
+    if tombstone is None or tombstone.origin != federation.service_id:
+        return
+    if federation.revision <= tombstone.origin_revision or (tombstone.is_from_origin and not federation.is_direct):
         raise _stale()
 
 
@@ -317,7 +319,10 @@ def withdraw_mirrored(agent_id: str, peer: str, revision: int, reason: str, *, n
         if change is None or change.tombstone is None or not revision:
             return decision
         tombstone = msgspec.structs.replace(
-            change.tombstone, origin=federation.service_id, origin_revision=max(revision, federation.revision)
+            change.tombstone,
+            origin=federation.service_id,
+            origin_revision=max(revision, federation.revision),
+            is_from_origin=federation.is_direct,
         )
         return msgspec.structs.replace(decision, change=msgspec.structs.replace(change, tombstone=tombstone))
 

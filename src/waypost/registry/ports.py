@@ -157,6 +157,7 @@ class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
     etag: str = ""
     origin: str = ""  # of a copy from a peer: the service where the agent was withdrawn
     origin_revision: int = 0
+    is_from_origin: bool = False  # the origin itself withdrew it: copies on other paths bring it back no more
 
 
 class StoreState(msgspec.Struct, frozen=True, kw_only=True):

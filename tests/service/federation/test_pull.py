@@ -25,12 +25,12 @@ from waypost.federation.kinds.port import PeerProblem
 from waypost.federation.peers import PeerRequest
 from waypost.federation.pull import Puller
 from waypost.federation.service import PeerService
-from waypost.model.federation import Federation
+from waypost.model.federation import Federation, peer_subject
 from waypost.model.principal import Principal
 from waypost.protocols.codec import DecodeContext
 from waypost.protocols.dialects import decode_document
 from waypost.registry.jobs.periodic import cancel_all
-from waypost.registry.mirror_rules import MirroredRecord, peer_principal
+from waypost.registry.mirror_rules import MirroredRecord, peer_principal, withdraw_mirrored
 from waypost.registry.ports import Command, CommittedChange, FetchPurpose, FetchResponse
 from waypost.registry.publication import Publication
 from waypost.trust.document_signatures import sign_profile
@@ -676,6 +676,66 @@ async def test_of_two_origins_the_one_with_more_authority_counts(tmp_path: Path)
         assert await name_after(copy("origin", "urn:uuid:5", path=())) == "origin"
         assert await name_after(copy("granted", "urn:uuid:3", granted=True)) == "origin"
         assert await name_after(copy("other", "urn:uuid:6", path=())) == "origin"
+
+
+async def mirror_copy(
+    bench: Bench, name: str, *, revision: int, peer: str = "relay", path: tuple[str, ...] = ("urn:uuid:relay",)
+) -> None:
+    """Store a copy of urn:ex:a, which a peer says is from the registry urn:uuid:origin."""
+    document = json.dumps(profile("urn:ex:a", name=name)).encode()
+    dialect, decoded = bench.registry.decode(document)
+    publication = Publication(
+        dialect=dialect, document=document, decoded=decoded, principal=peer_principal(peer), via="peer"
+    )
+    federation = Federation(
+        peer=peer,
+        origin_service="http://origin.example",
+        origin_id="urn:ex:a",
+        received_at=0.0,
+        service_id="urn:uuid:origin",
+        path=path,
+        revision=revision,
+    )
+    copy = MirroredRecord(publications=(publication,), federation=federation, visibility="public")
+    await bench.registry.execute_all((bench.registry.mirror_command(copy),))
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["before the origin", "after it"])
+async def test_no_revision_that_a_peer_on_the_way_claims_beats_the_origin(tmp_path: Path, is_first: bool) -> None:
+    """FED-5: the origin's own feed has more authority than what others say about it."""
+    async with service(tmp_path) as bench:
+        if is_first:
+            await mirror_copy(bench, "Forged", revision=1 << 62)
+        await mirror_copy(bench, "Genuine", revision=7, peer="origin", path=())
+        await mirror_copy(bench, "Forged", revision=1 << 62)
+        (found,) = await bench.registry.registrations(["urn:ex:a"])
+        assert (found.record.name, found.owner) == ("Genuine", peer_subject("origin"))
+        rule = withdraw_mirrored("urn:ex:a", "origin", 8, "withdrawn", now=bench.clock.now())
+        await bench.registry.execute_all((Command(keys=("urn:ex:a",), decide=rule),))
+        await mirror_copy(bench, "Forged", revision=1 << 62)  # FED-13: withdrawn by the origin itself
+        assert await bench.registry.registrations(["urn:ex:a"]) == []
+        await mirror_copy(bench, "Again", revision=9, peer="origin", path=())
+        (found,) = await bench.registry.registrations(["urn:ex:a"])
+        assert found.record.name == "Again"
+
+
+async def test_a_peer_cannot_pass_for_another_one(tmp_path: Path) -> None:
+    """FED-5: the id of a service is its own word; with another key it is an impostor, from the beginning or later."""
+    async with pair(tmp_path) as both:
+        await both.put("urn:ex:a", name="Genuine")
+        await both.pull()
+        evil = WaypostSite()
+        evil.service_id = both.puller.state.service_id
+        both.peers._kinds.sources["waypost"]._requests._sender = evil  # type: ignore[attr-defined]
+        with pytest.raises(FetchFailed, match="claims to be the registry of the peer there"):
+            await both.peers.add(ADMIN, PeerRequest(url="http://evil.example", name="evil"))
+        evil.service_id = "urn:uuid:00000000-0000-4000-8000-000000000666"
+        await both.peers.add(ADMIN, PeerRequest(url="http://evil.example", name="evil", pull=False))
+        evil.service_id = both.puller.state.service_id
+        evil.names = ["a"]
+        with pytest.raises(PeerProblem, match="claims to be the registry of the peer there"):
+            await both.peers._pullers["evil"].pull_once(wait_seconds=0)
+        assert (await both.get("urn:ex:a"))["name"] == "Genuine"
 
 
 class Paged:
