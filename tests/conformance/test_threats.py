@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 
@@ -28,6 +29,18 @@ def test_every_row_has_a_sentence_and_a_test() -> None:
 
 def test_every_test_that_is_named_exists() -> None:
     assert [(row.id, name) for row in ROWS for name in row.tests if not _exists(name)] == []
+
+
+def test_every_row_is_shown_by_an_ordinary_run() -> None:
+    assert [row.id for row in ROWS if all(map(threats.is_long, row.tests))] == []
+
+
+def test_the_page_says_which_tests_an_ordinary_run_leaves_out() -> None:
+    """A promise that only `scripts/test --long` shows must not look like one that every run shows."""
+    named = re.findall(r"`(tests/[^`:]+::[^`]+)`( \(with `--long`\))?", threats.PAGE.read_text(encoding="utf-8"))
+    assert len(named) > 100
+    assert [name for name, _ in named if not _exists(name)] == []
+    assert [name for name, says in named if threats.is_long(name) != bool(says)] == []
 
 
 def test_the_page_shows_the_list_as_it_is() -> None:

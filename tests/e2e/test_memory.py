@@ -185,3 +185,44 @@ def _mint(data: Path, subject: str) -> str:
 
 def _watch(token: str) -> bytes:
     return f"GET /api/v1/watch HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
+
+
+# --- WebSockets -----------------------------------------------------------------------------------
+
+
+def test_web_sockets_of_one_subject_lock_no_other_subject_out(server: RunningServer) -> None:
+    greedy, other = (_mint(server.data, subject) for subject in ("ws-greedy", "ws-other"))
+    before = rss(server)
+    with contextlib.ExitStack() as stack:
+        statuses = []
+        for _ in range(limits.SOCKETS_PER_PRINCIPAL + 5):
+            connection = ask(server, "127.0.0.1", _upgrade(server, "/ws", "agent-discovery", greedy))
+            statuses.append(int(stack.enter_context(contextlib.closing(connection)).recv(65536).split()[1]))
+        assert statuses == [101] * limits.SOCKETS_PER_PRINCIPAL + [429] * 5
+        assert status_of(ask(server, "127.0.0.1", _upgrade(server, "/ws", "agent-discovery", other))) == 101
+        assert rss(server) - before < BOUND_BYTES
+
+
+def test_unfinished_conversations_of_one_address_lock_nobody_out(server: RunningServer) -> None:
+    """A conversation begins without a credential."""
+    with contextlib.ExitStack() as stack:
+        statuses = []
+        for _ in range(limits.AGP_PENDING_HANDSHAKES + 5):
+            connection = ask(server, "127.0.0.1", _upgrade(server, "/agent/chat", "adp-v1"))
+            statuses.append(int(stack.enter_context(contextlib.closing(connection)).recv(65536).split()[1]))
+        assert statuses == [101] * limits.AGP_PENDING_HANDSHAKES + [429] * 5
+        assert status_of(ask(server, OTHER_ADDRESS, _upgrade(server, "/agent/chat", "adp-v1"))) == 101
+
+
+def _upgrade(server: RunningServer, path: str, subprotocol: str, token: str | None = None) -> bytes:
+    lines = [
+        f"GET {path} HTTP/1.1",
+        f"Host: {server.url.removeprefix('http://')}",
+        "Connection: Upgrade",
+        "Upgrade: websocket",
+        "Sec-WebSocket-Version: 13",
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+        f"Sec-WebSocket-Protocol: {subprotocol}",
+        *([f"Authorization: Bearer {token}"] if token is not None else []),
+    ]
+    return "\r\n".join([*lines, "", ""]).encode()

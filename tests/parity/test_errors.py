@@ -53,6 +53,14 @@ def told_by_rpc(error: dict[str, Any], kind: type[WaypostError]) -> None:
     assert error["data"].get("hint") or error["data"].get("errors"), error
 
 
+async def tool_error(caller: Caller, tool: str, **arguments: Any) -> dict[str, Any]:
+    """The error that a tool of MCP reports."""
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
+    answer = await caller.http.post("/mcp", json=call, headers={"Accept": "application/json, text/event-stream"})
+    error: dict[str, Any] = answer.json()["result"]["structuredContent"]["error"]
+    return error
+
+
 async def told_by_clients(caller: Caller, kind: type[WaypostError], ask: Callable[[Any], Any]) -> None:
     """The same error class from the async and the sync client."""
     async with caller.client() as client:
@@ -180,6 +188,7 @@ async def test_stale_metadata_is_refused(apis: ServedApis) -> None:
     assert (await batch_error(caller, OLDER))["code"] == kind.code
     told_by_rpc(await rpc_error(caller, "register", agent_card=OLDER_CARD), kind)
     told_by_http(await caller.http.post("/api/v1/agents", json=OLDER_CARD), kind)
+    assert (await tool_error(caller, "register_agent", document=OLDER))["code"] == kind.code
     await told_by_clients(caller, kind, lambda client: client.register(OLDER))
     await told_by_command(caller, kind, "register", apis.shell.write("older.json", OLDER))
     belongs_to(kind, "register", "register_many")

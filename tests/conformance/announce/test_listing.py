@@ -245,6 +245,23 @@ async def test_agents_that_were_never_announced_are_marked_as_derived(tmp_path: 
 
 
 @pytest.mark.req("ANN-34")
+async def test_a_derived_agent_id_stays_that_of_its_agent(tmp_path: Path) -> None:
+    """Whoever registers it is a stranger, who must get neither the readers nor the withdrawal that are meant for the agent."""
+    async with service(tmp_path) as bench:
+        await bench.as_("alice").put("/profile/v1/agents/zeta", json={**profile(name="Zeta"), "id": "zeta"})
+        bob, mallory = bench.as_("bob"), bench.as_("mallory")
+        derived = (await bob.get("/agents")).json()["agents"][0]
+        agent_id = derived["agent"]["agent_id"]
+        for name in (agent_id, f"urn:uuid:{agent_id}", agent_id.upper()):
+            await mallory.post("/api/v1/agents", json=profile(name, name="Impostor"))
+            assert (await bob.get(f"/agents/{name}")).json() == derived
+        assert (await bob.get("/agents", params={"agent_id": agent_id})).json()["agents"] == [derived]
+        assert (await mallory.delete(f"/agents/{agent_id}")).status_code == 403
+        assert (await bench.as_("alice").delete(f"/agents/{agent_id}")).status_code == 204
+        assert (await bob.get("/agents/zeta")).status_code == 404
+
+
+@pytest.mark.req("ANN-34")
 async def test_a_hidden_agent_leaves_no_trace(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await admitted(bench, make_announcement(1))

@@ -63,6 +63,17 @@ async def test_without_an_overlap_the_old_key_ends_at_once(tmp_path: Path) -> No
         assert await _status(bench, bench.token("alice")) == 200
 
 
+async def test_an_overlap_in_a_body_is_refused_and_not_ignored(tmp_path: Path) -> None:
+    """Whoever sends it there would take a stolen key for ended."""
+    async with service(tmp_path, store="sqlite") as bench:
+        token = bench.token("alice")
+        answer = await bench.admin().post(f"{KEYS}/token:rotate", json={"overlap_seconds": 0})
+        assert (answer.status_code, answer.json()["path"]) == (400, "$")
+        assert "query" in answer.json()["hint"]
+        assert (await bench.admin().get(KEYS)).json()["keys"][0]["accepted_keys"] == 1
+        assert await _status(bench, token) == 200
+
+
 async def test_a_verified_token_ends_with_the_overlap_of_its_key(tmp_path: Path) -> None:
     """An overlap shorter than the time for which a verified token is not verified again."""
     async with service(tmp_path, store="sqlite") as bench:
@@ -243,3 +254,26 @@ def test_no_process_refuses_a_valid_token_during_rotations(tmp_path: Path) -> No
 
 def _mint(data: Path) -> str:
     return mint_locally(Settings(data=data), "alice", ("discover:read",), 3600)[0]
+
+
+def test_every_process_refuses_the_old_key_at_once_without_an_overlap(tmp_path: Path) -> None:
+    """The answer to the rotation is the promise: no later request with the old key succeeds, whichever process gets it."""
+    with running_server("--workers", "2") as server:
+        for _ in range(3):
+            token = _mint(server.data)
+            with httpx2.Client(base_url=server.url, headers=server.headers, timeout=60, verify=PLAIN) as admin:
+                assert _statuses(server.url, token) == {200}
+                rotated = admin.post(f"{KEYS}/token:rotate", params={"overlap_seconds": 0})
+                assert rotated.status_code == 200, rotated.text
+            assert _statuses(server.url, token) == {401}
+
+
+def _statuses(url: str, token: str) -> set[int]:
+    """Of requests on connections of their own, which are spread over the processes."""
+    asked = [
+        httpx2.get(
+            f"{url}/api/v1/agents?limit=1", headers={"Authorization": f"Bearer {token}"}, timeout=60, verify=PLAIN
+        )
+        for _ in range(24)
+    ]
+    return {answer.status_code for answer in asked}

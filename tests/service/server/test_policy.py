@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -99,6 +100,66 @@ async def test_a_hidden_agent_is_answered_as_an_unknown_one(tmp_path: Path, call
             if hidden.status_code == 404:
                 assert len(hidden.content) == len(unknown.content), where
         assert (await made.by_name["owner"].get(f"/api/v1/agents/{quote(HIDDEN, safe='')}")).status_code == 200
+
+
+# Requests that name an agent elsewhere than in a route of agents: in a query, a body or an address of its documents.
+NAMED_ELSEWHERE: tuple[tuple[str, str, Any], ...] = (
+    ("GET", "/a/{id}", None),
+    ("GET", "/a2a/{id}/.well-known/agent-card.json", None),
+    ("POST", "/a2a/{id}", {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {}}),
+    ("GET", "/.well-known/agents/{id}.json", None),
+    ("GET", "/.well-known/agent-capabilities/{id}.json", None),
+    ("GET", "/.well-known/agent-card.json?agent={id}", None),
+    ("GET", "/.well-known/agent-card?agent={id}", None),
+    ("GET", "/v1/card?agent={id}", None),
+    ("GET", "/v0.1/servers/{id}/versions", None),
+    ("GET", "/v0/servers/{id}/versions/latest", None),
+    ("GET", "/agent/tasks?agent={id}", None),
+    ("POST", "/agent/tasks:take", {"agent": "{id}"}),
+    ("POST", "/agent/tasks?agent={id}", {"task": "t", "input": {}}),
+    ("GET", "/agent/swarm?agent={id}", None),
+    ("GET", "/api/v1/invitations?agent={id}", None),
+    ("POST", "/api/v1/invitations", {"agent": "{id}"}),
+    ("POST", "/rtfs", {"jsonrpc": "2.0", "id": 1, "method": "rtfs.registry.heartbeat", "params": {"agent_id": "{id}"}}),
+    (
+        "POST",
+        "/rtfs",
+        {"jsonrpc": "2.0", "id": 1, "method": "rtfs.registry.deregister", "params": {"agent_id": "{id}"}},
+    ),
+    (
+        "POST",
+        "/mcp",
+        {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {"name": "get_agent", "arguments": {"id": "{id}"}},
+        },
+    ),
+    ("POST", "/profile/v1/discover", {"query": "{id}", "min_match": "weak"}),
+    ("POST", "/ard/search", {"query": {"text": "{id}"}}),
+    ("GET", "/api/v1/watch?from={id}", None),
+)
+
+
+@pytest.mark.parametrize("caller", OUTSIDERS)
+async def test_a_hidden_agent_is_as_unknown_where_a_query_or_a_body_names_it(tmp_path: Path, caller: str) -> None:
+    async with callers(tmp_path) as made:
+        client = made.by_name[caller]
+        for method, path, body in NAMED_ELSEWHERE:
+            hidden, unknown = [
+                await client.request(
+                    method,
+                    path.replace("{id}", quote(name, safe="")),
+                    content=None if body is None else json.dumps(body).replace("{id}", name),
+                    headers={"X-Request-Id": "r", "Content-Type": "application/json", "Accept": "*/*"},
+                )
+                for name in (HIDDEN, UNKNOWN)
+            ]
+            without_times = [re.sub(r'"generated_at":"[^"]*"', "", comparable(each)[2]) for each in (hidden, unknown)]
+            assert without_times[0] == without_times[1], (method, path)
+            assert comparable(hidden)[:2] == comparable(unknown)[:2], (method, path)
+            assert hidden.status_code < 500, (method, path, hidden.text)
 
 
 async def test_the_announced_name_of_a_hidden_agent_reveals_nothing(tmp_path: Path) -> None:

@@ -108,20 +108,18 @@ class AnnounceViews:
         return views[0]
 
     async def resolve(self, principal: Principal, key: str) -> CatalogEntry:
+        """A derived agent_id goes first: this service gave it to a record, so whoever registers it later is somebody else."""
         agent_id = find_agent_id(key)
-        names = [key] if agent_id is None else [f"urn:uuid:{agent_id}", agent_id, key]
+        names = [key]
+        if agent_id is not None:
+            derived_from = await self._derived_ids.find(agent_id)
+            names = [*([derived_from] if derived_from is not None else []), f"urn:uuid:{agent_id}", agent_id, key]
         for name in names:
             try:
                 return self._registry.resolve(principal, name)
             except NotFound:
                 continue
-        record_id = None if agent_id is None else await self._derived_ids.find(agent_id)
-        if record_id is not None:
-            try:
-                return self._registry.resolve(principal, record_id)
-            except NotFound:
-                pass  # the error must not name the record of an agent that the caller may not see
-        raise no_such_agent(key)
+        raise no_such_agent(key)  # never names the record of an agent that the caller may not see
 
     async def _views_of(self, entries: Sequence[CatalogEntry]) -> list[AnnounceView]:
         views: dict[str, AnnounceView] = {}

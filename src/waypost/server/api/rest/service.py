@@ -276,6 +276,8 @@ class ServiceKeysApi:
         name = call.id
         if name not in _SERVICE_KEYS:
             raise NotFound(f"The service has no key {name[:40]!r}.", path="id", hint=f"Use {', '.join(_SERVICE_KEYS)}.")
+        if await call.request.body():  # an overlap of 0 there would be ignored, and a stolen key stay valid for days
+            raise InvalidParameter("A rotation has no body.", path="$", hint="Send overlap_seconds in the query.")
         overlap = read_integer(call.request, "overlap_seconds", 0, limits.KEY_OVERLAP_MAX_SECONDS)
         earlier = audit_service_keys(self._keys.key_ids(), now=self._registry.clock.now())
         await self._registry.execute(earlier)  # rotations without the API, before this one hides them
