@@ -1,4 +1,5 @@
-"""Where the time of a query goes, on an index that `python -m bench.search --only inside --work FOLDER` filled.
+"""Where the time of a query goes, on an index that `python -m bench.search --only inside --work FOLDER` filled, or a service by
+`--only bulk`.
 
     python -m bench.search.profile --size 100000 --work FOLDER [--questions 300] [--lines 25]
 
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from bench.rankers import default_ranker
 from bench.search.questions import distinct
+from bench.search.work_folder import index_of, is_filled
 from bench.searchers import ask
 
 _WARM_UP = 50
@@ -43,7 +45,9 @@ def main() -> int:
     parser.add_argument("--questions", type=int, default=300)
     parser.add_argument("--lines", type=int, default=25)
     given = parser.parse_args()
-    profile = profile_queries(given.size, given.work / f"index-{given.size}" / "index", given.questions)
+    store = given.work / f"store-{given.size}"
+    folder = index_of(store) if is_filled(store) else given.work / f"index-{given.size}" / "index"
+    profile = profile_queries(given.size, folder, given.questions)
     for order in ("tottime", "cumtime"):
         pstats.Stats(profile).sort_stats(order).print_stats(given.lines)
     return 0

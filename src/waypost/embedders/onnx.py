@@ -11,10 +11,10 @@ landmarks.npy                    optional, from `scripts/train_spaces.py --onnx`
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b, file_digest
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Literal
-from zlib import crc32
 
 import msgspec
 import numpy as np
@@ -28,6 +28,7 @@ from waypost.search.vectors.quantizer import CoarseQuantizer
 
 _GRAPHS: Final = ("model.onnx", "onnx/model.onnx")
 _TOKENIZER: Final = "tokenizer.json"
+_LANDMARKS: Final = "landmarks.npy"
 _BATCH: Final = 16
 _PATH: Final = "embedder"
 
@@ -58,13 +59,17 @@ class OnnxFolder(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Changes with the content of the folder."""
-        size = self.graph.stat().st_size
-        digest = crc32(msgspec.json.encode(self.options) + (self.path / _TOKENIZER).read_bytes())
-        return f"onnx-{size}-{digest:08x}"
+        """Changes with the content of the folder: stored vectors are then recomputed."""
+        digest = blake2b(msgspec.json.encode(self.options), digest_size=8)
+        weights = sorted(self.graph.parent.glob(f"{self.graph.name}*"))  # large ones are in a file beside the graph
+        for path in (*weights, self.path / _TOKENIZER, self.path / _LANDMARKS):
+            if path.is_file():
+                with path.open("rb") as file:
+                    digest.update(file_digest(file, "blake2b").digest())
+        return f"onnx-{digest.hexdigest()}"
 
     def quantizer(self) -> CoarseQuantizer:
-        file = self.path / "landmarks.npy"
+        file = self.path / _LANDMARKS
         if not file.is_file():
             return CoarseQuantizer.single(self.options.dims)
         try:

@@ -139,11 +139,11 @@ class TermWeights:
         duplicates: Sequence[Rows] | None = None,
     ) -> None:
         tiers = visible_tiers(audience)
-        known = [reader.count_documents(query.terms) for reader in readers]
-        self.numbers = [numbers for numbers, _ in known]
+        self.numbers = [reader.segment.terms.find(query.terms) for reader in readers]
         are_counted = [reader.segment.common_tier in tiers for reader in readers]
         docs = sum(reader.count for reader in compress(readers, are_counted))
-        containing = _sum_counts([counts for _, counts in compress(known, are_counted)], len(query.terms))
+        counted = compress(zip(readers, self.numbers, strict=True), are_counted)
+        containing = _sum_counts([reader.count_documents(numbers) for reader, numbers in counted], len(query.terms))
         if duplicates is not None:
             copies, copied = self._count_duplicates(readers, duplicates, are_counted)
             docs -= max(0, copies - 1)

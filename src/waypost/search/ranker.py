@@ -44,7 +44,8 @@ from waypost.search.ranking.candidates import (
     apply_filters,
     concatenate_signals,
     find_again_by_words,
-    find_candidates,
+    find_by_vectors,
+    find_by_words_and_tags,
     measure_signals,
     nearest_example,
     retrieval_depth,
@@ -311,28 +312,33 @@ class HybridRanker:
     def _evaluate(
         self, readers: Sequence[SegmentReader], query: Query, filters: SearchFilters, among: Array | None
     ) -> _QueryContext:
-        parsed = parse_query(query, filters.preferred)
+        parsed, spaces = parse_query(query, filters.preferred), self._spaces()
+        encoding = self._start_encoding(parsed, spaces)
         weights = TermWeights(readers, filters.audience, parsed)
         masks = [apply_filters(reader, filters, among) for reader in readers]
-        spaces = self._spaces()
-        vectors = self._vectors(parsed, spaces) if parsed.terms else {}
-        wanted = max(query.limit, query.depth) + _SPARE
-        depth = deep = retrieval_depth(parsed, vectors, wanted)
         words = _weighted_terms(readers, parsed, weights)
+        wanted = max(query.limit, query.depth) + _SPARE
+        depth = deep = retrieval_depth(parsed, wanted, has_vectors=bool(spaces.names))
 
-        def find(depth: RetrievalDepth) -> list[SegmentHits]:
+        def find_by_words(depth: RetrievalDepth) -> list[SegmentHits]:
             return [
-                find_candidates(reader, parsed, words[place], vectors, spaces.stand_in, mask, count, depth)
-                for place, (reader, (mask, count)) in enumerate(zip(readers, masks, strict=True))
+                find_by_words_and_tags(reader, parsed, terms, *admitted, depth)
+                for reader, terms, admitted in zip(readers, words, masks, strict=True)
             ]
 
-        hits = find(depth)
+        def add_nearest(hits: Sequence[SegmentHits], depth: RetrievalDepth) -> list[SegmentHits]:
+            found = zip(hits, masks, strict=True)
+            return [find_by_vectors(each, vectors, spaces.stand_in, mask, depth.near) for each, (mask, _) in found]
+
+        by_words = find_by_words(depth)
+        vectors = encoding()
+        hits = add_nearest(by_words, depth)
         selected = select_rows(hits, depth)
         if query.diversity and readers and (samples := find_duplicates(readers, selected)) is not None:
             duplicates = near_duplicate_rows(hits, samples)
             if is_flooded(hits, duplicates):
-                deep = retrieval_depth(parsed, vectors, max(wanted, DEEP_CANDIDATES))
-                hits = find(deep)
+                deep = retrieval_depth(parsed, max(wanted, DEEP_CANDIDATES), has_vectors=bool(vectors))
+                hits = add_nearest(find_by_words(deep), deep)
                 duplicates = near_duplicate_rows(hits, samples)
             discounted = TermWeights(readers, filters.audience, parsed, duplicates)
             if not discounted.is_close_to(weights):
@@ -351,16 +357,23 @@ class HybridRanker:
         signals = concatenate_signals(parts) if parts else None
         return _QueryContext(readers, masks, parsed, vectors, signals, spaces, self._weights, weights, self._is_loading)
 
-    def _vectors(self, query: ParsedQuery, spaces: Spaces) -> Mapping[str, Vectors]:
-        """The vectors of a query in each space. The second sentence model runs in a thread beside the first: inference takes most
-        of the time of a query, and onnxruntime computes without the interpreter lock."""
+    def _start_encoding(self, query: ParsedQuery, spaces: Spaces) -> Callable[[], Mapping[str, Vectors]]:
+        """Start to encode a query; the function returns its vectors in each space. The second sentence model runs in a thread
+        beside the search by words and the first model: inference takes most of the time of a query, and onnxruntime computes
+        without the interpreter lock."""
+        if not query.terms:
+            return dict
         encode = {
             name: partial(_encode_query, self.index.spaces[name].embedder, query.units)
             for name in dict.fromkeys((*spaces.sentence.values(), *spaces.names.values()))
         }
-        beside = [(name, self._beside.submit(encode[name])) for name in [*spaces.sentence.values()][1:]]
-        own = {name: encode[name]() for name in encode if name not in dict(beside)}
-        return own | {name: running.result() for name, running in beside}
+        beside = {name: self._beside.submit(encode[name]) for name in [*spaces.sentence.values()][1:]}
+
+        def finish() -> Mapping[str, Vectors]:
+            own = {name: run() for name, run in encode.items() if name not in beside}
+            return {name: own[name] if name in own else beside[name].result() for name in encode}
+
+        return finish
 
     def _spaces(self) -> Spaces:
         """The first space of each role that is ready."""
@@ -444,6 +457,7 @@ class _CandidateOrder:
 
     def __init__(self, context: _QueryContext, now: float) -> None:
         self._context = context
+        self._sentence_spaces = tuple(context.spaces.sentence.values())
         self._signals = signals = context.signals
         if signals is None:
             return
@@ -482,18 +496,18 @@ class _CandidateOrder:
         components = {name: float(part[at]) for name, part in self._components.items()}
         if not context.query.terms:
             return MatchSignals(words=0.0, components=components)
-        words = float(signals.words[at]) / max(context.terms.total, 1e-6)
-        name = next((name for name in context.spaces.sentence.values() if signals.covered[name][at]), None)
+        words = min(1.0, float(signals.words[at]) / max(context.terms.total, 1e-6))
+        name = next((name for name in self._sentence_spaces if signals.covered[name][at]), None)
         if name is None:
-            return MatchSignals(words=min(1.0, words), components=components)
+            return MatchSignals(words=words, components=components)
         reader, row = context.readers[int(signals.place[at])], int(signals.rows[at])
         example, place = nearest_example(reader, name, row, context.vectors[name])
-        centre = float(np.clip(signals.centres[name][at].max(), 0, 1))
-        return MatchSignals(words=min(1.0, words), context=centre, example=example, place=place, components=components)
+        centre = min(1.0, max(0.0, float(signals.centres[name][at].max())))
+        return MatchSignals(words=words, context=centre, example=example, place=place, components=components)
 
     def _is_provisional(self, at: int) -> bool:
         """Whether the sentence vectors of a candidate, or the model for those of the query, are not there yet."""
-        signals, names = self._signals, self._context.spaces.sentence.values()
+        signals, names = self._signals, self._sentence_spaces
         if signals is None or not self._context.query.terms:
             return False
         return self._context.is_loading or not all(signals.covered[name][self._places[at]] for name in names)

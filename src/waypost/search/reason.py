@@ -100,7 +100,8 @@ class ReasonWriter:
                 return f"Matches its example “{quoted}”."
             if len(name_terms) == best:
                 return f"Has {self._name_words(name_terms)} in its name."
-        if tagged:
+        tag_terms = {term for tag in tagged for term in _terms_of(tag)}
+        if tagged and (best < least or len(tag_terms) >= len(in_description)):
             return f"Tagged {_join(map(_quote, tagged[:_TAGS_NAMED]))}."
         if best >= least:
             return f"Has {self._name_words(in_description)} in its description."
@@ -125,7 +126,8 @@ class ReasonWriter:
         return "Similar in meaning to its description."
 
     def _name_words(self, terms: Sequence[str]) -> str:
-        words = list(dict.fromkeys(self._words[term] for term in terms))[:_WORDS_NAMED]
+        """In the order of the query."""
+        words = list(dict.fromkeys(word for term, word in self._words.items() if term in terms))[:_WORDS_NAMED]
         return f"the word {words[0]}" if len(words) == 1 else f"the words {_join(words)}"
 
 

@@ -4,7 +4,8 @@ A word is misspelled if no agent that the caller may see has it, no sentence mod
 (two letters swapped, one left out, added or replaced, after the first letter) makes it a word of such an agent. Of several such
 words the one with the same letters is meant, of which two were swapped, else the most frequent one. Without a model a query is
 corrected only if it has no known word, because "slack" may be a word that no agent has yet; otherwise similar words are only
-suggested. Words of private examples are never proposed.
+suggested. So are, for a word of four letters, those with one letter more: it is one edit from too many others. Words of private
+examples are never proposed.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from waypost.search.text.analyzer import analyse, split_words
 from waypost.search.text.edits import one_edit
 from waypost.search.text.sanitize import sanitize_text
 
-_MIN_CHARS: Final = 5  # a shorter word is one edit from too many others
+_MIN_CORRECTED: Final = 5  # letters
 _VARIANT_CACHE: Final = 64
 
 HasWord = Callable[[str], bool]
@@ -59,8 +60,7 @@ def check_spelling(
     """`has_word` says whether a word is in the vocabulary of a model; None: there is no model."""
     text = sanitize_text(text[: limits.QUERY_CHARS])
     words = [word for word in dict.fromkeys(split_words(text.casefold())) if analyse(word)]
-    long = [word for word in words if len(word) >= _MIN_CHARS and is_vocabulary_word(word)]
-    checked = long[: limits.SPELLED_WORDS]
+    checked = [word for word in words if is_vocabulary_word(word)][: limits.SPELLED_WORDS]
     unknown = [word for word, count in _count_agents(checked, readers, audience).items() if not count]
     misspelled = [word for word in unknown if has_word is None or not has_word(word)]
     if not misspelled or _names_agent(text, readers, audience):
@@ -68,7 +68,8 @@ def check_spelling(
     near = {word: _find_near(word, readers, audience) for word in misspelled[: limits.MISSPELLED_WORDS]}
     suggestions = {word: found[: limits.SUGGESTIONS] for word, found in near.items() if found}
     is_corrected = has_word is not None or len(unknown) == len(words)
-    return Spelling(suggestions, {word: found[0] for word, found in suggestions.items()} if is_corrected else {})
+    long = {word: found[0] for word, found in suggestions.items() if len(word) >= _MIN_CORRECTED}
+    return Spelling(suggestions, long if is_corrected else {})
 
 
 def _count_agents(
@@ -79,20 +80,20 @@ def _count_agents(
     totals = dict.fromkeys((term for some in terms.values() for term in some), 0)
     distinct, tiers = list(totals), visible_tiers(audience)
     for reader in readers:
+        terms_of_reader = reader.segment.terms
         if reader.segment.common_tier in tiers:
-            for term, count in zip(distinct, reader.count_documents(distinct)[1], strict=True):
-                totals[term] += count
+            counts = reader.count_documents(terms_of_reader.find(distinct))
         else:
-            mask, _ = reader.visible(audience)
-            for term in distinct:
-                totals[term] += int(np.count_nonzero(mask[reader.segment.terms.rows_of(term)]))
+            counts = [len(rows) for rows in terms_of_reader.rows_among(distinct, *reader.visible(audience))]
+        for term, count in zip(distinct, counts, strict=True):
+            totals[term] += count
     return {word: max((totals[term] for term in some), default=0) for word, some in terms.items()}
 
 
 def _names_agent(text: str, readers: Sequence[SegmentReader], audience: frozenset[str] | None) -> bool:
     """Whether the text is the id, name or tag of a visible agent: ids are not indexed by words."""
     key = exact_key(text)
-    return any(bool(reader.visible(audience)[0][reader.segment.keys.rows_of(key)].any()) for reader in readers)
+    return any(len(reader.segment.keys.rows_among([key], *reader.visible(audience))[0]) for reader in readers)
 
 
 def _find_near(word: str, readers: Sequence[SegmentReader], audience: frozenset[str] | None) -> tuple[str, ...]:
@@ -100,6 +101,8 @@ def _find_near(word: str, readers: Sequence[SegmentReader], audience: frozenset[
     for form in (word, word[:-1]) if word.endswith("s") else (word,):
         variants = _variants(form)
         found = sorted({each for reader in readers for each in reader.segment.vocabulary.find(variants)})
+        if len(word) < _MIN_CORRECTED:
+            found = [each for each in found if len(each) > len(word)]
         # A vocabulary also has words of private agents of others, and of deleted ones until it is compacted.
         counts = _count_agents(found, readers, audience)
         visible = sorted(

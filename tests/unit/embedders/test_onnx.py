@@ -76,6 +76,18 @@ def test_landmarks_in_the_folder_are_used(folder: Path) -> None:
         choose_embedder(f"onnx:{folder}", None)
 
 
+@pytest.mark.parametrize("name", ["model.onnx", "model.onnx_data", "tokenizer.json", "landmarks.npy"])
+def test_other_weights_or_landmarks_are_another_space(folder: Path, name: str) -> None:
+    """Otherwise vectors of the old model would stay, and an index with other lists could not be opened."""
+    content = (folder / name).read_bytes() if (folder / name).exists() else b"old"
+    (folder / name).write_bytes(content)
+    before = open_onnx_folder(folder).name
+    (folder / name).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert open_onnx_folder(folder).name != before
+    (folder / name).write_bytes(content)
+    assert open_onnx_folder(folder).name == before
+
+
 @pytest.mark.parametrize("name", ["model.onnx", "tokenizer.json"])
 def test_a_missing_model_file_is_named_in_the_error(folder: Path, name: str) -> None:
     (folder / name).unlink()

@@ -75,6 +75,18 @@ def test_slow_vectors_come_later_and_are_counted_until_then() -> None:
     assert ids(ask(ranker, "factura"))[0] == "b"  # an example of its own
 
 
+def test_missing_vectors_of_hidden_agents_do_not_change_where_candidates_are_looked_for() -> None:
+    bob, space = frozenset({"public", "private:bob"}), slow_space(BagOfWords())
+    ranker = opened(space)
+    mine = agent("mine", "Rain", visibility="private", owner="bob")
+    fill(ranker, mine, agent("hers", "Music", visibility="private", owner="eve"))
+    ranker.lacking(2)
+    ranker.embed([mine])
+    (reader,), _ = ranker.index.look(bob)
+    assert not reader.is_covered(space.name)
+    assert reader.is_covered(space.name, reader.visible(bob)[0])
+
+
 def test_an_agent_is_embedded_once_in_each_space_that_lacks_it() -> None:
     quick, slow = BagOfWords("quick"), BagOfWords("slow")
     ranker = opened(slow_space(slow), quick_space(quick))

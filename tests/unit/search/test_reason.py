@@ -36,6 +36,8 @@ def reason(
         ("finance", "Tagged finance."),
         ("invoice", "Has the word invoice in its name."),
         ("layouts of a table", "Has the words layouts and table in its description."),
+        ("a table with layouts", "Has the words table and layouts in its description."),
+        ("pdf layouts of tables", "Has the words layouts and tables in its description."),
         ("spanish invoice", "Matches its example “Translate this Spanish invoice into English and keep the table”."),
         ("a pdf about whales in the ocean", "Tagged pdf."),
         ("whales in the ocean", "Similar in meaning to its description."),

@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waypost.search.index.document import IndexDocument, hash_of, term_impacts
-from waypost.search.index.segment import DROPPED_ROW, Segment, SegmentReader, build_segment, merge_segments
+from waypost.search.index.segment import DROPPED_ROW, FEW_ROWS, Segment, SegmentReader, build_segment, merge_segments
 from waypost.search.parsed_query import ParsedQuery, TermWeights
 from waypost.search.ranking.candidates import (
-    FEW_ROWS,
     LEXICAL_CANDIDATES,
     SegmentHits,
     SignalHits,
@@ -145,6 +144,18 @@ def test_the_best_rows_are_those_of_the_plain_sum(few: int) -> None:
             assert len(found.rows) == min(50, int((scores > 0).sum()))
 
 
+@pytest.mark.parametrize("few", [300, FEW_ROWS, FEW_ROWS + 1, 6_000])
+def test_the_rows_of_a_term_among_few_or_many_are_the_same(few: int) -> None:
+    segment = build_segment(_many(20_000))
+    mask = segment.tier == 0
+    mask[np.flatnonzero(mask)[few:]] = False
+    keys = [*segment.terms.keys[:: len(segment.terms.keys) // 50].tolist(), 1]
+    found = segment.terms.rows_among(keys, mask, few)
+    assert [rows.tolist() for rows in found] == [
+        [row for row in segment.terms.rows_of(key) if mask[row]] for key in keys
+    ]
+
+
 def test_a_term_that_is_ruled_out_counts_in_no_signal() -> None:
     segment = build_segment(_many(400))
     terms, rows = [hash_of(f"w{number}") for number in range(8)], np.arange(0, 400, 3, dtype=np.uint32)
@@ -181,6 +192,8 @@ def test_deleted_rows_count_in_no_document_frequency() -> None:
     reader, terms = SegmentReader(segment), segment.terms.keys.tolist()
     reader.delete(np.arange(0, 100, 3))
     kept, _ = merge_segments([segment], [~reader.dead])
-    wanted = dict(zip(kept.terms.keys.tolist(), SegmentReader(kept).count_documents(kept.terms.keys)[1], strict=True))
-    assert reader.count_documents(terms)[1] == [wanted.get(term, 0) for term in terms]
-    assert reader.count_documents([1])[0] == [-1]
+    counts = SegmentReader(kept).count_documents(kept.terms.find(kept.terms.keys.tolist()))
+    wanted = dict(zip(kept.terms.keys.tolist(), counts, strict=True))
+    assert reader.count_documents(segment.terms.find(terms)) == [wanted.get(term, 0) for term in terms]
+    assert segment.terms.find([1]) == [-1]
+    assert reader.count_documents([-1]) == [0]

@@ -69,6 +69,15 @@ def test_without_a_model_a_query_with_a_known_word_is_not_corrected() -> None:
     assert (found.warnings, found.searched_text) == ((), None)
 
 
+def test_a_letter_that_a_word_of_four_lacks_is_suggested() -> None:
+    ranker = opened(INVOICE, STACK, agent("slack", "Slack", "Sends messages to slack."))
+    found = rank(ranker, "slak")
+    assert (found.corrections, found.spelling) == ({}, {"slak": ("slack",)})
+    assert rank(ranker, "stac").spelling == {"stac": ("stack",)}
+    assert rank(ranker, "slac").spelling == {"slac": ("slack",)}
+    assert rank(ranker, "rest").spelling == {}  # of the same length or shorter are too many
+
+
 def test_the_more_frequent_word_is_meant() -> None:
     found = rank(opened(*EXPORT, EXPERT), "exprt")
     assert found.corrections == {"exprt": "export"}

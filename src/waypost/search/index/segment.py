@@ -6,7 +6,7 @@ adds what changes: deleted rows, vectors, and the rows that each audience may se
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -27,6 +27,8 @@ Mask = npt.NDArray[np.bool_]
 VERSION: Final = 6  # raise it when the arrays change: saved segments are then rebuilt
 
 DROPPED_ROW: Final = np.uint32(0xFFFFFFFF)  # in a renumbering: the row was dropped
+
+FEW_ROWS: Final = 1000  # up to this many rows are looked up one by one
 
 _NO_GRAMS: Final = np.zeros(0, dtype=np.uint16)
 
@@ -77,6 +79,13 @@ class Postings:
             return np.zeros(len(rows), dtype=np.bool_)
         is_member: Mask = holders.take(holders.searchsorted(rows), mode="clip") == rows
         return is_member
+
+    def rows_among(self, keys: Iterable[int], mask: Mask, count: int) -> list[Rows]:
+        """The rows of each key in a mask of `count` rows. Few rows are looked up one by one: hidden ones take no time."""
+        if count > FEW_ROWS:
+            return [rows[mask[rows]] for rows in map(self.rows_of, keys)]
+        few = np.flatnonzero(mask).astype(np.uint32)
+        return [few[self.has_key(key, few)] for key in keys]
 
 
 class Segment:
@@ -349,14 +358,13 @@ class SegmentReader:
 
     # --- Statistics and visibility ---------------------------------------------------------------
 
-    def count_documents(self, terms: Sequence[int]) -> tuple[list[int], list[int]]:
-        """The number of each term, or -1, and how many rows have it."""
+    def count_documents(self, numbers: Sequence[int]) -> list[int]:
+        """How many rows have each term, by its number (-1: unknown)."""
         postings, is_whole = self.segment.terms, self.count == self.segment.count
-        numbers = postings.find(terms)
         spans = [slice(0, 0) if number < 0 else postings.span(number) for number in numbers]
         if is_whole:
-            return numbers, [span.stop - span.start for span in spans]
-        return numbers, [int(np.count_nonzero(~self.dead[postings.rows[span]])) for span in spans]
+            return [span.stop - span.start for span in spans]
+        return [int(np.count_nonzero(~self.dead[postings.rows[span]])) for span in spans]
 
     def visible(self, audience: frozenset[str] | None) -> tuple[Mask, int]:
         """The rows that an audience may see, and their number. Not a copy: do not change it."""
@@ -395,8 +403,9 @@ class SegmentReader:
         return blocks
 
     def set_blocks(self, space: str, blocks: BlockFiles) -> None:
+        """A query may read meanwhile: it gets the old or the new coverage, and stores neither."""
         self.blocks[space] = blocks
-        self._covered.pop(space, None)
+        self._covered[space] = np.logical_or.reduce([block.covered for block, _ in blocks])
         self._is_covered = {}
 
     def blocks_to_merge(self, space: str, growth: int) -> list[VectorBlock]:
@@ -419,20 +428,15 @@ class SegmentReader:
     def covered(self, space: str) -> Mask:
         """The rows that have vectors."""
         known = self._covered.get(space)
-        if known is None:
-            known = np.zeros(self.segment.count, dtype=np.bool_)
-            for block, _ in self.blocks.get(space, ()):
-                known |= block.covered
-            self._covered[space] = known
-        return known
+        return np.zeros(self.segment.count, dtype=np.bool_) if known is None else known
 
-    def is_covered(self, space: str) -> bool:
-        """Whether every reader row has vectors."""
+    def is_covered(self, space: str, mask: Mask | None = None) -> bool:
+        """Whether every row that is not deleted, or every row of the mask, has vectors."""
         cache = self._is_covered
         known = cache.get(space)
         if known is None:
             known = cache[space] = bool((self.covered(space) | self.dead).all())
-        return known
+        return known or (mask is not None and not (mask & ~self.covered(space)).any())
 
     def replace_file(self, space: str, at: int, file: SegmentFile) -> None:
         self.blocks[space][at] = (self.blocks[space][at][0], file)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from waypost.search.index.document import IN_NAME, protocol_key, tag_key
-from waypost.search.index.segment import Array, Mask, Rows, Segment, SegmentReader
+from waypost.search.index.segment import FEW_ROWS, Array, Mask, Rows, Segment, SegmentReader
 from waypost.search.index.storage import sorted_unique, sorted_unique_counts
 from waypost.search.parsed_query import GRAM_IDF_STEPS, ParsedQuery, SearchFilters, TermWeights, WishedTag
 from waypost.search.text.analyzer import GRAMS
@@ -22,8 +22,6 @@ except ImportError:
 
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
-
-FEW_ROWS: Final = 1000  # up to this many rows are looked up one by one: hidden rows then take no time
 
 _IMPACT_UNIT: Final = 1 / 255
 
@@ -123,40 +121,25 @@ def apply_filters(reader: SegmentReader, filters: SearchFilters, among: Array | 
     mask, count = reader.visible(filters.audience)
     if among is not None:
         rows = reader.segment.rows_by_key(among)
-        mask = _mask_of(rows[rows >= 0], mask)
+        mask = mask & _mask_of(rows[rows >= 0], len(mask))
         count = int(np.count_nonzero(mask))
     if not (filters.required or filters.excluded or filters.protocols):
         return mask, count
-    if count <= FEW_ROWS:
-        rows = _filter_rows(reader, filters, np.flatnonzero(mask).astype(np.uint32))
-        return _mask_of(rows, mask), len(rows)
     keys, left = reader.segment.keys, mask.copy()
-    for tag in filters.required:
-        left &= _mask_of(keys.rows_of(tag_key(tag)), mask)
+    for rows in keys.rows_among(map(tag_key, filters.required), mask, count):
+        left &= _mask_of(rows, len(mask))
     if filters.protocols:
-        left &= np.logical_or.reduce([_mask_of(keys.rows_of(protocol_key(each)), mask) for each in filters.protocols])
-    for tag in filters.excluded:
-        left[keys.rows_of(tag_key(tag))] = False
+        spoken = keys.rows_among(map(protocol_key, filters.protocols), mask, count)
+        left &= _mask_of(np.concatenate(spoken), len(mask))
+    for rows in keys.rows_among(map(tag_key, filters.excluded), mask, count):
+        left[rows] = False
     return left, int(np.count_nonzero(left))
 
 
-def _filter_rows(reader: SegmentReader, filters: SearchFilters, rows: Rows) -> Rows:
-    """The rows that pass, of a few: other holders of a tag, such as hidden agents, cost no time."""
-    keys = reader.segment.keys
-    for tag in filters.required:
-        rows = rows[keys.has_key(tag_key(tag), rows)]
-    if filters.protocols:
-        spoken = [keys.has_key(protocol_key(protocol), rows) for protocol in filters.protocols]
-        rows = rows[np.logical_or.reduce(spoken)]
-    for tag in filters.excluded:
-        rows = rows[~keys.has_key(tag_key(tag), rows)]
-    return rows
-
-
-def _mask_of(rows: Rows, mask: Mask) -> Mask:
-    result = np.zeros(len(mask), dtype=np.bool_)
-    result[rows[mask[rows]]] = True
-    return result
+def _mask_of(rows: Rows, count: int) -> Mask:
+    mask = np.zeros(count, dtype=np.bool_)
+    mask[rows] = True
+    return mask
 
 
 # --- Signals ---
@@ -222,9 +205,9 @@ class RetrievalDepth(NamedTuple):
     near: int
 
 
-def retrieval_depth(query: ParsedQuery, vectors: Mapping[str, Vectors], wanted: int) -> RetrievalDepth:
+def retrieval_depth(query: ParsedQuery, wanted: int, *, has_vectors: bool) -> RetrievalDepth:
     """`wanted` raises the defaults."""
-    is_alone = not vectors and len(query.units) == 1
+    is_alone = not (has_vectors and query.terms) and len(query.units) == 1
     return RetrievalDepth(
         max(WORDS_ONLY_CANDIDATES if is_alone else LEXICAL_CANDIDATES, wanted), max(VECTOR_CANDIDATES, wanted)
     )
@@ -240,21 +223,17 @@ class SegmentHits(NamedTuple):
     by_tags: SignalHits
 
 
-def find_candidates(
+def find_by_words_and_tags(
     reader: SegmentReader,
     query: ParsedQuery,
     words: WeightedTerms,
-    vectors: Mapping[str, Vectors],
-    stand_in: str | None,
     mask: Mask,
     admitted: int,
     depth: RetrievalDepth,
 ) -> SegmentHits:
-    """The best rows of one segment by words, vectors and tags. `stand_in` is the space for rows that have no vectors in the
-    others yet."""
-    near = _by_vectors(reader, vectors, stand_in, mask, depth.near) if vectors else []
+    """The best rows of one segment by words and tags; those by vectors come later."""
     tagged = _by_tags(reader, query, mask, admitted, depth.words)
-    return SegmentHits(reader, *_by_words(reader, words, mask, admitted, depth.words), near, tagged)
+    return SegmentHits(reader, *_by_words(reader, words, mask, admitted, depth.words), (), tagged)
 
 
 def find_again_by_words(
@@ -275,11 +254,12 @@ def _by_words(
     return found, words.best(used, int(np.count_nonzero(used)), count)
 
 
-def _by_vectors(
-    reader: SegmentReader, vectors: Mapping[str, Vectors], stand_in: str | None, mask: Mask, count: int
-) -> list[SignalHits]:
-    """In every space; in the stand-in, which comes last, only if no other space has vectors of every row."""
-    found, is_enough = [], False
+def find_by_vectors(
+    segment_hits: SegmentHits, vectors: Mapping[str, Vectors], stand_in: str | None, mask: Mask, count: int
+) -> SegmentHits:
+    """Add the hits in every space; in the stand-in, for rows that have no vectors in the others yet, only if there are any. It
+    comes last."""
+    reader, found, is_enough = segment_hits.reader, [], False
     for space, queries in vectors.items():
         parts = [_NO_HITS]
         for block, _ in () if is_enough and space == stand_in else reader.blocks.get(space, ()):
@@ -287,18 +267,14 @@ def _by_vectors(
             size = count + _SPARE_CANDIDATES
             parts.append(SignalHits(rows[:size], figures[:size].astype(np.float64)))
         found.append(SignalHits(*map(np.concatenate, zip(*parts, strict=True))))
-        is_enough = is_enough or reader.is_covered(space)
-    return found
+        is_enough = is_enough or reader.is_covered(space, mask)
+    return segment_hits._replace(by_vectors=found)
 
 
 def _by_tags(reader: SegmentReader, query: ParsedQuery, mask: Mask, admitted: int, count: int) -> SignalHits:
     """Rows that the query names exactly or with a preferred tag, those with most of its spellings first."""
-    keys, postings = [query.exact, *(key for wish in query.wishes for key, _ in wish.keys)], reader.segment.keys
-    if admitted <= FEW_ROWS:
-        own = np.flatnonzero(mask).astype(np.uint32)
-        found = [own[postings.has_key(key, own)] for key in keys[:_MAX_KEYS]]
-    else:
-        found = [holders[mask[holders]] for holders in map(postings.rows_of, keys[:_MAX_KEYS])]
+    keys = [query.exact, *(key for wish in query.wishes for key, _ in wish.keys)]
+    found = reader.segment.keys.rows_among(keys[:_MAX_KEYS], mask, admitted)
     rows, times = sorted_unique_counts(np.concatenate(found))
     return take_best(reader.segment, rows, times.astype(np.int32), count)
 
@@ -415,5 +391,5 @@ def nearest_example(reader: SegmentReader, space: str, row: int, queries: Vector
     for block, _ in reader.blocks.get(space, ()):
         near, which = block.best_example(row, queries)
         if which:
-            return float(np.clip(near, 0, 1)), which
+            return min(1.0, max(0.0, near)), which
     return None, 0
