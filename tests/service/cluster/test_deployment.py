@@ -65,7 +65,9 @@ def test_the_manifests_fit_together() -> None:
     ]
     assert mounts == {each["name"] for each in volumes}
     environment = {each["name"]: each.get("value") for each in container["env"]}
-    assert environment["WAYPOST_NODE_URL"] == f"http://$(POD_NAME).{nodes['spec']['serviceName']}:{port['containerPort']}"
+    assert (
+        environment["WAYPOST_NODE_URL"] == f"http://$(POD_NAME).{nodes['spec']['serviceName']}:{port['containerPort']}"
+    )
     (data,) = (each for each in container["volumeMounts"] if each["name"] == "data")
     assert Path(environment["WAYPOST_DATA"] or "").parent == Path(data["mountPath"]), "a folder that the service makes"
     pause = int(container["lifecycle"]["preStop"]["exec"]["command"][1])
