@@ -20,7 +20,8 @@ from support.netns import Lan, lan
 from support.node_workload import FLAGS, NodeWorkload
 from support.ports import free_port
 from support.postgresql import PostgresqlServer, embedded_binaries, running_postgresql
-from support.server import RunningServer
+from support.releases import unpack_release
+from support.server import RunningServer, stop_server
 
 LIBRARIES = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
 _NODE_FLAGS = (*FLAGS, "--workers", "2")
@@ -33,6 +34,7 @@ _QUORUM = (
     "wal_receiver_timeout = 2s",
     "wal_retrieve_retry_interval = 200ms",
 )
+_BEFORE_STORE_GROUP = "15720d00"  # its nodes write by another function of the database than those of this release
 _WAIT_FOR_ONE = ("ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (*)'", "SELECT pg_reload_conf()")
 _OTHERS = "datname IS NOT NULL AND pid <> pg_backend_pid()"
 
@@ -140,6 +142,29 @@ def test_no_guarantee_is_broken_by_faults_of_the_database(tmp_path: Path) -> Non
         standbys[0].promote()
         workload.url = standbys[0].url(url.rpartition("/")[2])
         workload.wait_for_writes(50, "after the promotion")
+        check(workload.finish())
+
+
+def test_no_guarantee_is_broken_while_nodes_are_upgraded(tmp_path: Path) -> None:
+    """Nodes of the release before write beside those of this one; one goes back to it, and loads an empty folder."""
+    earlier = unpack_release(_BEFORE_STORE_GROUP, tmp_path / "earlier")
+    with running_postgresql() as server, ExitStack() as stack:
+        cluster = Cluster(tmp_path, server.create_database(), stack)
+        nodes = [cluster.start(*_NODE_FLAGS, package=earlier) for _ in range(3)]
+        workload = NodeWorkload(nodes, cluster.url)
+        workload.start()
+        workload.wait_for_writes(50)
+        for place, what in enumerate(("with one new node", "with two new nodes")):
+            assert stop_server(nodes[place]) == 0
+            nodes[place] = cluster.start(*_NODE_FLAGS, name=f"node-{place}")
+            workload.wait_for_writes(100, what)
+        assert stop_server(nodes[0]) == 0
+        nodes[0] = cluster.start(*_NODE_FLAGS, name="empty", package=earlier)
+        workload.wait_for_writes(100, "after one went back")
+        for place in (0, 2):
+            assert stop_server(nodes[place]) == 0
+            nodes[place] = cluster.start(*_NODE_FLAGS, name=f"node-{place}")
+        workload.wait_for_writes(50, "with new nodes only")
         check(workload.finish())
 
 

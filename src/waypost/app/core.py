@@ -36,7 +36,7 @@ from waypost.server.api.adp.agp.websocket import CHAT_PATH
 from waypost.server.auth.certificates import AnnouncedCertificates
 from waypost.server.http.metrics import Metrics
 from waypost.server.renderer import Renderer
-from waypost.settings import REPLICA_FOLDER, Settings
+from waypost.settings import INDEX_FOLDER, REPLICA_FOLDER, Settings
 from waypost.stores import ClusterBackend, ClusterStore, StoreBackend, get_backend
 from waypost.trust import jwt
 from waypost.trust.keys import ed25519
@@ -161,7 +161,6 @@ def _open_access_key(identity: Ed25519PrivateKey) -> Ed25519PrivateKey:
     )
 
 
-INDEX_FOLDER = "index"
 MODELS_FOLDER = "models"
 _PUBLISH_CHECK_SECONDS = 60.0
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from waypost.app.core import INDEX_FOLDER, MODELS_FOLDER
+from waypost.app.core import MODELS_FOLDER
 from waypost.app.service_keys import (
     ADMIN_TOKEN,
     CURSOR_KEY,
@@ -28,7 +28,7 @@ from waypost.app.service_keys import (
 from waypost.errors import ConfigurationError, WaypostError
 from waypost.registry.audit_trail import SERVICE_KEYS_NOTE
 from waypost.search.index.storage import DamagedFile, SegmentDirectory, SegmentFile, read_arrays
-from waypost.settings import ADMIN_TOKEN_FILE, DATABASES
+from waypost.settings import ADMIN_TOKEN_FILE, DATABASES, INDEX_FOLDER
 from waypost.stores.sqlite import rows
 from waypost.stores.sqlite.integrity import AgentSummary, DamageReport, check_database, open_for_check, summarize
 from waypost.trust.encodings import encode_base64url

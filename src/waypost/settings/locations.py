@@ -17,6 +17,7 @@ TOKEN_KEY_FILE = "keys/token.pem"
 
 # Entries of the data folder. A new one belongs in one of these tuples: backups, checks and file modes depend on them.
 DATABASES = ("waypost.sqlite3", "meeting.db")
+INDEX_FOLDER = "index"  # of the search, in the data folder of a service or in the replica of a node
 REPLICA_FOLDER = "replica"  # of a node: what it copied from PostgreSQL
 SMALL_FILES = (ADMIN_TOKEN_FILE, "cluster.key", "keys", "capabilities", "dns", "announced", "checkpoints")
 DERIVED_FILES = ("index", "models", "replica")  # made again when they are missing

@@ -28,14 +28,21 @@ class Cluster:
         self.stack = stack
         self.nodes: list[RunningServer] = []
 
-    def start(self, *flags: str, name: str | None = None, before: Sequence[str] = ()) -> RunningServer:
-        """`before` is a command prefix, as for a network namespace."""
+    def start(
+        self, *flags: str, name: str | None = None, before: Sequence[str] = (), package: Path | None = None
+    ) -> RunningServer:
+        """`before` is a command prefix, as for a network namespace. `package`: that of another release, which runs in a process
+        of its own, because others are forked from one that has imported this release."""
         folder = self.folder / (name or f"node-{len(self.nodes)}")
         data = folder / "data"
         data.mkdir(parents=True, exist_ok=True, mode=0o700)
         if self.nodes and not (data / "cluster.key").exists():
             shutil.copy(self.nodes[0].data / "cluster.key", data)
-        node = start_server("--store", self.url, *flags, folder=folder, data=data, before=before)
+        environment = None if package is None else {"PYTHONPATH": str(package)}
+        before = before if package is None else ("env", *before)
+        node = start_server(
+            "--store", self.url, *flags, folder=folder, data=data, environment=environment, before=before
+        )
         self.stack.callback(stop_server, node)
         self.nodes.append(node)
         return node

@@ -19,6 +19,7 @@ import yaml
 from support.proxies import balancer
 from support.server import stop_server
 from support.service import profile
+from waypost import limits
 
 from .conftest import Cluster
 
@@ -63,6 +64,15 @@ def test_the_manifests_fit_together() -> None:
         each["metadata"] for each in nodes["spec"]["volumeClaimTemplates"]
     ]
     assert mounts == {each["name"] for each in volumes}
+    environment = {each["name"]: each.get("value") for each in container["env"]}
+    assert (
+        environment["WAYPOST_NODE_URL"] == f"http://$(POD_NAME).{nodes['spec']['serviceName']}:{port['containerPort']}"
+    )
+    (data,) = (each for each in container["volumeMounts"] if each["name"] == "data")
+    assert Path(environment["WAYPOST_DATA"] or "").parent == Path(data["mountPath"]), "a folder that the service makes"
+    pause = int(container["lifecycle"]["preStop"]["exec"]["command"][1])
+    stop = limits.NOT_READY_SECONDS + limits.DRAIN_SECONDS + limits.SHUTDOWN_SECONDS
+    assert pause + stop < nodes["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
 
 
 # --- Helm -----------------------------------------------------------------------------------------

@@ -3,59 +3,27 @@ first commit that had it, taken from the history of the repository. Its nodes ha
 
 from __future__ import annotations
 
-import io
-import os
-import subprocess
-import tarfile
 from pathlib import Path
 
 import httpx2
 import pytest
 
-from support.server import RunningServer, start_server, stop_server
+from support.releases import unpack_release
+from support.server import stop_server
 
 from .conftest import Cluster
 from .test_nodes import get, last_cursor, register
 
-ROOT = Path(__file__).parents[3]
 FIRST_COMMIT = "642aeda1"
 
 
 @pytest.fixture(scope="module")
 def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package of the earlier release."""
-    command = ["git", "-C", str(ROOT), "archive", FIRST_COMMIT, "src/waypost"]
-    archived = subprocess.run(command, capture_output=True, timeout=60, check=False)
-    if archived.returncode and "CI" not in os.environ:
-        pytest.skip(f"the history of this checkout has no {FIRST_COMMIT}")
-    assert archived.returncode == 0, archived.stderr.decode()
-    folder = tmp_path_factory.mktemp("earlier")
-    with tarfile.open(fileobj=io.BytesIO(archived.stdout)) as files:
-        files.extractall(folder, filter="data")
-    return folder / "src"
-
-
-def start_earlier(cluster: Cluster, package: Path, name: str) -> RunningServer:
-    folder = cluster.folder / name
-    data = folder / "data"
-    data.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if cluster.nodes:
-        (data / "cluster.key").write_bytes((cluster.nodes[0].data / "cluster.key").read_bytes())
-    node = start_server(
-        "--store",
-        cluster.url,
-        folder=folder,
-        data=data,
-        environment={"PYTHONPATH": str(package)},
-        before=("env",),  # a process of its own: others are forked from one that has imported this release
-    )
-    cluster.stack.callback(stop_server, node)
-    cluster.nodes.append(node)
-    return node
+    return unpack_release(FIRST_COMMIT, tmp_path_factory.mktemp("earlier"))
 
 
 def test_nodes_are_upgraded_one_after_the_other(cluster: Cluster, earlier: Path) -> None:
-    old, other = start_earlier(cluster, earlier, "node-0"), start_earlier(cluster, earlier, "node-1")
+    old, other = (cluster.start(package=earlier) for _ in range(2))
     for number in range(5):
         node = (old, other)[number % 2]
         assert register(node, f"urn:agent:{number}", node.headers).status_code == 201

@@ -19,7 +19,7 @@ from waypost.errors import DamagedStore
 from waypost.files import make_folder
 from waypost.registry.catalog.entries import entry_of
 from waypost.registry.ports import CommittedChange
-from waypost.settings import REPLICA_FOLDER
+from waypost.settings import INDEX_FOLDER, REPLICA_FOLDER
 from waypost.stores.postgresql.database import LogConnection
 from waypost.stores.postgresql.group import (
     DecidedGroup,
@@ -79,6 +79,7 @@ class Replica:
         self._data = folder
         self.folder = folder / subfolder
         self.path = self.folder / FILE_NAME
+        self.index_folder = self.folder / INDEX_FOLDER
         self._failpoint = failpoint
         self._lock = FolderLock(folder)
         self._logged_bytes = 0

@@ -9,6 +9,7 @@ A step is never edited after its release. Each names the oldest schema whose pro
     secrets       sealed under the cluster key
     leases        which node does a chore; `epoch` grows with each new holder and fences the previous one
     vectors       of agents, which nodes compute for each other; they end with their agent, whichever release removes it
+    index_files   of the search index of one node, for nodes that start with an empty folder
 
 Names are found by their SHA-256 (`key`): an id may have more bytes than an index entry holds. Names are bytes (UTF-8), because
 `text` has no U+0000 and sorts by locale, and so are documents, because they are returned byte for byte. Nothing depends on a
@@ -383,11 +384,20 @@ BEGIN
 END $$;
 """.replace("{lock}", str(LOCK)).replace("{channel}", CHANNEL)
 
+# Copies of files that each node can make: not in the WAL, and empty after a crash.
+_INDEX_FILES = """
+CREATE UNLOGGED TABLE waypost.index_files (
+    name text COLLATE "C" NOT NULL, part integer NOT NULL, data bytea NOT NULL, PRIMARY KEY (name, part)
+);
+ALTER TABLE waypost.index_files ALTER data SET STORAGE EXTERNAL;
+"""
+
 STEPS: Final = (
     SchemaStep(_TABLES + _PUT_GROUP + _COMMIT_ITEMS + _CLAIM_LEASE, min_reader=1),
     SchemaStep(_NODE_COLUMNS, min_reader=1),
     SchemaStep(_VECTORS, min_reader=1),
     SchemaStep(_STORE_GROUP, min_reader=1),
+    SchemaStep(_INDEX_FILES, min_reader=1),
 )
 
 _PREPARE = """

@@ -49,6 +49,7 @@ from waypost.stores.postgresql.database import (
     write_error,
 )
 from waypost.stores.postgresql.group import DecidedGroup, GroupTransaction, Move
+from waypost.stores.postgresql.index_files import SharedIndex, load_index
 from waypost.stores.postgresql.leases import RENEW_SECONDS, Leases
 from waypost.stores.postgresql.replica import HistoryChanged, LogRow, Replica, fetch_log
 from waypost.stores.postgresql.schema import CHANNEL, LOCK, migrate
@@ -62,6 +63,7 @@ POLL_SECONDS: Final = 0.05  # without notifications, a change is seen elsewhere 
 WRITE_SECONDS: Final = 1.5  # from the decision to an answer: a caller gets 503 within 2 s, with the check of the head
 READ_SECONDS: Final = 0.2  # how long a read waits for the head of the log, before it is answered as stale
 RECONNECT_SECONDS: Final = 0.25
+INDEX_SECONDS: Final = 60.0  # between copies of the search index to the database
 _BOUND_SECONDS: Final = 1.0  # a replica that did not see the head of the log for so long is stale
 _LISTEN_PROBE_SECONDS: Final = 1.0
 _FEED_ROWS: Final = 64
@@ -182,6 +184,7 @@ class PostgresqlStore(SqliteReadStore):
         self.stats = ClusterStats()
         self.nodes: tuple[NodeStats, ...] = ()
         self.vectors = SharedVectors(self._database, self.node, self.stats)
+        self._index = SharedIndex(self._database, self._replica)
 
     # --- Lifecycle -------------------------------------------------------------------------------
 
@@ -206,6 +209,7 @@ class PostgresqlStore(SqliteReadStore):
             asyncio.create_task(self._check_heads(), name="cluster head"),
             asyncio.create_task(self._listen(), name="cluster notifications"),
             asyncio.create_task(self._stay_alive(), name="cluster membership"),
+            asyncio.create_task(self._share_index(), name="cluster index"),
         ]
 
     async def _load(self) -> None:
@@ -223,6 +227,7 @@ class PostgresqlStore(SqliteReadStore):
                 log.warning("the replica in the data folder does not fit the database; it is loaded again")
                 self._replica.clear()
             if self._replica.is_empty:
+                await load_index(connection, self._replica.index_folder)
                 await self._replica.load(connection)
             while found := await self._fetch_log(connection):
                 self._replica.apply(found)
@@ -631,6 +636,14 @@ class PostgresqlStore(SqliteReadStore):
         else:
             there = await connection.fetchval(_TIME)
         self._on_time(there + (time.monotonic() - started_at) / 2)
+
+    async def _share_index(self) -> None:
+        """Leave the search index for nodes that start with an empty folder. One node does it."""
+        while True:
+            await asyncio.sleep(INDEX_SECONDS)
+            if not self._is_forked and await self.may_do("index files"):
+                with suppress(*DATABASE_ERRORS):  # or OSError: the next round copies what replaced the files
+                    await self._index.save()
 
     # --- Reads that see what other nodes acknowledged --------------------------------------------
 

@@ -11,7 +11,6 @@ from rich.text import Text
 
 from waypost import limits
 from waypost.app import has_sentence_model
-from waypost.app.core import INDEX_FOLDER
 from waypost.app.integrity import check_data_folder
 from waypost.cli.options import example
 from waypost.cli.output import Printer, sanitize
@@ -21,7 +20,7 @@ from waypost.model.times import find_instant
 from waypost.registry.doctor import SEVERITIES, Deployment, diagnose
 from waypost.responses.service import Diagnosis, DoctorFinding
 from waypost.server.api.rest.service import inspect_machine
-from waypost.settings import DATABASES, Settings
+from waypost.settings import DATABASES, INDEX_FOLDER, Settings
 
 EXIT_FAILED = 1
 _MARKS = {"danger": ("✗", "bold red"), "warning": ("!", "yellow"), "info": ("·", "dim"), "ok": ("✓", "green")}
