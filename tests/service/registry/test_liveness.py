@@ -110,6 +110,19 @@ async def test_a_dead_agent_is_ranked_last_and_called_dead(bench: Bench) -> None
     assert "warnings" not in recovered
 
 
+async def test_writes_do_not_hasten_death(bench: Bench) -> None:
+    prober = DeadEndpoints()
+    checks = gentle(bench, prober)
+    client = bench.as_("bob")
+    for number in range(6):
+        await register(bench, f"agent-{number}", "https://shared.example/")
+        await check(bench, checks, seconds=limits.FETCH_HEALTH_PAUSE_SECONDS + 1)
+    assert prober.asked["https://shared.example/"] == 6, "each registration triggers a check"
+    assert (await client.get("/api/v1/agents/agent-0:health")).json()["state"] == "suspect"
+    await die(bench, checks, limits.HEALTH_FAILURES - 1)
+    assert (await client.get("/api/v1/agents/agent-0:health")).json()["state"] == "dead"
+
+
 async def test_a_dead_agent_is_last_in_every_search(bench: Bench) -> None:
     prober = DeadEndpoints()
     prober.alive = {"https://good.example/"}
