@@ -500,6 +500,7 @@ HEALTH_GENTLE_SECONDS: Final = 300  # the same where `health_checks` is not set
 HEALTH_GENTLE_PACE_SECONDS: Final = 0.05  # at most 20 checks a second then, however many agents are due
 HEALTH_JITTER: Final = 0.2
 HEALTH_FAILURES: Final = 3  # in a row until the agent is no longer listed
+HEALTH_FAILURE_SPACING: Final = 0.5  # of the interval: failures closer together count once, however often agents write
 HEALTH_SUCCESSES: Final = 2  # in a row until it is listed again
 HEALTH_BACKOFF: Final = 8  # an endpoint that stays dead is checked this many times less often
 HEALTH_EVICT_SECONDS: Final = 86_400  # unhealthy and not renewed for this long: the record is removed

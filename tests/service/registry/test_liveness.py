@@ -110,6 +110,19 @@ async def test_a_dead_agent_is_ranked_last_and_called_dead(bench: Bench) -> None
     assert "warnings" not in recovered
 
 
+async def test_writes_do_not_hasten_death(bench: Bench) -> None:
+    prober = DeadEndpoints()
+    checks = gentle(bench, prober)
+    client = bench.as_("bob")
+    for number in range(6):
+        await register(bench, f"agent-{number}", "https://shared.example/")
+        await check(bench, checks, seconds=limits.FETCH_HEALTH_PAUSE_SECONDS + 1)
+    assert prober.asked["https://shared.example/"] == 6, "each registration triggers a check"
+    assert (await client.get("/api/v1/agents/agent-0:health")).json()["state"] == "suspect"
+    await die(bench, checks, limits.HEALTH_FAILURES - 1)
+    assert (await client.get("/api/v1/agents/agent-0:health")).json()["state"] == "dead"
+
+
 async def test_a_dead_agent_is_last_in_every_search(bench: Bench) -> None:
     prober = DeadEndpoints()
     prober.alive = {"https://good.example/"}
@@ -121,6 +134,31 @@ async def test_a_dead_agent_is_last_in_every_search(bench: Bench) -> None:
     found = (await client.post("/ard/search", json={"query": {"text": "weather"}})).json()
     names = [row["displayName"] for row in found["results"]]
     assert (names[-1], len(names)) == ("weather", 2)
+
+
+@pytest.mark.req("ARD-24", "ARD-25")
+async def test_scores_of_ard_results_descend_and_pages_are_complete_with_dead_agents(bench: Bench) -> None:
+    prober = DeadEndpoints()
+    prober.alive = {f"https://good-{number}.example/" for number in range(3)}
+    checks = gentle(bench, prober)
+    for number in range(3):
+        await register(bench, f"good-{number}", description="Tells, among much else, the weather of some places.")
+        await register(bench, f"weather-{number}", tags=["weather"])
+    await die(bench, checks)
+    client = bench.as_("bob")
+    question: dict[str, Any] = {"query": {"text": "weather"}, "pageSize": 2}
+    pages = []
+    while not pages or "pageToken" in pages[-1]:
+        token = {"pageToken": pages[-1]["pageToken"]} if pages else {}
+        pages.append((await client.post("/ard/search", json=question | token)).json())
+    found = [row for page in pages for row in page["results"]]
+    scores = [row["score"] for row in found]
+    assert scores == sorted(scores, reverse=True)
+    assert {row["displayName"] for row in found[:2]} < {"good-0", "good-1", "good-2"}
+    assert sorted(row["displayName"] for row in found) == [
+        *(f"good-{n}" for n in range(3)),
+        *(f"weather-{n}" for n in range(3)),
+    ]
 
 
 async def test_a_dead_agent_is_not_removed_by_default(bench: Bench) -> None:

@@ -67,6 +67,7 @@ class CheckedEndpoint(msgspec.Struct, kw_only=True):
     agents: set[str]
     due: float
     checked_at: float = _NEVER
+    failed_at: float = _NEVER  # its last failure that counted
     is_running: bool = False
 
 
@@ -413,7 +414,13 @@ class HealthChecks:
             self._succeeded_at = now
             self._failed.clear()
             standing = health_after_success(watched.standing, now)
+        elif (
+            watched.standing.failures
+            and now - watched.failed_at < self._options.seconds * limits.HEALTH_FAILURE_SPACING
+        ):
+            standing = watched.standing  # a write triggered this check: it found the same outage
         else:
+            watched.failed_at = now
             if len(self._failed) < limits.OUTAGE_MIN_ENDPOINTS:
                 self._failed.add(watched.endpoint)
             hold = self._is_own_outage(watched.standing, now) or self._is_cut_off(now)

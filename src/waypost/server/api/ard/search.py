@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from itertools import groupby
+from itertools import accumulate, groupby
 from sys import intern
 from typing import Any, Final, NamedTuple
 
@@ -195,11 +195,14 @@ class ArdSearch:
         count: int = limits.ARD_MATCHES,
         foreign: Sequence[Registration] = (),
     ) -> dict[str, int]:
-        """The scores of the best `count` matches by id, best first."""
+        """The scores of the best `count` matches by id, best first. A dead agent, which ranks after all live ones, gets the
+        score of its place: pages follow the order of the scores (ARD-24)."""
         query = Query(text=text, limit=count, depth=limits.ARD_MATCHES, diversity=False)
         ranking = await self._registry.rank(query, principal, is_match=is_match, foreign=foreign)
-        scores = ((hit.id, round(hit.score * _SCALE)) for hit in ranking.hits)
-        return {agent_id: score for agent_id, score in scores if score >= _MIN_SCORE}
+        scored = ((hit.id, round(hit.score * _SCALE)) for hit in ranking.hits)
+        matches = [(agent_id, score) for agent_id, score in scored if score >= _MIN_SCORE]
+        shown = accumulate((score for _, score in matches), min)
+        return {agent_id: score for (agent_id, _), score in zip(matches, shown, strict=True)}
 
     def _is_listed(self, agent_id: str) -> bool:
         entry = self._registry.entries.find(agent_id)
