@@ -262,6 +262,16 @@ async def test_a_derived_agent_id_stays_that_of_its_agent(tmp_path: Path) -> Non
 
 
 @pytest.mark.req("ANN-34")
+async def test_an_owner_may_announce_under_the_derived_id_of_its_agent(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        alice = bench.as_("alice")
+        await alice.put("/profile/v1/agents/zeta", json={**profile(name="Zeta"), "id": "zeta"})
+        agent_id = (await alice.get("/agents")).json()["agents"][0]["agent"]["agent_id"]
+        assert (await alice.post("/api/v1/agents", json=profile(agent_id, name="Later"))).status_code == 201
+        assert (await alice.get(f"/agents/{agent_id}")).json()["agent"]["agent_name"] == "Later"
+
+
+@pytest.mark.req("ANN-34")
 async def test_a_hidden_agent_leaves_no_trace(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await admitted(bench, make_announcement(1))

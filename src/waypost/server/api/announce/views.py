@@ -108,18 +108,27 @@ class AnnounceViews:
         return views[0]
 
     async def resolve(self, principal: Principal, key: str) -> CatalogEntry:
-        """A derived agent_id goes first: this service gave it to a record, so whoever registers it later is somebody else."""
+        """The service gave a derived agent_id to one record. Only the owner of that record may announce another under it:
+        anybody else who registers it would get the readers of the first."""
         agent_id = find_agent_id(key)
-        names = [key]
-        if agent_id is not None:
-            derived_from = await self._derived_ids.find(agent_id)
-            names = [*([derived_from] if derived_from is not None else []), f"urn:uuid:{agent_id}", agent_id, key]
+        if agent_id is None:
+            return self._registry.resolve(principal, key)
+        record_id = await self._derived_ids.find(agent_id)
+        derived = None if record_id is None else self._find(principal, record_id)
+        named = self._find(principal, f"urn:uuid:{agent_id}", agent_id, key)
+        if named is not None and (derived is None or derived.owner == named.owner):
+            return named
+        if derived is None:
+            raise no_such_agent(key)  # never names the record of an agent that the caller may not see
+        return derived
+
+    def _find(self, principal: Principal, *names: str) -> CatalogEntry | None:
         for name in names:
             try:
                 return self._registry.resolve(principal, name)
             except NotFound:
                 continue
-        raise no_such_agent(key)  # never names the record of an agent that the caller may not see
+        return None
 
     async def _views_of(self, entries: Sequence[CatalogEntry]) -> list[AnnounceView]:
         views: dict[str, AnnounceView] = {}
