@@ -42,7 +42,7 @@ from waypost.embedders.use_model import (
 )
 from waypost.search.text.analyzer import split_clauses
 from waypost.search.text.taxonomy import standard_outline
-from waypost.search.vectors.quantizer import train_quantizer
+from waypost.search.vectors.quantizer import CoarseQuantizer
 
 F32 = npt.NDArray[np.float32]
 
@@ -52,6 +52,8 @@ LISTS = 2048
 WORDS = 8000
 SHORTEST = 4
 SEED = 20_260_101
+ROUNDS = 8  # of k-means
+CHUNK = 4096
 EVENNESS = {
     use_model.STATIC: 0.25,
     use_model.NETWORK: 0.15,
@@ -67,6 +69,28 @@ def texts() -> list[str]:
     for server in servers():
         found += [f"{server['name']}. {server['description']}", *split_clauses(server["description"])]
     return [text for text in dict.fromkeys([*found, *names()]) if text.strip()]
+
+
+def train_quantizer(vectors: F32, lists: int, seed: int) -> CoarseQuantizer:
+    """Spherical k-means over unit vectors of generic texts. Deterministic."""
+    chance = np.random.RandomState(seed)  # its stream is frozen, that of a Generator is not
+    centres = vectors[chance.permutation(len(vectors))[:lists]].astype(np.float32)
+    for _ in range(ROUNDS):
+        centres = kmeans_step(vectors, centres, chance)
+    largest = np.abs(centres).max(axis=1, keepdims=True)
+    return CoarseQuantizer(np.rint(centres * (127 / np.where(largest > 0, largest, 1))).astype(np.int8))
+
+
+def kmeans_step(vectors: F32, centres: F32, chance: np.random.RandomState) -> F32:
+    chunks = range(0, len(vectors), CHUNK)
+    nearest = np.concatenate([np.argmax(vectors[at : at + CHUNK] @ centres.T, axis=1) for at in chunks])
+    sizes = np.bincount(nearest, minlength=len(centres))
+    filled = np.flatnonzero(sizes)
+    starts = (np.cumsum(sizes) - sizes)[filled]
+    sums = np.add.reduceat(vectors[np.argsort(nearest, kind="stable")], starts, axis=0)
+    moved = vectors[chance.randint(len(vectors), size=len(centres))].astype(np.float32)  # for empty lists
+    moved[filled] = sums
+    return unit(moved)
 
 
 def names() -> list[str]:

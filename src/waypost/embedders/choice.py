@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from waypost.embedders.english_encoder import ENGLISH, VERSION, load_english
-from waypost.embedders.lazy_embedder import CachingEmbedder, LazyEmbedder, ModelLoader
+from waypost.embedders.lazy_embedder import LazyEmbedder, ModelLoader
 from waypost.embedders.onnx import OnnxEncoder, open_onnx_folder
 from waypost.embedders.use_encoder import load_encoders
 from waypost.embedders.use_model import (
@@ -28,7 +28,6 @@ NONE: Final = "none"
 USE: Final = "use"
 MINILM: Final = "minilm"
 ONNX: Final = "onnx:"
-
 _MANY_SKILLS: Final = 4  # examples
 
 NO_MULTILINGUAL_MODEL: Final = (
@@ -87,7 +86,7 @@ def _english() -> EmbedderChoice:
     loader = ModelLoader(load_english)
     embedder = LazyEmbedder(f"{ENGLISH}-{VERSION}", DIMS, loader, ENGLISH)
     space = VectorSpace(
-        CachingEmbedder(embedder),
+        embedder,
         load_quantizer(ENGLISH),
         is_quick=False,
         examples_from=_MANY_SKILLS,
@@ -105,7 +104,7 @@ def _use(package: UsePackage, copies: Path | None, parts: tuple[str, ...]) -> Em
         is_static = part == STATIC
         quantizer = load_quantizer(part)
         role = SpaceRole.STATIC if is_static else SpaceRole.MULTILINGUAL
-        spaces.append(VectorSpace(CachingEmbedder(embedder), quantizer, is_static, None if is_static else 1, role))
+        spaces.append(VectorSpace(embedder, quantizer, is_static, None if is_static else 1, role))
     return EmbedderChoice(tuple(spaces), (), (loader,))
 
 
@@ -116,5 +115,5 @@ def _onnx(path: Path, copies: Path | None) -> EmbedderChoice:
     embedder = LazyEmbedder(folder.name, folder.options.dims, loader, NETWORK)
     package = find_package()
     static = _use(package, copies, (STATIC,)) if package is not None else EmbedderChoice()
-    space = VectorSpace(CachingEmbedder(embedder), folder.quantizer(), is_quick=False)
+    space = VectorSpace(embedder, folder.quantizer(), is_quick=False)
     return _join(EmbedderChoice((space,), (), (loader,)), static)

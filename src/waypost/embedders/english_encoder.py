@@ -22,13 +22,9 @@ from waypost.embedders.use_model import DIMS, Tokenizer
 from waypost.errors import Unavailable
 
 F32 = npt.NDArray[np.float32]
-
 ENGLISH: Final = "english"
-
 VERSION: Final = 2
-
 _BEGIN: Final = 101
-
 _END: Final = 102
 
 

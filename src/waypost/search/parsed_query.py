@@ -64,23 +64,14 @@ def _storable(key: str) -> str:
 
 
 GRAM_IDF_STEPS: Final = 4096.0
-
 _MIN_DOCS: Final = 100  # a smaller catalogue is weighted as one of so many: in few records every word is common
-
 _ENOUGH_WEIGHT: Final = 0.9  # of the query's weight, in the selective terms
-
 _MIN_TERMS: Final = 4
-
 _MIN_WEIGHT: Final = 0.6  # of the query's weight, whatever it costs
-
 _MAX_POSTINGS_READ: Final = 100_000  # of the selective terms: some milliseconds
-
 _SAME_WEIGHT_TOLERANCE: Final = 0.02  # of a term's weight
-
 _TAG_CACHE: Final = 4096
-
 _MAX_NAME_WORDS: Final = 2  # so few words in capitals are a name
-
 _MAX_SPELLINGS: Final = 6  # looked up for one tag; the others are only distantly related
 
 

@@ -66,9 +66,7 @@ from waypost.search.vectors import Embedder, SpaceRole, Vectors, VectorSpace, fi
 from waypost.search.vectors.vector_block import QUERY_GRID
 
 HOUR_SECONDS: Final = 3600.0
-
 _CACHED_RANKINGS: Final = 1024
-
 _MAX_CACHED_LIMIT: Final = 100  # longer rankings are exports
 
 
@@ -117,15 +115,10 @@ _SCORE_DECIMALS: Final = 4
 
 # Agents of these subjects come from many: imports by the operator, an open service, the LAN. They are not one owner's.
 _SHARED_OWNERS: Final = np.array([*map(hash_of, (*sorted(RESERVED_SUBJECTS), LAN_SUBJECT))], dtype=np.uint64)
-
 _DIVERSIFIED: Final = 100  # of the best candidates
-
 _SPARE: Final = 24  # candidates beyond the limit, in place of dead agents
-
 _NO_WORD: Final = "The query contains no word to search for."
-
 _KNOWN_SHARE: Final = 0.25  # of the query terms: with fewer in the index, words say nothing
-
 _NOISE_SCORE: Final = 0.02  # below it, an agent without a matching word or tag is noise
 _NOISE_WITHOUT_SENTENCES: Final = 0.1  # of vectors: parts of words, and words without their context, say little
 

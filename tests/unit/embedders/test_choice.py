@@ -13,7 +13,7 @@ import pytest
 
 from waypost import limits
 from waypost.embedders.choice import NO_MULTILINGUAL_MODEL, choose_embedder
-from waypost.embedders.lazy_embedder import CachingEmbedder, LazyEmbedder, ModelLoader
+from waypost.embedders.lazy_embedder import LazyEmbedder, ModelLoader
 from waypost.errors import ConfigurationError, Unavailable
 from waypost.search.vectors import SpaceRole, Vectors
 
@@ -29,8 +29,8 @@ class Counting:
         return np.array([[len(text), 1] for text in texts], np.float32).reshape(-1, 2)
 
 
-def lazy(model: Counting) -> LazyEmbedder:
-    return LazyEmbedder("counting", 2, ModelLoader(lambda: {"model": model}), "model")
+def lazy(model: Counting, cached: int = limits.EMBEDDER_VECTOR_CACHE) -> LazyEmbedder:
+    return LazyEmbedder("counting", 2, ModelLoader(lambda: {"model": model}), "model", cached)
 
 
 # --- Choosing -------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ def test_a_process_that_ends_while_a_model_runs_ends_cleanly() -> None:
 
 def test_a_question_is_embedded_once() -> None:
     model = Counting()
-    embedder = CachingEmbedder(lazy(model))
+    embedder = lazy(model)
     for _ in range(2):
         assert embedder.encode_parts("whole", []).tolist() == [[5, 1]]
         assert embedder.encode_parts("whole", ["a clause", "b"]).tolist() == [[5, 1], [8, 1], [1, 1]]
@@ -170,14 +170,14 @@ def test_a_question_is_embedded_once() -> None:
 
 
 def test_changing_a_returned_vector_does_not_change_the_cache() -> None:
-    embedder = CachingEmbedder(lazy(Counting()))
+    embedder = lazy(Counting())
     embedder.encode_parts("abc", [])[:] = 0
     assert embedder.encode_parts("abc", []).tolist() == [[3, 1]]
 
 
 def test_the_longest_unused_is_forgotten() -> None:
     model = Counting()
-    embedder = CachingEmbedder(lazy(model), size=2)
+    embedder = lazy(model, 2)
     for text in ("a", "b", "a", "c"):
         embedder.encode_parts(text, [])
     assert len(embedder) == 2
@@ -187,7 +187,7 @@ def test_the_longest_unused_is_forgotten() -> None:
 
 
 def test_texts_of_agents_are_not_remembered() -> None:
-    embedder = CachingEmbedder(lazy(Counting()))
+    embedder = lazy(Counting())
     embedder.encode(["what it is", "an example"])
     embedder.encode(["what it is, without an example"])
     embedder.encode_parts("many", [str(number) for number in range(limits.EMBEDDER_CACHED_BATCH)])

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from waypost.search.vectors.quantizer import CoarseQuantizer, train_quantizer
+from train_spaces import train_quantizer
+from waypost.search.vectors.quantizer import CoarseQuantizer
 from waypost.search.vectors.vector_block import DROPPED, QUERY_GRID, VectorBlock, code_vectors
 
 DIMS = 16

@@ -56,7 +56,6 @@ from waypost.search.text.taxonomy import spellings
 
 RANKED_STATUSES = ("active", "testing", "deprecated")  # others are never a result
 VERSION: Final = 11  # raise it when the same record gives other numbers: saved segments are then rebuilt
-
 NAME: Final = (2.0, 3.0)  # weight and reference length: a name says most in the fewest words
 DESCRIPTION: Final = (1.0, 10.0)
 TAGS: Final = (0.5, 4.0)  # tags cost nothing to write
@@ -65,9 +64,7 @@ EXAMPLE_SHRINKAGE: Final = 4.0
 LONGEST: Final = 3.0  # references: a longer description is worth as much
 K1: Final = 2.0
 IN_NAME: Final = 256  # added to the impact of a term in the name
-
 _EXAMPLE_CHARS: Final = 160  # of an example, embedded: about 32 tokens
-
 _HASH_CACHE: Final = 262_144
 
 

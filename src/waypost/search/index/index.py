@@ -101,25 +101,18 @@ def build_block(space: VectorSpace, vectors: Sequence[Vectors], rows: Rows, coun
 
 
 _MAX_PREPARED: Final = 64  # buffered changes that a query indexes itself; of more, those that have its words
-
 _MAX_FILTERED: Final = 500  # the same for a query with conditions that only the catalog knows
 
 
 _SEGMENT_BATCH: Final = 1024  # agents of one segment that the maintenance thread builds
-
 _STEP: Final = 32  # agents prepared before other threads may run: about 10 ms
 # A compaction includes every older segment that is at most this many times larger than all newer ones: moving a row takes about
 # 20 µs, and each segment costs every query as much as scanning ten thousand rows. Under load only segments of similar size merge.
 _GROWTH: Final = 20
-
 _GROWTH_UNDER_LOAD: Final = 1
-
 _SEGMENTS_UNDER_LOAD: Final = 16
-
 _GROWTH_AT_REST: Final = 200  # for an index that is written in about a second
-
 _SMALL: Final = 100_000  # rows
-
 _FORMAT: Final = f"segments {segment.VERSION}.{document.VERSION}.{analyzer.VERSION}.{vector_block.VERSION}"
 
 YieldControl = Callable[[], bool]

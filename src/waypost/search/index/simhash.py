@@ -6,8 +6,8 @@ among the candidates of one query, so they depend on nothing that the caller may
 
 from __future__ import annotations
 
-import hashlib
-from functools import cache, lru_cache
+from functools import cache
+from hashlib import blake2b
 from math import acos, pi
 from typing import Final
 
@@ -20,7 +20,6 @@ Hashes = npt.NDArray[np.uint64]  # one per term, in the order of the text
 Simhashes = npt.NDArray[np.uint64]  # [records, WORDS]
 
 SIMHASH_WORDS: Final = 4  # of 64 bits: 248 bits of SimHash and, in the last byte, the allowed distance
-
 _BITS: Final = 248
 _TERMS: Final = 4096  # more than any record within its limits has
 _PAIR_WEIGHT: Final = 0.5  # word pairs distinguish copies from boilerplate, but one changed word breaks two of them
@@ -32,7 +31,6 @@ _SLOPE: Final = 2.5
 _LOW_BYTE: Final = np.uint64(0xFF)
 _SALTS: Final = np.array([0x9E3779B97F4A7C15 * (at + 1) % 2**64 for at in range(SIMHASH_WORDS)], dtype=np.uint64)
 _PAIR: Final = np.uint64(0xD6E8FEB86659FD93)
-_TERM_CACHE: Final = 65_536
 _BATCH: Final = 64  # records whose neighbours are computed at once: an export compares thousands
 
 # Stems that any description may contain; they do not identify copies.
@@ -68,15 +66,11 @@ def simhash(terms: Hashes) -> Hashes:
     return words
 
 
-@lru_cache(maxsize=_TERM_CACHE)
-def _hashed(term: str) -> int:
-    return int.from_bytes(hashlib.blake2b(term.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
-
-
 @cache
 def _boilerplate() -> Hashes:
-    """Sorted, with a sentinel at the end."""
-    return np.array([*sorted(map(_hashed, _BOILERPLATE.split())), 2**64 - 1], dtype=np.uint64)
+    """The hashes of its terms, as of those of records; sorted, with a sentinel at the end."""
+    digests = (blake2b(term.encode(), digest_size=8).digest() for term in _BOILERPLATE.split())
+    return np.array([*sorted(int.from_bytes(digest, "little") for digest in digests), 2**64 - 1], dtype=np.uint64)
 
 
 def _splitmix64(values: Hashes) -> Hashes:

@@ -40,6 +40,14 @@ def sorted_unique_counts(values: npt.NDArray[Scalar]) -> tuple[npt.NDArray[Scala
     return ordered[places], np.diff(np.append(places, len(ordered)))
 
 
+def is_member(values: npt.NDArray[Scalar], ordered: npt.NDArray[Scalar]) -> npt.NDArray[np.bool_]:
+    """Which of the values are among sorted ones, by binary search."""
+    if not len(ordered):
+        return np.zeros(len(values), dtype=np.bool_)
+    found: npt.NDArray[np.bool_] = ordered.take(ordered.searchsorted(values), mode="clip") == values
+    return found
+
+
 def _is_first(ordered: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     first = np.ones(len(ordered), dtype=np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
@@ -51,17 +59,11 @@ def _is_first(ordered: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 Array = npt.NDArray[Any]
 
 _MAGIC: Final = b"waypost arrays 2\n"
-
 _ALIGNMENT: Final = 64
-
 _BLOCK_BYTES: Final = 1 << 20
-
 _WORD: Final = 8
-
 _DIGEST_BYTES: Final = 16
-
 _HASH_THREADS: Final = 2  # BLAKE2b reads about 0.9 GB/s on one core; hashlib releases the lock of the interpreter
-
 _PARALLEL_FROM: Final = 16  # blocks: a smaller file is hashed faster by one thread
 
 

@@ -18,17 +18,11 @@ from waypost.model.record import AgentRecord
 from waypost.model.verdict import TrustState
 
 VERIFIED: Final = 1.0
-
 CLAIMED: Final = 0.5
-
 CONFUSABLE: Final = 0.25
-
 FAILED: Final = 0.0
-
 MAX_VERIFIED_BOOST: Final = 0.02  # of the score, for a verified agent
-
 MAX_FAILED_PENALTY: Final = 0.3  # of the score, for a failed check
-
 CONFUSABLE_NAME: Final = "confusable_name"
 
 
@@ -47,7 +41,6 @@ def apply_policy(score: float, policy: float) -> float:
 
 
 MAX_PREFERENCE_BOOST: Final = 0.05  # of the score: it only orders near-ties
-
 _DOMAIN_MEMBERS: Final = ("domain", "domains", "industry")
 
 

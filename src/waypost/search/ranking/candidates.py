@@ -22,7 +22,6 @@ except ImportError:
 
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
-
 _IMPACT_UNIT: Final = 1 / 255
 
 _WEIGHT_STEPS: Final = (
@@ -145,17 +144,11 @@ def _mask_of(rows: Rows, count: int) -> Mask:
 # --- Signals ---
 
 LEXICAL_CANDIDATES: Final = 120  # by words; PRO-31: no signal measures more than these
-
 WORDS_ONLY_CANDIDATES: Final = 40  # for one clause without vectors: no other signal can lift further ones
-
 VECTOR_CANDIDATES: Final = 100  # by vectors
-
 _MAX_KEYS: Final = 1024  # spellings looked up: those of more than a hundred tags
-
 _GRAM_K1: Final = 1.2
-
 _GRAM_LENGTH: Final = 150.0  # distinct grams of an ordinary record
-
 _SPARE_CANDIDATES: Final = 256  # further ones that were measured anyway: enough to detect clusters and look past them
 
 

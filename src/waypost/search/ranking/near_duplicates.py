@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from waypost.search.index.segment import Mask, Rows, SegmentReader
 from waypost.search.index.simhash import Simhashes, find_clusters, is_near_any
-from waypost.search.index.storage import sorted_unique
+from waypost.search.index.storage import is_member, sorted_unique
 from waypost.search.ranking.candidates import F64, SegmentHits, SignalHits
 
 DEEP_CANDIDATES: Final = 1024  # searched if near duplicates dominate a signal
@@ -50,19 +50,11 @@ def near_duplicate_rows(hits: Sequence[SegmentHits], samples: Simhashes) -> list
     return found
 
 
-def _are_members(rows: Rows, members: Rows) -> Mask:
-    """Which rows are among the sorted members."""
-    if not len(members):
-        return np.zeros(len(rows), dtype=np.bool_)
-    is_member: Mask = members.take(members.searchsorted(rows), mode="clip") == rows
-    return is_member
-
-
 def is_flooded(hits: Sequence[SegmentHits], duplicates: Sequence[Rows]) -> bool:
     """Whether near duplicates are most of the hits of any signal."""
     for found in zip(*map(_signals, hits), strict=True):
         total = sum(len(each.rows) for each in found)
-        flags = [_are_members(each.rows, some) for each, some in zip(found, duplicates, strict=True)]
+        flags = [is_member(each.rows, some) for each, some in zip(found, duplicates, strict=True)]
         if 2 * sum(map(np.count_nonzero, flags)) > total:
             return True
     return False
@@ -84,7 +76,7 @@ def cap_duplicates(hits: Sequence[SegmentHits], duplicates: Sequence[Rows], kept
 def _cap_signal(
     hits: Sequence[SegmentHits], found: Sequence[SignalHits], duplicates: Sequence[Rows], kept: int
 ) -> Sequence[SignalHits]:
-    flags = [_are_members(each.rows, some) for each, some in zip(found, duplicates, strict=True)]
+    flags = [is_member(each.rows, some) for each, some in zip(found, duplicates, strict=True)]
     if sum(map(np.count_nonzero, flags)) <= kept:
         return found
     return _with_the_best(hits, found, flags, kept)

@@ -28,7 +28,6 @@ import Stemmer
 from waypost import limits
 
 VERSION: Final = 1  # raise it when the same text gives other terms: saved indexes are then rebuilt
-
 _TERM_CHARS: Final = 40  # longer ones are keys, hashes and blobs: a prefix is enough
 _QUERY_CACHE: Final = 64  # texts: a query and its clauses are analysed several times
 
@@ -164,15 +163,10 @@ def grams_of(words: Iterable[str]) -> set[int]:
 # --- Clauses ---
 
 MAX_CLAUSES: Final = 12
-
 MIN_CLAUSE_WORDS: Final = 3  # shorter parts are not a clause
-
 MIN_CLAUSE_TERMS: Final = 2  # "can you help me with that" has one
-
 _MIN_DENSE_CHARS: Final = 6  # characters, in scripts without spaces
-
 CONJUNCTIONS: Final = ("and", "then", "also", "y", "luego", "también", "und", "dann", "sowie", "auch")
-
 _AND: Final = rf"(?:{'|'.join(CONJUNCTIONS)})\s+"
 # Every break begins with one of the first characters, so that the search skips all others quickly.
 _BREAK: Final = re.compile(

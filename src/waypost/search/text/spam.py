@@ -267,7 +267,6 @@ def _example_weight(examples: tuple[str, ...]) -> float:
 
 SUSPICIOUS_TEXT: Final = "suspicious_text"
 HIDDEN_TEXT: Final = "hidden_text"
-
 _MAX_MARKS: Final = 8  # reported for one record
 
 

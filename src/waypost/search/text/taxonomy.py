@@ -23,25 +23,15 @@ from waypost.model.names import fold, fold_tag
 from waypost.search.text.analyzer import analyse, split_words
 
 SYNONYM: Final = 0.95  # the exact word ranks first
-
 NARROWER: Final = 0.8  # finance is answered by accounting
-
 BROADER: Final = 0.5  # accounting may be answered by finance
-
 _NARROWER_STEPS: Final = 2
-
 _EXPANSIONS: Final = 192  # of one tag; a whole domain with all names would be many hundreds
-
 _SPELLING_CACHE: Final = 65_536
-
 _EXPANSION_CACHE: Final = 4096
-
 _PHRASE_TERMS: Final = 4
-
 _MAX_PREDICTED: Final = 8  # tags found in one text; more would be guessing
-
 _SIGN_WORDS: Final = {"#": "sharp", "+": "plus"}  # c# and c++ are not c
-
 _SIGN: Final = re.compile(r"(?<=[a-z])[#+]+")
 
 

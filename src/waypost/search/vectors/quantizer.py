@@ -21,11 +21,7 @@ SPILL = 3
 """Lists per vector. On text vectors, 32 probes with three lists find what 24 with four do, as fast, with less memory."""
 
 _ROTATION_SEED = 20_260_101
-
-_ROUNDS = 8
-
 _CHUNK = 4096
-
 _BATCH = 256  # vectors whose similarities to all centres stay in the CPU cache
 
 
@@ -87,28 +83,6 @@ def _rotation(dims: int) -> F32:
     rotation, upper = np.linalg.qr(square)
     rotation *= np.sign(np.diag(upper))  # makes the decomposition unique
     return np.ascontiguousarray(rotation[:dims, :CODE_BITS], np.float32)
-
-
-def train_quantizer(vectors: F32, lists: int, seed: int) -> CoarseQuantizer:
-    """Spherical k-means over unit vectors of generic texts. Deterministic."""
-    chance = np.random.RandomState(seed)  # its stream is frozen, that of a Generator is not
-    centres = vectors[chance.permutation(len(vectors))[:lists]].astype(np.float32)
-    for _ in range(_ROUNDS):
-        centres = _kmeans_step(vectors, centres, chance)
-    largest = np.abs(centres).max(axis=1, keepdims=True)
-    return CoarseQuantizer(np.rint(centres * (127 / np.where(largest > 0, largest, 1))).astype(np.int8))
-
-
-def _kmeans_step(vectors: F32, centres: F32, chance: np.random.RandomState) -> F32:
-    chunks = range(0, len(vectors), _CHUNK)
-    nearest = np.concatenate([np.argmax(vectors[at : at + _CHUNK] @ centres.T, axis=1) for at in chunks])
-    sizes = np.bincount(nearest, minlength=len(centres))
-    filled = np.flatnonzero(sizes)
-    starts = (np.cumsum(sizes) - sizes)[filled]
-    sums = np.add.reduceat(vectors[np.argsort(nearest, kind="stable")], starts, axis=0)
-    moved = vectors[chance.randint(len(vectors), size=len(centres))].astype(np.float32)  # for empty lists
-    moved[filled] = sums
-    return _unit(moved)
 
 
 def _unit(vectors: F32) -> F32:

@@ -38,12 +38,10 @@ QUERY_GRID = 4096.0
 same in any order of addition."""
 
 CODED = ("codes", "scales", "lists", "signs")
-
 SCANNED_ROWS = 262_144
 """Up to this many visible rows all are compared; beyond it, only the vectors in `PROBES` lists."""
 
 PROBES = 16
-
 _SHORTLIST = 1_440  # vectors that are measured; with ties of the last, a few more
 
 
