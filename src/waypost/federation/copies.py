@@ -75,7 +75,7 @@ def decode_copy(
 
 def _check_origin(peer: Peer, entry: FeedEntry, own: ServiceName) -> FeedOrigin:
     origin = entry.origin
-    if origin is None or origin.id != entry.id:
+    if origin is None or origin.id != entry.id or not all(map(_is_web_address, (origin.service, *origin.via))):
         raise ParkedRecord("no_origin")
     if own.id in (origin.service_id, *origin.path):
         raise ParkedRecord("own_record")
@@ -86,3 +86,8 @@ def _check_origin(peer: Peer, entry: FeedEntry, own: ServiceName) -> FeedOrigin:
     if not entry.documents:
         raise ParkedRecord("no_documents")
     return origin
+
+
+def _is_web_address(url: str) -> bool:
+    """Programs of users make links of it, and `javascript:` would be one."""
+    return url.startswith(("https://", "http://"))

@@ -678,6 +678,23 @@ async def test_of_two_origins_the_one_with_more_authority_counts(tmp_path: Path)
         assert await name_after(copy("other", "urn:uuid:6", path=())) == "origin"
 
 
+@pytest.mark.parametrize("member", ["service", "via"])
+async def test_an_origin_is_an_address_of_the_web(tmp_path: Path, member: str) -> None:
+    """FED-2: users follow it."""
+    async with pair(tmp_path) as both:
+        await both.put("urn:ex:a")
+
+        def poison(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            for line in lines[:-1]:
+                line["origin"][member] = "javascript:alert(1)" if member == "service" else ["javascript:alert(1)"]
+            return lines
+
+        both.sender.tamper = poison
+        await both.pull(1)
+        assert await both.ids() == set()
+        assert both.puller.view().parked_reasons == {"no_origin": 1}
+
+
 async def mirror_copy(
     bench: Bench, name: str, *, revision: int, peer: str = "relay", path: tuple[str, ...] = ("urn:uuid:relay",)
 ) -> None:
