@@ -10,11 +10,6 @@ import os
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[2]
-_PASSED_ON = "SHARED_WITH_WAYPOST"
-
-# The service refuses variables that begin with WAYPOST_ and name no setting, so child processes get another name.
-if _NAMED := os.environ.pop("WAYPOST_SHARED", None):
-    os.environ[_PASSED_ON] = _NAMED
 
 
 class SharedFolderMissing(FileNotFoundError):
@@ -22,7 +17,7 @@ class SharedFolderMissing(FileNotFoundError):
 
 
 def shared_folder() -> Path:
-    folder = Path(os.environ.get(_PASSED_ON) or _ROOT.parent / "shared")
+    folder = Path(os.environ.get("WAYPOST_SHARED") or _ROOT.parent / "shared")
     if not folder.is_dir():
         raise SharedFolderMissing(
             f"{folder} does not exist. It holds the vectors and data sets of other projects: name it in WAYPOST_SHARED."

@@ -101,6 +101,11 @@ def test_the_data_folder_follows_the_xdg_rule() -> None:
     assert load(environ={"WAYPOST_DATA": "/srv/x"}).data == Path("/srv/x")
 
 
+def test_the_folder_of_test_data_is_no_setting_and_no_error() -> None:
+    """A shell that runs the tests may start a service too."""
+    assert load(environ={"WAYPOST_SHARED": "/data", "WAYPOST_PORT": "1001"}).port == 1001
+
+
 @pytest.mark.parametrize(
     ("variable", "text"), [("WAYPOST_PROT", "1"), ("WAYPOST_ANONYMOUS_READS", "1"), ("WAYPOST_STORES", "memory")]
 )

@@ -29,6 +29,7 @@ RENAMED_SETTINGS = {
 }
 
 _SETTINGS_BY_NAME = {setting.name: setting for setting in SETTINGS}
+_TEST_DATA = f"{PREFIX}SHARED"  # the folder with the data of the tests, whose shell may also start a service
 _SERVICE_LINK = re.compile(r"(SERVICE_(HOST|PORT).*|PORT_\d+_.*)\Z")
 
 
@@ -68,7 +69,7 @@ def load_connection_settings(
 def _collect(flags: Mapping[str, Any], config: Path | None, environ: Mapping[str, str]) -> dict[str, Any]:
     values: dict[str, Any] = {setting.name: setting.default for setting in SETTINGS}
     values["data"] = data_folder(environ)
-    given = {name: text for name, text in environ.items() if name.startswith(PREFIX)}
+    given = {name: text for name, text in environ.items() if name.startswith(PREFIX) and name != _TEST_DATA}
     values |= _from_file(_config_path(config, given.pop(f"{PREFIX}CONFIG", None)))
     values |= _from_environment(given)
     for name, value in flags.items():

@@ -366,8 +366,9 @@ class ParkedMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Redelivery:
-    """Handles each message once. A rejection is final; other failures are retried after a pause, and a message that fails every
-    time is parked, so that the others go on (THREATS B3, B5)."""
+    """Handles each message once. A rejected message is judged anew when it comes again: a rule may admit it by then. Other
+    failures are retried after a pause, and a message that fails every time is parked, so that the others go on (THREATS B3,
+    B5)."""
 
     def __init__(
         self, name: str, clock: TransportClock, pause: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -406,6 +407,7 @@ class Redelivery:
                 return
             if not _is_transient(failure):
                 log.debug("%s: message rejected: %s", self._name, failure)
+                self._handled.pop(digest, None)
                 return
             if seconds is None:
                 self._park(digest, data, failure)

@@ -15,7 +15,7 @@ import pytest
 from support.bus import NatsServer, nats_server, settle
 from support.transports import A, B, C, Watched, eventually, query_until_found, signed, signed_members, wait_for_nothing
 from waypost import limits
-from waypost.errors import StoreUnavailable, Unavailable
+from waypost.errors import NotAllowed, StoreUnavailable, Unavailable
 from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.net.clock import ManualClock
 from waypost.protocols.announce.messages import AgentQuery, parse_capability_requirement
@@ -224,6 +224,27 @@ async def test_a_duplicate_message_is_delivered_once(server: NatsServer, clock: 
         await inbox.send(last)
         await eventually(lambda: len(heard) >= 2)
         assert [message["agent"]["agent_id"] for message in heard] == [A, B]
+
+
+async def test_a_rejected_message_is_judged_anew_when_it_comes_again(server: NatsServer, clock: ManualClock) -> None:
+    """P-29: an allow rule that was added meanwhile counts at once, also for the same bytes."""
+    heard: list[JsonObject] = []
+
+    async def hear(message: JsonObject, how: MessageContext) -> None:
+        heard.append(message)
+        if len(heard) == 1:
+            raise NotAllowed("No rule admits it.", hint="Add one.")
+
+    async with ends(server, clock, "") as (registry,), plain(server) as inbox:
+        registry.serve(None, hear)
+        data = dump_json(signed(clock))
+        for count in (1, 2):
+            await inbox.send(data)
+            await eventually(lambda count=count: len(heard) == count)
+        await inbox.send(data)  # accepted: now it is a duplicate
+        await inbox.send(dump_json(signed(clock, B)))
+        await eventually(lambda: len(heard) == 3)
+        assert [message["agent"]["agent_id"] for message in heard] == [A, A, B]
 
 
 async def test_duplicates_and_disorder_lead_to_the_same_state(server: NatsServer, clock: ManualClock) -> None:
