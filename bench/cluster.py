@@ -71,6 +71,8 @@ GOALS = {
     "start with an empty folder, first search, s": "≤ 120",
     "start again, first read, s": "≤ 5",
     "start again, first search, s": "≤ 5",
+    "start beside another node with an empty folder, first read, s": "≤ 120",
+    "start beside another node with an empty folder, first search, s": "≤ 120",
 }
 
 
@@ -304,7 +306,8 @@ def measure_takeover(url: str, nodes: Sequence[Node]) -> float:
 
 
 def measure_start(folder: Path, count: int) -> dict[str, float]:
-    """Seconds, and processor time, until a node has answered a read and a search: with an empty folder, and again."""
+    """Seconds, and processor time, until a node has answered a read and a search: the first one with an empty folder, and again,
+    and one more with an empty folder after the first one left its index in the database."""
     server = PostgresqlServer(folder / "postgresql", embedded_binaries(), free_port())
     try:
         server.initialize()
@@ -312,13 +315,26 @@ def measure_start(folder: Path, count: int) -> dict[str, float]:
         server.sql("CREATE DATABASE waypost")
         url = os.environ["WAYPOST_STORE"] = server.url("waypost")
         asyncio.run(_with_connection(url, lambda connection: _fill(connection, count)))
-        return {**_start(folder / "node", "start with an empty folder"), **_start(folder / "node", "start again")}
+        first = _start(folder / "node", "start with an empty folder")
+        again = _start(folder / "node", "start again", lambda: asyncio.run(_with_connection(url, _wait_for_index)))
+        shutil.copy(folder / "node" / "cluster.key", make_folder(folder / "other"))
+        return {**first, **again, **_start(folder / "other", "start beside another node with an empty folder")}
     finally:
         os.environ.pop("WAYPOST_STORE", None)
         server.stop_if_running()
 
 
-def _start(data: Path, name: str) -> dict[str, float]:
+def make_folder(folder: Path) -> Path:
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+async def _wait_for_index(connection: asyncpg.Connection) -> None:
+    while not await connection.fetch("SELECT FROM waypost.index_files WHERE name = 'manifest'"):
+        await asyncio.sleep(1)
+
+
+def _start(data: Path, name: str, before_end: Callable[[], None] = lambda: None) -> dict[str, float]:
     data.mkdir(mode=0o700, exist_ok=True)
     command_line = [sys.executable, "-m", "waypost", "serve", "--port", "0", "--embedder", "none", "--data", str(data)]
     started_at = time.perf_counter()
@@ -338,6 +354,7 @@ def _start(data: Path, name: str) -> dict[str, float]:
             found = client.post(f"{url}/profile/v1/discover", json={"query": "translate an invoice"})
             assert found.raise_for_status().json()["candidates"]
             note("search")
+        before_end()
     finally:
         process.terminate()
         process.wait(600)

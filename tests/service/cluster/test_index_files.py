@@ -100,6 +100,16 @@ async def test_a_node_builds_its_index_without_whole_files(store: PostgresqlStor
     assert await indexed_revision(url, tmp_path) == 0
 
 
+async def test_an_index_of_a_history_that_was_lost_is_not_used(
+    store: PostgresqlStore, url: str, tmp_path: Path
+) -> None:
+    await store._index.save()
+    connection = await asyncpg.connect(url)
+    await connection.execute("UPDATE waypost.log SET checksum = 'of another one'")
+    await connection.close()
+    assert await indexed_revision(url, tmp_path) == 0
+
+
 async def test_a_node_of_another_history_leaves_no_index(store: PostgresqlStore, url: str) -> None:
     store._replica.checksum = b"of another history"
     await store._index.save()

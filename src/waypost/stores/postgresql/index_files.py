@@ -25,6 +25,7 @@ _PART_BYTES: Final = limits.MIB
 _FETCHED_PARTS: Final = 4
 
 _READ_MANIFEST = "SELECT data FROM waypost.index_files WHERE name = 'manifest'"
+_CHECKSUM = "SELECT checksum FROM waypost.log WHERE position = $1"
 _READ_PARTS = "SELECT data FROM waypost.index_files WHERE name = $1 ORDER BY part"
 _COMPLETE = "SELECT name FROM waypost.index_files WHERE part = 0 AND name = ANY ($1)"
 _PUT_PART = """INSERT INTO waypost.index_files VALUES ($1, $2, $3)
@@ -39,6 +40,18 @@ _COMMIT = """WITH put AS (
     DELETE FROM waypost.index_files WHERE EXISTS (SELECT FROM put) AND name <> 'manifest' AND name <> ALL ($2)"""
 
 
+class _Left(msgspec.Struct, frozen=True, array_like=True):
+    """What a node says of its index: a place in the log that it had reached, which proves the history, and the files."""
+
+    position: int
+    checksum: bytes
+    manifest: Manifest
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Left).decode
+
+
 class SharedIndex:
     def __init__(self, database: Database, replica: Replica) -> None:
         self._database = database
@@ -51,15 +64,15 @@ class SharedIndex:
         position, checksum = self._replica.position, self._replica.checksum  # not before the manifest: it is not newer
         if manifest is None or not manifest.revision:
             return
-        content = msgspec.json.encode(manifest)
-        if [row["data"] for row in await self._database.fetch(_READ_MANIFEST)] == [content]:
+        if any(_decode(row["data"]).manifest == manifest for row in await self._database.fetch(_READ_MANIFEST)):
             return
         names = _names(manifest)
         complete = {row["name"] for row in await self._database.fetch(_COMPLETE, names)}
         for name in names:
             if name not in complete:
                 await self._put(folder / name)
-        await self._database.fetch(_COMMIT, content, names, position, checksum)
+        left = _encode(_Left(position, checksum, manifest))
+        await self._database.fetch(_COMMIT, left, names, position, checksum)
 
     async def _put(self, path: Path) -> None:
         """The first part comes last: a file that has it is complete."""
@@ -74,10 +87,10 @@ async def load_index(connection: asyncpg.Connection, folder: Path) -> None:
         content = await connection.fetchval(_READ_MANIFEST)
         if content is None:
             return
-        try:
-            manifest = msgspec.json.decode(content, type=Manifest)
-        except msgspec.MsgspecError:  # of a release that stores it otherwise
+        left = _decode(content)
+        if await connection.fetchval(_CHECKSUM, left.position) != left.checksum:
             return
+        manifest = left.manifest
         directory = SegmentDirectory(folder)
         directory.clear()
         for name in _names(manifest):
