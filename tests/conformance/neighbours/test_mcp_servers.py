@@ -35,6 +35,13 @@ def test_a_server_without_a_required_member_is_refused(name: str) -> None:
 
 
 @pytest.mark.req("MCP-1")
+def test_a_description_too_long_for_other_registries_is_read_with_a_warning() -> None:
+    assert MCP.decode({**SMALLEST, "description": "x" * 100}, DECODE).warnings == ()
+    decoded = MCP.decode({**SMALLEST, "description": "x" * 101}, DECODE)
+    assert (len(decoded.record.description), len(decoded.warnings), "100" in decoded.warnings[0]) == (101, 1, True)
+
+
+@pytest.mark.req("MCP-1")
 @pytest.mark.parametrize("document", PROFILE.examples())
 def test_every_server_we_write_has_a_valid_name_a_short_description_and_one_version(document: JsonObject) -> None:
     server = write(PROFILE.decode(document, DECODE).record)

@@ -109,6 +109,13 @@ async def test_an_agent_that_others_serve_is_found_where_its_document_says(bench
     )
 
 
+async def test_an_agent_with_a_domain_that_is_not_hosted_is_told_to_host_it(bench: Bench) -> None:
+    await bench.admin().post("/api/v1/agents", json=profile("agent:afar.example.com"))
+    answer = await bench.admin().get("/api/v1/agents/afar.example.com:zone")
+    assert (answer.status_code, "not hosted here" in answer.json()["message"]) == (409, True)
+    assert "waypost host afar.example.com agent:afar.example.com" in answer.json()["hint"]
+
+
 async def test_an_agent_without_a_domain_gets_a_hint(bench: Bench) -> None:
     await bench.admin().post("/api/v1/agents", json=profile("urn:agent:bare"))
     answer = await bench.admin().get("/api/v1/agents/urn%3Aagent%3Abare:zone")

@@ -195,7 +195,10 @@ def _warnings(document: JsonObject) -> list[str]:
     server = document["server"] if is_wrapped(document) else document
     old = [name for name in ("version_detail", "status") if name in server]
     old += [name for name in ("packages", "remotes") for item in server.get(name) or () if _is_old(item)]
-    return [f"$.{old[0]}: a form of 2025; it is written in the current form."] if old else []
+    warnings = [f"$.{old[0]}: a form of 2025; it is written in the current form."] if old else []
+    if len(server["description"]) > _DESCRIPTION_CHARS:
+        warnings.append(f"$.description: MCP registries accept at most {_DESCRIPTION_CHARS} characters.")
+    return warnings
 
 
 def _is_old(item: Any) -> bool:

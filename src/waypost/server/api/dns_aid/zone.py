@@ -239,8 +239,14 @@ def _plan_elsewhere(registration: Registration, wishes: ZoneRequest) -> ZonePlan
     known here."""
     source = registration.source("adp")
     domain = domain_of(registration.id)
-    if source is None or domain is None or not is_hostname(domain):
+    if domain is None or not is_hostname(domain):
         raise _no_domain(registration.id)
+    if source is None:
+        raise Conflict(
+            f"{domain} is not hosted here, and the agent was not registered with an ADP document.",
+            path="id",
+            hint=f"Host it with `waypost host {domain} {registration.id}`, or register its ADP document.",
+        )
     document = parse_object(source.document)
     url = str(document["endpoints"]["wellKnown"])
     where = urlsplit(url)
