@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from waypost import __version__, limits
 from waypost.app.service_keys import KeyRing, ServiceKeys, format_cursor_key, read_admin_token, service_keys_of
 from waypost.app.workers import WorkerSlot
+from waypost.embedders.choice import EmbedderChoice, choose_embedder
 from waypost.model.times import to_rfc3339
 from waypost.net.clock import ClusterClock, SystemClock
 from waypost.net.outbound import OutboundClient
@@ -28,10 +29,12 @@ from waypost.registry.audit_trail import AuditTrail, NoteSigner, PublishedLog, a
 from waypost.registry.credentials.credentials import SharedCounter
 from waypost.registry.jobs.health_checks import EndpointCheck
 from waypost.registry.jobs.periodic import ChoreCheck, Job, do_all_chores
+from waypost.registry.jobs.segment_process import SegmentProcess
 from waypost.registry.ports import Clock, KeyValueStore, Ranker, Store, Timings
 from waypost.registry.registry import Registry, RegistryOptions
 from waypost.registry.trust_store import RegistryTrustStore
 from waypost.responses.service import NodeList
+from waypost.search.ranker import HybridRanker
 from waypost.server.api.adp.agp.websocket import CHAT_PATH
 from waypost.server.auth.certificates import AnnouncedCertificates
 from waypost.server.http.metrics import Metrics
@@ -40,10 +43,6 @@ from waypost.settings import INDEX_FOLDER, REPLICA_FOLDER, Settings
 from waypost.stores import ClusterBackend, ClusterStore, StoreBackend, get_backend
 from waypost.trust import jwt
 from waypost.trust.keys import ed25519
-
-if TYPE_CHECKING:
-    from waypost.embedders.choice import EmbedderChoice
-
 
 # (subject, scopes, TTL in seconds, token id) -> (token, end of validity)
 MintToken = Callable[[str, tuple[str, ...], int, str], tuple[str, str]]
@@ -169,7 +168,7 @@ _PUBLISH_CHECK_SECONDS = 60.0
 
 
 class Models:
-    """The embedders of the settings, imported on first use. An explicit setting is loaded at once: it may be wrong."""
+    """The embedders of the settings, chosen on first use. An explicit setting is loaded at once: it may be wrong."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -178,8 +177,6 @@ class Models:
 
     @cached_property
     def choice(self) -> EmbedderChoice:
-        from waypost.embedders.choice import choose_embedder
-
         folder = self._settings.data / MODELS_FOLDER if self._settings.is_durable else None
         return choose_embedder(self._settings.embedder, folder)
 
@@ -202,9 +199,6 @@ def index_folder(settings: Settings) -> Path:
 
 
 def make_ranker(settings: Settings, models: Models) -> Ranker:
-    from waypost.registry.jobs.segment_process import SegmentProcess
-    from waypost.search.ranker import HybridRanker
-
     folder = index_folder(settings) if settings.is_durable else None
     builder = SegmentProcess() if (os.cpu_count() or 1) > 1 else None
     if settings.embedder == "none":
