@@ -8,6 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import expect
+
+from support.browser import PATIENCE_MS, chromium
 
 ROOT = Path(__file__).resolve().parents[2]
 RESOURCE = re.compile(r"""<(?:script|link|img|iframe|source)\b[^>]*?(?:src|href)=["'](?P<target>[^"']+)""")
@@ -46,6 +49,33 @@ def test_the_search_knows_every_page(site: Path) -> None:
     places = {entry["location"].partition("#")[0] for entry in index["docs"]}
     assert {"tutorial/first-agent.html", "how-to/call-what-you-found.html", "reference/settings.html"} <= places
     assert any("standing quer" in entry["text"].lower() for entry in index["docs"])
+
+
+def test_the_search_works_in_pages_opened_from_a_folder(site: Path) -> None:
+    errors: list[str] = []
+    with chromium() as browser:
+        page = browser.new_page(color_scheme="dark")
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto((site / "tutorial" / "first-agent.html").as_uri())
+        expect(page.locator("html")).to_have_attribute("data-bs-theme", "dark")
+        page.emulate_media(color_scheme="light")
+        expect(page.locator("html")).to_have_attribute("data-bs-theme", "light")
+        page.locator('[data-bs-target="#mkdocs_search_modal"]').first.click()
+        # Typed at once, before the index is ready; the last word is not finished.
+        page.locator("#mkdocs-search-query").fill("waypost ren")
+        first = page.locator("#mkdocs-search-results h3 a").first
+        expect(first).to_have_text("waypost renew", timeout=PATIENCE_MS)
+        first.click()
+        expect(page).to_have_url(re.compile(r"/reference/commands\.html#waypost-renew$"))
+    assert errors == []
+
+
+def test_lists_are_lists(site: Path) -> None:
+    """A list right after a paragraph is one for readers of the file only."""
+    index = (site / "index.html").read_text(encoding="utf-8")
+    assert '<li><a href="how-to/load-many-agents.html">' in index
+    inline = [page.name for page in site.rglob("*.html") if re.search(r"<p>[^<>]+\n- ", page.read_text("utf-8"))]
+    assert inline == []
 
 
 def test_readers_do_not_see_the_marks_of_the_tests(site: Path) -> None:

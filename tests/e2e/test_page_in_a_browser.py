@@ -97,7 +97,7 @@ def test_results_appear_while_typing_with_their_evidence(reader: Window) -> None
     expect(first.locator(".bars meter")).not_to_have_count(0)
     first.get_by_text("Why").click()
     expect(first.locator("blockquote").first).to_be_visible()
-    expect(first.locator(".card-foot")).to_contain_text("claimed")
+    expect(first.locator(".card-foot")).to_contain_text("self-asserted")
     page.reload()
     expect(page.locator("#found .hit h3").first).to_have_text("Invoice Translator")
 

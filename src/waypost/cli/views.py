@@ -29,8 +29,8 @@ MATCH_STYLES = {"strong": "bold green", "possible": "green", "weak": "dim"}
 
 
 def trust_word(level: str | None) -> str:
-    """`verified`, `claimed` or `FAILED`; an unknown level is shown as `claimed`."""
-    return BADGES.get(level or "self_asserted", "claimed")
+    """`verified`, `self-asserted` or `FAILED`; an unknown level is shown as `self-asserted`."""
+    return BADGES.get(level or "self_asserted", BADGES["self_asserted"])
 
 
 def trust_badge(level: str | None) -> Text:

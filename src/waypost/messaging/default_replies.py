@@ -108,7 +108,7 @@ def _results_text(text: str, findings: DiscoverResult) -> str:
 
 def _candidate_text(candidate: MatchedAgent) -> str:
     record = candidate.record
-    level = BADGES.get(candidate.trust.level, "claimed")
+    level = BADGES.get(candidate.trust.level, BADGES["self_asserted"])
     about = f"{record.name} — {_shorten(record.description)}"
     return f"{about}\n   {record.id} · {candidate.match} match · {level}\n   {candidate.reason}"
 

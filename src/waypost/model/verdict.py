@@ -12,7 +12,7 @@ TrustState = Literal["verified", "self_asserted", "failed"]
 
 TRUST_MEMBER: Final = "org.waypost.trust"  # member name in formats with free-form members
 
-BADGES: Final = {"verified": "verified", "self_asserted": "claimed", "failed": "FAILED"}  # for display
+BADGES: Final = {"verified": "verified", "self_asserted": "self-asserted", "failed": "FAILED"}  # for display
 
 # These checks show only that a document is consistent. Anyone can sign with a key of their own; `key-pinned` shows
 # whose key it is. A record in a domain shows where the agent is (ADP-48: without cryptography).

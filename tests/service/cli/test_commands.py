@@ -186,7 +186,7 @@ def test_a_dry_run_shows_the_agent_at_a_url_and_does_not_register_it(
         shown = shell("register", site, "--dry-run")
         assert shown.code == 0
         assert "Shown Before Saved" in shown.out
-        assert "claimed" in shown.out
+        assert "self-asserted" in shown.out
         assert "Shown Before Saved" not in shell("list").out
         value = shell("import", f"{site}/.well-known/agent-card.json", "--dry-run", "-o", "json").json
         assert [agent["outcome"] for agent in value["agents"]] == ["found"]
@@ -222,7 +222,7 @@ def test_an_agent_on_this_machine_is_registered_by_its_address(shell: Shell, tmp
         own = Shell(tmp_path, strict.environment())
         found_at = f"{site}/.well-known/agent-card.json"
         shown = own("register", site, "--dry-run")
-        assert shown.out == f"found  {found_at}  (a2a)  Local Echo  claimed\n"
+        assert shown.out == f"found  {found_at}  (a2a)  Local Echo  self-asserted\n"
         assert own("list", "-o", "json").json == []
         ran = own("register", site.removeprefix("http://"), "-o", "json")
         assert (ran.code, ran.json["id"], ran.json["outcome"]) == (0, found_at, "created")

@@ -34,7 +34,7 @@ def test_an_agent_that_only_claims_is_no_failure(shell: Shell, agent: dict[str, 
     shell("register", shell.write("agent.json", agent))
     ran = shell("verify", agent["id"])
     assert ran.code == 0
-    assert ran.out.startswith("claimed  ")
+    assert ran.out.startswith("self-asserted  ")
     assert "- profile-signature" in ran.out
 
 
@@ -58,7 +58,7 @@ def test_a_file_is_checked_with_a_key_and_without_a_service(lonely_shell: Shell,
     assert unbound.code == 0
     assert "? profile-signature" in unbound.out
     alone = shell("verify", "agent.json")
-    assert alone.out.startswith("claimed  ")
+    assert alone.out.startswith("self-asserted  ")
     assert "--key" in alone.err
 
 
@@ -79,7 +79,7 @@ def test_the_trust_badge_is_shown_with_the_agent(shell: Shell, agent: dict[str, 
     assert "verified" in shell("find", agent["name"], "--explain", "-n", "1").out.splitlines()[0]
     other = {**agent, "id": agent["id"] + "-2", "name": agent["name"] + " two"}
     shell("register", shell.write("other.json", other))
-    assert "trust: claimed" in shell("get", other["id"]).err
+    assert "trust: self-asserted" in shell("get", other["id"]).err
 
 
 def test_a_change_that_waits_is_shown_confirmed_and_rejected(shell: Shell, agent: dict[str, Any]) -> None:

@@ -186,6 +186,22 @@ async def test_statistics_count_what_one_may_see(tmp_path: Path) -> None:
         assert "3 agents: 2 public, 1 private." in page
 
 
+async def test_the_statistics_show_as_many_protocols_as_the_home_page_says(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+
+        async def register_protocols(numbers: range) -> None:
+            for number in numbers:
+                binding = {"protocol": f"p{number:02}", "endpoint": "https://a.example/"}
+                await bench.admin().post("/api/v1/agents", json=profile(f"urn:x:{number:02}", bindings=[binding]))
+
+        await register_protocols(range(15))
+        reader = bench.anonymous()
+        assert "<b>15</b> protocols" in (await reader.get("/")).text
+        assert len(re.findall(r'href="/\?protocol=p\d\d"', (await reader.get("/stats")).text)) == 15
+        await register_protocols(range(15, limits.FACET_VALUES + 5))
+        assert f"<b>{limits.FACET_VALUES}+</b> protocols" in (await reader.get("/")).text
+
+
 async def test_the_page_of_peers_is_for_admins_and_shows_their_state(tmp_path: Path) -> None:
     async with external_server() as site, service(tmp_path, allow_cidrs=("127.0.0.1/32",)) as bench:
         site.json("/.well-known/ai-catalog.json", {"specVersion": "1.0", "entries": []})

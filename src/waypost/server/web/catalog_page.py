@@ -193,6 +193,7 @@ class CatalogResults(msgspec.Struct, frozen=True, kw_only=True):
 class HomeFigures(msgspec.Struct, frozen=True, kw_only=True):
     agents: int
     protocols: int
+    has_more_protocols: bool  # than a facet counts
     verified: int
     pending: int
 
@@ -383,6 +384,7 @@ class CatalogPage:
         return HomeFigures(
             agents=overview.total,
             protocols=len(protocols),
+            has_more_protocols=len(overview.facets["protocol"]) == limits.FACET_VALUES,
             verified=self._page(SearchForm(), visitor, 1, None, verified=True)[1],
             pending=self._registry.stats(visitor.reader).indexing_pending or 0,
         )
@@ -401,7 +403,7 @@ _NOTHING_REGISTERED: Final = NoResults(
 def _search_status(fitting: int, has_weak: bool) -> str:
     if fitting:
         return f"{count_of(fitting, 'agent')} found"
-    return "Nothing fits well" if has_weak else "Nothing found"
+    return "Nothing fits well. The nearest agents:" if has_weak else "Nothing found"
 
 
 def _sorted(candidates: list[MatchedAgent], sort: str) -> list[MatchedAgent]:

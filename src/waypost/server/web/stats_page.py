@@ -13,6 +13,7 @@ from waypost.model.principal import audience
 from waypost.model.query import FacetCount
 from waypost.model.record import LISTED, STATUSES
 from waypost.model.registration import TRUST_FACT
+from waypost.model.verdict import BADGES
 from waypost.registry.registry import Registry
 from waypost.server.auth.sessions import WebUser
 from waypost.server.web.agent_cards import protocol_class
@@ -26,7 +27,7 @@ _PERIODS: Final = (
     ("this month", 30 * 24 * _HOUR),
 )
 _HEALTH: Final = {"healthy": "good", "suspect": "careful", "dead": "bad", "unhealthy": "bad"}
-_MOST: Final = 12
+_MOST_TAGS: Final = 12
 
 
 class Bar(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +64,7 @@ def _make_charts(registry: Registry, visitor: WebUser) -> list[BarChart]:
             name="protocols",
             title="Protocols",
             text="How agents can be reached. An agent may speak several.",
-            bars=_facet_bars(protocols, "protocol", protocol_class),
+            bars=_facet_bars(protocols, "protocol", protocol_class),  # as many as the home page says
         ),
         BarChart(
             name="trust",
@@ -72,7 +73,10 @@ def _make_charts(registry: Registry, visitor: WebUser) -> list[BarChart]:
             bars=_trust_bars(registry, visitor),
         ),
         BarChart(
-            name="tags", title="Tags", text="The most frequent ones.", bars=_facet_bars(seen.facets["tag"], "tag")
+            name="tags",
+            title="Tags",
+            text="The most frequent ones.",
+            bars=_facet_bars(seen.facets["tag"][:_MOST_TAGS], "tag"),
         ),
         BarChart(
             name="status",
@@ -106,18 +110,18 @@ def _bars(rows: Iterable[tuple[str, int, str, str | None]]) -> list[Bar]:
 
 def _facet_bars(counts: Iterable[FacetCount], name: str, colour: Callable[[str], str] = lambda value: "") -> list[Bar]:
     rows = [(each.value, each.count, colour(each.value), f"/?{urlencode({name: each.value})}") for each in counts]
-    return _bars(rows[:_MOST])
+    return _bars(rows)
 
 
 def _trust_bars(registry: Registry, visitor: WebUser) -> list[Bar]:
     visible = registry.entries.select(audience(visitor.reader), STATUSES)
     verified = len(visible & registry.entries.with_fact(TRUST_FACT, "verified"))
     failed = len(visible & registry.entries.with_fact(TRUST_FACT, "failed"))
-    claimed = len(visible) - verified - failed
+    asserted = len(visible) - verified - failed
     return _bars(
         [
             ("verified", verified, "good", "/?sort=verified"),
-            ("claimed", claimed, "idle", None),
+            (BADGES["self_asserted"], asserted, "idle", None),
             ("failed", failed, "bad", None),
         ]
     )
