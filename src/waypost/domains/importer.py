@@ -144,7 +144,7 @@ class DomainImporter(Importer):
         try:
             return await super().find(principal, request)
         except FetchFailed as error:
-            if error.details.get("reason") in ("no_address", "unreachable"):
+            if error.details.get("reason") in ("no_address", "dns_failed", "unreachable"):
                 raise _resolution_error(resolution) from None
             raise
 

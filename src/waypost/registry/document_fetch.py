@@ -23,7 +23,7 @@ WELL_KNOWN = (
 _CATALOGS = ("ai-catalog.json", "/agents", "/servers")
 
 # Reasons of FetchFailed that describe a network, not a document.
-UNREACHABLE = frozenset(("no_address", "refused", "timed_out", "tls", "protocol"))
+UNREACHABLE = frozenset(("no_address", "dns_failed", "refused", "timed_out", "tls", "protocol"))
 
 
 async def fetch_documents(

@@ -80,7 +80,7 @@ async def test_names_without_an_address_and_closed_ports_fail_with_a_reason(
     assert await failing(fetcher, "http://empty.test/") == "no_address"
     assert await failing(fetcher, f"http://127.0.0.1:{free_port()}/") == "refused"
     names.silent = True
-    assert await failing(fetcher, "http://agents.test/") == "no_address"
+    assert await failing(fetcher, "http://agents.test/") == "dns_failed"
 
 
 async def test_a_name_with_too_many_addresses_is_refused(names: DnsServer, make_fetcher: MakeFetcher) -> None:

@@ -91,6 +91,18 @@ async def test_a_missing_text_is_an_answer_and_a_failing_resolver_is_not(names: 
         await resolver.texts("nothing.test")
 
 
+async def test_a_resolver_that_is_silent_is_told_from_a_name_without_addresses(names: DnsServer) -> None:
+    for rcode in (dns.rcode.NXDOMAIN, dns.rcode.SERVFAIL):  # of servers of the name, as often as of the resolver
+        names.rcode = rcode
+        with pytest.raises(FetchFailed) as refusal:
+            await StubResolver(names.address, timeout_seconds=20.0).addresses("gone.test")
+        assert refusal.value.details["reason"] == "no_address"
+    with pytest.raises(FetchFailed) as refusal:
+        await StubResolver("127.0.0.1:9", timeout_seconds=0.5).addresses("gone.test")
+    assert refusal.value.details["reason"] == "dns_failed"
+    assert "did not answer" in refusal.value.message
+
+
 async def test_the_strings_of_one_record_are_joined_and_records_are_not(names: DnsServer) -> None:
     """D11."""
     names.set("text.test", "TXT", ['"one " "two"', '"three"'])

@@ -42,6 +42,8 @@ _HTTP_2: Final = find_spec("h2") is not None  # the extra `doh`; some resolvers 
 
 _IDS: Final = 65536
 
+_NO_ANSWER: Final = "dns_failed"  # of the resolver; it says nothing about the name
+
 _EDNS_REJECTED: Final = (dns.rcode.FORMERR, dns.rcode.NOTIMP)
 
 _TRY_NEXT: Final = (dns.rcode.SERVFAIL, dns.rcode.REFUSED)
@@ -370,13 +372,18 @@ class StubResolver:
             return_exceptions=True,
         )
         addresses: list[Address] = []
+        failure: BaseException = _no_address(name)
         for result in results:
             if isinstance(result, list):
                 addresses += [ipaddress.ip_address(text.decode("ascii")) for text in result]
             elif not isinstance(result, FetchFailed):
                 raise result
-        if not addresses or len(addresses) > limits.FETCH_ADDRESSES:
+            elif result.details.get("reason") == _NO_ANSWER:
+                failure = result
+        if len(addresses) > limits.FETCH_ADDRESSES:
             raise _no_address(name)
+        if not addresses:
+            raise failure
         return addresses
 
     async def texts(self, name: str, perspective: int = 0) -> list[bytes]:
@@ -389,11 +396,14 @@ class StubResolver:
     async def _query(self, name: str, kind: dns.rdatatype.RdataType, perspective: int | None) -> list[bytes]:
         try:
             owner = dns.name.from_text(name)
-            query = DnsQuery(name=owner, type=kind, signatures=False, checking_disabled=False)
+        except dns.exception.DNSException:
+            raise _no_address(name) from None
+        query = DnsQuery(name=owner, type=kind, signatures=False, checking_disabled=False)
+        try:
             async with asyncio.timeout(self._timeout_seconds):
                 message = await self._upstreams.send(query, perspective)
         except (dns.exception.DNSException, FetchFailed, TimeoutError):
-            raise _no_address(name) from None
+            raise _no_resolver(name) from None
         if message.rcode == dns.rcode.NXDOMAIN:
             raise NoSuchName(*_no_address(name).args, path="url", details={"reason": "no_address"}) from None
         if message.rcode != dns.rcode.NOERROR:
@@ -469,6 +479,15 @@ def _unauthenticated(server: DnsServer) -> FetchFailed:
         f"The TLS handshake with the resolver {server} failed.",
         "tls",
         "Its certificate must be valid for the name. Name a private authority in the setting fetch_ca.",
+    )
+
+
+def _no_resolver(name: str) -> FetchFailed:
+    return FetchFailed(
+        f"The resolver did not answer the question for {name[:253]}.",
+        path="url",
+        hint="Check that it is running, or name another one in the setting resolver.",
+        details={"reason": _NO_ANSWER},
     )
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from waypost import limits
-from waypost.errors import AddressDenied, FetchFailed, RateLimited, WaypostError
+from waypost.errors import AddressDenied, FetchFailed, RateLimited, Unavailable, WaypostError
 from waypost.model.health import (
     DEAD,
     DOWN,
@@ -400,7 +400,7 @@ class HealthChecks:
     async def _check(self, watched: CheckedEndpoint) -> None:
         try:
             failure = await self._probe(watched.endpoint)
-        except RateLimited as error:
+        except (RateLimited, Unavailable) as error:
             self._schedule.postpone(watched, error.retry_after or 1, self._clock.now())
             return
         except AddressDenied:  # an endpoint of this service, or one that is left alone
@@ -429,7 +429,8 @@ class HealthChecks:
         await self._store_health(watched, standing, now)
 
     async def _probe(self, endpoint: str) -> str | None:
-        """The reason of a failure, or None. Raises RateLimited if it is too soon, AddressDenied for this service."""
+        """The reason of a failure, or None. Raises RateLimited if it is too soon, AddressDenied for this service, Unavailable if
+        our own resolver does not answer."""
         try:
             return failure_of(endpoint, await self._prober.probe(endpoint))
         except AddressDenied as error:
@@ -437,7 +438,10 @@ class HealthChecks:
                 raise
             return DENIED
         except FetchFailed as error:
-            return str(error.details.get("reason", "failed"))
+            reason = str(error.details.get("reason", "failed"))
+            if reason == "dns_failed":  # the resolver of this service is down: nothing was learned about the agent
+                raise Unavailable(error.message, retry_after=round(self._options.seconds)) from None
+            return reason
         except RateLimited:
             raise
         except WaypostError as error:  # an invalid address, or a port that is never called

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from waypost.domains.resolver import DomainResolver
 
 # Reasons shown to admins only: they describe a network, not an agent (S1, S9).
-_NETWORK_REASONS: Final = frozenset(("no_address", "refused", "timed_out", "tls", "protocol", "denied"))
+_NETWORK_REASONS: Final = frozenset(("no_address", "dns_failed", "refused", "timed_out", "tls", "protocol", "denied"))
 _UNREACHABLE_TEXT: Final = "the server could not be reached"
 AnswerT = TypeVar("AnswerT", Resolution, OrganisationIndex)
 
