@@ -281,6 +281,25 @@ async def test_a_replay_through_another_api_is_refused(tmp_path: Path) -> None:
         assert (answer.status_code, answer.json()["code"]) == (401, "stale_metadata")
 
 
+@pytest.mark.req("ANN-20")
+@pytest.mark.parametrize("which", [0, 1], ids=["the one before", "the last one"])
+async def test_nobody_else_sends_an_announcement_without_a_sequence_again(tmp_path: Path, which: int) -> None:
+    """C12, P-18: nothing in it tells its age, so what counts over HTTP is whose session it is."""
+    async with service(tmp_path) as bench:
+        await admit(bench)
+        alice = bench.as_("alice")
+        sent = [announcement(ONE, seq=None, at=None, capabilities={"metrics": text}) for text in ("1.0", "2.0")]
+        for each in sent:
+            assert (await announce(alice, {**each, "ttl": 60})).status_code == 200
+        bench.clock.advance(50)
+        for stranger in (bench.as_("mallory"), bench.admin()):
+            assert error_of(await announce(stranger, {**sent[which], "ttl": 60}))[0] == 409
+        shown = (await alice.get(f"/agents/{AGENT_ID}")).json()
+        assert shown["agent"]["capabilities"] == {"metrics": "2.0"}
+        bench.clock.advance(11)
+        assert (await alice.get(f"/agents/{AGENT_ID}")).status_code == 404
+
+
 @pytest.mark.req("ANN-8")
 async def test_a_captured_announcement_cannot_be_turned_into_a_goodbye(tmp_path: Path) -> None:
     """P-19."""

@@ -48,9 +48,13 @@ def _traces(server: RunningServer) -> list[Path]:
 
 
 @pytest.mark.req("PRO-61", "PRO-63")
-@pytest.mark.parametrize("workers", [(), ("--workers", "2")], ids=["one process", "several"])
-def test_no_query_is_written_anywhere(workers: tuple[str, ...], tmp_path: Path) -> None:
-    with running_server(*workers, data=tmp_path / "data") as server:
+@pytest.mark.parametrize(
+    "flags",
+    [(), ("--workers", "2"), ("--access-log", "--log-level", "debug")],
+    ids=["one process", "several", "logging all"],
+)
+def test_no_query_is_written_anywhere(flags: tuple[str, ...], tmp_path: Path) -> None:
+    with running_server(*flags, data=tmp_path / "data") as server:
         with httpx2.Client(base_url=server.url, headers=server.headers, timeout=60) as http:
             assert http.post("/api/v1/agents", json=profile("urn:agent:1")).status_code == 201
         statuses = _ask(server)

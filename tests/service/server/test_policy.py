@@ -285,6 +285,11 @@ async def test_taking_a_hidden_id_is_the_same_conflict_as_taking_a_visible_one(t
             assert answers[0] == answers[1], headers
             assert answers[0][0][2] == 200
             assert '"conflict"' in answers[0][1][2]
+        assert '"created"' in await rpc(made.alice, "register", agent_card={**CARD, "agent_id": "public-card"})
+        cards = [{**CARD, "agent_id": name} for name in ("hidden-card", "public-card")]
+        hidden, seen = [await rpc(bob, "register", agent_card=card) for card in cards]
+        assert hidden.replace("hidden", "public") == seen
+        assert json.loads(seen)["error"]["code"] == -32007
 
 
 async def test_an_idempotency_key_is_its_subjects_own(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from waypost import limits
-from waypost.errors import TooLarge, Unavailable
+from waypost.errors import TooLarge, TooSlow, Unavailable
 from waypost.server.http.asgi import BodyMemory, Message, Request
 
 PART = limits.DOCUMENT_BYTES // 2
@@ -82,6 +82,22 @@ async def test_a_body_that_is_too_long_or_given_up_no_longer_counts(memory: Body
         for _ in range(200):
             with pytest.raises(TooLarge):
                 await SlowBody(b"x" * PART).request(memory).body(PART - 1)
+
+
+async def test_a_body_that_comes_byte_by_byte_is_refused_in_time(
+    memory: BodyMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time is for the whole body, however often a part of it comes."""
+    monkeypatch.setattr(limits, "BODY_READ_SECONDS", 0.2)
+
+    async def receive() -> Message:
+        await asyncio.sleep(0.01)
+        return {"type": "http.request", "body": b"x", "more_body": True}
+
+    request = Request({"type": "http", "method": "POST", "path": "/", "headers": []}, receive, memory)
+    async with asyncio.timeout(20):
+        with pytest.raises(TooSlow):
+            await request.body()
 
 
 async def test_few_rejected_bodies_are_read_at_the_same_time(memory: BodyMemory) -> None:

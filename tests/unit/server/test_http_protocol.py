@@ -201,6 +201,22 @@ async def test_half_a_head_is_refused_in_time() -> None:
         assert await connection.rest() == b""
 
 
+async def test_a_head_that_comes_byte_by_byte_is_refused_in_time() -> None:
+    """The time is for the whole head, however often a part of it comes."""
+    head = request("GET /" + "a" * 200)
+
+    async def send_slowly(connection: Connection) -> None:
+        for byte in head:
+            await connection.send(bytes((byte,)))
+            await asyncio.sleep(0.02)
+
+    async with connected() as connection:
+        sending = asyncio.create_task(send_slowly(connection))
+        assert (await connection.answer())[0] == 408
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+
+
 async def test_empty_lines_do_not_keep_a_connection() -> None:
     async with connected() as connection:
         await connection.send(b"\r\n", b"\r\n")
