@@ -8,11 +8,13 @@ import secrets
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from zeroconf import (
     DNSOutgoing,  # type: ignore[attr-defined]
+    DNSQuestion,  # type: ignore[attr-defined]
     DNSText,  # type: ignore[attr-defined]
     RecordUpdate,
     ServiceInfo,
@@ -37,7 +39,7 @@ from waypost.protocols.announce.packets import (
 )
 from waypost.transports.mdns.transport import MdnsTransport
 
-_RESPONSE, _TXT, _IN = 0x8400, 16, 1
+_RESPONSE, _PTR, _TXT, _IN = 0x8400, 12, 16, 1
 
 
 @pytest.fixture(autouse=True)
@@ -225,6 +227,28 @@ async def test_a_packet_that_crossed_a_router_is_dropped(
     shout(f"near.{service}", text_of(signed(clock, B)), 10)
     await eventually(lambda: watched.kinds(B) == ["added"])
     assert watched.kinds(A) == []
+
+
+async def test_a_question_that_crossed_a_router_is_not_answered(
+    make: Callable[..., Any], service: str, clock: ManualClock
+) -> None:
+    """L2. A question that does not come from port 5353 is answered to its sender (RFC 6762 §6.7)."""
+    alice = await make()
+    assert (await alice.announce(signed(clock), 10)).accepted
+    out = DNSOutgoing(0)
+    out.add_question(DNSQuestion(service, _PTR, _IN))
+    answered: dict[int, bytes] = {}
+    for hops in (255, 254):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+            asking.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("127.0.0.1"))
+            asking.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, hops)
+            asking.setblocking(False)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(60 if hops == 255 else 1):
+                    asking.sendto(out.packets()[0], ("224.0.0.251", 5353))
+                    answered[hops] = await asyncio.get_running_loop().sock_recv(asking, 9000)
+    assert list(answered) == [255]
+    assert service.partition(".")[0].encode() in answered[255]
 
 
 async def test_rubbish_stops_nothing(make: Callable[..., Any], service: str, clock: ManualClock) -> None:

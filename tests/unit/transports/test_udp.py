@@ -27,6 +27,7 @@ from waypost.protocols.announce.packets import (
     parse_datagram,
     write_with_cookie,
 )
+from waypost.transports.interfaces import Interface
 from waypost.transports.udp import UdpTransport
 from waypost.trust.announce.signed_announcement import sign_announcement
 
@@ -36,11 +37,11 @@ QUERY = dump_json({"protocol_version": "v1.0", "query": {"capability": "*"}, "qu
 class Stranger:
     """A plain socket: it sends to the port of everybody, and reads what comes back."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, address: str = "127.0.0.1") -> None:
         self._port = port
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
-        self._socket.bind(("127.0.0.1", 0))
+        self._socket.bind((address, 0))
         self._socket.setblocking(False)
         self.last: tuple[str, int] = ("", 0)
 
@@ -118,6 +119,22 @@ async def test_a_response_is_sent_to_the_requester_after_a_delay_and_only_if_age
     assert (answer["matched"], answer["query_id"], answer["agent"]["agent_id"]) == (True, "q", A)
     stranger.say(pad_query(dump_json({"protocol_version": "v1.0", "query": {"capability": "no-such-thing"}})))
     assert await stranger.hear() == []
+
+
+async def test_a_question_from_beyond_the_link_is_not_answered(
+    port: int, stranger: Stranger, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """L2: not even with a cookie."""
+    monkeypatch.setattr(Interface, "is_on_link", lambda _, address: address != "127.0.0.9")
+    agent, far = UdpTransport(["127.0.0.1"], clock, port=port), Stranger(port, "127.0.0.9")
+    await agent.open()
+    await agent.announce(small(clock), 30)
+    far.say(pad_query(QUERY))
+    stranger.say(pad_query(QUERY))
+    assert _agents(await stranger.hear_until(_agents)) == [A]
+    assert await far.hear() == []
+    far.close()
+    await agent.close()
 
 
 async def test_an_answer_is_never_larger_than_the_question_unless_the_source_is_proved(
