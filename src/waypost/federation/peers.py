@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TypeVar
@@ -21,7 +22,7 @@ from waypost.responses.federation import ASKED_KINDS, PEER_KINDS
 _PEER_NOTES = "peer:"
 _STATE_NOTES = "peer-state:"
 _BREAKER_NOTES = "peer-ask:"
-_PARKED_NOTES = "peer-parked:"
+_PARKED_NOTES = "peer-parked-record:"  # one for each record, so that a page writes only what it changes
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?\Z")
 
 
@@ -57,7 +58,7 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return not self.namespaces or any(fnmatchcase(agent_id, pattern) for pattern in self.namespaces)
 
 
-ParkedRecords = dict[str, tuple[str, str]]  # id -> etag, reason
+ParkedItem = tuple[str, str]  # etag, reason
 
 
 class PeerState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -69,7 +70,8 @@ class PeerState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     service_id: str = ""
     is_complete: bool = False  # the last digest of the peer was matched
     error: str = ""
-    unreadable: int = 0  # entries of the last reading that are no records
+    unreadable: int = 0  # entries of the last complete reading that are no records
+    unreadable_so_far: int | None = None  # of the reading that is under way, if there is one
 
     def is_like(self, other: PeerState) -> bool:
         """Whether only the times differ."""
@@ -187,7 +189,7 @@ class PeerStore:
         self._states: dict[str, PeerState] = {}
         self._saved: dict[str, str] = {}  # the stored cursors
         self._breakers: dict[str, Breaker] = {}
-        self._parked: dict[str, ParkedRecords] = {}
+        self._parked: defaultdict[str, dict[str, ParkedItem]] = defaultdict(dict)
         self.on_change: Callable[[], None] = lambda: None  # another node or process changed the peers
         registry.subscribe_notes(self._apply_notes)
 
@@ -202,10 +204,9 @@ class PeerStore:
             for name, value in await self._registry.notes(_STATE_NOTES)
         }
         self._saved = {name: state.cursor for name, state in self._states.items() if state.cursor is not None}
-        self._parked = {
-            name.removeprefix(_PARKED_NOTES): msgspec.json.decode(value, type=ParkedRecords)
-            for name, value in await self._registry.notes(_PARKED_NOTES)
-        }
+        self._parked.clear()
+        for name, value in await self._registry.notes(_PARKED_NOTES):
+            self._apply_parked(name.removeprefix(_PARKED_NOTES), value)
         self._breakers = {
             name.removeprefix(_BREAKER_NOTES): msgspec.json.decode(value, type=Breaker)
             for name, value in await self._registry.notes(_BREAKER_NOTES)
@@ -224,11 +225,16 @@ class PeerStore:
                 _put(self._states, name, state)
                 _put(self._saved, name, None if state is None else state.cursor)
             elif kind + ":" == _PARKED_NOTES:
-                _put(self._parked, name, None if value is None else msgspec.json.decode(value, type=ParkedRecords))
+                self._apply_parked(name, value)
             elif kind + ":" == _BREAKER_NOTES:
                 _put(self._breakers, name, None if value is None else msgspec.json.decode(value, type=Breaker))
         if has_changed:
             self.on_change()
+
+    def _apply_parked(self, name: str, value: bytes | None) -> None:
+        peer, _, agent_id = name.partition(":")
+        item = None if value is None else msgspec.json.decode(value, type=ParkedItem)
+        _put(self._parked[peer], agent_id, item)
 
     def may_reexport(self, name: str) -> bool:
         peer = self._peers.get(name)
@@ -285,6 +291,9 @@ class PeerStore:
 
     async def remove(self, principal: Principal, name: str) -> None:
         self.get(name)
+        parked = [*self.parked(name)]
+        for start in range(0, len(parked), limits.PEER_BATCH):  # before the peer: after a crash, it is removed again
+            await self._save(_parked_notes(name, dict.fromkeys(parked[start : start + limits.PEER_BATCH])))
         await self._write(principal, "peer-remove", name, dict.fromkeys(_note_names(name)))
         self._peers.pop(name, None)
         self._states.pop(name, None)
@@ -298,47 +307,44 @@ class PeerStore:
         self._states[name] = state
         await self._save({_STATE_NOTES + name: msgspec.json.encode(state)})
 
-    def parked(self, name: str) -> ParkedRecords:
-        """Records of a peer that were not taken: id -> etag, reason."""
-        return self._parked.get(name, {})
+    def parked(self, name: str) -> Mapping[str, ParkedItem]:
+        """Records of a peer that were not taken, by id. It follows the commits."""
+        return self._parked[name]
 
     async def park(self, name: str, agent_id: str, etag: str, reason: str) -> None:
         """Note a record that was taken and is kept no longer."""
-        parked = {**self.parked(name), agent_id: (etag, reason)}
-        if name in self._peers and len(parked) <= limits.PEER_PARKED:
-            self._parked[name] = parked
-            await self._save({_PARKED_NOTES + name: msgspec.json.encode(parked)})
+        parked = self.parked(name)
+        if name in self._peers and (agent_id in parked or len(parked) < limits.PEER_PARKED):
+            await self._save(_parked_notes(name, {agent_id: (etag, reason)}))
 
     async def commit_page(
         self,
         name: str,
         after: PeerState,
         commands: Sequence[Command],
-        get_parked: Callable[[], ParkedRecords],
+        get_parked: Callable[[], Mapping[str, ParkedItem | None]],
     ) -> list[CommandResult | WaypostError]:
         """Run the commands of a page and store the state after it in one commit: after a crash the page is read again, or it is
-        not. `get_parked` is called when all of them have run. If another node moved the cursor meanwhile, nothing is lost,
-        because the commands change nothing that is newer; but the state stays that of the other node."""
-        note, parked_note, known = _STATE_NOTES + name, _PARKED_NOTES + name, self.parked(name)
+        not. `get_parked` is called when all of them have run, and returns what changes of the parked records. If another node
+        moved the cursor meanwhile, nothing is lost, because the commands change nothing that is newer; but the state stays that
+        of the other node."""
+        note = _STATE_NOTES + name
 
         def decide(state: StoreState) -> Decision:
             stored = state.notes.get(note)
             if stored is not None and msgspec.json.decode(stored, type=PeerState).cursor != self._saved.get(name):
                 raise OtherNode("Another node reads this peer.")
-            notes = {note: msgspec.json.encode(after)}
-            parked = get_parked()
-            if parked != known:
-                notes[parked_note] = msgspec.json.encode(parked)
+            notes = {note: msgspec.json.encode(after), **_parked_notes(name, get_parked())}
             return Decision(outcome="saved", notes=notes)
 
         saving = Command(keys=(), notes=(note,), decide=decide)
         *results, saved = await self._registry.execute_all((*commands, saving))
         if isinstance(saved, WaypostError):
             raise saved
-        self._states[name], self._parked[name] = after, get_parked()
+        self._states[name] = after
         return results
 
-    async def _save(self, notes: Mapping[str, bytes]) -> None:
+    async def _save(self, notes: Mapping[str, bytes | None]) -> None:
         def decide(_: StoreState) -> Decision:
             return Decision(outcome="saved", notes=notes)
 
@@ -358,7 +364,14 @@ class PeerStore:
 
 
 def _note_names(name: str) -> tuple[str, ...]:
-    return (_PEER_NOTES + name, _STATE_NOTES + name, _BREAKER_NOTES + name, _PARKED_NOTES + name)
+    return (_PEER_NOTES + name, _STATE_NOTES + name, _BREAKER_NOTES + name)
+
+
+def _parked_notes(name: str, items: Mapping[str, ParkedItem | None]) -> dict[str, bytes | None]:
+    return {
+        f"{_PARKED_NOTES}{name}:{agent_id}": None if item is None else msgspec.json.encode(item)
+        for agent_id, item in items.items()
+    }
 
 
 T = TypeVar("T")

@@ -23,7 +23,7 @@ from waypost.federation.backoff import backoff_seconds
 from waypost.federation.copies import ParkedRecord, decode_copy
 from waypost.federation.feed import ServiceName, SetDigest, SetDigestChange, key_change_bytes, signed_bytes
 from waypost.federation.kinds.port import PeerPage, PeerProblem, PeerSource
-from waypost.federation.peers import OtherNode, Peer, PeerState, PeerStore
+from waypost.federation.peers import OtherNode, ParkedItem, Peer, PeerState, PeerStore
 from waypost.model.events import Event
 from waypost.model.federation import peer_of, peer_subject
 from waypost.model.registration import KEY_FACT, Registration, keys_of
@@ -593,7 +593,7 @@ class Puller:
         if self._mismatches >= limits.PEER_MISMATCHES:  # a snapshot lacks records
             mismatches = self._mismatches
         is_doubtful = mismatches >= limits.PEER_MISMATCHES
-        unreadable = page.bad if self._is_new_reading(state, page, is_complete) else state.unreadable + page.bad
+        unreadable, so_far = _count_unreadable(state, page, is_complete)
         new_state = PeerState(
             cursor=None if is_doubtful else page.cursor,
             last_contact=now,
@@ -602,11 +602,12 @@ class Puller:
             is_complete=is_complete and not is_doubtful,
             error=self._doubt_of(state, unreadable),
             unreadable=unreadable,
+            unreadable_so_far=so_far,
         )
         parked = _ParkedChange(self._peers.parked(self.name), batch, page, removed)
         is_due = batch.commands or batch.parked or not state.is_like(new_state) or state.is_old(now)
         if is_due:
-            results = await self._peers.commit_page(self.name, new_state, batch.commands, parked.after)
+            results = await self._peers.commit_page(self.name, new_state, batch.commands, parked.changes)
             _raise_our_own(results)
             if any(outcome == "unknown" for _, outcome in batch.outcomes(results)):
                 mismatches = limits.PEER_MISMATCHES  # an earlier change was missed
@@ -640,12 +641,6 @@ class Puller:
         commands = (Command(keys=(gone.id,), decide=remove), Command(keys=(kept.id, gone.id), decide=rename))
         _raise_our_own(await self._registry.execute_all(commands))
         await self._peers.park(peer, gone.id, etag, mirror_rules.ALIAS)
-
-    def _is_new_reading(self, state: PeerState, page: PeerPage, is_complete: bool) -> bool:
-        """Whether what could not be read before no longer counts."""
-        if page.bookmark is not None:  # changes go on for ever: it counts until the digest is matched again
-            return page.starts_over or is_complete
-        return page.starts_over or (state.current_at is not None and state.last_contact == state.current_at)
 
     def _doubt_of(self, state: PeerState, unreadable: int) -> str:
         """What is wrong although pages are read."""
@@ -751,18 +746,29 @@ def _retrieve(task: asyncio.Task[Any]) -> None:
         task.exception()
 
 
-class _ParkedChange:
-    """The parked records after a page. It is computed inside the transaction, when all rules of the page have run."""
+def _count_unreadable(state: PeerState, page: PeerPage, is_complete: bool) -> tuple[int, int | None]:
+    """The entries that are no records: of the last complete reading, and of the one under way, if there is one."""
+    so_far = 0 if page.starts_over else state.unreadable_so_far
+    if so_far is None and page.bookmark is not None:  # changes after a reading: they may be of the same agents
+        return page.bad if is_complete else max(state.unreadable, page.bad), None
+    so_far = (so_far or 0) + page.bad
+    return (so_far, None) if page.is_last else (state.unreadable, so_far)
 
-    def __init__(self, before: Mapping[str, tuple[str, str]], batch: _Batch, page: PeerPage, removed: set[str]) -> None:
+
+class _ParkedChange:
+    """What a page changes of the parked records. It is computed inside the transaction, when all rules of the page have run."""
+
+    def __init__(self, before: Mapping[str, ParkedItem], batch: _Batch, page: PeerPage, removed: set[str]) -> None:
         self._before = before
         self._batch = batch
         self._gone = {*removed, *(entry.id for entry in page.entries)}
 
-    def after(self) -> dict[str, tuple[str, str]]:
-        """Records that are not taken, for the digest and for operators. They hold up no other."""
-        kept = {agent_id: item for agent_id, item in self._before.items() if agent_id not in self._gone}
-        return {**kept, **dict(islice(self._batch.parked.items(), max(0, limits.PEER_PARKED - len(kept))))}
+    def changes(self) -> dict[str, ParkedItem | None]:
+        """Records that are not taken, for the digest and for operators; None for those that no longer are."""
+        gone: dict[str, ParkedItem | None] = {each: None for each in self._gone if each in self._before}
+        room = max(0, limits.PEER_PARKED - len(self._before) + len(gone))
+        after = gone | dict(islice(self._batch.parked.items(), room))
+        return {each: item for each, item in after.items() if item != self._before.get(each)}
 
 
 _OUR_OWN = frozenset(("storage_full", "unavailable", "store_unavailable"))

@@ -21,10 +21,11 @@ import msgspec
 
 from waypost import __version__, limits
 from waypost.domains.ports import PeerCheck
-from waypost.errors import FetchFailed, InvalidParameter, RateLimited
+from waypost.errors import FetchFailed, RateLimited
 from waypost.model.health import is_connect_only, is_socket, scheme_of
 from waypost.net.address_policy import Address, AddressPolicy, address_denied
 from waypost.net.dns.upstreams import StubResolver
+from waypost.net.probe_target import check_endpoint, probe_target
 from waypost.net.ssrf import (
     Cooldown,
     KeyedSemaphore,
@@ -135,8 +136,6 @@ _WEBSOCKET_UPGRADE: Final = OutgoingRequest(
     connection="Upgrade",
 )
 
-_PROBE_SCHEMES: Final = {"ws": "http", "wss": "https", "grpc": "http", "grpcs": "http", "tcp": "http"}
-
 
 @lru_cache(maxsize=_TLS_CONTEXTS)
 def _tls_context(ca_file: Path | None, tls13_only: bool) -> ssl.SSLContext:
@@ -145,6 +144,11 @@ def _tls_context(ca_file: Path | None, tls13_only: bool) -> ssl.SSLContext:
     if tls13_only:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
     return context
+
+
+def import_backend() -> None:
+    """Import what httpcore2 otherwise imports with its first connection, on the event loop."""
+    asyncio.run(httpcore2.AnyIOBackend().sleep(0))
 
 
 class SafeFetcher:
@@ -167,6 +171,8 @@ class SafeFetcher:
         self._own_origin = own_origin  # this service as others reach it, perhaps behind a proxy
         if ca_file is not None:
             _tls_context(ca_file, False)  # report a mistake in the settings at the start
+        self._tls_contexts: dict[bool, ssl.SSLContext] = {}  # by `tls13_only`
+        self._tls_loading = asyncio.Lock()
         self._slots = asyncio.Semaphore(limits.FETCH_CONCURRENCY)
         self._probe_slots = asyncio.Semaphore(limits.HEALTH_CONCURRENCY)  # dead endpoints must not delay other requests
         self._queued = 0
@@ -200,7 +206,7 @@ class SafeFetcher:
     async def probe(self, endpoint: str) -> int | None:
         """The status of the response, whose body is not read; None where only a connection is made."""
         scheme = scheme_of(endpoint)
-        target = _probe_target(endpoint)
+        target = probe_target(endpoint)
         bounds = msgspec.structs.replace(self._limits["health"], body_bytes=0)
         async with self._probe_slots, _deadline(bounds):
             if is_connect_only(scheme):
@@ -218,13 +224,7 @@ class SafeFetcher:
             self._policy.check(target.address, target.port)
 
     def check_endpoint(self, endpoint: str) -> None:
-        """Raises AddressDenied if the endpoint is an IP address that may not be connected to."""
-        try:
-            target = _probe_target(endpoint)
-        except InvalidParameter:
-            return
-        if target.address is not None and target.origin != self._own_origin:
-            self._policy.check(target.address, target.port)
+        check_endpoint(endpoint, self._policy, self._own_origin)
 
     @asynccontextmanager
     async def _slot(self) -> AsyncIterator[None]:
@@ -296,10 +296,15 @@ class SafeFetcher:
             await stream.aclose()
 
     async def _load_tls_context(self, target: FetchTarget, bounds: FetchLimits) -> ssl.SSLContext | None:
-        """In a thread, beside the lookup: the first load blocks for longer than a request takes."""
+        """In a thread, beside the lookup: the first load blocks for longer than a request takes. Requests that start together
+        wait for one load: several would take the processor from the event loop."""
         if target.scheme != "https":
             return None
-        return await asyncio.to_thread(_tls_context, self._ca_file, bounds.tls13_only)
+        kind, contexts = bounds.tls13_only, self._tls_contexts
+        if kind not in contexts:
+            async with self._tls_loading:
+                contexts[kind] = await asyncio.to_thread(_tls_context, self._ca_file, kind)
+        return contexts[kind]
 
     async def _checked_addresses(self, target: FetchTarget) -> Sequence[Address]:
         """S5: one denied address rejects the whole target."""
@@ -358,12 +363,6 @@ async def _deadline(bounds: FetchLimits) -> AsyncIterator[None]:
             yield
     except TimeoutError:
         raise _timed_out() from None
-
-
-def _probe_target(endpoint: str) -> FetchTarget:
-    """The endpoint as an HTTP URL: WebSockets are probed over HTTP; of other schemes, only host and port count."""
-    scheme = scheme_of(endpoint)
-    return parse_url(_PROBE_SCHEMES.get(scheme, scheme) + endpoint[len(scheme) :])
 
 
 def _build_request(target: FetchTarget, bounds: FetchLimits, request: OutgoingRequest) -> httpcore2.Request:

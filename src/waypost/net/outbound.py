@@ -1,11 +1,13 @@
 """Outgoing HTTP and DNS of one process, configured from its settings.
 
 The HTTP client, the DNS client and the DNSSEC validator are imported on first use: they take 100 ms, a third of the start of a
-service, and many services never use them. Mistakes in the settings are reported at the start.
+service, and many services never use them. The HTTP client is imported in a thread, because other requests would wait for it.
+Mistakes in the settings are reported at the start.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +19,7 @@ from waypost.domains.ports import DnsLookup, PeerCheck, RecordType
 from waypost.net.address_policy import AddressPolicy
 from waypost.net.clock import SystemClock
 from waypost.net.dns.resolver_config import SYSTEM_RESOLVER, parse_resolvers, require_trusted_paths
+from waypost.net.probe_target import check_endpoint
 from waypost.registry.ports import FetchPurpose, FetchResponse
 from waypost.settings import Settings
 from waypost.trust.domain_claims import ProofMethod
@@ -58,6 +61,8 @@ class OutboundClient:
 
     def __init__(self, options: OutboundOptions) -> None:
         self._options = options
+        self._is_imported = False
+        self._importing = asyncio.Lock()
         self._policy = AddressPolicy(options.allow_cidrs, options.own)
         parse_resolvers(options.resolver)
         if options.trust_ad:
@@ -68,13 +73,13 @@ class OutboundClient:
             _ = self._anchors
 
     async def fetch(self, url: str, purpose: FetchPurpose, *, check: PeerCheck | None = None) -> FetchResponse:
-        return await self._fetcher.fetch(url, purpose, check=check)
+        return await (await self._load()).fetch(url, purpose, check=check)
 
     async def probe(self, endpoint: str) -> int | None:
-        return await self._fetcher.probe(endpoint)
+        return await (await self._load()).probe(endpoint)
 
     def check_endpoint(self, endpoint: str) -> None:
-        self._fetcher.check_endpoint(endpoint)
+        check_endpoint(endpoint, self._policy, self._options.own_origin)
 
     def check(self, url: str, purpose: FetchPurpose) -> None:
         self._fetcher.check(url, purpose)
@@ -88,13 +93,21 @@ class OutboundClient:
         body: bytes = b"",
         headers: Sequence[tuple[str, str]] = (),
     ) -> FetchResponse:
-        return await self._fetcher.send(url, purpose, method=method, body=body, headers=headers)
+        return await (await self._load()).send(url, purpose, method=method, body=body, headers=headers)
 
     async def lookup(self, name: str, kind: RecordType, /) -> DnsLookup:
         return await self.dns.lookup(name, kind)
 
     async def lines(self, domain: str, method: ProofMethod, perspective: int) -> list[str]:
         return await self._proofs.lines(domain, method, perspective)
+
+    async def _load(self) -> SafeFetcher:
+        if not self._is_imported:
+            async with self._importing:
+                if not self._is_imported:
+                    await asyncio.to_thread(_import_fetcher)
+                    self._is_imported = True
+        return self._fetcher
 
     async def aclose(self) -> None:
         """Close the connections to resolvers."""
@@ -140,3 +153,9 @@ class OutboundClient:
         from waypost.net.fetcher import DomainProofLookup
 
         return DomainProofLookup(self._stub_resolver, self._fetcher)
+
+
+def _import_fetcher() -> None:
+    from waypost.net.fetcher import import_backend
+
+    import_backend()

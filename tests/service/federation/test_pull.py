@@ -22,7 +22,7 @@ from waypost import limits
 from waypost.errors import FetchFailed, StorageFull
 from waypost.federation.backoff import backoff_seconds
 from waypost.federation.kinds.port import PeerProblem
-from waypost.federation.peers import PeerRequest
+from waypost.federation.peers import PeerRequest, PeerStore
 from waypost.federation.pull import Puller
 from waypost.federation.service import PeerService
 from waypost.model.federation import Federation, peer_subject
@@ -31,7 +31,7 @@ from waypost.protocols.codec import DecodeContext
 from waypost.protocols.dialects import decode_document
 from waypost.registry.jobs.periodic import cancel_all
 from waypost.registry.mirror_rules import MirroredRecord, peer_principal, withdraw_mirrored
-from waypost.registry.ports import Command, CommittedChange, FetchPurpose, FetchResponse
+from waypost.registry.ports import Command, CommittedChange, Decision, FetchPurpose, FetchResponse, StoreState
 from waypost.registry.publication import Publication
 from waypost.trust.document_signatures import sign_profile
 
@@ -376,6 +376,110 @@ async def test_poisoned_records_are_parked(tmp_path: Path) -> None:
         await both.pull(1)
         assert await both.ids() == {"urn:ex:3"}
         assert both.puller.view().parked_reasons == {"digest": 1, "other_id": 1, "too_many_hops": 1}
+
+
+class WrittenNotes:
+    """The notes that a registry writes from now on."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.written: dict[str, bytes | None] = {}
+        bench.registry.subscribe_notes(self.written.update)
+
+    def count_bytes(self) -> int:
+        return sum(len(name) + len(value or b"") for name, value in self.written.items())
+
+
+def _spoil_documents(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    for line in lines[:-1]:
+        for document in line["documents"]:
+            document["document"] += " "  # not the bytes of the digest
+    return lines
+
+
+async def test_a_page_writes_only_the_parked_records_that_it_changes(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        both.sender.tamper = _spoil_documents
+        for number in range(40):
+            await both.put(f"urn:ex:{number}:" + "x" * 400)
+        notes = WrittenNotes(both.here)
+        await both.pull()
+        whole = notes.count_bytes()
+        assert whole > 40 * 400
+        assert both.puller.view().parked_reasons == {"digest": 40}
+        notes.written.clear()
+        await both.put("urn:ex:7:" + "x" * 400, description="Now it does more.", version="2")
+        await both.pull(1)
+        assert 400 < notes.count_bytes() < whole / 10
+        assert (both.puller.view().parked_reasons, both.puller.is_complete) == ({"digest": 40}, True)
+
+
+async def test_parked_records_survive_a_restart_and_go_with_their_peer(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        both.sender.tamper = _spoil_documents
+        ids = {"urn:ex:a", "urn:ex:b:c", "urn:ex:\u0000%\U0010ffff", "\U0010ffff"}
+        peers, registry = both.peers.store, both.here.registry
+        for agent_id in ("urn:ex:a", "urn:ex:b:c"):
+            await both.put(agent_id)
+        await both.pull()
+        for agent_id in ids:
+            await peers.park("there", agent_id, "etag", "other_id")
+        restarted = PeerStore(registry)
+        await restarted.load()
+        assert restarted.parked("there") == dict.fromkeys(ids, ("etag", "other_id"))
+        await both.peers.remove(ADMIN, "there")
+        await restarted.load()
+        assert restarted.parked("there") == {}
+        assert await registry.notes("peer-") == []
+
+
+async def test_a_note_of_all_parked_records_of_a_development_version_is_read_over(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        value = b'{"urn:ex:a": ["etag", "digest"]}'
+
+        def decide(_: StoreState) -> Decision:
+            return Decision(outcome="saved", notes={"peer-parked:there": value})
+
+        await both.here.registry.execute(Command(keys=(), decide=decide))
+        restarted = PeerStore(both.here.registry)
+        await restarted.load()
+        assert (restarted.parked("there"), restarted.get("there").name) == ({}, "there")
+
+
+async def test_no_more_records_are_parked_than_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "PEER_PARKED", 3)
+    async with pair(tmp_path) as both:
+        both.sender.tamper = _spoil_documents
+        for number in range(5):
+            await both.put(f"urn:ex:{number}")
+        await both.pull()
+        assert both.puller.view().parked == 3
+        both.sender.tamper = lambda lines: lines
+        for number in range(5):
+            await both.put(f"urn:ex:{number}", description="Now it does more.", version="2")
+        await both.pull()
+        assert (both.puller.view().parked, len(await both.ids())) == (0, 5)
+
+
+async def test_lines_that_cannot_be_read_count_once_however_often_they_come(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        await both.put("urn:ex:good")
+        await both.pull()
+        both.sender.tamper = lambda lines: [*({"type": "updated"} for _ in lines[:-1]), lines[-1]]
+        for version in "123":
+            await both.put("urn:ex:a", version=version)
+            await both.put("urn:ex:b", version=version)
+            await both.pull(1)
+            assert both.puller.view().parked_reasons == {"unreadable": 2}
+        await both.put("urn:ex:c")
+        for _ in range(3):
+            with suppress(PeerProblem):
+                await both.pull(2)  # everything again: three new ones, and the one that could be read before
+        assert both.puller.view().parked_reasons == {"unreadable": 4}
+        both.sender.tamper = lambda lines: lines
+        for _ in range(6):
+            with suppress(PeerProblem):
+                await both.pull(1)
+        assert (both.puller.view().parked, both.puller.is_complete) == (0, True)
 
 
 async def test_its_own_records_do_not_come_back(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +48,8 @@ async def register(client: httpx2.AsyncClient, *documents: dict[str, Any], **hea
         assert answered.status_code in (200, 201), answered.text
 
 
-async def register_many(bench: Bench, count: int) -> None:
-    documents = [agent(f"agent-{number}", f"https://agent-{number}.example/") for number in range(count)]
+async def register_many(bench: Bench, count: int, *, endpoint: str = "https://agent-{}.example/") -> None:
+    documents = [agent(f"agent-{number}", endpoint.format(number)) for number in range(count)]
     body = b"\n".join(map(msgspec.json.encode, documents))
     answered = await bench.admin().post("/api/v1/agents:batch", content=body)
     assert answered.text.count('"outcome":"created"') == count
@@ -110,6 +111,25 @@ async def test_agents_of_one_endpoint_share_its_checks(bench: Bench, site: Exter
     await check(bench, checks, 3)
     assert len(site.requests) == 3
     assert (await bench.admin().get("/api/v1/stats")).json()["by_status"] == {"suspended": 20}
+
+
+async def test_while_the_health_of_many_agents_of_one_endpoint_is_stored_other_work_goes_on(bench: Bench) -> None:
+    """The memory store waits for nothing, so that only the checks themselves let others run."""
+    checks = make_checks(bench, DeadEndpoints(), evict_seconds=1)
+    await register_many(bench, 1000, endpoint="https://gateway.example/")
+    revisions = [bench.registry.changes.revision]
+
+    async def look_on() -> None:
+        while True:
+            revisions.append(bench.registry.changes.revision)
+            await asyncio.sleep(0)
+
+    looking = asyncio.create_task(look_on())
+    await check(bench, checks, 10)
+    looking.cancel()
+    assert (await bench.admin().get("/api/v1/stats")).json()["agents"] == 0, "suspect, unhealthy, evicted"
+    assert revisions[-1] - revisions[0] == 3 * 1000
+    assert max(after - before for before, after in pairwise(revisions)) < 1000
 
 
 async def test_different_paths_of_one_server_take_turns(bench: Bench, site: ExternalServer) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import ssl
+import time
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -15,7 +18,7 @@ from waypost import limits
 from waypost.errors import AddressDenied, FetchFailed, RateLimited
 from waypost.net.address_policy import AddressPolicy
 from waypost.net.dns.upstreams import StubResolver
-from waypost.net.fetcher import SafeFetcher
+from waypost.net.fetcher import SafeFetcher, _tls_context
 
 
 async def reason(fetcher: SafeFetcher, endpoint: str) -> str:
@@ -135,3 +138,21 @@ async def test_endpoints_that_never_answer_take_no_place_of_other_requests(make_
             for each in asked:
                 each.cancel()
             let_go.set()
+
+
+async def test_probes_that_start_together_load_the_authorities_once(
+    make_fetcher: MakeFetcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads = []
+
+    def load(ca_file: Path | None) -> ssl.SSLContext:
+        loads.append(ca_file)
+        time.sleep(0.05)  # so that others start meanwhile
+        return ssl.create_default_context()
+
+    monkeypatch.setattr("waypost.net.fetcher.client_tls_context", load)
+    _tls_context.cache_clear()
+    fetcher = make_fetcher()
+    await asyncio.gather(*(reason(fetcher, f"https://127.0.0.1:{free_port()}/") for _ in range(8)))
+    _tls_context.cache_clear()
+    assert len(loads) == 1

@@ -10,6 +10,7 @@ import dns.rcode
 import pytest
 
 from support.fake_dns_server import DnsServer
+from support.ports import free_port
 from waypost.errors import ConfigurationError, FetchFailed
 from waypost.net.dns.resolver_config import parse_resolvers
 from waypost.net.dns.upstreams import StubResolver
@@ -173,3 +174,34 @@ def test_unused_network_libraries_are_not_imported() -> None:
     for options in ({"resolver": "nobody"}, {"ca_file": Path("/nowhere.pem")}):
         with pytest.raises(ConfigurationError):
             OutboundClient(OutboundOptions(**options))
+
+
+def test_the_event_loop_does_not_wait_for_the_import_of_the_http_client() -> None:
+    """Neither when an endpoint is registered nor when one is checked for the first time. That took a tenth of a second."""
+    program = f"""
+import asyncio, sys, threading
+import waypost.app
+from waypost.errors import FetchFailed
+from waypost.net.outbound import OutboundClient, OutboundOptions
+
+imported = []
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        imported.append((name, threading.current_thread() is threading.main_thread()))
+
+async def main():
+    client = OutboundClient(OutboundOptions(resolver="127.0.0.1:53", allow_cidrs=("127.0.0.0/8",)))
+    sys.meta_path.insert(0, Finder())
+    client.check_endpoint("https://127.0.0.1:8443/")
+    assert not imported, imported
+    try:
+        await client.probe("http://127.0.0.1:{free_port()}/")
+    except FetchFailed:
+        pass
+    assert "httpcore2" in dict(imported), imported
+    assert not any(dict(imported).values()), imported
+
+asyncio.run(main())
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

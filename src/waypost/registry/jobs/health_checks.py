@@ -48,6 +48,7 @@ from waypost.registry.ports import (
 )
 from waypost.registry.publication import Publication
 from waypost.registry.registry import Registry
+from waypost.time_slice import TimeSlice
 
 log = logging.getLogger("waypost.health")
 
@@ -361,8 +362,10 @@ class HealthChecks:
         """Check all endpoints that are due, with limited concurrency."""
         if not self._is_loaded:
             await self._load()
+        time_slice = TimeSlice()
         while self._outdated:
             await self._reset(self._outdated.pop())
+            await time_slice.step()
         gate = asyncio.Semaphore(limits.HEALTH_CONCURRENCY)
         running: set[asyncio.Task[None]] = set()
         async with asyncio.TaskGroup() as group:
@@ -469,7 +472,9 @@ class HealthChecks:
     # --- Writes ----------------------------------------------------------------------------------
 
     async def _store_health(self, watched: CheckedEndpoint, standing: EndpointHealth, now: float) -> None:
+        time_slice = TimeSlice()  # thousands of agents may share an endpoint, such as that of a gateway
         for agent_id in [*watched.agents]:
+            await time_slice.step()
             entry = self._registry.entries.find(agent_id)
             if entry is not None and entry.health != standing.state:
                 decide = record_health(agent_id, watched.endpoint, standing.health, now=now)
@@ -479,7 +484,9 @@ class HealthChecks:
             await self._evict(watched, seconds, now)
 
     async def _evict(self, watched: CheckedEndpoint, seconds: float, now: float) -> None:
+        time_slice = TimeSlice()
         for agent_id in [*watched.agents]:
+            await time_slice.step()
             decide = evict(agent_id, watched.endpoint, seconds=seconds, now=now)
             await self._write(Command(keys=(agent_id,), decide=decide), agent_id)
 
