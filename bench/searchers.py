@@ -41,8 +41,8 @@ class Searcher(Protocol):
 
 def settle(ranker: Ranker, revision: int = 1) -> None:
     for _ in range(_UPKEEP):
-        ranker.maintain(revision)
-        if not ranker.pending:
+        ranker.index.maintain(revision)
+        if not ranker.index.pending:
             return
     raise RuntimeError("the ranker's changes do not come to an end")
 
@@ -64,11 +64,11 @@ class InProcess:
 
     def __init__(self, make: MakeRanker) -> None:
         self.ranker = make()
-        self.ranker.open()
+        self.ranker.index.open()
 
     def fill(self, agents: Iterable[Registration]) -> None:
         for at, agent in enumerate(agents, 1):
-            self.ranker.put(agent)
+            self.ranker.index.put(agent)
             if at % _FOLD == 0:
                 settle(self.ranker)
         settle(self.ranker)

@@ -130,13 +130,13 @@ def _rival(searcher: InProcess, texts: Sequence[str], target: str) -> str:
 
 def with_flood(searcher: InProcess, flood: Iterable[Registration]) -> None:
     for agent in flood:
-        searcher.ranker.put(agent)
+        searcher.ranker.index.put(agent)
     settle(searcher.ranker)
 
 
 def without_flood(searcher: InProcess, flood: Iterable[Registration]) -> None:
     for agent in flood:
-        searcher.ranker.remove(agent.id)
+        searcher.ranker.index.remove(agent.id)
     settle(searcher.ranker)
 
 
@@ -270,7 +270,7 @@ def cheats(make: MakeRanker, *, agents: int = 6, seed: int = 2) -> dict[str, Fig
         for name, honest, cheating in _attempts(agent, words):
             gains = _gains(searcher, asked, honest, cheating)
             figures.setdefault(name, []).extend(gains)
-        searcher.ranker.put(agent)
+        searcher.ranker.index.put(agent)
     searcher.close()
     return {
         name: {
@@ -303,7 +303,7 @@ def _gains(searcher: InProcess, asked: Sequence[Question], honest: Registration,
 
 
 def _places(searcher: InProcess, asked: Sequence[Question], agent: Registration) -> list[int]:
-    searcher.ranker.put(agent)
+    searcher.ranker.index.put(agent)
     settle(searcher.ranker)
     return [
         next((at for at, hit in enumerate(searcher.find(each.text, _DEEP)) if hit.id == agent.id), _DEEP)

@@ -21,7 +21,7 @@ def main() -> None:
     folder, text = Path(sys.argv[1]), sys.argv[2]
     started = time.perf_counter()
     ranker = default_ranker(folder)
-    revision = ranker.open()
+    revision = ranker.index.open()
     if text == "--held":
         for line in sys.stdin:
             _ids(ranker, line)

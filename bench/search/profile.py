@@ -25,7 +25,7 @@ _WARM_UP = 50
 
 def profile_queries(size: int, folder: Path, questions: int) -> cProfile.Profile:
     ranker = default_ranker(folder)
-    if not ranker.open():
+    if not ranker.index.open():
         raise SystemExit(f"{folder} has no index of this version.")
     asked = distinct(size, _WARM_UP + questions)
     for question in asked[:_WARM_UP]:

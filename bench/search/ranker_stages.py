@@ -43,7 +43,7 @@ def _at_work() -> bool:
 def opened(folder: Path) -> int:
     """The revision of the saved index; 0 if there is none that this version reads."""
     ranker = default_ranker(folder)
-    revision = ranker.open()
+    revision = ranker.index.open()
     ranker.close()
     return revision
 
@@ -52,14 +52,14 @@ def build(size: int, folder: Path) -> Figures:
     """Fill a new index with `size` agents and save it. The time to generate agents is excluded."""
     shutil.rmtree(folder, ignore_errors=True)  # of an earlier version, or cut short
     ranker = filling_ranker(folder, lambda embedder: borrow_vectors(embedder.encode, embedder.name, size))
-    ranker.open()
+    ranker.index.open()
     making = 0.0
     started = at = time.perf_counter()
     for number, agent in enumerate(agents(size), 1):
         making += time.perf_counter() - at
-        ranker.put(agent)
+        ranker.index.put(agent)
         if number % _FOLD == 0:
-            ranker.maintain(number, _at_work)
+            ranker.index.maintain(number, _at_work)
         at = time.perf_counter()
     settle(ranker, size)
     seconds = time.perf_counter() - started - making
@@ -94,7 +94,7 @@ def cold(size: int, folder: Path) -> Figures:
 def answer(size: int, folder: Path, count: int) -> Figures:
     """Open the saved index and measure queries."""
     ranker = default_ranker(folder)
-    ranker.open()
+    ranker.index.open()
     asked = distinct(size, WARM_UP + count)
     for question in asked[:WARM_UP]:
         ask(ranker, question.text)
@@ -139,7 +139,7 @@ def _newly_put(ranker: Any, size: int) -> Figures:
     times, missed = [], 0
     for agent in unmistakable(_NEW, first=size + 1_000_000):
         started = time.perf_counter()
-        ranker.put(agent)
+        ranker.index.put(agent)
         hits = ask(ranker, f"what can {agent.record.name} do")
         times.append(1e3 * (time.perf_counter() - started))
         missed += agent.id not in {hit.id for hit in hits}

@@ -70,7 +70,7 @@ def find_command(words: str) -> click.Command | None:
 def test_the_command_of_an_operation_exists_and_has_help(operation: Operation) -> None:
     if operation.command is not None:
         command = find_command(operation.command)
-        assert command is not None
+        assert command is not None, f"add {operation.command!r} to COMMAND_GROUPS in cli/main.py"
         assert command.help
 
 
@@ -79,7 +79,9 @@ def test_the_method_of_an_operation_exists_on_both_clients(operation: Operation)
     if operation.method is not None:
         for client in (Client, SyncClient):
             method = getattr(client, operation.method, None)
-            assert inspect.isfunction(method)
+            assert inspect.isfunction(method), (
+                f"add {operation.method} to client/aio/client.py, then run scripts/unasync.py"
+            )
             assert method.__doc__
 
 
@@ -116,7 +118,9 @@ async def test_every_route_has_a_row_and_every_row_a_route(tmp_path: Path) -> No
     async with service(tmp_path) as bench:
         routes = [*bench.application.http_app.router.routes, *MOUNTED_ROUTES]
         without_route = set(OPERATIONS) - {route.operation for route in routes}
-        assert not without_route, f"add a route for {without_route} in server/api/"
+        assert not without_route, (
+            f"add a route for {without_route} in server/api/, and list its API class in make_http_app of app/http.py"
+        )
         open_paths = {route.path for route in routes if route.open or OPERATIONS[route.operation].scope is None}
         # SURFACE: always open, with the assets of the pages; each checks the caller itself.
         assert open_paths == {

@@ -31,7 +31,7 @@ def test_unsaved_agents_rank_exactly_as_after_saving(seed: int, count: int, text
     ranker = opened(*(some_agent(f"a{number}", dice) for number in range(count)))
     questions = [(text, tuple(dice.sample(WORDS, dice.randrange(2)))) for text in texts]
     before = [ask(ranker, text, preferred_tags=tags, limit=100) for text, tags in questions]
-    ranker.maintain(1)
+    ranker.index.maintain(1)
     assert [ask(ranker, text, preferred_tags=tags, limit=100) for text, tags in questions] == before
 
 
@@ -51,8 +51,8 @@ class LivingIndex(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        assert self.writer.open() == 0
-        self.reader.follow()
+        assert self.writer.index.open() == 0
+        self.reader.index.follow()
 
     # --- Changes -----------------------------------------------------------------------------------
 
@@ -75,36 +75,36 @@ class LivingIndex(RuleBasedStateMachine):
     def replay(self, ranker: HybridRanker, after: int) -> None:
         for revision, name, registration in self.log[after:]:
             if registration is None:
-                ranker.remove(name, revision)
+                ranker.index.remove(name, revision)
             else:
-                ranker.put(registration)
+                ranker.index.put(registration)
 
     # --- Housekeeping ------------------------------------------------------------------------------
 
     @rule()
     def maintain(self) -> None:
-        self.writer.maintain(len(self.log))
+        self.writer.index.maintain(len(self.log))
 
     @rule()
     def embed(self) -> None:
-        if ids := self.writer.lacking(3):
+        if ids := self.writer.index.lacking(3):
             found = [self.held[agent_id] for agent_id in ids if agent_id in self.held]
             if found:
-                self.writer.embed(found)
+                self.writer.index.embed(found)
 
     @rule()
     def follow(self) -> None:
-        self.reader.follow()
+        self.reader.index.follow()
 
     @rule()
     def die_and_come_back(self) -> None:
         self.writer = self.made(self.folder)
-        self.replay(self.writer, self.writer.open())
+        self.replay(self.writer, self.writer.index.open())
 
     @rule()
     def another_reader(self) -> None:
         self.reader = self.made(self.folder)
-        self.replay(self.reader, self.reader.follow())
+        self.replay(self.reader, self.reader.index.follow())
 
     # --- Questions ---------------------------------------------------------------------------------
 
@@ -120,22 +120,22 @@ class LivingIndex(RuleBasedStateMachine):
     def answers_are_those_of_a_fresh_index(self, text: str) -> None:
         self.maintain()
         held = self.held
-        while ids := self.writer.lacking(50):
-            self.writer.embed([held[agent_id] for agent_id in ids])
+        while ids := self.writer.index.lacking(50):
+            self.writer.index.embed([held[agent_id] for agent_id in ids])
         self.maintain()
         self.follow()
         fresh = HybridRanker(None, [slow_space(BagOfWords("slow")), quick_space(BagOfWords("quick"))])
-        fresh.open()
+        fresh.index.open()
         for registration in held.values():
-            fresh.put(registration)
-        fresh.maintain(1)
-        while ids := fresh.lacking(50):
-            fresh.embed([held[agent_id] for agent_id in ids])
+            fresh.index.put(registration)
+        fresh.index.maintain(1)
+        while ids := fresh.index.lacking(50):
+            fresh.index.embed([held[agent_id] for agent_id in ids])
         for audience in AUDIENCES:
             expected = ask(fresh, text, audience, limit=50)
             assert ask(self.writer, text, audience, limit=50) == expected
             assert ask(self.reader, text, audience, limit=50) == expected
-        assert self.writer.pending == 0
+        assert self.writer.index.pending == 0
 
     def teardown(self) -> None:
         self.writer.close()

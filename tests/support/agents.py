@@ -60,11 +60,11 @@ def some_agent(agent_id: str, dice: random.Random, **members: Any) -> Registrati
 def opened(*registrations: Registration, maintained: bool = False) -> HybridRanker:
     """A ranker in memory with these agents, in the delta or in the index."""
     ranker = HybridRanker()
-    ranker.open()
+    ranker.index.open()
     for registration in registrations:
-        ranker.put(registration)
+        ranker.index.put(registration)
     if maintained:
-        ranker.maintain(1)
+        ranker.index.maintain(1)
     return ranker
 
 
@@ -73,8 +73,8 @@ def ask(
 ) -> tuple[Hit, ...]:
     """As the service asks: many recent changes are prepared first."""
     query = Query(text=text, **filters)
-    if ranker.is_behind(audience):
-        ranker.prepare_for(audience, query)
+    if ranker.index.is_behind(audience):
+        ranker.index.prepare_for(audience, query)
     return ranker.rank(query, audience, alive=lambda _: True, now=0.0).hits
 
 

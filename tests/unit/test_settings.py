@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+import waypost
 from waypost.cli.main import cli
 from waypost.errors import ConfigurationError
 from waypost.settings import (
@@ -40,6 +42,14 @@ def test_every_field_is_a_setting_and_loads_with_its_default() -> None:
     for setting in SERVICE_SETTINGS:
         if setting.name != "data":
             assert getattr(settings, setting.name) == setting.default, setting.name
+
+
+def test_every_setting_is_read_by_the_service() -> None:
+    package = Path(waypost.__file__).parent
+    text = "\n".join(path.read_text() for path in package.rglob("*.py"))
+    read = set(re.findall(r"(?:(?<=settings)|(?<=self))\.([a-z_0-9]+)", text))
+    unread = {setting.name for setting in SERVICE_SETTINGS} - read
+    assert not unread, f"nothing reads the settings {unread}: pass them on in app/ (see ARCHITECTURE.md, 'a setting')"
 
 
 @pytest.mark.parametrize(("old", "new"), RENAMED_SETTINGS.items())

@@ -10,15 +10,13 @@ import random
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import urlsplit
 
 import certifi
 import msgspec
-from websockets.asyncio.client import connect
 from websockets.asyncio.connection import Connection
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
-from websockets.typing import Subprotocol
 
 from waypost import limits
 from waypost.client.contacts import Contact
@@ -38,6 +36,7 @@ from waypost.messaging.peers import PeerKeySource
 from waypost.model.verdict import Verdict
 from waypost.protocols.adp.agp.messages import SUBPROTOCOL
 from waypost.settings import is_loopback
+from waypost.transports.websocket_client import open_websocket
 
 _FINAL_CODES = frozenset(
     ("unknown_peer", "fingerprint_mismatch", "bad_signature", "not_authorized", "unsupported_type")
@@ -71,12 +70,6 @@ class WebSocketLink:
         await self._connection.close(code, reason)
 
 
-class _Connect(connect):
-    def process_redirect(self, exc: Exception) -> Exception | str:
-        """Refuse redirects: a token and a hello are for one server."""
-        return exc
-
-
 async def dial(
     url: str, *, token: str | None = None, tls: ssl.SSLContext | None = None, address: str | None = None
 ) -> WebSocketLink:
@@ -89,22 +82,14 @@ async def dial(
         address: The address of the host, instead of the system's resolver.
     """
     check_chat_url(url)
-    place: dict[str, Any] = {} if address is None else {"host": address, "port": urlsplit(url).port or 443}
-    headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
     try:
-        connection = await _Connect(
+        connection = await open_websocket(
             url,
-            subprotocols=[Subprotocol(SUBPROTOCOL)],
-            additional_headers=headers,
-            compression=None,
-            proxy=None,
+            SUBPROTOCOL,
             max_size=limits.AGP_FRAME_BYTES,
-            open_timeout=limits.SOCKET_OPEN_SECONDS,
-            ping_interval=limits.SOCKET_PING_SECONDS,
-            ping_timeout=limits.SOCKET_SILENCE_SECONDS - limits.SOCKET_PING_SECONDS,
-            close_timeout=limits.SOCKET_CLOSE_SECONDS,
-            ssl=(tls or tls13_context()) if url.startswith("wss:") else None,
-            **place,
+            token=token,
+            tls=(tls or tls13_context()) if url.startswith("wss:") else None,
+            address=address,
         )
     except (OSError, TimeoutError, WebSocketException) as error:
         raise _connect_error(url, error) from None

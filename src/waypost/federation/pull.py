@@ -40,11 +40,8 @@ from waypost.trust.keys.public_key import parse_base64_der
 log = logging.getLogger("waypost.peers")
 
 GONE_TYPES = ("withdrawn", "expired")
-_RELEASED = (
-    "local_owner",
-    "other_copy",
-    mirror_rules.ALIAS,
-)  # why an agent was not taken, as long as another one is here
+# Why a record was not taken: another agent has its id. It is read again when that one is gone.
+_ID_IS_HELD = ("local_owner", "other_copy", mirror_rules.ALIAS)
 _OTHER_HISTORY = (
     "It signs another number or digest of agents than those it sends: some are missing, or its history has forked."
 )
@@ -298,7 +295,7 @@ class Puller:
             return
         self._have_holders_gone = True
         parked = self._peers.parked(self.name).get(event.id)
-        is_wanted = self._known.get(event.id) is not None if parked is None else parked[1] in _RELEASED
+        is_wanted = self._known.get(event.id) is not None if parked is None else parked[1] in _ID_IS_HELD
         if is_wanted and len(self._released) < limits.PEER_PARKED:
             self._released[event.id] = self._registry.clock.now()
 
@@ -327,7 +324,7 @@ class Puller:
         self._have_holders_gone = False
         find = self._registry.entries.find_named
         parked = self._peers.parked(self.name).items()
-        return [name for name, (_, reason) in parked if reason in _RELEASED and find(name) is None]
+        return [name for name, (_, reason) in parked if reason in _ID_IS_HELD and find(name) is None]
 
     async def run(self) -> None:
         try:
@@ -488,7 +485,7 @@ class Puller:
             return None if page is None else _ReadPage(page, await self._decode_all(peer, page))
 
         task = asyncio.create_task(read(), name=f"read ahead of peer {self.name}")
-        task.add_done_callback(_retrieve)
+        task.add_done_callback(_discard_error)
         self._ahead = (cursor, task)
 
     async def _fetch(self, peer: Peer, cursor: str | None, wait_seconds: float) -> PeerPage | None:
@@ -589,7 +586,7 @@ class Puller:
                 after.remove(entry.id)
             elif entry.type != "renewed" or self._known.get(entry.id) is not None:
                 after.put(entry.id, entry.etag)
-        is_complete, mismatches = self._compare(page, after)
+        is_complete, mismatches = self._compare_digest(page, after)
         if self._mismatches >= limits.PEER_MISMATCHES:  # a snapshot lacks records
             mismatches = self._mismatches
         is_doubtful = mismatches >= limits.PEER_MISMATCHES
@@ -600,7 +597,7 @@ class Puller:
             current_at=now if page.is_last else state.current_at,
             service_id=page.service_id,
             is_complete=is_complete and not is_doubtful,
-            error=self._doubt_of(state, unreadable),
+            error=self._find_error(state, unreadable),
             unreadable=unreadable,
             unreadable_so_far=so_far,
         )
@@ -608,7 +605,7 @@ class Puller:
         is_due = batch.commands or batch.parked or not state.is_like(new_state) or state.is_old(now)
         if is_due:
             results = await self._peers.commit_page(self.name, new_state, batch.commands, parked.changes)
-            _raise_our_own(results)
+            _raise_service_errors(results)
             if any(outcome == "unknown" for _, outcome in batch.outcomes(results)):
                 mismatches = limits.PEER_MISMATCHES  # an earlier change was missed
             await self._merge_twins(results)
@@ -631,7 +628,7 @@ class Puller:
                     await self._merge(copy, other)
 
     async def _merge(self, copy: Registration, other: Registration) -> None:
-        kept = mirror_rules.find_standing(copy, other)
+        kept = mirror_rules.find_kept_twin(copy, other)
         if kept is None:
             return
         gone, now = copy if kept is other else other, self._registry.clock.now()
@@ -639,10 +636,10 @@ class Puller:
         remove = mirror_rules.withdraw_mirrored(gone.id, peer, 0, "other id", now=now)
         rename = mirror_rules.add_alias(gone.id, kept.id, self.name, now=now)
         commands = (Command(keys=(gone.id,), decide=remove), Command(keys=(kept.id, gone.id), decide=rename))
-        _raise_our_own(await self._registry.execute_all(commands))
+        _raise_service_errors(await self._registry.execute_all(commands))
         await self._peers.park(peer, gone.id, etag, mirror_rules.ALIAS)
 
-    def _doubt_of(self, state: PeerState, unreadable: int) -> str:
+    def _find_error(self, state: PeerState, unreadable: int) -> str:
         """What is wrong although pages are read."""
         if self._rereads > 1:
             return state.error
@@ -653,8 +650,9 @@ class Puller:
         self._peers.set_state(self.name, msgspec.structs.replace(self.state, cursor=None, is_complete=False))
         self._mismatches = 0
 
-    def _compare(self, page: PeerPage, after: SetDigestChange) -> tuple[bool, int]:
-        """Prove that nothing is missing. One difference may be a lease that ends while the page is read."""
+    def _compare_digest(self, page: PeerPage, after: SetDigestChange) -> tuple[bool, int]:
+        """Whether the mirror is complete, and how many readings in a row differed. One difference may be a lease that ends
+        while the page is read."""
         bookmark = page.bookmark
         if bookmark is None:  # without a digest, everything was read once
             return (self.is_complete or page.ends_snapshot, 0)
@@ -696,7 +694,7 @@ class Puller:
                 for each in part
             ]
             commands = [Command(keys=(each,), decide=rule) for each, rule in zip(part, rules, strict=True)]
-            _raise_our_own(await self._registry.execute_all(commands))
+            _raise_service_errors(await self._registry.execute_all(commands))
 
     async def remove_all(self) -> int:
         """Take all records of the peer out of the registry, and the names that they gave to others. Returns how many records."""
@@ -740,7 +738,7 @@ class Puller:
         return "current" if self.is_complete else "syncing"
 
 
-def _retrieve(task: asyncio.Task[Any]) -> None:
+def _discard_error(task: asyncio.Task[Any]) -> None:
     """A page that was read ahead in vain: nobody waits for its error."""
     if not task.cancelled():
         task.exception()
@@ -771,11 +769,11 @@ class _ParkedChange:
         return {each: item for each, item in after.items() if item != self._before.get(each)}
 
 
-_OUR_OWN = frozenset(("storage_full", "unavailable", "store_unavailable"))
+_SERVICE_ERRORS = frozenset(("storage_full", "unavailable", "store_unavailable"))
 
 
-def _raise_our_own(results: Sequence[CommandResult | WaypostError]) -> None:
+def _raise_service_errors(results: Sequence[CommandResult | WaypostError]) -> None:
     """Errors of this service, not of a record."""
     for result in results:
-        if isinstance(result, WaypostError) and result.code in _OUR_OWN:
+        if isinstance(result, WaypostError) and result.code in _SERVICE_ERRORS:
             raise result

@@ -45,8 +45,6 @@ SENT_TASK_KIND = "task-sent"  # by the task id of the other server
 
 EXPIRED_CODE = "expired"  # error code of a task that was not done in time
 
-_TIME_FORMAT = ".3f"
-
 _MAX_RETRIES = 8  # attempts of a change that conflicts with another one
 
 TaskState = Literal["accepted", "running", "succeeded", "failed", "cancelled"]
@@ -97,13 +95,18 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def place(self) -> str:
         """Its key among open tasks, the oldest first."""
-        return f"{self.queue} {self.created_at:017.3f} {self.id}"
+        return f"{self.queue} {_sortable(self.created_at)} {self.id}"
 
     @property
     def subject(self) -> str | None:
         """The subject of the caller's token; None if an agent signed the request."""
         kind, _, name = self.caller.partition(" ")
         return name if kind == "subject" else None
+
+
+def _sortable(at: float) -> str:
+    """A time as part of a key: text in the order of time."""
+    return f"{at:017.3f}"
 
 
 def queue_name(agent: str) -> str:
@@ -277,7 +280,7 @@ class TaskTimer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        return f"{self.at:017{_TIME_FORMAT}} {self.what} {self.task_id}"
+        return f"{_sortable(self.at)} {self.what} {self.task_id}"
 
     def write(self) -> KeyValueWrite:
         return KeyValueWrite(kind=TIMER_KIND, key=self.key, value=msgspec.msgpack.encode(self))
@@ -686,7 +689,7 @@ def _caller_key(task: Task) -> str:
 
 
 def _done_key(task: Task) -> str:
-    return f"{_hash_text(task.caller)} {task.updated_at:017.3f} {task.id}"
+    return f"{_hash_text(task.caller)} {_sortable(task.updated_at)} {task.id}"
 
 
 def _idempotency_key(new: NewTask) -> str:

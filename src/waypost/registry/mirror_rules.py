@@ -121,7 +121,7 @@ def _renaming(current: Registration, renamed: Registration, now: float) -> Regis
     )
 
 
-def find_standing(copy: Registration, other: Registration) -> Registration | None:
+def find_kept_twin(copy: Registration, other: Registration) -> Registration | None:
     """Of two records of one agent, the one that stays; None if they are two agents.
 
     One agent has a key in common that is bound here, an endpoint and a name. The endpoint alone may be a gateway for several

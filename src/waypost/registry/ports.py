@@ -393,11 +393,14 @@ class QueryRanker(Protocol):
         alive: Callable[[str], bool],
         now: float,
         among: Sequence[str] | None = None,
-    ) -> Ranking: ...
+    ) -> Ranking:
+        """Hits that the audience sees; hard filters apply before ranking. Ids that `alive` rejects are skipped, for example
+        those of expired agents. `among` restricts the hits to these ids."""
+        ...
 
 
-class Ranker(Protocol):
-    """A search index that is updated while it is queried. A query makes no call to the store and waits for no write."""
+class AgentIndex(Protocol):
+    """What a ranker searches, updated while it is queried."""
 
     @property
     def is_persistent(self) -> bool:
@@ -416,25 +419,8 @@ class Ranker(Protocol):
 
     def remove(self, agent_id: str, revision: int = 0) -> None: ...
 
-    def rank(
-        self,
-        query: Query,
-        audience: frozenset[str] | None,
-        *,
-        alive: Callable[[str], bool],
-        now: float,
-        among: Sequence[str] | None = None,
-    ) -> Ranking:
-        """Hits that the audience sees; hard filters apply before ranking. Ids that `alive` rejects are skipped, for example
-        those of expired agents. `among` restricts the hits to these ids."""
-        ...
-
-    def extend(self, registrations: Sequence[Registration]) -> QueryRanker:
-        """A ranker of the same index and of these agents, which are in no index, for one query. Called in a thread."""
-        ...
-
     def is_behind(self, audience: frozenset[str] | None) -> bool:
-        """Whether `rank` would miss recent changes because there are too many: call `prepare_for` first."""
+        """Whether a ranking would miss recent changes because there are too many: call `prepare_for` first."""
         ...
 
     def prepare_for(self, audience: frozenset[str] | None, query: Query) -> None:
@@ -483,7 +469,20 @@ class Ranker(Protocol):
         revision that it reflects, 0 if there is none. Later changes that were put here stay. Called in a thread."""
         ...
 
-    def close(self) -> None: ...
+
+class Ranker(QueryRanker, Protocol):
+    """Ranks the agents of an index. A query makes no call to the store and waits for no write."""
+
+    @property
+    def index(self) -> AgentIndex: ...
+
+    def extend(self, registrations: Sequence[Registration]) -> QueryRanker:
+        """A ranker of the same index and of these agents, which are in no index, for one query. Called in a thread."""
+        ...
+
+    def close(self) -> None:
+        """Close the index, too."""
+        ...
 
 
 class VectorExchange(Protocol):

@@ -1,4 +1,5 @@
-"""The ranker: filters, candidates, signals, scores, diversity. It implements `registry.ports.Ranker`.
+"""The ranker: filters, candidates, signals, scores, diversity. It implements `registry.ports.Ranker`, its
+index `registry.ports.AgentIndex`.
 
 Results are ordered by score; ties always have the same order. A deprecated agent keeps half of its score, a stuffed one what
 `spam` leaves. Near duplicates and floods of one owner are bounded in each window of results (see `diversity`).
@@ -25,7 +26,7 @@ from waypost.model.principal import LAN_SUBJECT
 from waypost.model.query import Hit, MatchSignals, Query, Ranking
 from waypost.model.registration import Registration
 from waypost.search.index.document import hash_of
-from waypost.search.index.index import SearchIndex, SegmentBuilder, YieldControl, never_yield
+from waypost.search.index.index import SearchIndex, SegmentBuilder
 from waypost.search.index.segment import Array, Mask, Rows, SegmentReader, id_keys
 from waypost.search.parsed_query import (
     GRAM_IDF_STEPS,
@@ -132,70 +133,15 @@ class HybridRanker:
         warnings: Sequence[str] = (),
         builder: SegmentBuilder | None = None,
     ) -> None:
-        self.index = SearchIndex(folder, tuple(spaces), builder)
+        self.index: Final = SearchIndex(folder, tuple(spaces), builder)
         self._weights = weights or SignalWeights()
         self._warnings = tuple(warnings)
         self._cache = RankingCache()
         self._beside = ThreadPoolExecutor(1, "waypost-encode")  # its thread starts with the first query
 
-    # --- The index -------------------------------------------------------------------------------
-
-    @property
-    def is_persistent(self) -> bool:
-        return self.index.is_persistent
-
-    def open(self) -> int:
-        return self.index.open()
-
-    def clear(self) -> None:
-        self.index.clear()
-
-    def put(self, registration: Registration) -> None:
-        self.index.put(registration)
-
-    def remove(self, agent_id: str, revision: int = 0) -> None:
-        self.index.remove(agent_id, revision)
-
-    @property
-    def pending(self) -> int:
-        return self.index.pending
-
-    @property
-    def unsaved(self) -> int:
-        return self.index.unsaved
-
-    def is_fragmented(self, *, at_rest: bool = False) -> bool:
-        return self.index.is_fragmented(at_rest=at_rest)
-
-    def maintain(self, revision: int, give_way: YieldControl = never_yield, *, at_rest: bool = False) -> None:
-        self.index.maintain(revision, give_way, at_rest=at_rest)
-
-    def follow(self) -> int:
-        return self.index.follow()
-
-    def is_behind(self, audience: frozenset[str] | None) -> bool:
-        return self.index.is_behind(audience)
-
-    def prepare_for(self, audience: frozenset[str] | None, query: Query) -> None:
-        self.index.prepare_for(audience, query)
-
-    def lacks_vectors(self, ids: Sequence[str]) -> bool:
-        return self.index.lacks_vectors(ids)
-
-    def lacking(self, limit: int, start: int = 0) -> list[str]:
-        return self.index.lacking(limit, start)
-
-    def embed(self, registrations: Sequence[Registration]) -> dict[str, bytes]:
-        return self.index.embed(registrations)
-
-    def take_vectors(self, registrations: Sequence[Registration], packed: Mapping[str, bytes]) -> set[str]:
-        return self.index.take_vectors(registrations, packed)
-
     def close(self) -> None:
         self._beside.shutdown()
         self.index.close()
-
-    # --- Queries ---------------------------------------------------------------------------------
 
     def rank(
         self,

@@ -1,1 +1,2 @@
-"""Carriers of the announce protocol: shells around the pure code of `wire` and `trust`. Each fulfils `port.Transport`."""
+"""Carriers of the announce protocol: shells around the pure code of `protocols.announce` and `trust.announce`. Each implements
+`port.Transport`."""

@@ -15,9 +15,8 @@ from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit
 
 import msgspec
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
-from websockets.typing import Subprotocol
 
 from waypost import limits
 from waypost.errors import RateLimited, Unauthorized, Unavailable, WaypostError
@@ -44,17 +43,12 @@ from waypost.transports.port import (
     describe_failure,
 )
 from waypost.transports.responses import QueryResponses
+from waypost.transports.websocket_client import open_websocket
 
 log = logging.getLogger("waypost.transports")
 
 _WATCH = "watch"  # the query id of the subscription
 _SESSION_MEMBERS = ("event", "cursor", "expires_at", "query_id")  # the session adds these to a Response
-
-
-class _Connect(connect):
-    def process_redirect(self, exc: Exception) -> Exception | str:
-        """Follow no redirect: the token is for this server only."""
-        return exc
 
 
 class _PendingQuery:
@@ -166,20 +160,13 @@ class WebSocketTransport:
             self._start(self._watch())
 
     async def _connect(self) -> ClientConnection:
-        headers = {"Authorization": f"Bearer {self._token}"} if self._token is not None else {}
         try:
-            return await _Connect(
+            return await open_websocket(
                 self.source,
-                subprotocols=[Subprotocol(SUBPROTOCOL)],
-                additional_headers=headers,
-                compression=None,
-                proxy=None,
+                SUBPROTOCOL,
                 max_size=limits.SOCKET_MESSAGE_BYTES,
-                open_timeout=limits.SOCKET_OPEN_SECONDS,
-                ping_interval=limits.SOCKET_PING_SECONDS,
-                ping_timeout=limits.SOCKET_SILENCE_SECONDS - limits.SOCKET_PING_SECONDS,
-                close_timeout=limits.SOCKET_CLOSE_SECONDS,
-                ssl=self._tls,
+                token=self._token,
+                tls=self._tls,
             )
         except (OSError, TimeoutError, WebSocketException) as error:
             raise _unreachable(self.source, error) from None

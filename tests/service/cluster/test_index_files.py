@@ -36,11 +36,11 @@ async def store(url: str, tmp_path: Path) -> AsyncIterator[PostgresqlStore]:
     store = await open_store(url, tmp_path, "first")
     await asyncio.gather(*(store.execute(put(make_registration(f"urn:agent:{number}"))) for number in range(AGENTS)))
     ranker = HybridRanker(store._replica.index_folder)
-    ranker.open()
+    ranker.index.open()
     async for registrations in store.scan():
         for registration in registrations:
-            ranker.put(registration)
-    ranker.maintain(await store.revision())
+            ranker.index.put(registration)
+    ranker.index.maintain(await store.revision())
     ranker.close()
     yield store
     await store.close()
@@ -60,7 +60,7 @@ async def indexed_revision(url: str, folder: Path) -> int:
     await started.close()
     ranker = HybridRanker(started._replica.index_folder)
     try:
-        return ranker.open()
+        return ranker.index.open()
     finally:
         ranker.close()
 
@@ -81,9 +81,9 @@ async def test_only_what_changed_is_copied_again(store: PostgresqlStore, url: st
     await store._index.save()
     assert await files_of(url) == before
     ranker = HybridRanker(store._replica.index_folder)
-    ranker.open()
-    ranker.remove("urn:agent:1")
-    ranker.maintain(await store.revision())
+    ranker.index.open()
+    ranker.index.remove("urn:agent:1")
+    ranker.index.maintain(await store.revision())
     ranker.close()
     await store._index.save()
     after = await files_of(url)

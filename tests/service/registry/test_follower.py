@@ -191,8 +191,8 @@ async def test_it_reads_the_index_that_the_writer_saves(tmp_path: Path) -> None:
         await bench.registry.searchable()  # the leader opens its index in the background and clears a damaged one
         await bench.registry.leader.compact()
         await pair.follower.start()
-        assert pair.ranker.follow() == pair.head
-        assert pair.ranker.unsaved == 0
+        assert pair.ranker.index.follow() == pair.head
+        assert pair.ranker.index.unsaved == 0
         await pair.bench.as_("alice").delete("/api/v1/agents/gone")
         await pair.put("changed", description="Now irons shirts.")
         await pair.put("fresh", description="Waters plants.")
@@ -203,7 +203,7 @@ async def test_it_reads_the_index_that_the_writer_saves(tmp_path: Path) -> None:
             await pair.announce()
             if saves:
                 await bench.registry.leader.compact()
-                assert pair.ranker.follow() == pair.head
+                assert pair.ranker.index.follow() == pair.head
             assert await pair.found("gone by the leader") == ["saved"]
             assert await pair.found("irons shirts") == ["changed"]
             assert await pair.found("waters plants") == ["fresh"]

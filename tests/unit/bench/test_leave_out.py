@@ -91,9 +91,9 @@ def test_the_shipped_weights_come_first_and_no_variant_twice() -> None:
 
 def test_the_shipped_variant_scores_as_the_product_does() -> None:
     ranker = HybridRanker()
-    ranker.open()
+    ranker.index.open()
     for agent in AGENTS:
-        ranker.put(agent)
+        ranker.index.put(agent)
     settle(ranker)
     query = Query(text=QUESTION, limit=10)
     hits = ranker.rank(query, PUBLIC, alive=lambda _: True, now=NOW).hits

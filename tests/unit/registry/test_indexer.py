@@ -27,12 +27,12 @@ class Events:
 async def kept_at(folder: Path, *loads: int) -> tuple[Indexer, HybridRanker]:
     """An index that was saved in steps of this many registrations."""
     ranker = HybridRanker(folder)
-    ranker.open()
+    ranker.index.open()
     dice = random.Random(4)
     for number, count in enumerate(loads):
         for at in range(count):
-            ranker.put(some_agent(f"a{number}-{at}", dice))
-        ranker.maintain(1, lambda: True)
+            ranker.index.put(some_agent(f"a{number}-{at}", dice))
+        ranker.index.maintain(1, lambda: True)
     ranker.close()
     live = LiveIndex(lambda: HybridRanker(folder))
     keeper = Indexer(live, Events())  # type: ignore[arg-type]

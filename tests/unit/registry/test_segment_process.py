@@ -53,10 +53,10 @@ def test_a_segment_is_the_same_as_one_that_is_built_here(process: SegmentProcess
 
 def test_a_bulk_load_is_found_after_the_process_built_it(process: SegmentProcess) -> None:
     ranker = HybridRanker(builder=process)
-    ranker.open()
+    ranker.index.open()
     for each in (*some_agents(1500), agent("meant", "Xylophones")):
-        ranker.put(each)
-    ranker.maintain(1)
+        ranker.index.put(each)
+    ranker.index.maintain(1)
     hits = ranker.rank(Query(text="xylophone"), PUBLIC, alive=lambda _: True, now=0.0).hits
     assert [hit.id for hit in hits] == ["meant"]
     assert process.is_running
@@ -68,12 +68,12 @@ def test_every_agent_of_a_bulk_load_is_analysed_in_the_process(
     process: SegmentProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ranker = HybridRanker(builder=process)
-    ranker.open()
+    ranker.index.open()
     for each in some_agents(1100):
-        ranker.put(each)
+        ranker.index.put(each)
     monkeypatch.setattr("waypost.search.index.index.prepare_documents", pytest.fail)
-    ranker.maintain(1)
-    assert ranker.unsaved == 0
+    ranker.index.maintain(1)
+    assert ranker.index.unsaved == 0
 
 
 def test_a_bulk_load_goes_on_when_the_process_is_killed(process: SegmentProcess) -> None:
@@ -81,11 +81,11 @@ def test_a_bulk_load_goes_on_when_the_process_is_killed(process: SegmentProcess)
     assert process.pid is not None
     os.kill(process.pid, signal.SIGKILL)
     ranker = HybridRanker(builder=process)
-    ranker.open()
+    ranker.index.open()
     for each in (*some_agents(1100), agent("meant", "Xylophones")):
-        ranker.put(each)
-    ranker.maintain(1)
-    assert ranker.unsaved == 0
+        ranker.index.put(each)
+    ranker.index.maintain(1)
+    assert ranker.index.unsaved == 0
     hits = ranker.rank(Query(text="xylophone"), PUBLIC, alive=lambda _: True, now=0.0).hits
     assert [hit.id for hit in hits] == ["meant"]
     assert process.build(changes_of(some_agents(3))) is not None, "it is started again"
@@ -93,8 +93,8 @@ def test_a_bulk_load_goes_on_when_the_process_is_killed(process: SegmentProcess)
 
 def test_nothing_is_started_before_a_bulk_load(process: SegmentProcess) -> None:
     ranker = HybridRanker(builder=process)
-    ranker.open()
+    ranker.index.open()
     for each in some_agents(200):
-        ranker.put(each)
-    ranker.maintain(1)
+        ranker.index.put(each)
+    ranker.index.maintain(1)
     assert not process.is_running

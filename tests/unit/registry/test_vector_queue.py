@@ -43,18 +43,18 @@ class Node:
         self.now = 0.0
         live = LiveIndex(lambda: HybridRanker(None, (slow_space(self.embedder),)))
         self.ranker: HybridRanker = live.ranker  # type: ignore[assignment]
-        self.ranker.open()
+        self.ranker.index.open()
         live.open_queue()
         for registration in AGENTS.values():
-            self.ranker.put(registration)
-        self.ranker.maintain(1)
+            self.ranker.index.put(registration)
+        self.ranker.index.maintain(1)
         self.queue = VectorQueue(live, Registrations(), exchange, lambda: self.now)  # type: ignore[arg-type]
 
     async def embed(self, limit: int = 2) -> set[str]:
         """The ids of all agents whose vectors this node computes now."""
         made: set[str] = set()
         while found := await self.queue.take(limit):
-            await self.queue.put(self.ranker.embed(found))
+            await self.queue.put(self.ranker.index.embed(found))
             made.update(registration.id for registration in found)
         return made
 
@@ -62,7 +62,7 @@ class Node:
 async def test_a_service_of_one_node_computes_all_vectors() -> None:
     node = Node(None)
     assert await node.embed() == set(AGENTS)
-    assert node.ranker.lacking(20) == []
+    assert node.ranker.index.lacking(20) == []
 
 
 async def test_a_node_computes_its_share_and_takes_the_rest() -> None:
@@ -71,24 +71,24 @@ async def test_a_node_computes_its_share_and_takes_the_rest() -> None:
     for _ in range(12):
         await node.embed(limit=1)  # it looks at four agents at a time
     assert exchange.stored.keys() == EVEN
-    assert set(node.ranker.lacking(20)) == AGENTS.keys() - EVEN
-    other.ranker.lacking(20)
-    await exchange.put(other.ranker.embed([*AGENTS.values()]))
+    assert set(node.ranker.index.lacking(20)) == AGENTS.keys() - EVEN
+    other.ranker.index.lacking(20)
+    await exchange.put(other.ranker.index.embed([*AGENTS.values()]))
     count = len(node.embedder.encoded)
     for _ in range(12):
         assert await node.embed() == set()
-    assert node.ranker.lacking(20) == []
+    assert node.ranker.index.lacking(20) == []
     assert len(node.embedder.encoded) == count
 
 
 async def test_a_new_node_takes_also_the_vectors_that_would_be_its_share() -> None:
     exchange = Exchange()
     other = Node(None)
-    other.ranker.lacking(20)
-    await exchange.put(other.ranker.embed([*AGENTS.values()]))
+    other.ranker.index.lacking(20)
+    await exchange.put(other.ranker.index.embed([*AGENTS.values()]))
     node = Node(exchange)
     assert await node.embed() == set()
-    assert node.ranker.lacking(20) == []
+    assert node.ranker.index.lacking(20) == []
 
 
 async def test_a_node_computes_vectors_that_no_other_node_computes() -> None:
@@ -98,7 +98,7 @@ async def test_a_node_computes_vectors_that_no_other_node_computes() -> None:
     assert await node.embed(20) == set()
     node.now += 1
     assert await node.embed(20) == AGENTS.keys() - EVEN
-    assert node.ranker.lacking(20) == []
+    assert node.ranker.index.lacking(20) == []
 
 
 async def test_a_node_waits_as_long_as_others_get_on() -> None:
@@ -108,10 +108,10 @@ async def test_a_node_waits_as_long_as_others_get_on() -> None:
     slow = sorted(AGENTS.keys() - EVEN)
     for agent_id in slow[:-1]:
         node.now += _PATIENCE_SECONDS - 1
-        other.ranker.lacking(20)
-        await exchange.put(other.ranker.embed([AGENTS[agent_id]]))
+        other.ranker.index.lacking(20)
+        await exchange.put(other.ranker.index.embed([AGENTS[agent_id]]))
         assert await node.embed(20) == set()
-    assert node.ranker.lacking(20) == slow[-1:]
+    assert node.ranker.index.lacking(20) == slow[-1:]
     node.now += _PATIENCE_SECONDS
     assert await node.embed(20) == {slow[-1]}
 
@@ -121,9 +121,9 @@ async def test_vectors_of_an_earlier_version_are_computed_again() -> None:
     node = Node(exchange)
     old = agent("agent-0", description="Did something else.")
     other = HybridRanker(None, (slow_space(BagOfWords()),))
-    other.open()
-    other.put(old)
-    other.maintain(1)
-    other.lacking(1)
-    exchange.stored |= other.embed([old])
+    other.index.open()
+    other.index.put(old)
+    other.index.maintain(1)
+    other.index.lacking(1)
+    exchange.stored |= other.index.embed([old])
     assert "agent-0" in await node.embed(20)

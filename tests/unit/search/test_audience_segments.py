@@ -57,9 +57,9 @@ def mixed(count: int, start: int = 0, seed: int = 1) -> list[Registration]:
 
 def ranker_of(registrations: list[Registration], folder: Path | None = None) -> HybridRanker:
     ranker = HybridRanker(folder)
-    ranker.open()
+    ranker.index.open()
     for number, registration in enumerate(registrations, 1):
-        ranker.put(registration)
+        ranker.index.put(registration)
         if not number % 60:  # a query indexes so many changes itself
             segments(ranker, None)
     return ranker
@@ -87,7 +87,7 @@ QUESTIONS: tuple[dict[str, Any], ...] = (
 @pytest.mark.parametrize("is_saved", [False, True], ids=["in-memory", "on-the-shelf"])
 def test_a_search_reads_no_row_that_only_others_may_see(tmp_path: Path, is_saved: bool) -> None:
     ranker = ranker_of(mixed(240), tmp_path / "index")
-    ranker.maintain(1) if is_saved else segments(ranker, None)
+    ranker.index.maintain(1) if is_saved else segments(ranker, None)
     shown = ranker_of([each for each in mixed(240) if each.visibility != "private"])
     for audience in (OUTSIDER, OWNER):
         ask(ranker, "who sees what is found out by the first question", audience)
@@ -103,12 +103,12 @@ def test_a_search_reads_no_row_that_only_others_may_see(tmp_path: Path, is_saved
 def test_every_segment_is_of_one_tier_however_it_came_to_be(tmp_path: Path) -> None:
     ranker = ranker_of(mixed(90), tmp_path / "index")
     assert [len(each) for each in tiers(segments(ranker, None))] == [1, 1, 1]  # made by a question
-    ranker.maintain(1)
+    ranker.index.maintain(1)
     for number, registration in enumerate(mixed(90, start=1, seed=2)):  # each moves to the next tier
-        ranker.put(registration)
+        ranker.index.put(registration)
         if not number % 7:
             ask(ranker, "weather", None)
-    ranker.maintain(2)
+    ranker.index.maintain(2)
     assert sorted(map(sorted, tiers(segments(ranker, None)))) == [["internal"], ["private"], ["public"]]
     again = ranker_of([], tmp_path / "index")
     assert sorted(map(sorted, tiers(segments(again, None)))) == [["internal"], ["private"], ["public"]]
@@ -120,9 +120,9 @@ def test_a_segment_is_opened_when_something_in_it_may_be_seen_and_no_longer_than
     ranker = ranker_of(mixed(90))
     for _ in range(2):
         assert {"private"} not in tiers(segments(ranker, OUTSIDER))
-        ranker.put(agent("bobs", "hush", visibility="private", owner="bob"))
+        ranker.index.put(agent("bobs", "hush", visibility="private", owner="bob"))
         assert ids(ask(ranker, "hush", OUTSIDER)) == ["bobs"]
-        ranker.maintain(1)
+        ranker.index.maintain(1)
         assert {"private"} in tiers(segments(ranker, OUTSIDER))
-        ranker.remove("bobs")
+        ranker.index.remove("bobs")
         assert ask(ranker, "hush", OUTSIDER) == ()

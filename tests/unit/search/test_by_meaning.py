@@ -28,21 +28,21 @@ LAST = 20  # places that are looked at
 def market(spaces: tuple[VectorSpace, ...]) -> HybridRanker:
     """The 199 agents of the set, and twelve that describe themselves in other languages."""
     ranker = HybridRanker(None, spaces)
-    ranker.open()
+    ranker.index.open()
     for each in (*METATOOL.agents, *(registration("foreign", row) for row in rows("languages.corpus.jsonl"))):
-        ranker.put(each)
-    ranker.maintain(1)
-    assert ranker.pending == 0
+        ranker.index.put(each)
+    ranker.index.maintain(1)
+    assert ranker.index.pending == 0
     return ranker
 
 
 def test_an_agent_is_found_by_meaning_alone(spaces: tuple[VectorSpace, ...]) -> None:
     """A low score without a common word is a weak match, not noise: in a small catalogue it is often the right agent."""
     ranker = HybridRanker(None, spaces)
-    ranker.open()
+    ranker.index.open()
     for at, said in enumerate(("Wind, waves and tides.", "Books airline tickets.", "Explains income tax.")):
-        ranker.put(registration("small", {"id": str(at), "name": f"Desk {at}", "description": said, "tags": []}))
-    ranker.maintain(1)
+        ranker.index.put(registration("small", {"id": str(at), "name": f"Desk {at}", "description": said, "tags": []}))
+    ranker.index.maintain(1)
     assert ids(ask(ranker, "is it safe to sail out today"))[0] == agent_id("small", "0")
     assert ids(ask(ranker, "can we go sailing"))[0] == agent_id("small", "0")
 
@@ -83,11 +83,11 @@ def english_and_spanish(spaces: tuple[VectorSpace, ...], *, with_spanish: bool) 
         ("pisos", "Buscador de pisos", "Busca pisos y casas en alquiler en España.", "Busco un piso barato en Sevilla"),
     ]
     ranker = HybridRanker(None, spaces)
-    ranker.open()
+    ranker.index.open()
     for key, name, description, example in described if with_spanish else described[:2]:
         row = {"id": key, "name": name, "description": description, "tags": [], "examples": [example]}
-        ranker.put(registration("made", row))
-    ranker.maintain(1)
+        ranker.index.put(registration("made", row))
+    ranker.index.maintain(1)
     return ranker
 
 
@@ -127,12 +127,12 @@ def targets() -> list[tuple[Registration, list[Question]]]:
 
 def flooded(market: HybridRanker, flood: list[Registration]) -> Iterator[None]:
     for clone in flood:
-        market.put(clone)
-    market.maintain(2)
+        market.index.put(clone)
+    market.index.maintain(2)
     yield
     for clone in flood:
-        market.remove(clone.id)
-    market.maintain(3)
+        market.index.remove(clone.id)
+    market.index.maintain(3)
 
 
 @pytest.mark.req("PRO-57")
@@ -214,30 +214,30 @@ def test_a_thousand_hidden_agents_change_no_figure_whenever_they_are_folded(spac
     questions = [each.text for each in METATOOL.questions[::40]]
     without, crowded = HybridRanker(None, spaces), HybridRanker(None, spaces)
     for ranker in (without, crowded):
-        ranker.open()
+        ranker.index.open()
     hidden = crowd(1000)
     for number, each in enumerate(shown):
-        without.put(each)
+        without.index.put(each)
         if number % 20 == 0:
-            without.maintain(number)
+            without.index.maintain(number)
     for number, each in enumerate(shown):
         for one in hidden[number * 16 : number * 16 + 16]:
-            crowded.put(one)
-        crowded.put(each)
+            crowded.index.put(one)
+        crowded.index.put(each)
         if number % 17 == 5:
-            crowded.maintain(number)
+            crowded.index.maintain(number)
     expected = answers(without, questions)
     assert any(ranking.hits for ranking in expected)
     assert answers(crowded, questions) == expected
     for one in hidden[960:]:
-        crowded.put(one)
+        crowded.index.put(one)
     assert answers(crowded, questions) == expected  # while some wait
-    crowded.maintain(100)
+    crowded.index.maintain(100)
     assert answers(crowded, questions) == expected
     for one in hidden[:500]:
-        crowded.remove(one.id)
+        crowded.index.remove(one.id)
     assert answers(crowded, questions) == expected
-    without.maintain(101)
-    crowded.maintain(102)
+    without.index.maintain(101)
+    crowded.index.maintain(102)
     assert answers(crowded, questions) == expected
     assert answers(without, questions) == expected

@@ -25,7 +25,7 @@ KINDS = (".rows", ".vectors", ".dead")
 
 def opened_at(folder: Path, *embedders: BagOfWords) -> tuple[HybridRanker, int]:
     ranker = HybridRanker(folder, map(slow_space, embedders))
-    return ranker, ranker.open()
+    return ranker, ranker.index.open()
 
 
 @pytest.fixture
@@ -37,13 +37,13 @@ def folder(tmp_path: Path) -> Path:
     registrations = {f"a{number}": some_agent(f"a{number}", dice) for number in range(100)}
     registrations["private"] = agent("private", "Zebra", visibility="private")
     for registration in registrations.values():
-        ranker.put(registration)
-    ranker.maintain(5)
-    while lacking := ranker.lacking(40):
-        ranker.embed([registrations[agent_id] for agent_id in lacking])
-    ranker.maintain(6)
-    ranker.remove("a99")
-    ranker.maintain(7)
+        ranker.index.put(registration)
+    ranker.index.maintain(5)
+    while lacking := ranker.index.lacking(40):
+        ranker.index.embed([registrations[agent_id] for agent_id in lacking])
+    ranker.index.maintain(6)
+    ranker.index.remove("a99")
+    ranker.index.maintain(7)
     ranker.close()
     assert {path.suffix for path in (tmp_path / "index").iterdir()} == {*KINDS, ".json"}
     return tmp_path / "index"
@@ -68,7 +68,7 @@ def unwritable(folder: Path) -> Iterator[None]:
 def test_a_maintained_index_is_there_after_a_restart(folder: Path) -> None:
     ranker, revision = opened_at(folder, BagOfWords())
     assert revision == 7
-    assert ranker.pending == 0
+    assert ranker.index.pending == 0
     assert len(ask(ranker, "weather forecast rain", limit=100)) > 5
     assert ids(ask(ranker, "zebra", None))[0] == "private"
     assert "a99" not in ids(ask(ranker, " ".join(WORDS), None, limit=100))
@@ -85,8 +85,8 @@ def test_files_that_the_manifest_does_not_name_are_removed(folder: Path) -> None
     (folder / "0123.rows").write_bytes(b"left by a crash")
     (folder / "4567.vectors.new").write_bytes(b"cut short")
     ranker, _ = opened_at(folder, BagOfWords())
-    ranker.put(agent("new", "Xylophone"))
-    ranker.maintain(8)
+    ranker.index.put(agent("new", "Xylophone"))
+    ranker.index.maintain(8)
     assert not (folder / "0123.rows").exists()
     assert not (folder / "4567.vectors.new").exists()
     named = (folder / "index.json").read_text()
@@ -97,8 +97,8 @@ def test_the_number_of_segments_stays_small_after_many_saves(tmp_path: Path) -> 
     ranker, _ = opened_at(tmp_path / "index")
     dice = random.Random(3)
     for number in range(150):
-        ranker.put(some_agent(f"a{number}", dice))
-        ranker.maintain(number + 1)
+        ranker.index.put(some_agent(f"a{number}", dice))
+        ranker.index.maintain(number + 1)
     assert len(list((tmp_path / "index").glob("*.rows"))) < 10
     assert len(ask(ranker, " ".join(WORDS), limit=100)) == 100
 
@@ -106,8 +106,8 @@ def test_the_number_of_segments_stays_small_after_many_saves(tmp_path: Path) -> 
 def test_when_all_have_died_nothing_is_left(folder: Path) -> None:
     ranker, _ = opened_at(folder, BagOfWords())
     for agent_id in (*(f"a{number}" for number in range(100)), "private"):
-        ranker.remove(agent_id)
-    ranker.maintain(8)
+        ranker.index.remove(agent_id)
+    ranker.index.maintain(8)
     assert ask(ranker, " ".join(WORDS), None) == ()
     assert list(folder.glob("*.rows")) == []
     ranker.close()
@@ -119,32 +119,32 @@ def test_when_all_have_died_nothing_is_left(folder: Path) -> None:
 
 def test_a_change_counts_at_the_next_question() -> None:
     ranker = HybridRanker()
-    ranker.open()
-    ranker.put(agent("a", "Weather"))
+    ranker.index.open()
+    ranker.index.put(agent("a", "Weather"))
     assert ids(ask(ranker, "weather")) == ["a"]
-    ranker.maintain(1)
-    ranker.put(agent("a", "Invoices"))
+    ranker.index.maintain(1)
+    ranker.index.put(agent("a", "Invoices"))
     assert ask(ranker, "weather") == ()
     assert ids(ask(ranker, "invoices")) == ["a"]
-    ranker.remove("a")
+    ranker.index.remove("a")
     assert ask(ranker, "invoices") == ()
-    ranker.maintain(2)
+    ranker.index.maintain(2)
     assert ask(ranker, "invoices weather") == ()
-    ranker.remove("a")
-    ranker.remove("never-here")
-    ranker.maintain(3)
-    assert ranker.pending == 0
+    ranker.index.remove("a")
+    ranker.index.remove("never-here")
+    ranker.index.maintain(3)
+    assert ranker.index.pending == 0
 
 
 def test_only_the_last_of_many_changes_counts() -> None:
     ranker = HybridRanker()
-    ranker.open()
+    ranker.index.open()
     for word in ("weather", "invoice", "music"):
-        ranker.put(agent("a", word))
+        ranker.index.put(agent("a", word))
         assert ids(ask(ranker, "weather invoice music")) == ["a"]
         assert ids(ask(ranker, word)) == ["a"]
     assert ask(ranker, "weather") == ()
-    ranker.maintain(1)
+    ranker.index.maintain(1)
     assert ask(ranker, "weather") == ()
     assert ids(ask(ranker, "music")) == ["a"]
 
@@ -154,22 +154,22 @@ def test_changes_replayed_after_a_crash_are_not_duplicated(folder: Path) -> None
     ranker, revision = opened_at(folder)
     assert revision == 7
     for _ in range(3):
-        ranker.put(agent("new", "Xylophone"))
-        ranker.put(agent("private", "Zebra", visibility="internal"))
-        ranker.remove("a0")
+        ranker.index.put(agent("new", "Xylophone"))
+        ranker.index.put(agent("private", "Zebra", visibility="internal"))
+        ranker.index.remove("a0")
         assert ids(ask(ranker, "xylophone", limit=50)) == ["new"]
         assert ids(ask(ranker, "zebra", None)) == ["private"]
         assert "a0" not in ids(ask(ranker, " ".join(WORDS), limit=100))
-        ranker.maintain(10)
+        ranker.index.maintain(10)
     ranker.close()
     assert opened_at(folder)[1] == 10
 
 
 def test_a_process_killed_without_close_loses_only_what_was_not_maintained(folder: Path, tmp_path: Path) -> None:
     ranker, _ = opened_at(folder)
-    ranker.put(agent("committed", "Xylophone"))
-    ranker.maintain(8)
-    ranker.put(agent("not-yet", "Xylophone"))
+    ranker.index.put(agent("committed", "Xylophone"))
+    ranker.index.maintain(8)
+    ranker.index.put(agent("not-yet", "Xylophone"))
     assert len(ask(ranker, "xylophone")) == 2
     shutil.copytree(folder, tmp_path / "as-it-was")  # the state that a kill would leave
     survivor, revision = opened_at(tmp_path / "as-it-was")
@@ -180,43 +180,43 @@ def test_a_process_killed_without_close_loses_only_what_was_not_maintained(folde
 def bulk_loaded() -> HybridRanker:
     """A thousand public and as many private agents in the write buffer, and one with a word of its own among them."""
     ranker = HybridRanker()
-    ranker.open()
+    ranker.index.open()
     dice = random.Random(6)
     for number in range(1000):
         if number == 300:
-            ranker.put(agent("meant", "Xylophones for happy people", tags=("brass bands",)))
-        ranker.put(some_agent(f"a{number}", dice))
-        ranker.put(some_agent(f"hidden{number}", dice, visibility="private"))
+            ranker.index.put(agent("meant", "Xylophones for happy people", tags=("brass bands",)))
+        ranker.index.put(some_agent(f"a{number}", dice))
+        ranker.index.put(some_agent(f"hidden{number}", dice, visibility="private"))
     return ranker
 
 
 @pytest.mark.parametrize("text", ["xylophone", "happiness of xylophones", "Which weather is it, xylophone?"])
 def test_a_search_during_a_bulk_load_finds_every_agent_by_its_words(text: str) -> None:
     ranker, query = bulk_loaded(), Query(text=text)
-    assert ranker.is_behind(PUBLIC)
-    ranker.prepare_for(PUBLIC, query)
+    assert ranker.index.is_behind(PUBLIC)
+    ranker.index.prepare_for(PUBLIC, query)
     ranking = ranker.rank(query, PUBLIC, alive=lambda _: True, now=0.0)
     assert "meant" in ids(ranking.hits)
     (warning,) = ranking.warnings
     assert 1001 - 64 <= int(warning.split()[0]) <= 1000
-    assert ranker.pending == 2001
+    assert ranker.index.pending == 2001
 
 
 def test_a_search_by_tag_during_a_bulk_load_finds_the_tagged_agent() -> None:
     ranker, query = bulk_loaded(), Query(text="", required_tags=("Brass bands",))
-    ranker.prepare_for(PUBLIC, query)
+    ranker.index.prepare_for(PUBLIC, query)
     assert ids(ranker.rank(query, PUBLIC, alive=lambda _: True, now=0.0).hits) == ["meant"]
 
 
 def test_a_search_during_a_bulk_load_reads_no_hidden_agents() -> None:
     """Otherwise its time would tell how many there are."""
     ranker = HybridRanker()
-    ranker.open()
+    ranker.index.open()
     dice = random.Random(6)
     for number in range(1000):
-        ranker.put(some_agent(f"hidden{number}", dice, visibility="private"))
-    assert not ranker.is_behind(PUBLIC)
-    ranker.prepare_for(PUBLIC, Query(text="weather"))
+        ranker.index.put(some_agent(f"hidden{number}", dice, visibility="private"))
+    assert not ranker.index.is_behind(PUBLIC)
+    ranker.index.prepare_for(PUBLIC, Query(text="weather"))
     assert ranker.index._readers == []
 
 
@@ -240,8 +240,8 @@ def test_a_damaged_index_is_discarded_and_rebuilt(folder: Path, kind: str, damag
     ranker, revision = opened_at(folder, BagOfWords())
     assert revision == 0
     assert ask(ranker, "weather", None) == ()
-    ranker.put(agent("a", "Weather"))
-    ranker.maintain(1)
+    ranker.index.put(agent("a", "Weather"))
+    ranker.index.maintain(1)
     ranker.close()
     ranker, revision = opened_at(folder, BagOfWords())
     assert revision == 1
@@ -285,8 +285,8 @@ def test_a_file_in_the_place_of_the_folder_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "index").write_text("not an index")
     ranker, revision = opened_at(tmp_path / "index")
     assert revision == 0
-    ranker.put(agent("a", "Weather"))
-    ranker.maintain(1)
+    ranker.index.put(agent("a", "Weather"))
+    ranker.index.maintain(1)
     assert ids(ask(ranker, "weather")) == ["a"]
     ranker.close()
     assert opened_at(tmp_path / "index")[1] == 1
@@ -294,9 +294,9 @@ def test_a_file_in_the_place_of_the_folder_is_replaced(tmp_path: Path) -> None:
 
 def test_clear_forgets_everything(folder: Path) -> None:
     ranker, _ = opened_at(folder)
-    ranker.put(agent("new", "Weather"))
-    ranker.clear()
-    assert ranker.pending == 0
+    ranker.index.put(agent("new", "Weather"))
+    ranker.index.clear()
+    assert ranker.index.pending == 0
     assert ask(ranker, "weather", None) == ()
     ranker.close()
     assert opened_at(folder)[1] == 0
@@ -307,20 +307,20 @@ def test_clear_forgets_everything(folder: Path) -> None:
 
 def test_when_saving_fails_answers_stay_complete_and_the_next_time_saves_all(folder: Path) -> None:
     ranker, _ = opened_at(folder)
-    ranker.put(agent("first", "Xylophone"))
-    ranker.put(agent("private", "Yak"))
-    ranker.remove("a0")
+    ranker.index.put(agent("first", "Xylophone"))
+    ranker.index.put(agent("private", "Yak"))
+    ranker.index.remove("a0")
     for _ in range(2):
         with unwritable(folder), pytest.raises(StoreUnavailable) as caught:
-            ranker.maintain(9)
+            ranker.index.maintain(9)
         assert caught.value.hint
-        assert ranker.pending > 0
+        assert ranker.index.pending > 0
         assert ids(ask(ranker, "xylophone")) == ["first"]
         assert ids(ask(ranker, "yak")) == ["private"]
         assert ask(ranker, "zebra", None) == ()
-    ranker.put(agent("second", "Xylophone"))
-    ranker.maintain(10)
-    assert ranker.pending == 0
+    ranker.index.put(agent("second", "Xylophone"))
+    ranker.index.maintain(10)
+    assert ranker.index.pending == 0
     ranker.close()
     ranker, revision = opened_at(folder)
     assert revision == 10
@@ -331,10 +331,10 @@ def test_when_saving_fails_answers_stay_complete_and_the_next_time_saves_all(fol
 
 def test_a_removal_that_could_not_be_saved_is_saved_the_next_time(folder: Path) -> None:
     ranker, _ = opened_at(folder)
-    ranker.remove("private")
+    ranker.index.remove("private")
     with unwritable(folder), pytest.raises(StoreUnavailable):
-        ranker.maintain(8)
-    ranker.maintain(9)
+        ranker.index.maintain(8)
+    ranker.index.maintain(9)
     ranker.close()
     ranker, revision = opened_at(folder)
     assert revision == 9
@@ -344,13 +344,13 @@ def test_a_removal_that_could_not_be_saved_is_saved_the_next_time(folder: Path) 
 def test_a_manifest_that_cannot_be_replaced_is_replaced_the_next_time(folder: Path) -> None:
     (folder / "index.json.new").mkdir()
     ranker, _ = opened_at(folder)
-    ranker.put(agent("new", "Xylophone"))
+    ranker.index.put(agent("new", "Xylophone"))
     with pytest.raises(StoreUnavailable):
-        ranker.maintain(8)
+        ranker.index.maintain(8)
     assert ids(ask(ranker, "xylophone")) == ["new"]
     assert opened_at(folder)[1] == 7
     (folder / "index.json.new").rmdir()
-    ranker.maintain(8)
+    ranker.index.maintain(8)
     ranker.close()
     ranker, revision = opened_at(folder)
     assert revision == 8
@@ -363,17 +363,17 @@ def test_a_manifest_that_cannot_be_replaced_is_replaced_the_next_time(folder: Pa
 def test_writes_and_queries_continue_while_compaction_yields(tmp_path: Path) -> None:
     ranker, _ = opened_at(tmp_path / "index")
     for number in range(40):
-        ranker.put(agent(f"a{number}", f"mark{number}"))
+        ranker.index.put(agent(f"a{number}", f"mark{number}"))
     seen: list[list[str]] = []
 
     def give_way() -> bool:
         """Called during compaction: a caller that needed the lock here would deadlock."""
         number = len(seen)
-        ranker.put(agent(f"b{number}", f"zebra{number}"))
+        ranker.index.put(agent(f"b{number}", f"zebra{number}"))
         seen.append(ids(ask(ranker, f"zebra{number}")) + ids(ask(ranker, "mark39")))
         return True
 
-    ranker.maintain(1, give_way)
+    ranker.index.maintain(1, give_way)
     assert len(seen) > 2
     assert seen == [[f"b{number}", "a39"] for number in range(len(seen))]
     assert [ids(ask(ranker, f"mark{number}")) for number in range(40)] == [[f"a{number}"] for number in range(40)]
@@ -382,17 +382,17 @@ def test_writes_and_queries_continue_while_compaction_yields(tmp_path: Path) -> 
 def test_a_change_during_maintenance_is_visible_at_once(tmp_path: Path) -> None:
     ranker, _ = opened_at(tmp_path / "index")
     for number in range(40):
-        ranker.put(agent(f"a{number}", f"before{number}"))
+        ranker.index.put(agent(f"a{number}", f"before{number}"))
     changed: list[int] = []
 
     def give_way() -> bool:
         if not changed:
-            ranker.put(agent("a39", "after39"))
-            ranker.remove("a38")
+            ranker.index.put(agent("a39", "after39"))
+            ranker.index.remove("a38")
             changed.append(39)
         return False
 
-    ranker.maintain(1, give_way)
+    ranker.index.maintain(1, give_way)
     assert ids(ask(ranker, "before39")) == []
     assert ids(ask(ranker, "before38")) == []
     assert ids(ask(ranker, "after39")) == ["a39"]
@@ -401,14 +401,14 @@ def test_a_change_during_maintenance_is_visible_at_once(tmp_path: Path) -> None:
 def test_all_that_came_before_a_fold_is_saved_by_it_however_much_comes_meanwhile(tmp_path: Path) -> None:
     ranker, _ = opened_at(tmp_path / "index")
     for number in range(20):
-        ranker.put(agent(f"old{number}", f"mark{number}"))
+        ranker.index.put(agent(f"old{number}", f"mark{number}"))
 
     def give_way() -> bool:
         for number in range(700):
-            ranker.put(agent(f"new{number}", "Flood"))
+            ranker.index.put(agent(f"new{number}", "Flood"))
         return True
 
-    ranker.maintain(20, give_way)
+    ranker.index.maintain(20, give_way)
     again, revision = opened_at(tmp_path / "index")
     assert revision == 20
     assert [ids(ask(again, f"mark{number}")) for number in range(20)] == [[f"old{number}"] for number in range(20)]
@@ -429,12 +429,12 @@ def test_questions_changes_maintenance_and_vectors_do_not_disturb_each_other(tmp
         revision = 0
         while not done.is_set():
             revision += 1
-            ranker.maintain(revision)
+            ranker.index.maintain(revision)
 
     def embed() -> None:
         while not done.is_set():
-            if lacking := ranker.lacking(8):
-                ranker.embed([held[agent_id] for agent_id in lacking])
+            if lacking := ranker.index.lacking(8):
+                ranker.index.embed([held[agent_id] for agent_id in lacking])
 
     def keep_asking() -> None:
         asking = random.Random(9)
@@ -450,12 +450,12 @@ def test_questions_changes_maintenance_and_vectors_do_not_disturb_each_other(tmp
         for number in range(400):
             agent_id = f"a{dice.randrange(50)}"
             if number % 7 == 0:
-                ranker.remove(agent_id)
+                ranker.index.remove(agent_id)
                 if agent_id in ids(ask(ranker, f"mark{agent_id}", limit=100)):
                     faults.append(f"{agent_id} was removed and found")
                 continue
             held[agent_id] = agent(agent_id, f"mark{agent_id} word{number}", " ".join(dice.sample(WORDS, 8)))
-            ranker.put(held[agent_id])
+            ranker.index.put(held[agent_id])
             if ids(ask(ranker, f"word{number}"))[:1] != [agent_id]:
                 faults.append(f"{agent_id} was written and not found")
     finally:
@@ -464,11 +464,11 @@ def test_questions_changes_maintenance_and_vectors_do_not_disturb_each_other(tmp
             thread.join(120)
     assert not any(thread.is_alive() for thread in threads)
     assert faults == []
-    ranker.maintain(1000)
-    while lacking := ranker.lacking(50):
-        ranker.embed([held[agent_id] for agent_id in lacking])
-    ranker.maintain(1001)
-    assert ranker.pending == 0
+    ranker.index.maintain(1000)
+    while lacking := ranker.index.lacking(50):
+        ranker.index.embed([held[agent_id] for agent_id in lacking])
+    ranker.index.maintain(1001)
+    assert ranker.index.pending == 0
 
 
 def test_a_rebuild_step_does_not_rewrite_larger_segments(tmp_path: Path) -> None:
@@ -477,13 +477,13 @@ def test_a_rebuild_step_does_not_rewrite_larger_segments(tmp_path: Path) -> None
     written: list[set[str]] = []
     for step, count in enumerate((80, 10, 10, 10)):
         for number in range(count):
-            ranker.put(some_agent(f"a{step}-{number}", dice))
-        ranker.maintain(0)
+            ranker.index.put(some_agent(f"a{step}-{number}", dice))
+        ranker.index.maintain(0)
         written.append({path.name for path in (tmp_path / "index").glob("*.rows")})
     assert written[0] < written[1]
     assert all(written[0] < names for names in written[1:])
-    ranker.put(some_agent("last", dice))
-    ranker.maintain(111)  # the rebuild is done: now all of it is one
+    ranker.index.put(some_agent("last", dice))
+    ranker.index.maintain(111)  # the rebuild is done: now all of it is one
     names = {path.name for path in (tmp_path / "index").glob("*.rows")}
     assert len(names) == 1
     assert names.isdisjoint(written[0])
@@ -491,17 +491,17 @@ def test_a_rebuild_step_does_not_rewrite_larger_segments(tmp_path: Path) -> None
 
 def test_segments_of_a_bulk_load_are_merged_when_idle(tmp_path: Path) -> None:
     ranker = HybridRanker(tmp_path / "index")
-    ranker.open()
+    ranker.index.open()
     dice = random.Random(6)
     for number, count in enumerate((80, 20, 1)):
         for at in range(count):
-            ranker.put(some_agent(f"a{number}-{at}", dice))
-        ranker.maintain(number + 1, lambda: True)
+            ranker.index.put(some_agent(f"a{number}-{at}", dice))
+        ranker.index.maintain(number + 1, lambda: True)
     assert sizes(ranker) == [80, 20, 1]
-    assert ranker.is_fragmented()
-    ranker.maintain(4)
+    assert ranker.index.is_fragmented()
+    ranker.index.maintain(4)
     assert sizes(ranker) == [101]
-    assert not ranker.is_fragmented()
+    assert not ranker.index.is_fragmented()
 
 
 def sizes(ranker: HybridRanker) -> list[int]:
@@ -510,17 +510,17 @@ def sizes(ranker: HybridRanker) -> list[int]:
 
 def test_an_index_at_rest_becomes_one_though_little_is_new(tmp_path: Path) -> None:
     ranker = HybridRanker(tmp_path / "index")
-    ranker.open()
+    ranker.index.open()
     dice = random.Random(6)
     for number, count in enumerate((60, 1)):
         for at in range(count):
-            ranker.put(some_agent(f"a{number}-{at}", dice))
-        ranker.maintain(number + 1)
+            ranker.index.put(some_agent(f"a{number}-{at}", dice))
+        ranker.index.maintain(number + 1)
     assert sizes(ranker) == [60, 1]
-    assert not ranker.is_fragmented()
-    assert ranker.is_fragmented(at_rest=True)
-    ranker.maintain(3, lambda: True, at_rest=True)  # there are writes again
+    assert not ranker.index.is_fragmented()
+    assert ranker.index.is_fragmented(at_rest=True)
+    ranker.index.maintain(3, lambda: True, at_rest=True)  # there are writes again
     assert sizes(ranker) == [60, 1]
-    ranker.maintain(3, at_rest=True)
+    ranker.index.maintain(3, at_rest=True)
     assert sizes(ranker) == [61]
-    assert not ranker.is_fragmented(at_rest=True)
+    assert not ranker.index.is_fragmented(at_rest=True)

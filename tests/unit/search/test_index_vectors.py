@@ -23,20 +23,20 @@ MUSIC = agent("b", "Music", "Music music.", examples=["Invoice"])
 
 def opened(*spaces: VectorSpace, folder: Path | None = None) -> HybridRanker:
     ranker = HybridRanker(folder, spaces)
-    ranker.open()
+    ranker.index.open()
     return ranker
 
 
 def fill(ranker: HybridRanker, *registrations: Registration, revision: int = 1) -> None:
     for registration in registrations:
-        ranker.put(registration)
-    ranker.maintain(revision)
+        ranker.index.put(registration)
+    ranker.index.maintain(revision)
 
 
 def embed_all(ranker: HybridRanker, *registrations: Registration, at_once: int = 1) -> None:
     held = {registration.id: registration for registration in registrations}
-    while lacking := ranker.lacking(at_once):
-        ranker.embed([held[agent_id] for agent_id in lacking])
+    while lacking := ranker.index.lacking(at_once):
+        ranker.index.embed([held[agent_id] for agent_id in lacking])
 
 
 def run_query(ranker: HybridRanker, text: str) -> Ranking:
@@ -45,32 +45,32 @@ def run_query(ranker: HybridRanker, text: str) -> Ranking:
 
 def test_quick_vectors_are_there_at_the_next_question() -> None:
     ranker = opened(quick_space(BagOfWords()))
-    ranker.put(RAIN)
-    ranker.put(MUSIC)
+    ranker.index.put(RAIN)
+    ranker.index.put(MUSIC)
     assert ids(ask(ranker, "regen"))[0] == "a"
     assert ids(ask(ranker, "musik"))[0] == "b"
-    ranker.maintain(1)
-    assert ranker.lacking(10) == []
-    assert ranker.pending == 0
+    ranker.index.maintain(1)
+    assert ranker.index.lacking(10) == []
+    assert ranker.index.pending == 0
 
 
 def test_slow_vectors_come_later_and_are_counted_until_then() -> None:
     ranker = opened(slow_space(BagOfWords()))
-    ranker.put(RAIN)
-    ranker.put(MUSIC)
+    ranker.index.put(RAIN)
+    ranker.index.put(MUSIC)
     assert ids(ask(ranker, "rain")) == ["a"]  # its words answer at once
     assert ask(ranker, "regen") == ()
-    ranker.maintain(1)
-    assert sorted(ranker.lacking(10)) == ["a", "b"]
-    assert len(ranker.lacking(1)) == 1
-    counted = [ranker.pending]
+    ranker.index.maintain(1)
+    assert sorted(ranker.index.lacking(10)) == ["a", "b"]
+    assert len(ranker.index.lacking(1)) == 1
+    counted = [ranker.index.pending]
     for registration in (RAIN, MUSIC):
-        ranker.lacking(10)
-        ranker.embed([registration])
-        ranker.maintain(1)
-        counted.append(ranker.pending)
+        ranker.index.lacking(10)
+        ranker.index.embed([registration])
+        ranker.index.maintain(1)
+        counted.append(ranker.index.pending)
     assert counted == [2, 1, 0]
-    assert ranker.lacking(10) == []
+    assert ranker.index.lacking(10) == []
     assert ids(ask(ranker, "regen"))[0] == "a"
     assert ids(ask(ranker, "factura"))[0] == "b"  # an example of its own
 
@@ -80,8 +80,8 @@ def test_missing_vectors_of_hidden_agents_do_not_change_where_candidates_are_loo
     ranker = opened(space)
     mine = agent("mine", "Rain", visibility="private", owner="bob")
     fill(ranker, mine, agent("hers", "Music", visibility="private", owner="eve"))
-    ranker.lacking(2)
-    ranker.embed([mine])
+    ranker.index.lacking(2)
+    ranker.index.embed([mine])
     (reader,), _ = ranker.index.look(bob)
     assert not reader.is_covered(space.name)
     assert reader.is_covered(space.name, reader.visible(bob)[0])
@@ -93,7 +93,7 @@ def test_an_agent_is_embedded_once_in_each_space_that_lacks_it() -> None:
     fill(ranker, RAIN, MUSIC)
     ask(ranker, "something")
     embed_all(ranker, RAIN, MUSIC, at_once=2)
-    ranker.maintain(2)
+    ranker.index.maintain(2)
     for _ in range(2):
         fill(ranker, agent("c", "Legal"), revision=3)
         embed_all(ranker, agent("c", "Legal"))
@@ -108,15 +108,15 @@ def test_a_change_during_embedding_keeps_the_newer_text() -> None:
     newer = agent("a", "Invoice", "Invoice.", examples=["Invoice"])
 
     def change() -> None:
-        ranker.put(newer)
+        ranker.index.put(newer)
 
-    ranker.lacking(10)
+    ranker.index.lacking(10)
     embedder.during = change
-    ranker.embed([RAIN, MUSIC])
+    ranker.index.embed([RAIN, MUSIC])
     for _ in range(2):
         assert "a" not in ids(ask(ranker, "regen"))[:1]
         assert ids(ask(ranker, "invoice"))[0] == "a"
-        ranker.maintain(2)
+        ranker.index.maintain(2)
         embed_all(ranker, newer, MUSIC)
     assert ids(ask(ranker, "rechnung"))[0] == "a"
     assert ids(ask(ranker, "musik"))[0] == "b"
@@ -126,12 +126,12 @@ def test_vectors_of_an_older_text_are_not_stored_for_the_newer_one() -> None:
     """The older text was read from the store; the newer one was saved before its vectors were asked for."""
     ranker = opened(slow_space(BagOfWords()))
     fill(ranker, RAIN)
-    assert ranker.lacking(10) == ["a"]
+    assert ranker.index.lacking(10) == ["a"]
     newer = agent("a", "Invoice", "Invoice.", examples=["Invoice"])
     fill(ranker, newer, revision=2)
-    ranker.embed([RAIN])
-    assert ranker.lacking(10) == ["a"]
-    ranker.embed([newer])
+    ranker.index.embed([RAIN])
+    assert ranker.index.lacking(10) == ["a"]
+    ranker.index.embed([newer])
     assert ids(ask(ranker, "rechnung")) == ["a"]
     assert ask(ranker, "regen") == ()
 
@@ -140,29 +140,29 @@ def test_an_agent_withdrawn_during_embedding_stays_removed() -> None:
     embedder = BagOfWords()
     ranker = opened(slow_space(embedder))
     fill(ranker, RAIN, MUSIC)
-    ranker.lacking(10)
-    embedder.during = lambda: ranker.remove("a")
-    ranker.embed([RAIN, MUSIC])
+    ranker.index.lacking(10)
+    embedder.during = lambda: ranker.index.remove("a")
+    ranker.index.embed([RAIN, MUSIC])
     for _ in range(2):
         assert "a" not in ids(ask(ranker, "regen rain"))
-        ranker.maintain(2)
-    assert ranker.lacking(10) == []
+        ranker.index.maintain(2)
+    assert ranker.index.lacking(10) == []
 
 
 def test_vectors_survive_a_restart_and_every_merge(tmp_path: Path) -> None:
     ranker = opened(slow_space(BagOfWords()), folder=tmp_path)
     fill(ranker, RAIN, MUSIC)
     embed_all(ranker, RAIN, MUSIC)
-    ranker.maintain(2)
+    ranker.index.maintain(2)
     for number in range(20):
         extra = agent(f"x{number}", f"Extra {number}")
         fill(ranker, extra, revision=3 + number)
         embed_all(ranker, extra)
-    ranker.maintain(100)
+    ranker.index.maintain(100)
     ranker.close()
     embedder = BagOfWords()
     ranker = opened(slow_space(embedder), folder=tmp_path)
-    assert ranker.pending == 0
+    assert ranker.index.pending == 0
     assert ids(ask(ranker, "regen"))[0] == "a"
     assert ids(ask(ranker, "factura"))[0] == "b"
     assert embedder.encoded == ["regen", "factura"]
@@ -172,17 +172,17 @@ def test_a_new_embedder_recomputes_all_vectors(tmp_path: Path) -> None:
     ranker = opened(slow_space(BagOfWords("one")), folder=tmp_path)
     fill(ranker, RAIN, MUSIC)
     embed_all(ranker, RAIN, MUSIC)
-    ranker.maintain(2)
+    ranker.index.maintain(2)
     ranker.close()
     ranker = opened(slow_space(BagOfWords("two")), folder=tmp_path)
     assert ids(ask(ranker, "rain")) == ["a"]
-    assert sorted(ranker.lacking(10)) == ["a", "b"]
+    assert sorted(ranker.index.lacking(10)) == ["a", "b"]
     embed_all(ranker, RAIN, MUSIC)
-    ranker.maintain(3)
+    ranker.index.maintain(3)
     assert ids(ask(ranker, "regen"))[0] == "a"
     ranker.close()
     ranker = opened(slow_space(BagOfWords("two")), folder=tmp_path)
-    assert ranker.lacking(10) == []
+    assert ranker.index.lacking(10) == []
     assert len(list(tmp_path.glob("*.vectors"))) <= 2
 
 
@@ -190,10 +190,10 @@ def test_vectors_of_an_embedder_that_is_off_are_not_missed(tmp_path: Path) -> No
     ranker = opened(slow_space(BagOfWords()), folder=tmp_path)
     fill(ranker, RAIN)
     embed_all(ranker, RAIN)
-    ranker.maintain(2)
+    ranker.index.maintain(2)
     ranker.close()
     ranker = opened(folder=tmp_path)
-    assert ranker.pending == 0
+    assert ranker.index.pending == 0
     assert ids(ask(ranker, "rain")) == ["a"]
 
 
@@ -221,13 +221,13 @@ def test_until_the_embedder_is_ready_words_answer_with_a_warning_and_vectors_fol
     before = run_query(ranker, "rain")
     assert ids(before.hits) == ["a"]
     assert len(before.warnings) == 1
-    assert ranker.lacking(10) == []
-    assert ranker.pending == 2  # they are to come
+    assert ranker.index.lacking(10) == []
+    assert ranker.index.pending == 2  # they are to come
     embedder.is_ready = True
     assert run_query(ranker, "rain").warnings == ()
     embed_all(ranker, RAIN, MUSIC)
-    ranker.maintain(2)
-    assert ranker.pending == 0
+    ranker.index.maintain(2)
+    assert ranker.index.pending == 0
     assert ids(ask(ranker, "regen"))[0] == "a"
 
 
@@ -242,11 +242,11 @@ def test_partial_vector_blocks_are_merged_when_idle(tmp_path: Path) -> None:
     fill(ranker, *agents)
     held = {registration.id: registration for registration in agents}
     for count in (16, 4, 1):
-        ranker.embed([held[agent_id] for agent_id in ranker.lacking(count)])
-        ranker.maintain(2, lambda: True)
+        ranker.index.embed([held[agent_id] for agent_id in ranker.index.lacking(count)])
+        ranker.index.maintain(2, lambda: True)
     assert sizes(ranker) == [16, 4, 1]
     before = ask(ranker, "regen")
-    ranker.maintain(3)
+    ranker.index.maintain(3)
     assert sizes(ranker) == [21]
     assert ask(ranker, "regen") == before
     again = opened(slow_space(BagOfWords()), folder=tmp_path / "index")
@@ -275,7 +275,7 @@ def test_agents_are_encoded_one_by_one(visibility: str) -> None:
     fill(ranker, *agents)
     embed_all(ranker, *agents, at_once=3)
     assert embedder.batches == [1, 1, 1]
-    assert ranker.lacking(3) == []
+    assert ranker.index.lacking(3) == []
 
 
 def test_a_query_is_answered_while_vectors_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,7 +291,7 @@ def test_a_query_is_answered_while_vectors_are_added(monkeypatch: pytest.MonkeyP
         return build(*arguments)
 
     monkeypatch.setattr(VectorBlock, "build", build_during_query)
-    ranker.embed([{"a": RAIN, "b": MUSIC}[agent_id] for agent_id in ranker.lacking(2)])
+    ranker.index.embed([{"a": RAIN, "b": MUSIC}[agent_id] for agent_id in ranker.index.lacking(2)])
     assert found == ["a"]
     assert ids(ask(ranker, "regen"))[0] == "a"
 
@@ -304,11 +304,11 @@ def test_vectors_of_another_node_give_the_same_scores_without_an_embedder_at_wor
     here, there = opened(slow_space(maker)), opened(slow_space(taker))
     for ranker in (here, there):
         fill(ranker, RAIN, MUSIC)
-        assert sorted(ranker.lacking(10)) == ["a", "b"]
-    packed = here.embed([RAIN, MUSIC])
-    assert there.take_vectors([RAIN, MUSIC], packed) == {"a", "b"}
+        assert sorted(ranker.index.lacking(10)) == ["a", "b"]
+    packed = here.index.embed([RAIN, MUSIC])
+    assert there.index.take_vectors([RAIN, MUSIC], packed) == {"a", "b"}
     assert taker.encoded == []
-    assert there.lacking(10) == []
+    assert there.index.lacking(10) == []
     for text in ("regen", "factura", "music"):
         assert run_query(there, text).hits == run_query(here, text).hits != ()
 
@@ -318,37 +318,37 @@ def test_vectors_of_other_texts_or_other_models_are_not_taken() -> None:
     newer = agent("a", "Rain", "Snow.")
     fill(here, RAIN)
     fill(there, newer)
-    here.lacking(10)
-    there.lacking(10)
-    packed = here.embed([RAIN])
-    assert there.take_vectors([newer], packed) == set()
-    assert there.take_vectors([newer], {"a": b"damaged"}) == set()
-    assert there.take_vectors([newer], {"a": packed["a"][:-1]}) == set()
-    assert there.lacking(10) == ["a"]
+    here.index.lacking(10)
+    there.index.lacking(10)
+    packed = here.index.embed([RAIN])
+    assert there.index.take_vectors([newer], packed) == set()
+    assert there.index.take_vectors([newer], {"a": b"damaged"}) == set()
+    assert there.index.take_vectors([newer], {"a": packed["a"][:-1]}) == set()
+    assert there.index.lacking(10) == ["a"]
     other = opened(slow_space(BagOfWords("another-model")))
     fill(other, RAIN)
-    other.lacking(10)
-    assert other.take_vectors([RAIN], packed) == set()
-    assert other.lacking(10) == ["a"]
+    other.index.lacking(10)
+    assert other.index.take_vectors([RAIN], packed) == set()
+    assert other.index.lacking(10) == ["a"]
 
 
 def test_many_agents_without_vectors_can_be_asked_for_from_any_place_on() -> None:
     ranker = opened(slow_space(BagOfWords()))
     fill(ranker, *(agent(f"a{number}") for number in range(10)))
-    first, later = ranker.lacking(4), ranker.lacking(4, 4)
+    first, later = ranker.index.lacking(4), ranker.index.lacking(4, 4)
     assert len({*first, *later}) == 8
-    assert 0 < len(ranker.lacking(4, 8)) < 4  # up to the last one
-    assert ranker.lacking(4, 14) == later
+    assert 0 < len(ranker.index.lacking(4, 8)) < 4  # up to the last one
+    assert ranker.index.lacking(4, 14) == later
 
 
 def test_agents_of_an_older_segment_are_embedded_while_newer_ones_wait() -> None:
     ranker = opened(slow_space(BagOfWords()))
     for number in range(40):
-        ranker.put(agent(f"a{number}"))
-    ranker.maintain(1)
-    ranker.put(RAIN)
-    ranker.maintain(2, lambda: True)
+        ranker.index.put(agent(f"a{number}"))
+    ranker.index.maintain(1)
+    ranker.index.put(RAIN)
+    ranker.index.maintain(2, lambda: True)
     assert len(ranker.index.look(None)[0]) == 2
-    found = ranker.lacking(8)
+    found = ranker.index.lacking(8)
     assert found[0] == "a"
     assert len(found) == 8

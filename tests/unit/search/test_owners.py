@@ -47,10 +47,10 @@ def opened(request: pytest.FixtureRequest) -> Callable[..., HybridRanker]:
 
     def opened(*agents: Registration) -> HybridRanker:
         ranker = HybridRanker(None, spaces)
-        ranker.open()
+        ranker.index.open()
         for each in agents:
-            ranker.put(each)
-        ranker.maintain(1)
+            ranker.index.put(each)
+        ranker.index.maintain(1)
         return ranker
 
     return opened
@@ -106,7 +106,7 @@ def test_worse_matches_of_other_owners_do_not_precede_better_ones(opened: Callab
 @pytest.mark.parametrize("owner", ["admin", "anonymous", "urn:waypost:lan"])
 def test_admin_anonymous_and_lan_do_not_count_as_one_owner(owner: str) -> None:
     ranker = HybridRanker()
-    ranker.open()
+    ranker.index.open()
     for each in (*many(owner, len(MANNERS)), *honest()):
-        ranker.put(each)
+        ranker.index.put(each)
     assert ids(ask(ranker, ASKED, limit=10)) == ids(ask(ranker, ASKED, limit=10, diversity=False))

@@ -101,7 +101,7 @@ def test_a_query_without_words_and_tags_gets_a_warning(ranker: HybridRanker) -> 
 def test_inactive_and_suspended_agents_are_never_an_answer(status: str, maintained: bool) -> None:
     ranker = opened(WEATHER, agent("other", "Weather", "Weather.", status=status), maintained=maintained)
     assert ids(ask(ranker, "weather")) == ["weather"]
-    ranker.put(agent("weather", "Weather", "Weather.", status=status))
+    ranker.index.put(agent("weather", "Weather", "Weather.", status=status))
     assert ask(ranker, "weather") == ()
 
 
@@ -152,8 +152,8 @@ def test_agents_that_no_longer_live_are_passed_over_and_not_counted(maintained: 
     ranker = opened(*clones, maintained=maintained)
     query = Query(text="weather", limit=5)
     if not maintained:
-        assert ranker.is_behind(PUBLIC)
-        ranker.prepare_for(PUBLIC, query)
+        assert ranker.index.is_behind(PUBLIC)
+        ranker.index.prepare_for(PUBLIC, query)
     ranking = ranker.rank(query, PUBLIC, alive=lambda each: each >= "clone-200", now=0.0)
     assert len(ranking.hits) == 5
     assert min(ids(ranking.hits)) >= "clone-200"
@@ -179,7 +179,7 @@ def test_no_naughty_string_breaks_a_question(maintained: bool) -> None:
     texts = naughty_strings()
     ranker = opened(*(agent(f"a{number}", text or "x", text, tags=[text]) for number, text in enumerate(texts)))
     if maintained:
-        ranker.maintain(1)
+        ranker.index.maintain(1)
     for text in [*texts, "\ud800", "a" * 5000, "+id:* OR (", '"']:
         ask(ranker, text)
         ask(ranker, "x", required_tags=(text,), preferred_tags=(text,), excluded_tags=("\udfff",), protocols=(text,))

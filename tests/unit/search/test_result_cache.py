@@ -33,9 +33,9 @@ def test_the_same_question_gets_the_same_answer_object() -> None:
 def test_a_change_is_seen_by_the_next_question() -> None:
     ranker, house = opened(agent("a", "Weather")), LivenessFilter()
     assert ids(ask(ranker, house).hits) == ["a"]
-    ranker.put(agent("b", "Weather weather"))
+    ranker.index.put(agent("b", "Weather weather"))
     assert sorted(ids(ask(ranker, house).hits)) == ["a", "b"]
-    ranker.remove("a")
+    ranker.index.remove("a")
     assert ids(ask(ranker, house).hits) == ["b"]
 
 
@@ -63,13 +63,13 @@ def test_another_audience_filter_limit_or_hour_is_another_question() -> None:
 def test_a_hidden_change_does_not_invalidate_the_results_of_others() -> None:
     ranker, house = opened(agent("a", "Weather"), maintained=True), LivenessFilter()
     first = ask(ranker, house)
-    ranker.put(agent("p", "Weather", visibility="private", owner="eve"))
-    ranker.put(agent("i", "Weather", visibility="internal"))
+    ranker.index.put(agent("p", "Weather", visibility="private", owner="eve"))
+    ranker.index.put(agent("i", "Weather", visibility="internal"))
     assert ask(ranker, house) is first
-    ranker.remove("p")
-    ranker.remove("i")
+    ranker.index.remove("p")
+    ranker.index.remove("i")
     assert ask(ranker, house) is first
-    ranker.put(agent("a", "Weather", visibility="private", owner="eve"))
+    ranker.index.put(agent("a", "Weather", visibility="private", owner="eve"))
     assert ids(ask(ranker, house).hits) == []
 
 

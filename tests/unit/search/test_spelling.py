@@ -41,9 +41,9 @@ def rank(ranker: HybridRanker, text: str, audience: frozenset[str] | None = PUBL
 
 def knowing(*agents: object) -> HybridRanker:
     ranker = HybridRanker(None, [VectorSpace(WordList(), CoarseQuantizer.single(8))])
-    ranker.open()
+    ranker.index.open()
     for each in agents:
-        ranker.put(each)  # type: ignore[arg-type]
+        ranker.index.put(each)  # type: ignore[arg-type]
     return ranker
 
 
@@ -132,7 +132,7 @@ def test_words_of_private_examples_are_not_proposed() -> None:
 
 def test_a_word_that_was_deleted_is_not_proposed() -> None:
     ranker = opened(INVOICE, STACK, maintained=True)
-    ranker.remove("stack", 5)
+    ranker.index.remove("stack", 5)
     assert rank(ranker, "stacj").corrections == {}
 
 

@@ -58,7 +58,7 @@ def test_hidden_records_that_are_not_committed_yet_change_no_answer_either() -> 
     ranker = opened(*shown(), maintained=True)
     before = answers(ranker, BOB)
     for registration in hidden():
-        ranker.put(registration)
+        ranker.index.put(registration)
     assert answers(ranker, BOB) == before
 
 
@@ -80,13 +80,13 @@ def test_each_audience_finds_its_own() -> None:
 
 def test_a_record_that_becomes_private_is_hidden_at_once_and_for_good() -> None:
     ranker = opened(agent("a", "Weather"), maintained=True)
-    ranker.put(agent("a", "Weather", visibility="private", owner="alice"))
+    ranker.index.put(agent("a", "Weather", visibility="private", owner="alice"))
     for _ in range(2):
         assert ask(ranker, "weather", BOB) == ()
         assert ids(ask(ranker, "weather", frozenset({"private:alice"}))) == ["a"]
-        ranker.maintain(2)
-    ranker.put(agent("a", "Weather"))
+        ranker.index.maintain(2)
+    ranker.index.put(agent("a", "Weather"))
     for _ in range(2):
         assert ids(ask(ranker, "weather", None)) == ["a"]
-        ranker.maintain(3)
+        ranker.index.maintain(3)
     assert ids(ask(ranker, "weather", PUBLIC)) == ["a"]

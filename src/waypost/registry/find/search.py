@@ -486,7 +486,7 @@ class RegistryFinder:
         return StandingQuery(match_agents, self._lacks_vectors)
 
     def _lacks_vectors(self, ids: Sequence[str]) -> bool:
-        return self._index.has_caught_up and self._index.ranker.lacks_vectors(ids)
+        return self._index.has_caught_up and self._index.ranker.index.lacks_vectors(ids)
 
     async def _match_agents(self, query: Query, principal: Principal, ids: Sequence[str]) -> dict[str, Match]:
         visible_to = audience(principal)

@@ -23,7 +23,7 @@ from waypost.cache import LruCache
 from waypost.errors import Unavailable
 from waypost.model.query import Query
 from waypost.model.registration import Registration
-from waypost.registry.ports import Ranker, Store, VectorExchange
+from waypost.registry.ports import AgentIndex, Ranker, Store, VectorExchange
 
 log = logging.getLogger("waypost.registry")
 
@@ -58,7 +58,7 @@ class LiveIndex:
     def __init__(self, make: Callable[[], Ranker]) -> None:
         self._make = make
         self._ranker: Ranker | None = None
-        self._queue: list[Callable[[Ranker], None]] = []
+        self._queue: list[Callable[[AgentIndex], None]] = []
         self._has_caught_up = False
         self._start_task: asyncio.Task[None] | None = None
         self.queries = 0  # counters, which tell compaction what the service is doing
@@ -85,20 +85,20 @@ class LiveIndex:
         self._has_caught_up = True
         queue, self._queue = self._queue, []
         for update in queue:
-            update(self.ranker)
+            update(self.ranker.index)
 
     def put(self, registration: Registration) -> None:
         self.changes += 1
         if self._has_caught_up:
-            self.ranker.put(registration)
+            self.ranker.index.put(registration)
         else:
-            self._queue.append(lambda ranker: ranker.put(registration))
+            self._queue.append(lambda index: index.put(registration))
 
     def remove(self, agent_id: str, revision: int) -> None:
         if self._has_caught_up:
-            self.ranker.remove(agent_id, revision)
+            self.ranker.index.remove(agent_id, revision)
         else:
-            self._queue.append(lambda ranker: ranker.remove(agent_id, revision))
+            self._queue.append(lambda index: index.remove(agent_id, revision))
 
     @property
     def has_caught_up(self) -> bool:
@@ -107,7 +107,7 @@ class LiveIndex:
     @property
     def pending(self) -> int:
         """The number of changes that are not compacted into the index yet. Search results include them."""
-        return self.ranker.pending if self._has_caught_up else len(self._queue)
+        return self.ranker.index.pending if self._has_caught_up else len(self._queue)
 
     async def wait(self) -> None:
         """Wait until the index has caught up with the store."""
@@ -123,8 +123,8 @@ class LiveIndex:
             await self.wait()
         self.queries += 1
         ranker = self.ranker
-        if ranker.is_behind(audience):  # in a bulk load
-            await asyncio.to_thread(ranker.prepare_for, audience, query)
+        if ranker.index.is_behind(audience):  # in a bulk load
+            await asyncio.to_thread(ranker.index.prepare_for, audience, query)
         return ranker
 
     def close(self) -> None:
@@ -166,7 +166,7 @@ class Indexer:
 
     async def catch_up(self, revision: int) -> None:
         """Bring the index from its saved revision to that of the store. A gap in the log means a rebuild."""
-        indexed = await asyncio.to_thread(self._live.ranker.open)
+        indexed = await asyncio.to_thread(self._live.ranker.index.open)
         if indexed == 0 or indexed > revision or indexed + 1 < await self._store.oldest_event():
             if indexed > revision:
                 log.error(
@@ -175,28 +175,28 @@ class Indexer:
                     indexed,
                     revision,
                 )
-            elif revision and self._live.ranker.is_persistent:
+            elif revision and self._live.ranker.index.is_persistent:
                 log.info(
                     "building the search index from the stored agents: no complete index files of this release were found"
                 )
             await self._rebuild()
         else:
-            await replay(self._live.ranker, self._store, indexed, revision)
+            await replay(self._live.ranker.index, self._store, indexed, revision)
         self._live.open_queue()
 
     async def _rebuild(self) -> None:
-        ranker = self._live.ranker
-        ranker.clear()
+        index = self._live.ranker.index
+        index.clear()
         async for registrations in self._store.scan():
             for registration in registrations:
-                ranker.put(registration)
-            if ranker.unsaved >= _REBUILD_BATCH:
-                await asyncio.to_thread(ranker.maintain, 0)  # revision 0: an interrupted rebuild starts again
+                index.put(registration)
+            if index.unsaved >= _REBUILD_BATCH:
+                await asyncio.to_thread(index.maintain, 0)  # revision 0: an interrupted rebuild starts again
 
     async def compact(self, revision: int) -> None:
         """Save all changes now."""
-        if self._live.has_caught_up and self._live.ranker.unsaved:
-            await asyncio.to_thread(self._live.ranker.maintain, revision)
+        if self._live.has_caught_up and self._live.ranker.index.unsaved:
+            await asyncio.to_thread(self._live.ranker.index.maintain, revision)
 
     async def compact_if_due(self, revision: int) -> None:
         """Compact in a quiet moment, or when enough is unsaved. Results are complete either way; a compaction costs more
@@ -209,14 +209,14 @@ class Indexer:
         is_queried, self._last_queries = live.queries != self._last_queries, live.queries
         self._idle_rounds = self._idle_rounds + 1 if is_quiet else 0
         at_rest = self._idle_rounds >= _IDLE_ROUNDS
-        unsaved = live.ranker.unsaved
+        unsaved = live.ranker.index.unsaved
         enough = _COMPACT_AT_QUERIED if is_queried else _COMPACT_AT
         is_due = unsaved and (is_quiet or unsaved >= enough or self._rounds >= _MAX_ROUNDS)
-        if is_due or (is_quiet and live.ranker.is_fragmented(at_rest=at_rest)):
+        if is_due or (is_quiet and live.ranker.index.is_fragmented(at_rest=at_rest)):
             self._rounds = 0
             self._freed += unsaved
             changes = live.changes
-            await asyncio.to_thread(live.ranker.maintain, revision, self._yield_to_requests, at_rest=at_rest)
+            await asyncio.to_thread(live.ranker.index.maintain, revision, self._yield_to_requests, at_rest=at_rest)
             self._compacted_changes = changes
         elif at_rest and self._freed >= _TRIM_AT:
             self._freed = 0
@@ -245,7 +245,7 @@ class Indexer:
             requests, start = live.queries + live.publications, loop.time()
             self._freed += len(found)
             parts = [found[first::_EMBED_THREADS] for first in range(_EMBED_THREADS)] if is_idle else [found]
-            embed = (loop.run_in_executor(self._threads, live.ranker.embed, part) for part in parts if part)
+            embed = (loop.run_in_executor(self._threads, live.ranker.index.embed, part) for part in parts if part)
             for made in await asyncio.gather(*embed):
                 await self._to_embed.put(made)
             is_idle = live.queries + live.publications == requests
@@ -284,9 +284,9 @@ class VectorQueue:
         if not self._live.has_caught_up:
             return []
         if self._exchange is None:
-            ids = self._live.ranker.lacking(limit)
+            ids = self._live.ranker.index.lacking(limit)
             return [*(await self._store.fetch(ids, sources=False)).values()] if ids else []
-        while ids := self._live.ranker.lacking(_LOOKED_UP * limit, self._start):
+        while ids := self._live.ranker.index.lacking(_LOOKED_UP * limit, self._start):
             taken = await self._take_vectors(self._exchange, ids)
             due = [agent_id for agent_id in ids if agent_id not in taken and self._is_due(self._exchange, agent_id)]
             found = [*(await self._store.fetch(due[:limit], sources=False)).values()] if due else []
@@ -304,7 +304,7 @@ class VectorQueue:
         found = await self._store.fetch([*packed], sources=False) if packed else {}
         if not found:
             return set()
-        taken = await asyncio.to_thread(self._live.ranker.take_vectors, [*found.values()], packed)
+        taken = await asyncio.to_thread(self._live.ranker.index.take_vectors, [*found.values()], packed)
         if taken:
             self._taken_at = self._monotonic()
         return taken
@@ -329,23 +329,23 @@ class FollowerIndexer:
         self._store = store
 
     async def catch_up(self, revision: int) -> None:
-        ranker = self._live.ranker
-        indexed = await asyncio.to_thread(ranker.follow)
+        index = self._live.ranker.index
+        indexed = await asyncio.to_thread(index.follow)
         if indexed == 0 or indexed + 1 < await self._store.oldest_event():
             async for registrations in self._store.scan():
                 for registration in registrations:
-                    ranker.put(registration)
+                    index.put(registration)
         else:
-            await replay(ranker, self._store, indexed, revision)
+            await replay(index, self._store, indexed, revision)
         self._live.open_queue()
 
     async def refresh(self) -> None:
         """Open the files that the leader has saved since the last time."""
         if self._live.has_caught_up:
-            await asyncio.to_thread(self._live.ranker.follow)
+            await asyncio.to_thread(self._live.ranker.index.follow)
 
 
-async def replay(ranker: Ranker, store: Store, indexed: int, revision: int) -> None:
+async def replay(index: AgentIndex, store: Store, indexed: int, revision: int) -> None:
     """Apply the changes after the revision that an index reflects, each agent once."""
     changed: set[str] = set()
     while indexed < revision:
@@ -358,6 +358,6 @@ async def replay(ranker: Ranker, store: Store, indexed: int, revision: int) -> N
     for agent_id in changed:
         registration = found.get(agent_id)
         if registration is None:
-            ranker.remove(agent_id, indexed)
+            index.remove(agent_id, indexed)
         else:
-            ranker.put(registration)
+            index.put(registration)

@@ -374,7 +374,7 @@ class HttpProtocol(HttpToolsProtocol):
             return
         if self._is_answering():
             self._add_waiting(limits.PIPELINED_REQUEST_BYTES + limits.PIPELINED_HEADER_BYTES * len(self.headers))
-        elif not is_upgrade and self._is_shed(method):
+        elif not is_upgrade and self._shed_if_full(method):
             return
         super().on_headers_complete()
         if self.ws_protocol_class is None:
@@ -407,8 +407,8 @@ class HttpProtocol(HttpToolsProtocol):
         self.used_at = self.loop.time()
         if self._cycles:
             self._cycles.popleft()
-        is_short, self._is_unavailable = self._is_unavailable, False
-        self.timeout_keep_alive = limits.REFUSED_IDLE_SECONDS if is_short else self.config.timeout_keep_alive
+        was_unavailable, self._is_unavailable = self._is_unavailable, False
+        self.timeout_keep_alive = limits.REFUSED_IDLE_SECONDS if was_unavailable else self.config.timeout_keep_alive
         has_next = bool(self.pipeline)
         super().on_response_complete()
         if self.pipeline:
@@ -516,9 +516,9 @@ class HttpProtocol(HttpToolsProtocol):
 
     # --- Overload --------------------------------------------------------------------------------
 
-    def _is_shed(self, method: bytes) -> bool:
-        """Refuse the request if the queue is too long: before there is a task, and without its body. The connection stays
-        usable, unless much of a body would have to be read first.
+    def _shed_if_full(self, method: bytes) -> bool:
+        """Refuse the request if the queue is too long; returns whether it was refused. That is before there is a task, and
+        without its body. The connection stays usable, unless much of a body would have to be read first.
 
         A request behind one that is being answered is decided when its turn comes (`_answer`)."""
         priority = priority_of(method, self.url)

@@ -171,7 +171,7 @@ class PostgresqlStore(SqliteReadStore):
         self._wake = asyncio.Event()
         self._advanced = asyncio.Event()  # replaced whenever the replica moves
         self._tasks: list[asyncio.Task[None]] = []
-        self._number = 0  # of the last group of this node
+        self._group_number = 0  # of the last group of this node
         self._told_position = 0  # of the last row that listeners were told of
         self._revision = 0
         self._untold: _Settled | None = None
@@ -349,7 +349,7 @@ class PostgresqlStore(SqliteReadStore):
         started_at = time.monotonic()
         attempt = 0
         try:
-            while not await self._try_group(group, started_at, first_lock=attempt >= _OPTIMISTIC_ATTEMPTS):
+            while not await self._try_group(group, started_at, lock_first=attempt >= _OPTIMISTIC_ATTEMPTS):
                 attempt += 1
                 self.stats.lost_races += 1
                 if time.monotonic() - started_at > self._write_seconds:
@@ -363,11 +363,11 @@ class PostgresqlStore(SqliteReadStore):
                 _answer(request.future, None, failure)
             raise
 
-    async def _try_group(self, group: list[_Request], started_at: float, *, first_lock: bool) -> bool:
-        """Decide and put a group; False if another node wrote what it read. With `first_lock` the lock that orders groups is
+    async def _try_group(self, group: list[_Request], started_at: float, *, lock_first: bool) -> bool:
+        """Decide and put a group; False if another node wrote what it read. With `lock_first` the lock that orders groups is
         taken before the decision, so that nobody can."""
-        self._number += 1
-        if not first_lock:
+        self._group_number += 1
+        if not lock_first:
             replies = await self._decide(group)
             row = await self._put(group, started_at)
         else:
@@ -416,7 +416,7 @@ class PostgresqlStore(SqliteReadStore):
     @property
     def _source(self) -> bytes:
         """Names the last group of this node."""
-        return self.node.bytes + self._number.to_bytes(8)
+        return self.node.bytes + self._group_number.to_bytes(8)
 
     def _arguments(self, group: Sequence[_Request]) -> list[Any]:
         tables, replica = self._replica.tables, self._replica
@@ -424,7 +424,7 @@ class PostgresqlStore(SqliteReadStore):
         payload = tables.payload(self._source)
         return [
             self.node,
-            self._number,
+            self._group_number,
             replica.position,
             replica.checksum,
             tables.base,
